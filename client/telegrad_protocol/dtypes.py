@@ -1,0 +1,161 @@
+"""Element types, their promotion, and the promotion of whole argument lists, all equal to PyTorch's.
+
+Knows nothing of arrays: NumPy and CuPy types are looked up by ``DType.name`` where arrays live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from .errors import DTypeError
+
+BOOL, INTEGER, FLOAT, COMPLEX = range(4)
+
+
+class DType:
+    """One element type; the instances in this module are the only ones, so ``is`` compares them."""
+
+    __slots__ = ("category", "code", "is_complex", "is_floating_point", "is_signed", "itemsize", "name")
+
+    def __init__(self, code: int, name: str, itemsize: int, category: int, is_signed: bool = True) -> None:
+        self.code = code
+        self.name = name
+        self.itemsize = itemsize
+        self.category = category
+        self.is_signed = is_signed
+        self.is_floating_point = category == FLOAT
+        self.is_complex = category == COMPLEX
+
+    def __repr__(self) -> str:
+        return f"telegrad.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether tensors of this type can require a gradient."""
+        return self.category >= FLOAT
+
+    def to_real(self) -> DType:
+        """The type of this type's real and imaginary parts; itself where it is real."""
+        return _REAL_OF.get(self, self)
+
+    def to_complex(self) -> DType:
+        """The complex type whose parts are of this type."""
+        return _COMPLEX_OF.get(self, complex64)
+
+
+uint8: Final = DType(0, "uint8", 1, INTEGER, is_signed=False)
+int8: Final = DType(1, "int8", 1, INTEGER)
+int16: Final = DType(2, "int16", 2, INTEGER)
+int32: Final = DType(3, "int32", 4, INTEGER)
+int64: Final = DType(4, "int64", 8, INTEGER)
+float16: Final = DType(5, "float16", 2, FLOAT)
+float32: Final = DType(6, "float32", 4, FLOAT)
+float64: Final = DType(7, "float64", 8, FLOAT)
+complex64: Final = DType(8, "complex64", 8, COMPLEX)
+complex128: Final = DType(9, "complex128", 16, COMPLEX)
+bool_: Final = DType(10, "bool", 1, BOOL, is_signed=False)
+bfloat16: Final = DType(11, "bfloat16", 2, FLOAT)
+
+ALL: Final = (
+    uint8, int8, int16, int32, int64, float16, float32, float64, complex64, complex128, bool_, bfloat16,
+)  # fmt: skip
+BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
+ALIASES: Final = {
+    "half": float16, "float": float32, "double": float64, "short": int16, "int": int32, "long": int64,
+    "cfloat": complex64, "cdouble": complex128,
+}  # fmt: skip
+
+_REAL_OF: Final = {complex64: float32, complex128: float64}
+_COMPLEX_OF: Final = {float64: complex128, complex128: complex128}
+
+_ORDER: Final = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+
+
+def _promote(a: DType, b: DType) -> DType:
+    if a is b:
+        return a
+    low, high = sorted((a, b), key=_ORDER.index)
+    if {low, high} == {uint8, int8}:
+        return int16
+    if {low, high} == {float16, bfloat16}:
+        return float32
+    if high is complex64 and low is float64:
+        return complex128
+    return high
+
+
+_PROMOTION: Final = {(a, b): _promote(a, b) for a in ALL for b in ALL}
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """The smallest type that both can be cast to without changing category downwards."""
+    return _PROMOTION[a, b]
+
+
+def can_cast(source: DType, target: DType) -> bool:
+    """Whether an in-place operation may store ``source`` results in a ``target`` tensor."""
+    return source.category <= target.category
+
+
+_default: DType = float32
+
+
+def get_default_dtype() -> DType:
+    """The type of new floating-point tensors and of Python floats."""
+    return _default
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Set the type of new floating-point tensors; it must be a floating-point type."""
+    global _default
+    if not dtype.is_floating_point:
+        raise DTypeError(f"set_default_dtype: only floating-point types can be the default, not {dtype.name}")
+    _default = dtype
+
+
+def of_scalar(value: bool | int | float | complex) -> DType:
+    """The type that a Python number brings to a promotion."""
+    if isinstance(value, bool):
+        return bool_
+    if isinstance(value, int):
+        return int64
+    if isinstance(value, float):
+        return _default
+    return _default.to_complex()
+
+
+def result_type(operands: Iterable[Any]) -> DType:
+    """The type of an operation's result, as ``torch.result_type`` has it.
+
+    Operands are anything with ``dtype`` and ``ndim``, and Python numbers. Tensors with dimensions outrank 0-d
+    tensors, and those outrank Python numbers; a lower rank decides only if its category is higher.
+    """
+    ranks: list[DType | None] = [None, None, None]
+    for operand in operands:
+        dtype = getattr(operand, "dtype", None)
+        if dtype is None:
+            rank, dtype = 2, of_scalar(operand)
+        else:
+            rank = 0 if operand.ndim else 1
+        present = ranks[rank]
+        ranks[rank] = dtype if present is None else _PROMOTION[present, dtype]
+    return _combine(*ranks)
+
+
+def _combine(dims: DType | None, zero: DType | None, scalar: DType | None) -> DType:
+    result = _combine_ranks(dims, _combine_ranks(zero, scalar))
+    return result if result is not None else _default
+
+
+def _combine_ranks(higher: DType | None, lower: DType | None) -> DType | None:
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    if higher.category >= FLOAT:
+        return higher.to_complex() if lower.category > higher.category else higher
+    if higher.category == BOOL or lower.category >= FLOAT:
+        return _PROMOTION[higher, lower]
+    return higher

@@ -1,0 +1,171 @@
+"""Every error that telegrad raises, on both ends of the wire.
+
+A type per thing that a caller can do about it; each also is the builtin that PyTorch raises there.
+
+    TelegradError
+    |-- ShapeError (RuntimeError)            operands whose shapes do not fit together
+    |-- DTypeError (RuntimeError)            an element type that the operation does not take
+    |-- DeviceError (RuntimeError)           operands on different devices, or a device that is not there
+    |-- DimensionError (IndexError)          a dimension that the tensor does not have
+    |-- IndexOutOfRangeError (IndexError)    an index beyond the size of its dimension
+    |-- ArgumentError (ValueError)           a value that makes no sense for its parameter
+    |-- ArgumentTypeError (TypeError)        an argument of the wrong kind, missing, or unknown
+    |-- AutogradError (RuntimeError)         no graph, freed graph, saved value modified in place
+    |-- InplaceError (RuntimeError)          an in-place operation that is not allowed
+    |-- LinearAlgebraError (RuntimeError)    a singular or indefinite matrix, no convergence
+    |-- OutOfMemoryError (RuntimeError)      the device, or the session's quota, is exhausted
+    |-- NotComputedError (RuntimeError)      a result that was skipped because an earlier operation failed
+    |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
+    |-- InternalError (RuntimeError)         a defect of the server; its traceback is attached
+    |-- ConfigurationError (ValueError)      a setting with a bad value
+    `-- CommunicationError (ConnectionError)
+        |-- ConnectError                     nobody answers at the address
+        |-- AuthenticationError              a missing or wrong token
+        |-- HandshakeError                   versions or operation tables differ
+        |-- ProtocolError                    a frame that is malformed, too large, or out of order
+        |-- UnknownIdError                   a tensor id that the session does not hold
+        |-- SessionLostError                 the session's lease ended or it was closed
+        `-- WorkerCrashedError               the engine process died; its tensors are gone
+"""
+
+from __future__ import annotations
+
+
+class TelegradError(Exception):
+    """Base of all errors of telegrad.
+
+    Errors that were found by the server carry ``operation``, ``operands`` (such as ``float32[2,3]``), ``site`` (file,
+    line and function of the client call that caused it) and ``server_traceback``; they are empty otherwise.
+    """
+
+    operation: str = ""
+    operands: str = ""
+    site: str = ""
+    server_traceback: str = ""
+
+    @property
+    def code(self) -> str:
+        """The stable name of this kind of error on the wire."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        parts = [super().__str__()]
+        if self.site:
+            parts.append(f"  caused by {self.site}")
+        return "\n".join(parts)
+
+    @property
+    def message(self) -> str:
+        """What is wrong, without where it was caused."""
+        return str(self.args[0]) if self.args else ""
+
+
+class ShapeError(TelegradError, RuntimeError):
+    """Operands have shapes that do not fit together."""
+
+
+class DTypeError(TelegradError, RuntimeError):
+    """The operation does not take this element type."""
+
+
+class DeviceError(TelegradError, RuntimeError):
+    """Operands are on different devices, or the device does not exist."""
+
+
+class DimensionError(TelegradError, IndexError):
+    """The tensor has no such dimension."""
+
+
+class IndexOutOfRangeError(TelegradError, IndexError):
+    """An index lies beyond the size of its dimension."""
+
+
+class ArgumentError(TelegradError, ValueError):
+    """A value makes no sense for its parameter."""
+
+
+class ArgumentTypeError(TelegradError, TypeError):
+    """An argument is of the wrong kind, missing, or unknown."""
+
+
+class AutogradError(TelegradError, RuntimeError):
+    """There is no graph, it was freed, or a value saved for backward was modified in place."""
+
+
+class InplaceError(TelegradError, RuntimeError):
+    """An in-place operation is not allowed on this tensor."""
+
+
+class LinearAlgebraError(TelegradError, RuntimeError):
+    """A matrix is singular or indefinite, or an iteration did not converge."""
+
+
+class OutOfMemoryError(TelegradError, RuntimeError):
+    """The device, or the session's quota, has no room for the allocation."""
+
+
+class NotComputedError(TelegradError, RuntimeError):
+    """A result was never computed, because an earlier operation of its session failed."""
+
+
+class NotSupportedError(TelegradError, NotImplementedError):
+    """PyTorch has this combination and telegrad does not."""
+
+
+class InternalError(TelegradError, RuntimeError):
+    """A defect of the server; ``server_traceback`` says where."""
+
+
+class ConfigurationError(TelegradError, ValueError):
+    """A setting has a bad value."""
+
+
+class CommunicationError(TelegradError, ConnectionError):
+    """The conversation with the server failed."""
+
+
+class ConnectError(CommunicationError):
+    """Nobody answers at the address."""
+
+
+class AuthenticationError(CommunicationError):
+    """The token is missing or wrong."""
+
+
+class HandshakeError(CommunicationError):
+    """Client and server do not speak the same protocol version or operation table."""
+
+
+class ProtocolError(CommunicationError):
+    """A frame is malformed, too large, or out of order."""
+
+
+class UnknownIdError(CommunicationError):
+    """The session holds no tensor of this id."""
+
+
+class SessionLostError(CommunicationError):
+    """The session's lease ended, or it was closed."""
+
+
+class WorkerCrashedError(CommunicationError):
+    """The engine process died, and the session's tensors with it."""
+
+
+def _tree(root: type[TelegradError]) -> dict[str, type[TelegradError]]:
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+BY_CODE: dict[str, type[TelegradError]] = _tree(TelegradError)
+
+
+def revive(
+    code: str, message: str, operation: str = "", operands: str = "", site: str = "", server_traceback: str = ""
+) -> TelegradError:
+    """Make the error again that the other end raised; an unknown ``code`` becomes ``InternalError``."""
+    error = BY_CODE.get(code, InternalError)(message)
+    error.operation, error.operands, error.site, error.server_traceback = operation, operands, site, server_traceback
+    return error

@@ -1,0 +1,138 @@
+"""What is known of a tensor without its data: shape, strides, offset, dtype, device.
+
+Metas are interned: equal ones are the same object, so that they are compared and hashed by identity. Shape rules take
+and return them on both ends of the wire.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from weakref import WeakValueDictionary
+
+from . import layout
+from .dtypes import DType
+from .errors import ArgumentError
+from .layout import Size
+
+
+class Device:
+    """Where a tensor lives: ``cpu``, or ``cuda`` with an index. Interned: equal devices are the same object."""
+
+    __slots__ = ("index", "name", "type")
+    _known: dict[str, Device] = {}
+
+    type: str
+    index: int | None
+    name: str
+
+    def __new__(cls, name: str | Device, index: int | None = None) -> Device:
+        if isinstance(name, Device):
+            return name
+        key = name if index is None else f"{name}:{index}"
+        return cls._known.get(key) or cls._parse(key)
+
+    @classmethod
+    def _parse(cls, text: str) -> Device:
+        kind, _, number = text.partition(":")
+        if kind not in ("cpu", "cuda", "meta") or (number and not number.isdecimal()):
+            raise ArgumentError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {text!r}")
+        canonical = "cpu" if kind == "cpu" else f"{kind}:{int(number or 0)}"
+        device = cls._known.get(canonical) or object.__new__(cls)
+        device.type, device.name = kind, canonical
+        device.index = None if kind == "cpu" else int(number or 0)
+        if len(cls._known) < 1024:
+            cls._known[text] = cls._known[canonical] = device
+        return device
+
+    def __repr__(self) -> str:
+        return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, str) and self.name == other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __reduce__(self) -> tuple[type[Device], tuple[str]]:
+        return Device, (self.name,)
+
+
+CPU = Device("cpu")
+
+
+class Meta:
+    """Shape, strides (in elements), offset (in elements), dtype and device of a tensor; made by ``Meta.of``."""
+
+    __slots__ = ("__weakref__", "device", "dtype", "is_contiguous", "ndim", "numel", "offset", "shape", "strides")
+    _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
+
+    shape: Size
+    strides: Size
+    offset: int
+    dtype: DType
+    device: Device
+    ndim: int
+    numel: int
+    is_contiguous: bool
+
+    @staticmethod
+    def of(
+        shape: Iterable[int], dtype: DType, device: Device = CPU, strides: Size | None = None, offset: int = 0
+    ) -> Meta:
+        """The one meta of these properties; row-major where no strides are given."""
+        shape = tuple(shape)
+        key = (shape, strides, offset, dtype, device)
+        found = Meta._interned.get(key)
+        return found if found is not None else Meta._make(key, shape, dtype, device, strides, offset)
+
+    @staticmethod
+    def _make(
+        key: tuple[object, ...], shape: Size, dtype: DType, device: Device, strides: Size | None, offset: int
+    ) -> Meta:
+        if strides is None:
+            meta = Meta.of(shape, dtype, device, layout.contiguous_strides(shape), offset)
+            Meta._interned[key] = meta
+            return meta
+        meta = object.__new__(Meta)
+        meta.shape, meta.strides, meta.offset, meta.dtype, meta.device = shape, strides, offset, dtype, device
+        meta.ndim, meta.numel = len(shape), math.prod(shape)
+        meta.is_contiguous = layout.is_contiguous(shape, strides)
+        Meta._interned[key] = meta
+        return meta
+
+    def like(
+        self,
+        shape: Iterable[int] | None = None,
+        dtype: DType | None = None,
+        device: Device | None = None,
+        strides: Size | None = None,
+        offset: int = 0,
+    ) -> Meta:
+        """A new tensor's meta with this one's dtype and device; row-major where no strides are given."""
+        return Meta.of(self.shape if shape is None else shape, dtype or self.dtype, device or self.device, strides, offset)
+
+    def view(self, shape: Iterable[int], strides: Size, offset: int | None = None) -> Meta:
+        """A meta of the same memory, seen as ``shape``."""
+        return Meta.of(shape, self.dtype, self.device, strides, self.offset if offset is None else offset)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, each counted once."""
+        return self.numel * self.dtype.itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements fill one block of memory exactly."""
+        return layout.is_dense(self.shape, self.strides)
+
+    @property
+    def extent(self) -> int:
+        """Elements of storage that the tensor needs, from the storage's beginning."""
+        return self.offset + layout.extent(self.shape, self.strides) if self.numel else 0
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

@@ -1,0 +1,310 @@
+"""The contract of an operation: its schema, its shape rule, and what both ends may conclude from them.
+
+A contract is a function over ``Meta``; ``@op`` and ``@pointwise`` read its signature into ``Param``s and file it in
+``TABLE``. In-place and ``out=`` forms are derived here, never declared again. Knows nothing of kernels or sockets.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ..dtypes import DType, bool_, can_cast, get_default_dtype, result_type
+from ..errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
+from ..layout import Size, broadcast_shapes, result_strides
+from ..meta import Device, Meta
+from .params import KINDS, Param, read_params
+
+Scalar: TypeAlias = bool | int | float | complex
+Metas: TypeAlias = Meta | tuple[Meta, ...] | None
+Rule: TypeAlias = Callable[..., Metas]
+
+TABLE: dict[str, Op] = {}
+PUBLIC: dict[str, list[Op]] = {}
+
+
+class Op:
+    """One operation as both ends know it; ``name`` is unique, ``public`` is what users call."""
+
+    __slots__ = (
+        "_defaults", "_required", "base", "data_dependent", "differentiable", "doc", "form", "index", "is_random",
+        "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional", "promoted",
+        "promotion", "public", "returns", "rule", "tensor_positions", "varargs_at", "view_of",
+    )  # fmt: skip
+
+    index: int
+
+    def __init__(self, name: str, rule: Rule, params: tuple[Param, ...], **flags: Any) -> None:
+        self.name = name
+        self.public = name.split(".")[0]
+        self.rule = rule
+        self.params = params
+        self.doc = inspect.cleandoc(rule.__doc__ or "")
+        self.positional = sum(not p.keyword_only for p in params)
+        self._required = sum(p.required for p in params)
+        self._defaults = tuple(p.default for p in params)
+        self.tensor_positions = tuple(i for i, p in enumerate(params) if p.kind.holds_tensors)
+        self.varargs_at = next((i for i, p in enumerate(params) if p.varargs), -1)
+        self.base: Op = flags.pop("base", self)
+        self.form: str = flags.pop("form", "functional")
+        self.view_of: int | None = self._position(flags.pop("view_of", None))
+        self.mutates: tuple[int, ...] = self._positions(flags.pop("mutates", ()))
+        self.no_grad: tuple[int, ...] = self._positions(flags.pop("no_grad", ()))
+        self.differentiable: bool = flags.pop("differentiable", True)
+        self.data_dependent: bool = flags.pop("data_dependent", False)
+        self.is_random: bool = flags.pop("random", False)
+        self.mixed_devices: bool = flags.pop("mixed_devices", False)
+        self.module: str = flags.pop("module", "")
+        self.method: bool = flags.pop("method", True)
+        self.returns: tuple[str, ...] = tuple(flags.pop("returns", ()))
+        self.promotion: str = flags.pop("promotion", "")
+        self.promoted: tuple[int, ...] = self._positions(flags.pop("promoted", ()))
+        if flags:
+            raise TypeError(f"{name}: unknown contract flags {sorted(flags)}")
+
+    def _position(self, name: str | int | None) -> int | None:
+        return name if name is None or isinstance(name, int) else [p.name for p in self.params].index(name)
+
+    def _positions(self, names: str | Sequence[str | int]) -> tuple[int, ...]:
+        listed = (names,) if isinstance(names, str) else names
+        return tuple(typing.cast(int, self._position(name)) for name in listed)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    @property
+    def signature(self) -> str:
+        """The schema as a Python signature, for messages, stubs and the docs."""
+        parts: list[str] = []
+        for position, param in enumerate(self.params):
+            if position == self.positional:
+                parts.append("*")
+            parts.append(str(param))
+        return f"{self.public}({', '.join(parts)})"
+
+    # -- arguments ------------------------------------------------------------------------------------------------
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """All arguments in declared order, defaults filled in; kinds are not looked at yet."""
+        if 0 <= self.varargs_at < len(args) and type(args[self.varargs_at]) is int:
+            args = (*args[: self.varargs_at], args[self.varargs_at :])
+        given = len(args)
+        if not kwargs and given <= self.positional and given >= self._required:
+            return args + self._defaults[given:]
+        return self._bind_named(args, kwargs)
+
+    def _bind_named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if len(args) > self.positional:
+            raise ArgumentTypeError(f"{self.name}: takes {self.positional} positional arguments, got {len(args)}: {self.signature}")
+        bound = list(args)
+        left = dict(kwargs)
+        for param in self.params[len(args) :]:
+            value = left.pop(param.name, _MISSING)
+            if value is _MISSING:
+                value = next((left.pop(alias) for alias in param.aliases if alias in left), param.default)
+            if value is inspect.Parameter.empty:
+                raise ArgumentTypeError(f"{self.name}: missing argument '{param.name}': {self.signature}")
+            bound.append(value)
+        if left:
+            name = next(iter(left))
+            problem = "given twice" if any(p.name == name for p in self.params) else "unknown"
+            raise ArgumentTypeError(f"{self.name}: argument '{name}' is {problem}: {self.signature}")
+        return tuple(bound)
+
+    def normalize(self, bound: tuple[Any, ...], is_tensor: Callable[[Any], bool]) -> tuple[Any, ...]:
+        """``bound`` in canonical, hashable form (lists to tuples, ints to sizes, names to devices), kinds checked."""
+        result = []
+        for param, value in zip(self.params, bound, strict=True):
+            accepted, canonical = param.kind.accept(value, is_tensor)
+            if not accepted:
+                raise ArgumentTypeError(
+                    f"{self.name}: argument '{param.name}' must be {param.kind.described}, not {describe(value)}"
+                )
+            result.append(canonical)
+        return tuple(result)
+
+    # -- conclusions ----------------------------------------------------------------------------------------------
+
+    def metas_in(self, bound: Sequence[Any]) -> list[Meta]:
+        """The tensor operands among ``bound`` metas, lists flattened, absent ones left out."""
+        found: list[Meta] = []
+        for position in self.tensor_positions:
+            value = bound[position]
+            if isinstance(value, Meta):
+                found.append(value)
+            elif isinstance(value, (tuple, list)):
+                found.extend(v for v in value if isinstance(v, Meta))
+        return found
+
+    def infer(self, bound: tuple[Any, ...]) -> Metas:
+        """Run the shape rule on metas; None where only the data can tell the shape."""
+        if not self.mixed_devices:
+            self._check_devices(bound)
+        return self.rule(*bound[: self.positional], **self._keywords(bound))
+
+    def _keywords(self, bound: tuple[Any, ...]) -> dict[str, Any]:
+        return {p.name: bound[i] for i, p in enumerate(self.params) if p.keyword_only}
+
+    def _check_devices(self, bound: tuple[Any, ...]) -> None:
+        metas = self.metas_in(bound)
+        placed = {meta.device for meta in metas if meta.ndim or meta.device.type != "cpu"}
+        if len(placed) > 1:
+            names = " and ".join(sorted(map(str, placed)))
+            raise DeviceError(f"{self.public}: operands are on different devices, {names}: {', '.join(map(repr, metas))}")
+
+    def compute_dtype(self, bound: Sequence[Any]) -> DType:
+        """The type in which a pointwise operation computes, and to which its operands are cast first."""
+        operands = [bound[p] for p in self.promoted if bound[p] is not None]
+        dtype = result_type(operands)
+        if self.promotion == "int_to_float" and dtype.category < 2:
+            return get_default_dtype()
+        return dtype
+
+    def output_dtype(self, bound: Sequence[Any]) -> DType:
+        """The type of a pointwise operation's result."""
+        if self.promotion == "bool":
+            return bool_
+        dtype = self.compute_dtype(bound)
+        return dtype.to_real() if self.promotion == "complex_to_float" else dtype
+
+
+_MISSING: Any = object()
+
+
+def describe(value: Any) -> str:
+    """A value as an error message shows it."""
+    meta = getattr(value, "_meta", None)
+    if meta is not None or isinstance(value, Meta):
+        return f"tensor {meta or value}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
+
+
+# -- declaring ----------------------------------------------------------------------------------------------------
+
+
+def op(
+    rule: Rule | None = None, *, name: str | None = None, inplace: bool = False, out: bool | None = None, **flags: Any
+) -> Any:
+    """Declare an operation by its shape rule.
+
+    ``name``: the unique name where it is not the function's, such as ``"max.dim"`` for the overload of ``max``.
+    ``inplace``, ``out``: derive those forms. ``view_of``, ``mutates``, ``no_grad``: parameter names.
+    ``returns``: names of several results. ``module``: where users find it, such as ``"nn.functional"``.
+    """
+
+    def declare(rule: Rule) -> Op:
+        declared = Op(name or rule.__name__, rule, read_params(rule), **flags)
+        plain = declared.view_of is None and not declared.mutates and not declared.data_dependent
+        file_forms(declared, inplace, plain if out is None else out)
+        return declared
+
+    return declare if rule is None else declare(rule)
+
+
+def pointwise(
+    rule: Rule | None = None, *, promotion: str = "default", promotes: Sequence[str] | None = None, inplace: bool = True,
+    **flags: Any,
+) -> Any:  # fmt: skip
+    """Declare an element-wise operation; its rule only checks, shape, strides and dtype follow from the operands.
+
+    ``promotion``: ``default``, ``int_to_float``, ``bool`` (computes in the common type, gives bool),
+    ``complex_to_float``. ``promotes``: the parameters that decide the type; all that may hold tensors by default.
+    """
+
+    def declare(rule: Rule) -> Op:
+        params = read_params(rule)
+        deciding = promotes if promotes is not None else [p.name for p in params if p.kind.holds_tensors]
+
+        def infer(*args: Any, **kwargs: Any) -> Meta:
+            rule(*args, **kwargs)
+            return pointwise_meta(declared, (*args, *kwargs.values()))
+
+        infer.__doc__ = rule.__doc__
+        label = flags.pop("name", rule.__name__)
+        declared = Op(label, infer, params, promotion=promotion, promoted=deciding, **flags)
+        file_forms(declared, inplace, flags.get("out", True))
+        return declared
+
+    return declare if rule is None else declare(rule)
+
+
+def pointwise_meta(op: Op, bound: tuple[Any, ...]) -> Meta:
+    """The result of a pointwise operation: broadcast shape, promoted dtype, the operands' memory order."""
+    metas = op.metas_in(bound)
+    shape = broadcast_shapes(op.public, *(m.shape for m in metas))
+    strides = result_strides(shape, [(m.shape, m.strides) for m in metas])
+    return Meta.of(shape, op.output_dtype(bound), device_of(metas), strides)
+
+
+def device_of(metas: Sequence[Meta]) -> Device:
+    """The device of a result: 0-d CPU tensors go along with the others."""
+    return next((m.device for m in metas if m.device.type != "cpu"), metas[0].device)
+
+
+def file_forms(declared: Op, inplace: bool, out: bool) -> None:
+    """Put an operation and its derived forms into the table."""
+    _file(declared)
+    if inplace:
+        _file(_inplace_form(declared))
+    if out:
+        _file(_out_form(declared))
+
+
+def _file(op: Op) -> None:
+    if op.name in TABLE:
+        raise TypeError(f"operation {op.name} is declared twice")
+    op.index = len(TABLE)
+    TABLE[op.name] = op
+    PUBLIC.setdefault(op.public, []).append(op)
+
+
+def _inherited(op: Op) -> dict[str, Any]:
+    return {
+        "base": op, "no_grad": op.no_grad, "differentiable": op.differentiable, "random": op.is_random,
+        "mixed_devices": op.mixed_devices, "module": op.module, "promotion": op.promotion, "promoted": op.promoted,
+    }  # fmt: skip
+
+
+def _derived_name(op: Op, suffix: str) -> str:
+    head, dot, overload = op.name.partition(".")
+    return f"{head}{suffix}{dot}{overload}" if suffix == "_" else f"{op.name}{suffix}"
+
+
+def _inplace_form(op: Op) -> Op:
+    def infer(input: Meta, *args: Any, **kwargs: Any) -> Meta:
+        result = op.rule(input, *args, **kwargs)
+        _check_target(f"{op.public}_", input, typing.cast(Meta, result))
+        return input
+
+    infer.__doc__ = f"In-place form of ``{op.public}``."
+    return Op(_derived_name(op, "_"), infer, op.params, form="inplace", mutates=(0,), method=op.method, **_inherited(op))
+
+
+def _check_target(name: str, target: Meta, result: Meta) -> None:
+    if target.shape != result.shape:
+        raise ShapeError(f"{name}: result of shape {list(result.shape)} does not fit into {target}")
+    if not can_cast(result.dtype, target.dtype):
+        raise DTypeError(f"{name}: result type {result.dtype.name} can't be cast to {target.dtype.name}")
+
+
+def _out_form(op: Op) -> Op:
+    count = max(len(op.returns), 1)
+    names = ["out"] if count == 1 else [f"out{i}" for i in range(count)]
+    outs = tuple(Param(name, KINDS["tensor"], keyword_only=True) for name in names)
+
+    def infer(*args: Any, **kwargs: Any) -> Metas:
+        targets = tuple(kwargs.pop(name) for name in names)
+        results = op.rule(*args, **kwargs)
+        for target, result in zip(targets, results if isinstance(results, tuple) else (results,), strict=True):
+            _check_target(op.public, target, typing.cast(Meta, result))
+        return targets if count > 1 else targets[0]
+
+    infer.__doc__ = f"``{op.public}`` into existing tensors."
+    first = len(op.params)
+    return Op(
+        f"{op.name}.out" if "." not in op.name else f"{op.name}_out", infer, op.params + outs, form="out",
+        mutates=tuple(range(first, first + count)), method=False, **_inherited(op),
+    )  # fmt: skip

@@ -1,0 +1,274 @@
+"""Parameters of an operation's contract: which values each kind takes, and how those travel.
+
+A kind has a description for messages, a canonical hashable form, and a wire form made of MessagePack's own types.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..dtypes import ALL, DType
+from ..errors import ArgumentError, ProtocolError
+from ..meta import Device, Meta
+
+IsTensor = Callable[[Any], bool]
+Accepted = tuple[bool, Any]
+_REFUSED: Accepted = (False, None)
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+
+
+class Kind:
+    """What a parameter may hold."""
+
+    __slots__ = ("accept", "decode", "described", "encode", "holds_tensors", "name")
+
+    def __init__(
+        self,
+        name: str,
+        described: str,
+        accept: Callable[[Any, IsTensor], Accepted],
+        *,
+        holds_tensors: bool = False,
+        encode: Callable[[Any], Any] | None = None,
+        decode: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.described = described
+        self.accept = accept
+        self.holds_tensors = holds_tensors
+        self.encode = encode
+        self.decode = decode
+
+
+class Param:
+    """One parameter: name, kind, default, and how it may be passed."""
+
+    __slots__ = ("aliases", "default", "keyword_only", "kind", "name", "required", "varargs")
+
+    def __init__(
+        self, name: str, kind: Kind, default: Any = inspect.Parameter.empty, keyword_only: bool = False,
+        varargs: bool = False,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.kind = kind
+        self.default = default
+        self.keyword_only = keyword_only
+        self.varargs = varargs
+        self.required = default is inspect.Parameter.empty
+        self.aliases = _ALIASES.get(name, ())
+
+    def __str__(self) -> str:
+        return self.name if self.required else f"{self.name}={self.default!r}"
+
+
+_ALIASES: dict[str, tuple[str, ...]] = {"input": ("self", "x"), "dim": ("axis",), "keepdim": ("keepdims",)}
+
+
+# -- what each kind accepts -----------------------------------------------------------------------------------------
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) or (hasattr(value, "__index__") and not hasattr(value, "_meta"))
+
+
+def _integer(value: Any) -> int:
+    number = int(value) if isinstance(value, int) else value.__index__()
+    if not _INT_MIN <= number <= _INT_MAX:
+        raise ArgumentError(f"the integer {number} does not fit into 64 bits")
+    return int(number)
+
+
+def _accept_scalar(value: Any, _: IsTensor) -> Accepted:
+    if isinstance(value, bool):
+        return True, bool(value)
+    if isinstance(value, float):
+        return True, float(value)
+    if isinstance(value, complex):
+        return True, complex(value)
+    if _is_int(value):
+        return True, _integer(value)
+    numpy_scalar = getattr(value, "item", None) if not hasattr(value, "_meta") and not getattr(value, "ndim", 1) else None
+    return _accept_scalar(numpy_scalar(), _) if numpy_scalar else _REFUSED
+
+
+def _accept_tensor(value: Any, is_tensor: IsTensor) -> Accepted:
+    return (True, value) if is_tensor(value) else _REFUSED
+
+
+def _accept_tensor_or_scalar(value: Any, is_tensor: IsTensor) -> Accepted:
+    return (True, value) if is_tensor(value) else _accept_scalar(value, is_tensor)
+
+
+def _accept_tensors(value: Any, is_tensor: IsTensor) -> Accepted:
+    if isinstance(value, (tuple, list)) and all(map(is_tensor, value)):
+        return True, tuple(value)
+    return _REFUSED
+
+
+def _accept_optional_tensors(value: Any, is_tensor: IsTensor) -> Accepted:
+    if isinstance(value, (tuple, list)) and all(v is None or is_tensor(v) for v in value):
+        return True, tuple(value)
+    return _REFUSED
+
+
+def _accept_int(value: Any, _: IsTensor) -> Accepted:
+    return (True, _integer(value)) if _is_int(value) and not isinstance(value, bool) else _REFUSED
+
+
+def _accept_float(value: Any, _: IsTensor) -> Accepted:
+    if isinstance(value, (int, float)):
+        return True, float(value)
+    accepted, number = _accept_scalar(value, _)
+    return (True, float(number)) if accepted and not isinstance(number, complex) else _REFUSED
+
+
+def _accept_bool(value: Any, _: IsTensor) -> Accepted:
+    return (True, value) if isinstance(value, bool) else (True, bool(value)) if isinstance(value, int) else _REFUSED
+
+
+def _accept_size(value: Any, _: IsTensor) -> Accepted:
+    if _is_int(value):
+        return True, (_integer(value),)
+    if isinstance(value, (tuple, list)):
+        if len(value) == 1 and isinstance(value[0], (tuple, list)):
+            return _accept_size(value[0], _)
+        if all(map(_is_int, value)):
+            return True, tuple(map(_integer, value))
+    return _REFUSED
+
+
+def _accept_int_or_size(value: Any, _: IsTensor) -> Accepted:
+    return (True, _integer(value)) if _is_int(value) else _accept_size(value, _)
+
+
+def _accept_scalars(value: Any, is_tensor: IsTensor) -> Accepted:
+    if isinstance(value, (tuple, list)):
+        pairs = [_accept_scalar(v, is_tensor) for v in value]
+        if all(ok for ok, _ in pairs):
+            return True, tuple(v for _, v in pairs)
+    return _REFUSED
+
+
+def _instance(kind: type) -> Callable[[Any, IsTensor], Accepted]:
+    return lambda value, _: (True, value) if isinstance(value, kind) else _REFUSED
+
+
+def _accept_device(value: Any, _: IsTensor) -> Accepted:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return True, Device("cuda", value)
+    return (True, Device(value)) if isinstance(value, (str, Device)) else _REFUSED
+
+
+# -- how each kind travels --------------------------------------------------------------------------------------------
+
+
+def encode_scalar(value: Any) -> Any:
+    """A number as MessagePack has it; complex ones as a pair."""
+    return [value.real, value.imag] if isinstance(value, complex) else value
+
+
+def decode_scalar(value: Any) -> Any:
+    """Undo ``encode_scalar``; anything but a number is refused."""
+    if isinstance(value, list) and len(value) == 2:
+        return complex(*value)
+    if isinstance(value, (bool, int, float)):
+        return value
+    raise ProtocolError(f"expected a number, not {type(value).__name__}")
+
+
+def _decode_dtype(code: Any) -> DType:
+    if isinstance(code, int) and 0 <= code < len(ALL):
+        return ALL[code]
+    raise ProtocolError(f"unknown dtype code {code!r}")
+
+
+def _decode_scalars(values: Any) -> tuple[Any, ...]:
+    return tuple(map(decode_scalar, values))
+
+
+def _decode_size(values: Any) -> tuple[int, ...]:
+    if isinstance(values, list) and all(type(v) is int for v in values):
+        return tuple(values)
+    raise ProtocolError("expected a list of integers")
+
+
+def _decode_int_or_size(values: Any) -> Any:
+    return values if type(values) is int else _decode_size(values)
+
+
+def _typed(kind: type | tuple[type, ...]) -> Callable[[Any], Any]:
+    def decode(value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        raise ProtocolError(f"expected {kind}, not {type(value).__name__}")
+
+    return decode
+
+
+def _optional(kind: Kind) -> Kind:
+    accept, encode, decode = kind.accept, kind.encode, kind.decode
+    return Kind(
+        f"{kind.name}?",
+        f"{kind.described} or None",
+        lambda value, is_tensor: (True, None) if value is None else accept(value, is_tensor),
+        holds_tensors=kind.holds_tensors,
+        encode=(lambda value: None if value is None else encode(value)) if encode else None,
+        decode=(lambda value: None if value is None else decode(value)) if decode else None,
+    )
+
+
+_BASIC = (
+    Kind("tensor", "a tensor", _accept_tensor, holds_tensors=True),
+    Kind("tensor|scalar", "a tensor or a number", _accept_tensor_or_scalar, holds_tensors=True),
+    Kind("tensors", "a list of tensors", _accept_tensors, holds_tensors=True),
+    Kind("tensors?", "a list of tensors and None", _accept_optional_tensors, holds_tensors=True),
+    Kind("scalar", "a number", _accept_scalar, encode=encode_scalar, decode=decode_scalar),
+    Kind("int", "an integer", _accept_int, decode=_typed(int)),
+    Kind("float", "a real number", _accept_float, decode=_typed((int, float))),
+    Kind("bool", "a bool", _accept_bool, decode=_typed(bool)),
+    Kind("str", "a string", _instance(str), decode=_typed(str)),
+    Kind("size", "an integer or a list of integers", _accept_size, encode=list, decode=_decode_size),
+    Kind("int|size", "an integer or a list of integers", _accept_int_or_size,
+         encode=lambda v: v if isinstance(v, int) else list(v), decode=_decode_int_or_size),
+    Kind("scalars", "a list of numbers", _accept_scalars,
+         encode=lambda vs: [encode_scalar(v) for v in vs], decode=_decode_scalars),
+    Kind("dtype", "a dtype", _instance(DType), encode=lambda d: d.code, decode=_decode_dtype),
+    Kind("device", "a device", _accept_device, encode=str, decode=lambda name: Device(_typed(str)(name))),
+)  # fmt: skip
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _BASIC}
+_OPTIONAL_OF = {name: _optional(kind) for name, kind in KINDS.items()}
+
+# Annotations as they are written in the contracts, which all have ``from __future__ import annotations``.
+_BY_ANNOTATION = {
+    "Meta": "tensor", "Meta | Scalar": "tensor|scalar", "list[Meta]": "tensors", "list[Meta | None]": "tensors?",
+    "Scalar": "scalar", "int": "int", "float": "float", "bool": "bool", "str": "str", "Size": "size",
+    "int | Size": "int|size", "list[Scalar]": "scalars", "DType": "dtype", "Device": "device",
+}  # fmt: skip
+
+
+def kind_of(annotation: str) -> Kind:
+    """The kind that a contract's annotation names."""
+    plain = annotation.removesuffix(" | None")
+    name = _BY_ANNOTATION.get(plain)
+    if name is None:
+        raise TypeError(f"no parameter kind for the annotation {annotation!r}")
+    return _OPTIONAL_OF[name] if plain != annotation else KINDS[name]
+
+
+def read_params(rule: Callable[..., Any]) -> tuple[Param, ...]:
+    """The parameters of a contract, from its signature. ``*size: int`` takes a size or separate integers."""
+    return tuple(_read(p) for p in inspect.signature(rule).parameters.values())
+
+
+def _read(parameter: inspect.Parameter) -> Param:
+    keyword_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    kind = kind_of(str(parameter.annotation))
+    varargs = kind.name.startswith("size") and parameter.name in ("size", "shape", "dims", "repeats", "sizes")
+    return Param(parameter.name, kind, parameter.default, keyword_only, varargs)
+
+
+def is_meta(value: Any) -> bool:
+    """The tensor predicate of shape rules."""
+    return isinstance(value, Meta)

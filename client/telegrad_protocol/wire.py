@@ -1,0 +1,57 @@
+"""Messages to bytes and back: batches of instructions or replies, chunks of raw payload, link headers. No I/O.
+
+A frame is a link header (``kind``, ``sequence``, ``acknowledged``; little endian, 17 bytes) and a body. The body of a
+``BATCH`` is a MessagePack array of messages; of a ``CHUNK``, ``(owner, offset)`` and raw bytes, where the owner is the
+tensor's id on the way up and the request on the way down; an ``ACK`` and a ``CLOSE`` have none.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import msgspec
+
+from .errors import ProtocolError
+from .messages import Instruction, Reply
+
+BATCH: Final = 1
+CHUNK: Final = 2
+ACK: Final = 3
+CLOSE: Final = 4
+
+LINK_HEADER: Final = struct.Struct("<BQQ")
+CHUNK_HEADER: Final = struct.Struct("<QQ")
+
+encoder: Final = msgspec.msgpack.Encoder()
+_instructions: Final = msgspec.msgpack.Decoder(list[Instruction])
+_replies: Final = msgspec.msgpack.Decoder(list[Reply])
+
+
+def encode_batch(messages: list[Any]) -> bytes:
+    """The body of a ``BATCH``."""
+    return encoder.encode(messages)
+
+
+def decode_instructions(body: bytes | memoryview) -> list[Instruction]:
+    """What a client sent; ``ProtocolError`` where it is not a list of well-formed instructions."""
+    try:
+        return _instructions.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"malformed batch of instructions: {error}") from error
+
+
+def decode_replies(body: bytes | memoryview) -> list[Reply]:
+    """What a server sent."""
+    try:
+        return _replies.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"malformed batch of replies: {error}") from error
+
+
+def split_chunk(body: bytes | memoryview) -> tuple[int, int, memoryview]:
+    """Owner, offset and bytes of a ``CHUNK``."""
+    if len(body) < CHUNK_HEADER.size:
+        raise ProtocolError(f"chunk of {len(body)} bytes is shorter than its header")
+    owner, offset = CHUNK_HEADER.unpack_from(body)
+    return owner, offset, memoryview(body)[CHUNK_HEADER.size :]
