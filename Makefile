@@ -1,0 +1,75 @@
+# `make demo` and `make test` need python3 and make, nothing else: each prepares .venv the first time.
+# The *-gpu targets install nothing: they run in the Python that a GPU machine already has ($(PYTHON)).
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+PYTEST_WORKERS ?= 2
+
+PY          := $(VENV)/bin/python
+TREE        := $(CURDIR)/client:$(CURDIR)
+INHERITED   := $(if $(PYTHONPATH),:$(PYTHONPATH))
+IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
+# NumPy's and PyTorch's thread pools fight over the cores with the test processes.
+ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full test-gpu check lint format serve bench bench-gpu docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.demo ## train on handwritten digits through a local server
+	$(PY) examples/digits.py $(ARGS)
+
+test: $(VENV)/.dev ## run the tests that need no GPU
+	$(ONE_THREAD) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu" $(ARGS)
+
+test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
+	$(ONE_THREAD) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not gpu" $(ARGS)
+
+test-gpu: ## run the tests that need a GPU, in this machine's own Python
+	$(IN_TREE) $(PYTHON) -m pytest -q -m gpu $(ARGS)
+
+check: lint $(VENV)/.dev ## lint, types and import layers
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+lint: $(VENV)/.dev ## style, changing nothing
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(VENV)/.dev ## rewrite what ruff can
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+serve: $(VENV)/.demo ## start a server here (TELEGRAD_* variables configure it)
+	$(PY) -m server $(ARGS)
+
+bench: $(VENV)/.dev ## benchmarks on the CPU beside their baselines
+	$(PY) -m benchmarks $(ARGS)
+
+bench-gpu: ## benchmarks on the GPU, in this machine's own Python
+	$(IN_TREE) $(PYTHON) -m benchmarks --device cuda $(ARGS)
+
+docs: $(VENV)/.demo ## write the generated tables of docs/ anew
+	$(PY) docs/generate.py
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# $(call install,EXTRA): .venv if it is missing or half made, then both distributions in place
+define install
+@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
+	{ echo "make: '$(PYTHON) -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+@echo "installing telegrad[$(1)] into $(VENV) (once)"
+@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -qq -e client -e '.[$(1)]'
+endef
+
+$(VENV)/.demo: pyproject.toml client/pyproject.toml
+	$(call install,demo)
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml client/pyproject.toml
+	$(call install,dev)
+	@touch $(VENV)/.demo $@
