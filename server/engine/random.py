@@ -1,0 +1,300 @@
+"""Random numbers: a counter-based Philox 4x32-10 generator and the distributions that are made from its words.
+
+Every function takes the array module ``xp``, so CPU and GPU draw the same numbers: words come from integer arithmetic,
+and what needs a logarithm or an angle is computed in float64 and rounded once. A generator is a seed and an offset,
+counted in blocks of four 32-bit words; a request takes whole blocks, so splitting one at a multiple of four words (four
+values, or two of those made from 64 bits) changes nothing. Knows nothing of values, ops, sessions or the wire.
+
+J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from telegrad_protocol.errors import ArgumentError
+
+DEFAULT_SEED: Final = 67280421310721
+STATE_BYTES: Final = 16
+
+_WORDS_PER_BLOCK: Final = 4
+_ROUNDS: Final = 10
+_LOW: Final = np.uint64(0xFFFFFFFF)
+_HALF: Final = np.uint64(32)
+_MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL: Final = (0x9E3779B9, 0xBB67AE85)
+
+# Scratch for this many blocks stays in a core's cache; a GPU wants few launches instead.
+_CPU_CHUNK: Final = 8192
+_GPU_CHUNK: Final = 1 << 20
+_AHEAD: Final = 1024
+
+_MANTISSA_BITS: Final = {"float16": 11, "bfloat16": 8, "float32": 24}
+# Above it, the remainder of a 32-bit word would favour small numbers by more than 1 in 256.
+_NARROW_SPAN: Final = 1 << 24
+# Above it, too few key bits would be left beside the index for keys to be distinct.
+_PACKED_PERMUTATION: Final = 1 << 24
+
+
+class Named(Protocol):
+    """A type of elements: NumPy's or the protocol's, which share their names."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Generator:
+    """A stream of random words: where it starts (the seed) and how far it was read (the offset, in blocks)."""
+
+    __slots__ = ("_ahead", "_ahead_first", "_offset", "_seed")
+    _ahead: Any
+    _ahead_first: int
+    _offset: int
+    _seed: int
+
+    def __init__(self, seed: int = DEFAULT_SEED) -> None:
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of ``seed``; a negative one counts down from 2**64, as in PyTorch."""
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise ArgumentError(f"manual_seed: the seed must be in [-2**63, 2**64), got {seed}")
+        self._restore(seed % (1 << 64), 0)
+        return self
+
+    def seed(self) -> int:
+        """Start a stream that nobody can foresee, and return its seed."""
+        self.manual_seed(secrets.randbits(64))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        return self._seed
+
+    @property
+    def offset(self) -> int:
+        """The block that the next request starts at."""
+        return self._offset
+
+    def get_state(self) -> Any:
+        """Seed and offset as 16 bytes (little-endian u64 each) in a uint8 array."""
+        return np.array([self._seed, self._offset], dtype="<u8").view(np.uint8)
+
+    def set_state(self, state: Any) -> None:
+        """Continue where ``get_state`` was called; takes its array or the same bytes."""
+        raw = bytes(state)
+        if len(raw) != STATE_BYTES:
+            raise ArgumentError(f"set_rng_state: a state has {STATE_BYTES} bytes, got {len(raw)}")
+        seed, offset = np.frombuffer(raw, dtype="<u8").tolist()
+        self._restore(seed, offset)
+
+    def reserve(self, words: int) -> int:
+        """Take ``words`` 32-bit words, rounded up to whole blocks, and return the first block."""
+        first = self._offset
+        self._offset = (first + -(-words // _WORDS_PER_BLOCK)) % (1 << 64)
+        return first
+
+    def _restore(self, seed: int, offset: int) -> None:
+        self._seed, self._offset = seed, offset
+        self._ahead = None
+        self._ahead_first = 0
+
+    def _small(self, first: int, blocks: int) -> Any:
+        """Words of a few blocks, out of many computed at once: a hundred NumPy calls cost the same for both."""
+        position = first - self._ahead_first
+        if self._ahead is None or not 0 <= position <= _AHEAD - blocks:
+            self._ahead, self._ahead_first, position = _Philox(np, self._seed, _AHEAD).words(first, _AHEAD), first, 0
+        return self._ahead[position * _WORDS_PER_BLOCK : (position + blocks) * _WORDS_PER_BLOCK]
+
+
+def philox4x32(xp: Any, counter: Any, seed: int) -> None:
+    """Replace four counter words by four random words, in each column of ``counter`` (uint64[4, n], values < 2**32)."""
+    c0, c1, c2, c3 = counter
+    p0, p1 = xp.empty_like(c0), xp.empty_like(c2)
+    for key0, key1 in _round_keys(seed):
+        xp.multiply(c0, _MULTIPLIERS[0], out=p0)
+        xp.multiply(c2, _MULTIPLIERS[1], out=p1)
+        _mix(xp, p1, c1, key0, out=c0)
+        _mix(xp, p0, c3, key1, out=c2)
+        xp.bitwise_and(p1, _LOW, out=c1)
+        xp.bitwise_and(p0, _LOW, out=c3)
+
+
+def _round_keys(seed: int) -> list[tuple[np.uint64, np.uint64]]:
+    low, high = seed & 0xFFFFFFFF, seed >> 32
+    return [
+        (np.uint64((low + i * _WEYL[0]) & 0xFFFFFFFF), np.uint64((high + i * _WEYL[1]) & 0xFFFFFFFF))
+        for i in range(_ROUNDS)
+    ]
+
+
+def _mix(xp: Any, product: Any, word: Any, key: np.uint64, out: Any) -> None:
+    xp.right_shift(product, _HALF, out=out)
+    xp.bitwise_xor(out, word, out=out)
+    xp.bitwise_xor(out, key, out=out)
+
+
+class _Philox:
+    """The stream of one seed, with scratch memory for a number of blocks."""
+
+    def __init__(self, xp: Any, seed: int, blocks: int) -> None:
+        self.xp = xp
+        self.seed = seed
+        self.lanes = xp.empty((4, blocks), np.uint64)
+        self.out = xp.empty((blocks, 2), np.uint64)
+
+    def words(self, first: int, blocks: int) -> Any:
+        """The uint32 words of some blocks, in memory that the next call overwrites."""
+        xp, lanes, out = self.xp, self.lanes[:, :blocks], self.out[:blocks]
+        index = xp.arange(blocks, dtype=np.uint64)
+        index += np.uint64(first)
+        xp.bitwise_and(index, _LOW, out=lanes[0])
+        xp.right_shift(index, _HALF, out=lanes[1])
+        lanes[2:] = 0
+        philox4x32(xp, lanes, self.seed)
+        for pair in (0, 1):
+            high = lanes[2 * pair + 1]
+            xp.left_shift(high, _HALF, out=high)
+            xp.bitwise_or(lanes[2 * pair], high, out=out[:, pair])
+        return out.reshape(-1).view(np.uint32)
+
+
+def _chunks(xp: Any, gen: Generator, n: int, words_each: int) -> Iterator[tuple[slice, Any]]:
+    """Yield where values go, with the words that they are made from (up to a whole block, so perhaps some more)."""
+    total = -(-n * words_each // _WORDS_PER_BLOCK)
+    first = gen.reserve(n * words_each)
+    chunk = min(_CPU_CHUNK if xp is np else _GPU_CHUNK, total)
+    small = xp is np and total <= _AHEAD // 16
+    source = None if small else _Philox(xp, gen.initial_seed(), chunk)
+    values = chunk * _WORDS_PER_BLOCK // words_each
+    for start in range(0, n, values or 1):
+        done = start * words_each // _WORDS_PER_BLOCK
+        blocks = min(chunk, total - done)
+        words = source.words(first + done, blocks) if source else gen._small(first, blocks)
+        yield slice(start, min(start + values, n)), words
+
+
+def random_words(xp: Any, gen: Generator, n: int) -> Any:
+    """``n`` uint32 words."""
+    out = xp.empty(n, np.uint32)
+    for at, words in _chunks(xp, gen, n, 1):
+        out[at] = words[: at.stop - at.start]
+    return out
+
+
+def random_words64(xp: Any, gen: Generator, n: int) -> Any:
+    """``n`` uint64 words."""
+    out = xp.empty(n, np.uint64)
+    for at, words in _chunks(xp, gen, n, 2):
+        out[at] = words.view(np.uint64)[: at.stop - at.start]
+    return out
+
+
+def uniform(xp: Any, gen: Generator, n: int, dtype: Named) -> Any:
+    """``n`` numbers in [0, 1) with all the bits of ``dtype``.
+
+    Half types come as float32 with values that the type holds exactly, so casting never rounds up to 1.
+    """
+    if dtype.name == "float64":
+        return _uniform64(xp, gen, n)
+    bits = _MANTISSA_BITS[dtype.name]
+    shift, scale = np.uint32(32 - bits), np.float32(2.0**-bits)
+    out = xp.empty(n, np.float32)
+    for at, words in _chunks(xp, gen, n, 1):
+        part = out[at]
+        # The conversion from signed integers is the vectorised one, and the sign bit is clear.
+        part[...] = (words[: part.size] >> shift).view(np.int32)
+        part *= scale
+    return out
+
+
+def _uniform64(xp: Any, gen: Generator, n: int) -> Any:
+    out = xp.empty(n, np.float64)
+    for at, words in _chunks(xp, gen, n, 2):
+        part = out[at]
+        part[...] = (words.view(np.uint64)[: part.size] >> np.uint64(11)).view(np.int64)
+        part *= 2.0**-53
+    return out
+
+
+def normal(xp: Any, gen: Generator, n: int, dtype: Named) -> Any:
+    """``n`` numbers of the standard normal distribution (Box-Muller); half types come as float32."""
+    wide = dtype.name == "float64"
+    out = xp.empty(n, np.float64 if wide else np.float32)
+    for at, words in _chunks(xp, gen, n, 2 if wide else 1):
+        pairs = (words.view(np.uint64) if wide else words).reshape(-1, 2)
+        radius = xp.sqrt(-2.0 * xp.log(_open_unit(xp, pairs[:, 0])))
+        angle = pairs[:, 1].astype(np.float64) * (2.0 * math.pi * 2.0 ** (-64 if wide else -32))
+        both = xp.empty(pairs.shape, out.dtype)
+        both[:, 0] = radius * xp.cos(angle)
+        both[:, 1] = radius * xp.sin(angle)
+        out[at] = both.reshape(-1)[: at.stop - at.start]
+    return out
+
+
+def exponential(xp: Any, gen: Generator, n: int, dtype: Named, rate: float = 1.0) -> Any:
+    """``n`` numbers of the exponential distribution of ``rate``, never 0; half types come as float32."""
+    wide = dtype.name == "float64"
+    out = xp.empty(n, np.float64 if wide else np.float32)
+    for at, words in _chunks(xp, gen, n, 2 if wide else 1):
+        unit = _open_unit(xp, words.view(np.uint64) if wide else words)
+        out[at] = (xp.log(unit) * (-1.0 / rate))[: at.stop - at.start]
+    return out
+
+
+def _open_unit(xp: Any, words: Any) -> Any:
+    """Words as float64 in (0, 1), neither end included, so that logarithms are finite and not 0."""
+    if words.dtype == np.uint64:
+        return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    return (words.astype(np.float64) + 0.5) * 2.0**-32
+
+
+def random_integers(xp: Any, gen: Generator, n: int, low: int, high: int) -> Any:
+    """``n`` int64 numbers in [low, high)."""
+    span = high - low
+    if span <= 0 or low < -(1 << 63) or high > 1 << 63:
+        raise ArgumentError(f"randint: low must be less than high, and both fit into int64, got [{low}, {high})")
+    out = xp.empty(n, np.int64)
+    unsigned = out.view(np.uint64)
+    narrow = span <= _NARROW_SPAN
+    for at, words in _chunks(xp, gen, n, 1 if narrow else 2):
+        drawn = words if narrow else words.view(np.uint64)
+        unsigned[at] = _remainder(drawn[: at.stop - at.start], span)
+    # Unsigned arithmetic wraps, which is what spans beyond int64 need.
+    unsigned += np.uint64(low % (1 << 64))
+    return out
+
+
+def _remainder(words: Any, span: int) -> Any:
+    return words if span == 1 << 64 else words % words.dtype.type(span)
+
+
+def bernoulli(xp: Any, gen: Generator, p: Any, n: int) -> Any:
+    """``n`` booleans, true with probability ``p``: a number, or ``n`` of them in an array.
+
+    An array's entries are not checked (that would wait for the device): below 0 is 0, above 1 is 1.
+    """
+    limits: Any = np.float64(p) if isinstance(p, (int, float)) else p.reshape(-1).astype(np.float64)
+    limits = limits * 2.0**32
+    out = xp.empty(n, np.bool_)
+    for at, words in _chunks(xp, gen, n, 1):
+        xp.less(words[: at.stop - at.start], limits[at] if limits.ndim else limits, out=out[at])
+    return out
+
+
+def permutation(xp: Any, gen: Generator, n: int) -> Any:
+    """The numbers 0 to n - 1 (int64) in random order: sorted by random keys, equal keys by number."""
+    keys = random_words64(xp, gen, n)
+    if n > _PACKED_PERMUTATION:
+        return xp.argsort(keys, kind="stable").astype(np.int64, copy=False)
+    # The number replaces the lowest bits of its key: sorting values is several times faster than argsort.
+    numbers = np.uint64((1 << (n - 1).bit_length()) - 1 if n else 0)
+    keys &= ~numbers
+    keys |= xp.arange(n, dtype=np.uint64)
+    keys.sort()
+    keys &= numbers
+    return keys.view(np.int64)
