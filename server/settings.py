@@ -1,0 +1,131 @@
+"""What an operator can set: ``TELEGRAD_*`` variables, checked once at start. Reads the environment and nothing else.
+
+The table in docs/configuration.md is generated from ``Settings``, so a field's description is its documentation.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from telegrad_protocol.errors import ConfigurationError
+
+PREFIX: Final = "TELEGRAD_"
+CLIENT_VARIABLES: Final = {
+    "TELEGRAD_URL": "address that `tg.connect()` uses where it is given none",
+    "TELEGRAD_LAUNCH_BLOCKING": "`1`: every call waits for its result, so that an error shows on its own line",
+}
+"""Read by the client library; a server that finds them in its environment keeps quiet about them."""
+
+_DEVICE: Final = re.compile(r"cpu|cuda:\d+")
+_ALLOC_OPTION: Final = re.compile(r"[a-z_]+:[^,:]*(:[^,:]*)*")
+
+
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _checked_devices(devices: tuple[str, ...]) -> tuple[str, ...]:
+    named = tuple("cuda:0" if device == "cuda" else device for device in devices)
+    for device in named:
+        if not _DEVICE.fullmatch(device):
+            raise ValueError(f"expected 'cpu' or 'cuda:N', separated by commas, got {device!r}")
+    if len(set(named)) < len(named):
+        raise ValueError("a device is listed twice")
+    return named
+
+
+def _checked_alloc_conf(text: str) -> str:
+    bad = next((part for part in _split(text) if not _ALLOC_OPTION.fullmatch(part)), None)
+    if bad is not None:
+        raise ValueError(f"expected 'option:value,option:value', got {bad!r}")
+    return text
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+Devices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_checked_devices)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
+
+
+class Settings(BaseSettings):
+    """All settings of the server; immutable."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, validate_default=True)
+
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on. Beyond loopback a token is required.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; `0` picks a free one and prints it.")
+    token: SecretStr | None = Field(
+        None, min_length=8, description="Bearer token that clients present. Without one, only loopback is served."
+    )
+    devices: Devices = Field(
+        (), description="Devices to serve, such as `cuda:0,cuda:1` or `cpu`; all GPUs by default, else the CPU."
+    )
+    lease_seconds: float = Field(
+        60.0, gt=0, le=86400, description="How long a session outlives its connection before its tensors are freed."
+    )
+    drain_seconds: float = Field(
+        20.0, ge=0, le=86400, description="How long sessions may go on after SIGTERM before they are closed."
+    )
+    max_sessions: int = Field(64, ge=1, description="Sessions that may be open at once.")
+    session_quota_bytes: ByteSize | None = Field(
+        None, gt=0, description="Device memory that one session may hold, such as `8GiB`; unlimited by default."
+    )
+    max_frame_bytes: ByteSize = Field(
+        ByteSize(8 << 20), ge=2 << 20, le=1 << 30, description="Largest WebSocket frame and largest JSON body."
+    )
+    alloc_conf: Annotated[str, AfterValidator(_checked_alloc_conf)] = Field(
+        "", description="Options of the caching allocator, `option:value,...`, as in `PYTORCH_CUDA_ALLOC_CONF`."
+    )
+    log_level: LogLevel = Field("INFO", description="`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
+    ready_fd: int | None = Field(
+        None, ge=0, description="File descriptor that gets one line of JSON, `url` and `pid`, once the server is ready."
+    )
+    parent_fd: int | None = Field(
+        None, ge=0, description="File descriptor of a pipe; the server ends when its other end closes."
+    )
+
+    @model_validator(mode="after")
+    def _token_beyond_loopback(self) -> Settings:
+        if self.token is None and not is_loopback(self.host):
+            raise ValueError(f"{PREFIX}TOKEN: is required to listen on {self.host}, which is not a loopback address")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach ``host``; names other than localhost count as reachable."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Settings of this process, ``overrides`` first; ``ConfigurationError`` names the variable that is wrong."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise ConfigurationError("; ".join(map(_readable, error.errors(include_url=False)))) from None
+
+
+def _readable(problem: Any) -> str:
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if not problem["loc"]:
+        return message
+    name = str(problem["loc"][0])
+    message = message[:1].lower() + message[1:]
+    shown = "" if name == "token" or problem["type"] == "value_error" else f", got {problem['input']!r}"
+    return f"{PREFIX}{name.upper()}: {message}{shown}"
+
+
+def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Names with our prefix that nothing reads: most likely typing mistakes."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | CLIENT_VARIABLES.keys()
+    return sorted(name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in known)

@@ -1,0 +1,231 @@
+"""The control requests that the gateway puts to a worker: one request and one answer type per verb.
+
+They serve the HTTP interface, beside the instruction stream of a session, and are answered between its frames, in the
+order asked. ``registry.request(session, verb, args)`` carries ``args = to_args(request)``; the worker reads them with
+``from_args(verb, args)`` and answers with ``to_answer(value)``. Session verbs go to ``Session.control``, host verbs to
+``Host.control``. Errors travel as errors. Knows nothing of HTTP and nothing of tensors' values.
+
+JSON has no tensors, dtypes or devices, so arguments of operations are *plain*: numbers, strings, booleans, None, lists
+of them, ``{"tensor": id}`` for a tensor, and ``{"complex": [re, im]}``; dtypes and devices are their names. The
+session turns them into what the contract's parameter wants, and ``public`` names are resolved as the client does it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+SERVER_IDS: Final = 1 << 52
+"""Results without a name are named by the session from here upwards: clients count from 1, JavaScript ends at 2**53."""
+
+
+class TensorInfo(Struct, frozen=True, array_like=True):
+    """What is known of a tensor of a session; strides and offset in elements."""
+
+    id: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    device: str
+    requires_grad: bool
+
+
+class NewTensor(Struct, frozen=True, array_like=True, tag="tensor"):
+    """Make a tensor of row-major ``data``; on the session's default device where ``device`` is empty."""
+
+    out: int | None
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    data: bytes
+    requires_grad: bool
+
+
+class RunOp(Struct, frozen=True, array_like=True, tag="op"):
+    """Run the operation that users call ``op``. ``out``: ids of its results, named by the session where None.
+
+    ``requires_grad`` is set on the results where True, which makes leaves of new tensors.
+    """
+
+    op: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    out: tuple[int, ...] | None
+    requires_grad: bool
+
+
+Step: TypeAlias = NewTensor | RunOp
+
+
+class RunOps(Struct, frozen=True, array_like=True):
+    """Run ``steps`` in order, and stop at the first that fails; those before it keep their results.
+
+    The error's ``site`` becomes ``ops[first + i]``. It is the answer: the session's stream is not failed by it.
+    Answer: ``list[list[TensorInfo]]``, the results of each step; an operation in place answers the tensor it changed.
+    An id in ``out`` that is taken is replaced.
+    """
+
+    first: int
+    steps: list[Step]
+
+
+class Backward(Struct, frozen=True, array_like=True):
+    """Accumulate the gradients of ``roots`` into leaves: ``inputs``, or all that the graph reaches where None.
+
+    ``gradients`` has one per root; None stands for one where the root is a scalar.
+    Answer: ``list[tuple[int, TensorInfo]]``, leaf and gradient; gradients are named by the session where they are new.
+    Leaves that no id names any more are left out.
+    """
+
+    roots: tuple[int, ...]
+    gradients: tuple[int | None, ...]
+    inputs: tuple[int, ...] | None
+    retain_graph: bool
+    create_graph: bool
+
+
+class Describe(Struct, frozen=True, array_like=True):
+    """Answer: ``list[TensorInfo]``."""
+
+    ids: tuple[int, ...]
+
+
+class Free(Struct, frozen=True, array_like=True):
+    """Forget tensors; ``UnknownIdError`` where one is not there, and then none is forgotten. Answer: None."""
+
+    ids: tuple[int, ...]
+
+
+class UploadBegin(Struct, frozen=True, array_like=True):
+    """Announce the elements of a tensor. Allocates, so that lack of memory shows before anything is sent.
+
+    Nothing is visible under ``id`` before the end. Answer: ``int``, the handle of the upload.
+    """
+
+    id: int
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+
+
+class UploadChunk(Struct, frozen=True, array_like=True):
+    """The bytes at ``offset``; row-major, in order, at most ``CHUNK_BYTES``. Answer: None."""
+
+    upload: int
+    offset: int
+    data: bytes
+
+
+class UploadEnd(Struct, frozen=True, array_like=True):
+    """Give the tensor its id, which is replaced if it is taken; or, where not ``commit``, drop what came.
+
+    Answer: ``TensorInfo``, or None where nothing was kept. Dropping an unknown upload is no error.
+    """
+
+    upload: int
+    commit: bool
+
+
+class ReadBegin(Struct, frozen=True, array_like=True):
+    """Hold the elements of a tensor as they are now, row-major. Answer: ``ReadInfo``."""
+
+    id: int
+
+
+class ReadInfo(Struct, frozen=True, array_like=True):
+    """The handle of a read, and what it reads."""
+
+    read: int
+    tensor: TensorInfo
+    nbytes: int
+
+
+class ReadChunk(Struct, frozen=True, array_like=True):
+    """Answer: ``bytes``, the ``size`` of them at ``offset``; at most ``CHUNK_BYTES``."""
+
+    read: int
+    offset: int
+    size: int
+
+
+class ReadEnd(Struct, frozen=True, array_like=True):
+    """Let go of what ``ReadBegin`` held; an unknown handle is no error. Answer: None."""
+
+    read: int
+
+
+class MemorySummary(Struct, frozen=True, array_like=True):
+    """Answer: ``str``, PyTorch's table. For the session numbered ``session``; all of the host where None."""
+
+    device: str = ""
+    session: int | None = None
+
+
+class MemoryStats(Struct, frozen=True, array_like=True):
+    """Answer: ``dict[str, dict[str, int | float]]``, by device, the names of ``torch.cuda.memory_stats``."""
+
+    device: str = ""
+    session: int | None = None
+
+
+class MemorySnapshot(Struct, frozen=True, array_like=True):
+    """Answer: a dict in the format of ``torch.cuda.memory._snapshot()``, as JSON types."""
+
+    device: str = ""
+    session: int | None = None
+
+
+class Devices(Struct, frozen=True, array_like=True):
+    """Answer: ``list[DeviceInfo]``."""
+
+
+class DeviceInfo(Struct, frozen=True, array_like=True):
+    """A device as users see it. ``capability`` is the CUDA compute capability, ``pid`` the worker that owns it."""
+
+    device: str
+    name: str
+    type: str
+    index: int | None
+    total_memory: int
+    free_memory: int
+    allocated_memory: int
+    reserved_memory: int
+    capability: tuple[int, int] | None
+    multiprocessors: int | None
+    pid: int
+
+
+class Counters(Struct, frozen=True, array_like=True):
+    """Answer: ``dict[str, int]``; ``operations`` is the number executed since the worker started."""
+
+
+SESSION_VERBS: Final[dict[str, type[Struct]]] = {
+    "run_ops": RunOps, "backward": Backward, "describe": Describe, "free": Free, "upload_begin": UploadBegin,
+    "upload_chunk": UploadChunk, "upload_end": UploadEnd, "read_begin": ReadBegin, "read_chunk": ReadChunk,
+    "read_end": ReadEnd,
+}  # fmt: skip
+HOST_VERBS: Final[dict[str, type[Struct]]] = {
+    "memory_summary": MemorySummary, "memory_stats": MemoryStats, "memory_snapshot": MemorySnapshot,
+    "devices": Devices, "counters": Counters,
+}  # fmt: skip
+VERBS: Final = SESSION_VERBS | HOST_VERBS
+VERB_OF: Final = {request: verb for verb, request in VERBS.items()}
+
+
+def to_args(request: Struct) -> list[Any]:
+    """A request as lists and numbers; bytes stay bytes."""
+    args: list[Any] = to_answer(request)
+    return args
+
+
+def from_args(verb: str, args: list[Any]) -> Any:
+    """The request of a verb; ``msgspec.ValidationError`` where the arguments are not its own, KeyError if unknown."""
+    return msgspec.convert(args, VERBS[verb])
+
+
+def to_answer(value: Any) -> Any:
+    """An answer as lists and numbers; bytes stay bytes."""
+    return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
