@@ -1,0 +1,27 @@
+"""The operation table: one contract per operation, by family, in a fixed order that both ends share."""
+
+from __future__ import annotations
+
+import hashlib
+
+from .contract import PUBLIC, TABLE, Op, Scalar
+
+__all__ = ["BY_INDEX", "PUBLIC", "TABLE", "TABLE_HASH", "Op", "Scalar"]
+
+from . import views  # noqa: I001 - the order of families is the order of the table
+from . import creation
+from . import pointwise
+from . import reduce
+from . import linalg
+from . import indexing
+from . import nn
+from . import optim
+
+BY_INDEX: list[Op] = list(TABLE.values())
+TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
+FAMILIES = (views, creation, pointwise, reduce, linalg, indexing, nn, optim)
+
+
+def contract(name: str) -> Op:
+    """The operation of a unique name, such as ``"max.dim"``."""
+    return TABLE[name]

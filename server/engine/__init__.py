@@ -1,0 +1,1 @@
+"""The engine: values, dispatcher, autograd, operations. Knows nothing of sessions, sockets or HTTP."""

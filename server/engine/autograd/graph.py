@@ -1,0 +1,141 @@
+"""The tape: nodes, their edges, what they save, and what autograd knows of a value.
+
+A node never holds a value that holds the node: a formula that names ``out`` gets an alias without history, so that a
+graph is freed by reference counts alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ReferenceType, ref
+
+from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.meta import Meta
+
+from .. import keys
+from ..value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_sequence = itertools.count(1)
+
+
+class Edge(NamedTuple):
+    """Output number ``output`` of ``node``: where a gradient flows to."""
+
+    node: Node
+    output: int
+
+
+class AutogradMeta:
+    """Autograd's part of a value: a leaf's gradient, or where the value came from."""
+
+    __slots__ = ("accumulator", "grad", "grad_fn", "output", "requires_grad", "retains_grad", "version")
+
+    def __init__(self, requires_grad: bool = False, grad_fn: Node | None = None, output: int = 0) -> None:
+        self.requires_grad = requires_grad
+        self.grad_fn = grad_fn
+        self.output = output
+        self.grad: Value | None = None
+        self.accumulator: ReferenceType[AccumulateGrad] | None = None
+        self.retains_grad = False
+        self.version = 0
+
+
+class Node:
+    """A function in the backward graph."""
+
+    __slots__ = ("__weakref__", "edges", "metas", "retained", "sequence")
+
+    def __init__(self, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...]) -> None:
+        self.sequence = next(_sequence)
+        self.edges = edges
+        self.metas = metas
+        self.retained: dict[int, ReferenceType[Value]] | None = None
+
+    @property
+    def name(self) -> str:
+        """What PyTorch prints as ``grad_fn``."""
+        return type(self).__name__
+
+    def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        """Gradients for ``edges`` from the gradients of the outputs."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Drop what was saved; the node cannot run again."""
+
+
+class AccumulateGrad(Node):
+    """The end of the graph: adds into a leaf's ``.grad``."""
+
+    __slots__ = ("leaf",)
+
+    def __init__(self, leaf: Value) -> None:
+        super().__init__((), (leaf.meta,))
+        self.sequence = 1 << 62
+        self.leaf = leaf
+
+    def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        return ()
+
+
+class Saved:
+    """A value kept for backward, with the version that it had."""
+
+    __slots__ = ("creator", "output", "value", "version")
+
+    def __init__(self, value: Value, creator: Node | None = None, output: int = 0) -> None:
+        self.value = value
+        self.version = value.storage.version
+        self.creator: ReferenceType[Node] | None = ref(creator) if creator else None
+        self.output = output
+
+    def unpack(self, consumer: Node) -> Value:
+        """The value, if nobody has modified it since."""
+        found = self.value.storage.version
+        if found != self.version:
+            raise AutogradError(
+                "one of the values needed for gradient computation has been modified by an in-place operation: "
+                f"{self.value.meta}, {self._origin(consumer)}, is at version {found}; expected version {self.version} "
+                "instead; clone it before you modify it"
+            )
+        creator = self.creator() if self.creator else None
+        return self.value if creator is None else with_history(self.value.alias(), creator, self.output)
+
+    def _origin(self, consumer: Node) -> str:
+        creator = self.creator() if self.creator else None
+        if creator is None and self.value.autograd is not None:
+            creator = self.value.autograd.grad_fn
+        return f"output {self.output} of {creator.name}" if creator else f"an input of {consumer.name}"
+
+
+def with_history(value: Value, node: Node, output: int) -> Value:
+    """Mark ``value`` as what ``node`` computed as its output number ``output``."""
+    meta = value.autograd
+    if meta is None or meta.retains_grad or meta.grad is not None:
+        meta = value.autograd = AutogradMeta()
+    meta.requires_grad, meta.grad_fn, meta.output, meta.version = True, node, output, value.storage.version
+    value.keys |= keys.AUTOGRAD
+    return value
+
+
+def make_leaf(value: Value, requires_grad: bool) -> None:
+    """Set whether a leaf takes part in differentiation."""
+    if value.autograd is None:
+        value.autograd = AutogradMeta()
+    value.autograd.requires_grad = requires_grad
+    value.keys = value.keys | keys.AUTOGRAD if requires_grad or value.base is not None else value.keys & ~keys.AUTOGRAD
+
+
+def accumulator_of(leaf: Value) -> AccumulateGrad:
+    """The one live ``AccumulateGrad`` of a leaf."""
+    meta = leaf.autograd
+    assert meta is not None  # noqa: S101 - only called where requires_grad was seen
+    node = meta.accumulator() if meta.accumulator else None
+    if node is None:
+        node = AccumulateGrad(leaf)
+        meta.accumulator = ref(node)
+    return node

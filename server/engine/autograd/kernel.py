@@ -1,0 +1,127 @@
+"""The Autograd key's one boxed kernel: run the operation below, write down how to differentiate it.
+
+Driven by each operator's table of formulas; what in-place operations and views need is in ``inplace``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from telegrad_protocol.errors import AutogradError
+
+from .. import context, keys
+from ..dispatcher import BOXED, redispatch
+from ..operators import Operator
+from ..value import Value
+from .graph import Edge, Saved, with_history
+from .inplace import check_writable, edge_of, rebase
+from .node import Kept, OpNode
+
+_BELOW = keys.below(keys.AUTOGRAD)
+Arguments: TypeAlias = tuple[Any, ...]
+
+
+def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, key_set: int) -> Any:
+    """Redispatch below Autograd, then attach a node where an input requires a gradient."""
+    lower = key_set & _BELOW
+    op = operator.op
+    if not context.current.grad_enabled:
+        return redispatch(operator, args, signature, lower)
+    written = _written(op.mutates, args)
+    for target in written:
+        check_writable(op.public, target)
+    edges = _edges(operator, args) if op.differentiable and not op.data_dependent else []
+    if not any(edges):
+        return redispatch(operator, args, signature, lower)
+    if op.form == "out":
+        raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
+    kept = _keep_inputs(operator, args, edges, written)
+    result = redispatch(operator, args, signature, lower)
+    outs = result if result.__class__ is tuple else (result,)
+    node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), kept)
+    _set_history(node, outs, written)
+    return result
+
+
+BOXED[keys.AUTOGRAD] = autograd_kernel
+
+
+def _written(mutates: tuple[int, ...], args: Arguments) -> list[Value]:
+    found: list[Value] = []
+    for position in mutates:
+        target = args[position]
+        if target.__class__ is Value:
+            found.append(target)
+        elif target.__class__ is tuple:
+            found.extend(target)
+    return found
+
+
+def _edges(operator: Operator, args: Arguments) -> list[Edge | None]:
+    """One edge per differentiable tensor input, lists flattened, None where no gradient is required."""
+    edges: list[Edge | None] = []
+    for position in operator.grad_positions:
+        arg = args[position]
+        if arg.__class__ is Value:
+            edges.append(edge_of(arg))
+        elif arg.__class__ is tuple:
+            edges.extend([edge_of(a) if a is not None else None for a in arg])
+        else:
+            edges.append(None)
+    return edges
+
+
+def _needed(operator: Operator, args: Arguments, edges: list[Edge | None]) -> tuple[int, ...]:
+    """The differentiable positions of which at least one tensor requires a gradient."""
+    needed = []
+    at = 0
+    for position in operator.grad_positions:
+        arg = args[position]
+        width = len(arg) if arg.__class__ is tuple else 1
+        if any(edges[at : at + width]):
+            needed.append(position)
+        at += width
+    return tuple(needed)
+
+
+def _keep_inputs(operator: Operator, args: Arguments, edges: list[Edge | None], written: list[Value]) -> Kept:
+    needed = _needed(operator, args, edges)
+    plan = operator.grad_plans.get(needed)
+    if plan is None:
+        derivatives = [operator.derivatives[p] for p in needed if p in operator.derivatives]
+        inputs = frozenset(p for d in derivatives for p in d.saves_args)
+        outputs = frozenset(p for d in derivatives for p in d.saves_outs)
+        plan = operator.grad_plans[needed] = (inputs, outputs)
+    kept = tuple([_keep(arg, position in plan[0], written) for position, arg in enumerate(args)])
+    return kept, needed, plan[1]
+
+
+def _keep(arg: Any, wanted: bool, written: list[Value]) -> Any:
+    """What the node remembers of an argument: the value if a formula names it, else its meta."""
+    if arg.__class__ is Value:
+        if not wanted:
+            return arg.meta
+        return _keep_overwritten(arg) if any(arg is w for w in written) else Saved(arg)
+    if arg.__class__ is tuple:
+        return tuple([_keep(a, wanted, written) for a in arg])
+    return arg
+
+
+def _keep_overwritten(arg: Value) -> Saved:
+    """The old value of an operand that is about to be overwritten: an alias with the old history."""
+    edge = edge_of(arg)
+    alias = arg.alias()
+    if edge is not None and arg.autograd is not None and arg.autograd.grad_fn is not None:
+        with_history(alias, edge.node, edge.output)
+    return Saved(alias)
+
+
+def _set_history(node: OpNode, outs: Arguments, written: list[Value]) -> None:
+    for number in node.saves_outs:
+        node.saved_outs[number] = Saved(outs[number].alias(), node, number)
+    if written:
+        rebase(written[0], node)
+        return
+    for number, out in enumerate(outs):
+        if out.meta.dtype.is_differentiable:
+            with_history(out, node, number)

@@ -1,0 +1,107 @@
+"""The dispatcher: from an operation and its arguments to the kernel of the highest key.
+
+The key set of a call is the union of its values' keys, plus the keys that modes include, minus those they exclude. Each
+kernel may redispatch below its own key. What a key set resolves to is cached per operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from telegrad_protocol import dtypes
+
+from . import context, keys
+from .operators import Operator
+from .plan import metas_of, run_backend
+from .value import Value
+
+Boxed = Callable[[Operator, tuple[Any, ...], tuple[Any, ...], int], Any]
+
+BOXED: dict[int, Boxed] = {}
+"""One kernel per mode-like key, for all operations; keys without an entry fall through."""
+
+_SCALARS = frozenset((bool, int, float, complex))
+
+
+def dispatch(operator: Operator, args: tuple[Any, ...]) -> Any:
+    """Run an operation on bound arguments: values, tuples of values, and attributes in declared order."""
+    ctx = context.current
+    key_set = ctx.included
+    signature: list[Any] = [dtypes._default]
+    for arg in args:
+        kind = arg.__class__
+        if kind is Value:
+            key_set |= arg.keys
+            signature.append(arg.meta)
+        elif kind in _SCALARS:
+            signature.append(arg)
+            signature.append(kind)
+        elif kind is tuple:
+            key_set |= _read_tuple(arg, signature)
+        else:
+            signature.append(arg)
+    key_set &= ~ctx.excluded
+    if ctx.trace is not None:
+        ctx.trace.append(f"[call] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
+    kernel = operator.resolved.get(key_set) or resolve(operator, key_set)
+    return kernel(operator, args, tuple(signature), key_set)
+
+
+def _read_tuple(items: tuple[Any, ...], signature: list[Any]) -> int:
+    key_set = 0
+    described = []
+    for item in items:
+        if item.__class__ is Value:
+            key_set |= item.keys
+            described.append(item.meta)
+        else:
+            described.append(item)
+            described.append(item.__class__)
+    signature.append(tuple(described))
+    return key_set
+
+
+def redispatch(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
+    """Run the kernel of the highest key in ``key_set``, which a kernel has masked below its own key."""
+    trace = context.current.trace
+    if trace is not None:
+        trace.append(f"[redispatch] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
+    kernel = operator.resolved.get(key_set) or resolve(operator, key_set)
+    return kernel(operator, args, signature, key_set)
+
+
+def resolve(operator: Operator, key_set: int) -> Boxed:
+    """Find the kernel of a key set: the highest key that has one."""
+    kernel = operator.resolved[key_set] = _find(operator, key_set)
+    return kernel
+
+
+def _find(operator: Operator, key_set: int) -> Boxed:
+    present = [key for key in keys.FROM_THE_TOP if key_set & key]
+    for key in present:
+        if key > keys.AUTOGRAD and key in BOXED:
+            return BOXED[key]
+    if operator.composite is not None:
+        return _run_composite
+    return next((BOXED[key] for key in present if key in BOXED), run_backend)
+
+
+def _run_composite(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
+    if signature not in operator.plans:
+        operator.op.infer(metas_of(args))
+        operator.plans[signature] = True
+    positional = operator.op.positional
+    keywords = dict(zip(operator.keyword_names, args[positional:], strict=True))
+    return operator.composite(*args[:positional], **keywords)  # type: ignore[misc]
+
+
+def is_value(item: Any) -> bool:
+    """The tensor predicate of the engine."""
+    return item.__class__ is Value
+
+
+def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Bind Python arguments to the contract and dispatch; how formulas and composites call operations."""
+    bound = operator.op.normalize(operator.op.bind(args, kwargs), is_value)
+    return dispatch(operator, bound)

@@ -1,0 +1,34 @@
+"""Dispatch keys: bits of an integer, the highest set one decides which kernel runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+META: Final = 1 << 0
+CPU: Final = 1 << 1
+CUDA: Final = 1 << 2
+SPARSE_CSR: Final = 1 << 3
+RECORD: Final = 1 << 4
+AUTOCAST: Final = 1 << 5
+AUTOGRAD: Final = 1 << 6
+BATCHED: Final = 1 << 7
+PROFILER: Final = 1 << 8
+
+NAMES: Final = {
+    PROFILER: "Profiler", BATCHED: "Batched", AUTOGRAD: "Autograd", AUTOCAST: "Autocast", RECORD: "Record",
+    SPARSE_CSR: "SparseCsr", CUDA: "CUDA", CPU: "CPU", META: "Meta",
+}  # fmt: skip
+FROM_THE_TOP: Final = tuple(NAMES)
+BACKENDS: Final = META | CPU | CUDA | SPARSE_CSR
+
+BY_DEVICE: Final = {"cpu": CPU, "cuda": CUDA, "meta": META}
+
+
+def below(key: int) -> int:
+    """The mask of all keys under ``key``."""
+    return key - 1
+
+
+def spell(keys: int) -> str:
+    """The names of a key set, highest first."""
+    return ", ".join(name for key, name in NAMES.items() if keys & key) or "none"

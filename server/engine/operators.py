@@ -1,0 +1,174 @@
+"""Implementations of contracts: kernels by dispatch key, derivative formulas, composites.
+
+``@implements``, ``@kernel`` and ``@composite`` file functions under the contract's ``Op``; derived forms (in-place,
+``out=``) share their base's. What is missing is an error at import, in ``check_complete``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from telegrad_protocol.ops import PUBLIC, TABLE, Op
+
+from . import keys
+
+Kernel = Callable[..., Any]
+Formula = Callable[..., Any]
+
+
+class KernelInfo:
+    """A kernel and what it asks for by the names of its parameters.
+
+    ``out``: it writes into preallocated results; ``generator``: it draws random numbers; ``meta``: it wants the
+    result's meta(s). ``movement``: it only moves elements, so half precision needs no detour through float32.
+    """
+
+    __slots__ = ("function", "movement", "wants_generator", "wants_meta", "wants_out")
+
+    def __init__(self, function: Kernel, movement: bool) -> None:
+        names = inspect.signature(function).parameters
+        self.function = function
+        self.movement = movement
+        self.wants_out = "out" in names
+        self.wants_generator = "generator" in names
+        self.wants_meta = "meta" in names
+
+
+class Derivative:
+    """One formula; its parameter names say what must be saved.
+
+    ``sources`` is a list of ``(where, position)``: ``grad`` and ``grads``, ``out`` number, ``arg`` number, the ``meta``
+    of an argument (named ``<argument>_meta``), or the ``needs`` mask of an argument that may be absent.
+    """
+
+    __slots__ = ("formula", "saves_args", "saves_outs", "sources")
+
+    def __init__(self, op: Op, formula: Formula) -> None:
+        self.formula = formula
+        self.sources = [_source(op, name) for name in inspect.signature(formula).parameters]
+        tensors = set(op.tensor_positions)
+        self.saves_args = frozenset(p for where, p in self.sources if where == "arg" and p in tensors)
+        self.saves_outs = frozenset(p for where, p in self.sources if where == "out")
+
+
+def _source(op: Op, name: str) -> tuple[str, int]:
+    if name in ("grad", "grads"):
+        return name, 0
+    if name == "out":
+        return "out", 0
+    if name in op.returns:
+        return "out", op.returns.index(name)
+    if name.startswith("grad_") and name[5:] in op.returns:
+        return "grad_out", op.returns.index(name[5:])
+    names = [p.name for p in op.params]
+    if name in names:
+        return "arg", names.index(name)
+    if name.endswith("_meta") and name[:-5] in names:
+        return "meta", names.index(name[:-5])
+    raise TypeError(f"derivative of {op.name}: no input, attribute or result is called {name!r}")
+
+
+class Operator:
+    """An operation in the engine."""
+
+    __slots__ = (
+        "composite", "derivatives", "grad_plans", "grad_positions", "kernels", "keyword_names", "op", "plans", "resolved",
+    )  # fmt: skip
+
+    def __init__(self, op: Op, base: Operator | None = None) -> None:
+        self.op = op
+        self.kernels: dict[int, KernelInfo] = base.kernels if base else {}
+        self.derivatives: dict[int, Derivative] = base.derivatives if base else {}
+        self.composite: Callable[..., Any] | None = None
+        self.resolved: dict[int, Callable[..., Any]] = {}
+        self.plans: dict[Any, Any] = {}
+        self.grad_plans: dict[Any, Any] = {}
+        self.grad_positions = tuple(p for p in op.tensor_positions if p not in op.no_grad)
+        self.keyword_names = tuple(p.name for p in op.params[op.positional :])
+
+    @property
+    def has_implementation(self) -> bool:
+        """Whether anything runs it: a kernel, a composite, or the engine's own view machinery."""
+        return bool(self.kernels or self.composite or self.op.view_of is not None)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.op.name}>"
+
+
+OPERATORS: dict[str, Operator] = {}
+BY_INDEX: list[Operator] = []
+for _op in TABLE.values():
+    OPERATORS[_op.name] = Operator(_op, OPERATORS[_op.base.name] if _op.base is not _op else None)
+    BY_INDEX.append(OPERATORS[_op.name])
+
+
+def implements(contract: Op, *, movement: bool = False, **formulas: Formula | None) -> Callable[[Kernel], Kernel]:
+    """File a kernel that is generic over the array library, and the formula of each differentiable input."""
+
+    def file(function: Kernel) -> Kernel:
+        operator = OPERATORS[contract.name]
+        info = KernelInfo(function, movement)
+        operator.kernels[keys.CPU] = operator.kernels[keys.CUDA] = info
+        derive(contract, **formulas)
+        return function
+
+    return file
+
+
+def derive(contract: Op, **formulas: Formula | None) -> None:
+    """File the formulas of an operation that has no kernel of its own: a view."""
+    operator = OPERATORS[contract.name]
+    names = [p.name for p in contract.params]
+    for name, formula in formulas.items():
+        if name not in names:
+            raise TypeError(f"derivative of {contract.name}: it has no input {name!r}")
+        if formula is not None:
+            operator.derivatives[names.index(name)] = Derivative(contract, formula)
+    operator.grad_positions = tuple(p for p in operator.grad_positions if formulas.get(names[p], _MISSING) is not None)
+    _MENTIONED.setdefault(contract.name, set()).update(formulas)
+
+
+_MISSING: Any = object()
+_MENTIONED: dict[str, set[str]] = {}
+
+
+def kernel(contract: Op, key: int, *, movement: bool = False) -> Callable[[Kernel], Kernel]:
+    """File a tuned kernel for one backend over the generic one."""
+
+    def file(function: Kernel) -> Kernel:
+        OPERATORS[contract.name].kernels[key] = KernelInfo(function, movement)
+        return function
+
+    return file
+
+
+def composite(contract: Op) -> Callable[[Kernel], Kernel]:
+    """File a function over engine values; it needs no formula."""
+
+    def file(function: Kernel) -> Kernel:
+        OPERATORS[contract.name].composite = function
+        return function
+
+    return file
+
+
+def check_complete() -> None:
+    """Refuse to start with an operation that nothing implements, or an input whose derivative is not stated."""
+    for operator in OPERATORS.values():
+        op = operator.op
+        if op.base is not op:
+            continue
+        if not operator.has_implementation:
+            raise TypeError(f"operation {op.name} has no implementation")
+        if operator.composite or not op.differentiable:
+            continue
+        silent = [op.params[p].name for p in operator.grad_positions if op.params[p].name not in _MENTIONED.get(op.name, ())]
+        if silent:
+            raise TypeError(f"operation {op.name}: no derivative is stated for {', '.join(silent)}")
+
+
+def overloads(public: str) -> list[Operator]:
+    """The operators that users call by one name, in declared order."""
+    return [OPERATORS[op.name] for op in PUBLIC[public]]

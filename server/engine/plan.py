@@ -1,0 +1,270 @@
+"""Plans: how one operation runs on operands of given metas, worked out once and kept.
+
+A plan holds the results' metas, the casts of the operands, and the kernel. Running it is the bottom of every dispatch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError
+from telegrad_protocol.layout import overlaps_itself
+from telegrad_protocol.meta import Device, Meta
+
+from . import context
+from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
+from .operators import KernelInfo, Operator
+from .value import Value
+
+Arguments = tuple[Any, ...]
+_CAPACITY = 1 << 15
+
+
+def run_backend(operator: Operator, args: Arguments, signature: tuple[Any, ...], key_set: int) -> Any:
+    """The kernel at the backend key: look the plan up, or make it, and run it."""
+    plan = operator.plans.get(signature)
+    if plan is None:
+        if len(operator.plans) >= _CAPACITY:
+            operator.plans.clear()
+        plan = operator.plans[signature] = Plan(operator, args)
+    return plan.run(args)
+
+
+def metas_of(args: Arguments) -> Arguments:
+    """The arguments of a shape rule: values replaced by their metas."""
+    return tuple([_meta_of(arg) for arg in args])
+
+
+def _meta_of(arg: Any) -> Any:
+    if arg.__class__ is Value:
+        return arg.meta
+    return tuple([_meta_of(a) for a in arg]) if arg.__class__ is tuple else arg
+
+
+class Plan:
+    """One operation on operands of given metas."""
+
+    __slots__ = (
+        "backend", "casts", "computes_half", "count", "info", "keyword_names", "kind", "operator", "outs", "positional",
+        "run", "simple",
+    )  # fmt: skip
+
+    def __init__(self, operator: Operator, args: Arguments) -> None:
+        op = operator.op
+        bound = metas_of(args)
+        inferred = op.infer(bound)
+        self.operator = operator
+        self.outs: tuple[Meta, ...] | None = inferred if isinstance(inferred, tuple) else (inferred,) if inferred else None
+        self.count = -1 if isinstance(inferred, tuple) else 1
+        self.positional = op.base.positional
+        self.keyword_names = _keyword_names(op)
+        if op.view_of is not None:
+            self.run = self._run_view
+            return
+        self.backend = _backend_of(operator, bound)
+        self.info = _kernel_of(operator, self.backend)
+        self.casts = self._plan_casts(bound)
+        self.computes_half = any(m.dtype in HALVES for m in self.outs or ()) and not self.info.movement
+        self.simple = self.info.wants_out and not self.casts and not self.computes_half and not self._has_extras(bound)
+        self.run = self._choose(op.form, bool(op.mutates))
+        if op.mutates:
+            _check_targets(op.public, [bound[p] for p in op.mutates])
+
+    def _has_extras(self, bound: Arguments) -> bool:
+        nested = any(isinstance(b, tuple) and any(isinstance(m, Meta) for m in b) for b in bound)
+        return nested or self.info.wants_generator or self.info.wants_meta
+
+    def _choose(self, form: str, mutates: bool) -> Any:
+        if form == "inplace":
+            return self._run_inplace
+        if form == "out":
+            return self._run_out_form
+        if mutates:
+            return self._run_mutating
+        return self._run_simple if self.simple and self.count == 1 else self._run_functional
+
+    # -- operands -------------------------------------------------------------------------------------------------
+
+    def _plan_casts(self, bound: Arguments) -> dict[int, DType]:
+        """The operands that must change type before the kernel sees them."""
+        op = self.operator.op
+        target = op.compute_dtype(bound) if op.promotion else None
+        casts = {}
+        for position in op.base.tensor_positions:
+            value = bound[position]
+            for meta in value if isinstance(value, tuple) else (value,):
+                if isinstance(meta, Meta):
+                    wanted = self._working_type(target if target and position in op.promoted else meta.dtype)
+                    if wanted is not meta.dtype:
+                        casts[position] = wanted
+        return casts
+
+    def _working_type(self, dtype: DType) -> DType:
+        return dtypes.float32 if dtype in HALVES and not self.info.movement else dtype
+
+    def _operands(self, args: Arguments) -> list[Any]:
+        """Arguments as the kernel takes them: arrays, moved to the device and cast."""
+        count = len(self.operator.op.base.params)
+        return [self._operand(position, arg) for position, arg in enumerate(args[:count])]
+
+    def _operand(self, position: int, arg: Any) -> Any:
+        if arg.__class__ is Value:
+            array = arg.array if arg.backend is self.backend else self.backend.xp.asarray(arg.array)
+            wanted = self.casts.get(position)
+            return array if wanted is None else array.astype(NUMPY_DTYPES[wanted])
+        if arg.__class__ is tuple:
+            return tuple([self._operand(position, a) for a in arg])
+        return arg
+
+    def _call(self, args: Arguments, out: Any) -> Any:
+        operands = self._operands(args)
+        keywords = dict(zip(self.keyword_names, operands[self.positional :], strict=True))
+        info = self.info
+        if info.wants_out:
+            keywords["out"] = out
+        if info.wants_generator:
+            keywords["generator"] = context.current.generators[self.backend.device]
+        if info.wants_meta:
+            keywords["meta"] = self.outs if self.count < 0 else self.outs[0] if self.outs else None
+        return info.function(self.backend.xp, *operands[: self.positional], **keywords)
+
+    # -- ways to run ----------------------------------------------------------------------------------------------
+
+    def _run_view(self, args: Arguments) -> Any:
+        source = args[self.operator.op.view_of]  # type: ignore[call-overload]
+        root = source if source.base is None else source.base
+        made = tuple([Value(source.storage, meta, source.backend, root) for meta in self.outs or ()])
+        return made[0] if self.count == 1 else made
+
+    def _run_simple(self, args: Arguments) -> Any:
+        backend = self.backend
+        value = backend.empty(self.outs[0])  # type: ignore[index]
+        operands = [arg.array if arg.__class__ is Value else arg for arg in args]
+        if self.keyword_names:
+            extra = dict(zip(self.keyword_names, operands[self.positional :], strict=True))
+            self.info.function(backend.xp, *operands[: self.positional], out=value.array, **extra)
+        else:
+            self.info.function(backend.xp, *operands, out=value.array)
+        return value
+
+    def _run_functional(self, args: Arguments) -> Any:
+        if self.outs is None:
+            return self._adopt_unknown(self._call(args, None))
+        if self.info.wants_out:
+            return self._run_into(args)
+        result = self._call(args, None)
+        if self.count < 0:
+            return tuple([self.backend.adopt(a, m) for a, m in zip(result, self.outs, strict=True)])
+        return self.backend.adopt(result, self.outs[0])
+
+    def _run_into(self, args: Arguments) -> Any:
+        values = tuple([self.backend.empty(meta) for meta in self.outs or ()])
+        targets = tuple([self._target(value) for value in values])
+        self._call(args, targets[0] if self.count == 1 else targets)
+        for value, target in zip(values, targets, strict=True):
+            if target is not value.array:
+                self.backend.store(value.array, target)
+        return values[0] if self.count == 1 else values
+
+    def _target(self, value: Value) -> Any:
+        """Where the kernel writes: half precision goes to a float32 array first."""
+        if value.meta.dtype in HALVES and not self.info.movement:
+            return self.backend.xp.empty(value.meta.shape, np_float32)
+        return value.array
+
+    def _adopt_unknown(self, result: Any) -> Any:
+        results = result if isinstance(result, tuple) else (result,)
+        metas = [Meta.of(a.shape, BY_NUMPY[a.dtype], self.backend.device) for a in results]
+        values = tuple([self.backend.adopt(a, m) for a, m in zip(results, metas, strict=True)])
+        return values if isinstance(result, tuple) else values[0]
+
+    def _run_inplace(self, args: Arguments) -> Any:
+        self._write(args, (args[0],))
+        return args[0]
+
+    def _run_out_form(self, args: Arguments) -> Any:
+        targets = tuple([args[p] for p in self.operator.op.mutates])
+        self._write(args, targets)
+        return targets if self.count < 0 else targets[0]
+
+    def _write(self, args: Arguments, targets: tuple[Value, ...]) -> None:
+        """Compute into existing values; directly where the kernel allows it and memory cannot clash."""
+        if self.info.wants_out and len(targets) == 1 and self._is_direct(args, targets[0]):
+            self._call(args, targets[0].array)
+        else:
+            result = self._computed(args)
+            for target, array in zip(targets, result, strict=True):
+                self.backend.store(target.array, array)
+        for target in targets:
+            target.storage.version += 1
+
+    def _is_direct(self, args: Arguments, target: Value) -> bool:
+        op = self.operator.op
+        if target.meta.dtype in HALVES or not op.promotion or op.output_dtype(metas_of(args)) is not target.meta.dtype:
+            return False
+        return all(
+            arg.storage is not target.storage or arg.meta is target.meta for arg in args if arg.__class__ is Value
+        )
+
+    def _computed(self, args: Arguments) -> tuple[Any, ...]:
+        """The functional results as temporary arrays."""
+        if not self.info.wants_out:
+            result = self._call(args, None)
+            return result if isinstance(result, tuple) else (result,)
+        op = self.operator.op
+        bound = metas_of(args)[: len(op.base.params)]
+        inferred = op.base.infer(bound)
+        metas = inferred if isinstance(inferred, tuple) else (inferred,)
+        xp = self.backend.xp
+        temporaries = tuple([xp.empty(m.shape, NUMPY_DTYPES[self._working_type(m.dtype)]) for m in metas if m])
+        self._call(args, temporaries if len(temporaries) > 1 else temporaries[0])
+        return temporaries
+
+    def _run_mutating(self, args: Arguments) -> Any:
+        """An operation that only exists in place: its kernel writes into its operands."""
+        self._call(args, None)
+        targets: list[Value] = []
+        for position in self.operator.op.mutates:
+            target = args[position]
+            targets.extend(target if target.__class__ is tuple else (target,) if target is not None else ())
+        for target in targets:
+            target.storage.version += 1
+        return None if self.outs is None else args[self.operator.op.mutates[0]]
+
+
+np_float32 = NUMPY_DTYPES[dtypes.float32]
+
+
+def _keyword_names(op: Any) -> tuple[str, ...]:
+    return tuple(p.name for p in op.base.params[op.base.positional :])
+
+
+def _backend_of(operator: Operator, bound: Arguments) -> Backend:
+    op = operator.op
+    metas = op.metas_in(bound)
+    device = next((m.device for m in metas if m.device.type != "cpu"), metas[0].device if metas else None)
+    if device is None:
+        device = next((b for b in bound if isinstance(b, Device)), None)
+    backend = context.current.backends.get(device) if device is not None else None
+    if backend is None:
+        known = ", ".join(map(str, context.current.backends)) or "none"
+        raise DeviceError(f"{op.public}: device {device} is not available here; there are: {known}")
+    return backend
+
+
+def _kernel_of(operator: Operator, backend: Backend) -> KernelInfo:
+    info = operator.kernels.get(backend.key)
+    if info is None:
+        raise NotSupportedError(f"{operator.op.public}: not available on {backend.device}")
+    return info
+
+
+def _check_targets(name: str, targets: list[Any]) -> None:
+    for target in targets:
+        for meta in target if isinstance(target, tuple) else (target,):
+            if meta is not None and overlaps_itself(meta.shape, meta.strides):
+                raise InplaceError(
+                    f"{name}: several elements of the written {meta} share memory; clone the tensor before you modify it"
+                )

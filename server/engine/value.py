@@ -1,0 +1,106 @@
+"""Values and their storage: the engine's tensors.
+
+A ``Value`` is a view of a ``Storage`` as its ``Meta`` says; what autograd knows of it hangs on ``autograd``. Methods and
+operators of values are attached by ``functional``; kernels never see values, only their arrays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.layout import Size
+from telegrad_protocol.meta import Device, Meta
+
+from . import keys
+
+if TYPE_CHECKING:
+    from server.allocator import Block, CachingAllocator
+
+    from .autograd.graph import AutogradMeta
+    from .backend import Backend
+
+
+class Storage:
+    """A block of device memory shared by all views of it; freed with the last of them.
+
+    ``version`` counts in-place modifications. ``keeper`` owns the block instead where a library allocated it.
+    """
+
+    __slots__ = ("__weakref__", "allocator", "block", "keeper", "nbytes", "version")
+
+    def __init__(self, allocator: CachingAllocator, block: Block, nbytes: int, keeper: Any = None) -> None:
+        self.allocator = allocator
+        self.block = block
+        self.nbytes = nbytes
+        self.version = 0
+        self.keeper = keeper
+
+    def __del__(self) -> None:
+        if self.keeper is None:
+            self.allocator.free(self.block)
+
+
+class Value:
+    """The engine's tensor (the seeds' TensorImpl)."""
+
+    __slots__ = ("__weakref__", "_array", "autograd", "backend", "base", "keys", "meta", "storage")
+
+    def __init__(self, storage: Storage, meta: Meta, backend: Backend, base: Value | None = None) -> None:
+        self.storage = storage
+        self.meta = meta
+        self.backend = backend
+        self.base = base
+        self.keys = backend.key if base is None else backend.key | keys.AUTOGRAD
+        self.autograd: AutogradMeta | None = None
+        self._array: Any = None
+
+    @property
+    def array(self) -> Any:
+        """The NumPy or CuPy array over this value's elements."""
+        found = self._array
+        if found is None:
+            found = self._array = self.backend.array(self.storage, self.meta)
+        return found
+
+    @property
+    def shape(self) -> Size:
+        return self.meta.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.meta.dtype
+
+    @property
+    def device(self) -> Device:
+        return self.meta.device
+
+    @property
+    def ndim(self) -> int:
+        return self.meta.ndim
+
+    @property
+    def numel(self) -> int:
+        return self.meta.numel
+
+    @property
+    def T(self) -> Value:  # noqa: N802 - the field's name
+        """The matrix transpose."""
+        return self.t()  # type: ignore[no-any-return]
+
+    def alias(self) -> Value:
+        """The same elements without autograd history."""
+        twin = Value(self.storage, self.meta, self.backend)
+        twin._array = self._array
+        return twin
+
+    def bump(self) -> None:
+        """Count an in-place modification."""
+        self.storage.version += 1
+
+    def __repr__(self) -> str:
+        return f"Value({self.meta}, {self.device})"
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
