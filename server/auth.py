@@ -1,0 +1,86 @@
+"""Who may talk to the server: the bearer token for all of it, a session's own key for what is in the session.
+
+The token is checked before routing, for HTTP and WebSocket alike, so that a new endpoint is closed unless it is listed
+here. Secrets are compared in constant time and never logged.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, Protocol
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+from telegrad_protocol.errors import AuthenticationError, TelegradError
+
+from .problems import Refused, problem_response
+from .settings import Settings, is_loopback
+
+SESSION_KEY_HEADER: Final = "Telegrad-Session-Key"
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/openapi.json"})
+
+
+class Keyed(Protocol):
+    """A session, as far as access to it is concerned."""
+
+    key: str
+
+
+def same_secret(given: str, expected: str) -> bool:
+    """Compare without telling by the time taken how much of it is right."""
+    return hmac.compare_digest(given.encode(), expected.encode())
+
+
+def check_session_key(session: Keyed, key: str | None) -> None:
+    """Refuse whoever does not hold the session's key."""
+    if key is None:
+        raise Refused(403, AuthenticationError(f"the header {SESSION_KEY_HEADER} is missing"))
+    if not same_secret(key, session.key):
+        raise Refused(403, AuthenticationError("this is not the key of the session"))
+
+
+def check_token(settings: Settings, headers: Headers) -> None:
+    """``AuthenticationError`` unless the request presents the token; without one, unless it was sent to loopback.
+
+    The latter keeps web pages that a user visits from reaching a local server under a name of their own (DNS rebinding).
+    """
+    if settings.token is None:
+        _check_local_name(headers.get("host", ""))
+        return
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise AuthenticationError("a token is required: send the header 'Authorization: Bearer ...'")
+    if not same_secret(given.strip(), settings.token.get_secret_value()):
+        raise AuthenticationError("the token is wrong")
+
+
+def _check_local_name(host: str) -> None:
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    if name and not is_loopback(name):
+        raise AuthenticationError(f"without TELEGRAD_TOKEN the server answers only as localhost, not as {name}")
+
+
+class TokenGuard:
+    """Lets nothing but ``OPEN_PATHS`` through without the token."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app = app
+        self.settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket") and scope["path"] not in OPEN_PATHS:
+            try:
+                check_token(self.settings, Headers(scope=scope))
+            except AuthenticationError as error:
+                await _deny(error, scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+async def _deny(error: TelegradError, scope: Scope, receive: Receive, send: Send) -> None:
+    scope["app"].state.gateway.metrics.errors.labels(error.code).inc()
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": error.message})
+        return
+    response = problem_response(scope["path"], error, headers={"WWW-Authenticate": "Bearer"})
+    await response(scope, receive, send)
