@@ -1,0 +1,320 @@
+"""Nested structures of tensors to and from safetensors files.
+
+Tensors lie in the file under their path (``model.0.weight``), so every safetensors reader sees them; the structure
+around them, numbers and strings are JSON in the file's metadata. Nothing is ever pickled. Works on raw bytes: what a
+tensor is and where its bytes come from is known only to the callbacks ``to_raw`` and ``from_raw``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy as np
+from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+
+_METADATA_KEY: Final = "telegrad"
+_VERSION: Final = 1
+_ABSENT: Final = object()
+_PICKLE_BEGINS: Final = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_SCALARS: Final = (type(None), bool, int, float, complex, str)
+_BY_CODE: Final = {
+    "BOOL": dtypes.bool_, "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32,
+    "I64": dtypes.int64, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64,
+    "C64": dtypes.complex64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RawTensor:
+    """A dense tensor in row-major order, little-endian."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    data: bytes | bytearray | memoryview
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are as many bytes as shape and type need."""
+        return memoryview(self.data).nbytes == self.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def save(obj: Any, path: PathLike, *, to_raw: Callable[[Any], RawTensor | None]) -> None:
+    """Write nested dicts, lists and tuples of tensors, numbers, strings and None; ``to_raw`` knows what is a tensor.
+
+    The file appears complete or not at all. A tensor that occurs twice is written once and is one tensor again after
+    ``load``.
+    """
+    target = _as_path(path, "save")
+    tree, tensors = flatten(obj, to_raw)
+    pairs = [name for name, raw in tensors.items() if raw.dtype is dtypes.complex128]
+    structure = json.dumps({"version": _VERSION, "complex128": pairs, "tree": tree}, allow_nan=False)
+    # Some readers refuse a file whose format is not a framework's name; "pt" means no more than row-major.
+    _write_atomically(os.path.realpath(target), tensors, {_METADATA_KEY: structure, "format": "pt"})
+
+
+def load(path: PathLike, *, from_raw: Callable[[RawTensor], Any]) -> Any:
+    """Read what ``save`` wrote; a safetensors file of other origin gives a flat dict of its tensors."""
+    with _Reader(_as_path(path, "load")) as file:
+        made: dict[str, Any] = {}
+
+        def tensor(name: str) -> Any:
+            if name not in made:
+                made[name] = from_raw(file.tensor(name))
+            return made[name]
+
+        if file.tree is _ABSENT:
+            return {name: tensor(name) for name in file.entries}
+        return unflatten(file.tree, tensor)
+
+
+def flatten(obj: Any, to_raw: Callable[[Any], RawTensor | None]) -> tuple[Any, dict[str, RawTensor]]:
+    """Split a structure into a JSON tree that names tensors, and the tensors by name."""
+    flattener = _Flattener(to_raw)
+    return flattener.encode(obj, ()), flattener.tensors
+
+
+def unflatten(tree: Any, tensor: Callable[[str], Any]) -> Any:
+    """Put a structure together again; ``tensor`` gives the tensor of a name."""
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, value),) = tree.items()
+    if kind == "tensor":
+        return tensor(value)
+    if kind == "dict":
+        return {unflatten(key, tensor): unflatten(item, tensor) for key, item in value}
+    return _DECODERS[kind]([unflatten(item, tensor) for item in value] if isinstance(value, list) else value)
+
+
+_DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "list": list,
+    "tuple": tuple,
+    "float": float,
+    "complex": lambda parts: complex(*parts),
+}
+
+
+class _Flattener:
+    """One walk through a structure: the tensors met so far, and the containers being walked through."""
+
+    def __init__(self, to_raw: Callable[[Any], RawTensor | None]) -> None:
+        self.to_raw = to_raw
+        self.tensors: dict[str, RawTensor] = {}
+        self.names: dict[int, str] = {}
+        self.open: set[int] = set()
+
+    def encode(self, obj: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(obj, np.generic):
+            obj = obj.item()
+        if isinstance(obj, _SCALARS):
+            return _encode_scalar(obj)
+        name = self.names.get(id(obj)) or self._add_tensor(obj, path)
+        return {"tensor": name} if name else self._encode_container(obj, path)
+
+    def _add_tensor(self, obj: Any, path: tuple[str, ...]) -> str | None:
+        raw = self.to_raw(obj)
+        if raw is None:
+            return None
+        name = self._free_name(".".join(path) or "tensor")
+        if not raw.fits:
+            raise ArgumentError(
+                f"save: {name!r} is {raw}, {raw.nbytes} bytes, but came with {memoryview(raw.data).nbytes}"
+            )
+        self.names[id(obj)] = name
+        self.tensors[name] = raw
+        return name
+
+    def _free_name(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.tensors or name == "__metadata__":
+            name, count = f"{wanted}#{count}", count + 1
+        return name
+
+    def _encode_container(self, obj: Any, path: tuple[str, ...]) -> Any:
+        if id(obj) in self.open:
+            raise ArgumentError(f"save: {_where(path)} contains itself")
+        self.open.add(id(obj))
+        encoded = self._encode_items(obj, path)
+        self.open.remove(id(obj))
+        return encoded
+
+    def _encode_items(self, obj: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(obj, dict):
+            return {"dict": [[_encode_key(k, path), self.encode(v, (*path, str(k)))] for k, v in obj.items()]}
+        if isinstance(obj, list) or (isinstance(obj, tuple) and not hasattr(obj, "_fields")):
+            kind = "list" if isinstance(obj, list) else "tuple"
+            return {kind: [self.encode(value, (*path, str(i))) for i, value in enumerate(obj)]}
+        _refuse(obj, path)
+
+
+def _refuse(obj: Any, path: tuple[str, ...]) -> NoReturn:
+    remedy = "; save its state_dict()" if hasattr(obj, "state_dict") else ""
+    raise ArgumentTypeError(
+        f"save: {_where(path)} is a {type(obj).__name__}; only dicts, lists and tuples of tensors, numbers, strings"
+        f" and None can be saved{remedy}"
+    )
+
+
+def _where(path: tuple[str, ...]) -> str:
+    return repr(".".join(path)) if path else "the object"
+
+
+def _encode_key(key: Any, path: tuple[str, ...]) -> Any:
+    if not isinstance(key, _SCALARS):
+        raise ArgumentTypeError(f"save: {_where(path)} has a key of type {type(key).__name__}, expected str or number")
+    return _encode_scalar(key)
+
+
+def _encode_scalar(value: Any) -> Any:
+    if isinstance(value, complex):
+        return {"complex": [_encode_scalar(value.real), _encode_scalar(value.imag)]}
+    if isinstance(value, float):
+        # JSON has no words for the others.
+        return float(value) if math.isfinite(value) else {"float": str(float(value))}
+    if value is None or isinstance(value, bool):
+        return value
+    # Subclasses, such as members of enumerations, would be written as their names.
+    return int(value) if isinstance(value, int) else str.__str__(value)
+
+
+def _write_atomically(path: str, tensors: dict[str, RawTensor], metadata: dict[str, str]) -> None:
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
+    try:
+        mode = _create(temporary)
+        _serialize(tensors, temporary, metadata)
+        # The library's own file is readable by its owner only, whatever the umask says.
+        os.chmod(temporary, mode)
+        _sync(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _create(path: str) -> int:
+    with open(path, "xb") as file:
+        return os.fstat(file.fileno()).st_mode & 0o777
+
+
+def _sync(path: str) -> None:
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _serialize(tensors: dict[str, RawTensor], path: str, metadata: dict[str, str]) -> None:
+    # The library is given addresses: these arrays keep the memory alive until it has written.
+    arrays = {name: np.frombuffer(raw.data if raw.nbytes else b"\0", dtype=np.uint8) for name, raw in tensors.items()}
+    specs = {name: _spec(raw, arrays[name].ctypes.data) for name, raw in tensors.items()}
+    try:
+        serialize_file(specs, path, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(f"save: cannot write {path!r}: {error}") from error
+
+
+def _spec(raw: RawTensor, address: int) -> TensorSpec:
+    name, shape = raw.dtype.name, list(raw.shape)
+    if raw.dtype is dtypes.complex128:
+        # The format has no such type: it is stored as pairs, and the metadata says so.
+        name, shape = "float64", [*shape, 2]
+    return TensorSpec(dtype=name, shape=shape, data_ptr=address, data_len=raw.nbytes)
+
+
+class _Reader:
+    """One open file: its structure, what it holds by name, and its tensors one at a time."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+        try:
+            self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def tensor(self, name: str) -> RawTensor:
+        """Read one tensor's bytes."""
+        entry = self.entries[name]
+        dtype, shape = _BY_CODE.get(entry["dtype"]), tuple(entry["shape"])
+        if dtype is None:
+            raise NotSupportedError(
+                f"load: {name!r} in {self.path!r} is {entry['dtype']}, which telegrad does not have"
+            )
+        if name in self._complex128:
+            dtype, shape = dtypes.complex128, shape[:-1]
+        begin, end = entry["data_offsets"]
+        self._file.seek(self._start + begin)
+        raw = RawTensor(dtype, shape, self._file.read(end - begin))
+        if not raw.fits:
+            raise ArgumentError(f"load: {name!r} in {self.path!r} should be {raw}, but has {len(raw.data)} bytes")
+        return raw
+
+    def _read_header(self) -> None:
+        try:
+            # It checks what the reading below relies on: sizes, offsets, and a header of sane length.
+            with safe_open(self.path, framework="numpy"):
+                pass
+        except SafetensorError as error:
+            self._refuse(error)
+        size = int.from_bytes(self._file.read(8), "little")
+        self._start = 8 + size
+        self.entries: dict[str, Any] = json.loads(self._file.read(size))
+        metadata = self.entries.pop("__metadata__", None) or {}
+        self._complex128: frozenset[str] = frozenset()
+        self.tree = self._read_structure(metadata[_METADATA_KEY]) if _METADATA_KEY in metadata else _ABSENT
+
+    def _refuse(self, error: SafetensorError) -> NoReturn:
+        if self._file.read(4).startswith(_PICKLE_BEGINS):
+            raise NotSupportedError(
+                f"load: {self.path!r} is a pickle, as torch.save writes it; loading one runs whatever code is in it."
+                " Convert it where you trust it: safetensors.torch.save_file(torch.load(path), new_path)"
+            ) from error
+        raise ArgumentError(f"load: {self.path!r} is not a safetensors file: {error}") from error
+
+    def _read_structure(self, text: str) -> Any:
+        try:
+            described = json.loads(text)
+            version = described["version"]
+            if version == _VERSION:
+                self._complex128 = frozenset(described["complex128"])
+                unflatten(described["tree"], self.entries.__getitem__)
+                return described["tree"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ArgumentError(f"load: the structure in the metadata of {self.path!r} is damaged") from error
+        raise NotSupportedError(f"load: {self.path!r} is of version {version!r}, this telegrad reads {_VERSION}")
+
+
+def _as_path(path: PathLike, operation: str) -> str:
+    try:
+        return os.fsdecode(os.fspath(path))
+    except TypeError:
+        raise ArgumentTypeError(f"{operation}: expected a path, got a {type(path).__name__}") from None
