@@ -32,6 +32,7 @@ LIBRARIES = (
     "ca-certificates,netbase,tzdata,libssl3,libsqlite3-0,libffi8,zlib1g,libbz2-1.0,liblzma5,libreadline8,libuuid1"
 )
 MACHINE_FILES = ["/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt"]
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_SECONDS = 60
 STOP_SECONDS = 30
 
@@ -100,6 +101,7 @@ def base_filesystem(root: Path, python: Path) -> None:
     shutil.copytree(python, root / "usr/local", symlinks=True, dirs_exist_ok=True, ignore=unneeded)
     (root / "usr/local/bin/python").unlink(missing_ok=True)
     (root / "usr/local/bin/python").symlink_to("python3")
+    subprocess.run(["chroot", str(root), "/sbin/ldconfig"], check=True)
 
 
 def command(stage: Stage, words: Sequence[str], binds: Sequence[str], env: Mapping[str, str]) -> list[str]:
@@ -151,7 +153,8 @@ def perform(stage: Stage, step: Step, stages: Mapping[str, Stage], given: Mappin
             copy(stage, step.text, stages)
         case "RUN":
             line = command(stage, ["/bin/sh", "-c", step.text], [*MACHINE_FILES, *binds], machine_pip())
-            subprocess.run(line, check=True)
+            if (status := subprocess.run(line).returncode) != 0:
+                raise SystemExit(f"replay: RUN {step.text}: ended with status {status}")
         case "ENTRYPOINT":
             stage.entry = exec_form(step.text)
         case "HEALTHCHECK":
@@ -173,8 +176,8 @@ def build(steps: Sequence[Step], work: Path, python: Path, given: Mapping[str, s
             perform(stage, step, stages, given, binds)
             continue
         name = step.text.partition(" AS ")[2] or "image"
-        shutil.copytree(work / "base", work / name, symlinks=True)
-        stages[name] = stage = Stage(work / name, env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"})
+        subprocess.run(["cp", "--archive", str(work / "base"), str(work / name)], check=True)  # device nodes too
+        stages[name] = stage = Stage(work / name, env={"PATH": DEFAULT_PATH, "HOME": "/root"})
     return stage
 
 
