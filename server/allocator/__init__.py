@@ -1,0 +1,40 @@
+"""The caching allocator: PyTorch's algorithm, statistics and formats, with an account for every session.
+
+block, pool        pieces of memory; finding the one that fits best
+policy             which block serves a request; when the upstream is asked and given back to
+ledger, account    running totals and their peaks; what a session holds and may hold
+caching            the allocator that the engine calls
+host, simulated, cuda    upstreams: where segments come from
+statistics, summary, snapshot, history    what people look at
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from server.allocator.block import Block, Segment
+from server.allocator.caching import CachingAllocator
+from server.allocator.config import AllocatorConfig
+from server.allocator.host import HostUpstream
+from server.allocator.simulated import SimulatedUpstream
+
+if TYPE_CHECKING:
+    from server.allocator.cuda import CudaUpstream
+
+__all__ = [
+    "AllocatorConfig",
+    "Block",
+    "CachingAllocator",
+    "CudaUpstream",
+    "HostUpstream",
+    "Segment",
+    "SimulatedUpstream",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CudaUpstream":
+        from server.allocator.cuda import CudaUpstream
+
+        return CudaUpstream
+    raise AttributeError(f"module {__name__} has no attribute {name}")

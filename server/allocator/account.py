@@ -1,0 +1,110 @@
+"""What one session holds, and the sizes it has asked for.
+
+An account is a ledger with a quota and a table from requested bytes to everything that the allocator has to know to
+serve that request again. Knows nothing of policy, segments or devices.
+"""
+
+from __future__ import annotations
+
+from server.allocator.ledger import ALL, BYTES, LARGE, SMALL, Ledger, field, in_use
+from server.allocator.pool import Shelf
+
+# Beyond this many different sizes the table starts anew; it only saves time.
+REMEMBERED_SIZES = 4096
+
+
+class Request:
+    """One requested size of one session on one stream."""
+
+    __slots__ = (
+        "bin", "blocks", "charge", "is_small", "nbytes", "shelf", "size", "split_charge", "split_uses", "uses",
+    )  # fmt: skip
+
+    def __init__(self, nbytes: int, size: int, shelf: Shelf) -> None:
+        self.nbytes = nbytes
+        self.size = size
+        self.shelf = shelf
+        self.bin = shelf.bin(size)
+        self.blocks = self.bin.blocks
+        self.is_small = shelf.pool.is_small
+        self.charge = in_use(size, nbytes, self.is_small)
+        self.split_charge = self.charge - shelf.pool.one_count - size * shelf.pool.one_byte
+        # How often it was served: from its bin by a part of a segment, and otherwise.
+        self.split_uses = 0
+        self.uses = 0
+
+
+class Flow:
+    """What went one way since the start: count, bytes and requested bytes, by pool."""
+
+    __slots__ = ("sums",)
+
+    def __init__(self) -> None:
+        self.sums = [[0, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+    def add(self, count: int, nbytes: int, requested: int, is_small: bool) -> None:
+        """Add to one pool and to all."""
+        for group in (ALL, SMALL if is_small else LARGE):
+            sums = self.sums[group]
+            sums[0] += count
+            sums[1] += nbytes
+            sums[2] += requested
+
+    def add_flow(self, other: Flow) -> None:
+        """Add another flow, field by field."""
+        for mine, theirs in zip(self.sums, other.sums):
+            mine[:] = [one + two for one, two in zip(mine, theirs)]
+
+
+class Account(Ledger):
+    """The ledger of one session."""
+
+    __slots__ = ("flow", "num_ooms", "owner", "quota_bytes", "requests", "requests_by_stream", "stream")
+
+    def __init__(self, owner: int) -> None:
+        super().__init__()
+        self.owner = owner
+        self.stream = 0
+        self.requests: dict[int, Request] = {}
+        self.requests_by_stream = {0: self.requests}
+        self.flow = Flow()
+        self.quota_bytes: int | None = None
+        self.num_ooms = 0
+
+    @property
+    def active_bytes(self) -> int:
+        """Bytes in use, those that wait for events included."""
+        return field(self.now, ALL, BYTES)
+
+    def turn_to(self, stream: int) -> None:
+        """Make the table of one stream the one at hand."""
+        if stream != self.stream:
+            self.stream = stream
+            self.requests = self.requests_by_stream.setdefault(stream, {})
+
+    def remember(self, request: Request) -> None:
+        """Serve this size from its bin from now on."""
+        if len(self.requests) >= REMEMBERED_SIZES:
+            self.fold()
+            self.requests.clear()
+        self.requests[request.nbytes] = request
+
+    def forget_requests(self) -> None:
+        """Drop all tables."""
+        self.fold()
+        for table in self.requests_by_stream.values():
+            table.clear()
+
+    def fold(self) -> None:
+        """Carry the use counts of the requests over into the flows."""
+        for table in self.requests_by_stream.values():
+            for request in table.values():
+                self._fold(request)
+
+    def _fold(self, request: Request) -> None:
+        uses, split_uses = request.uses + request.split_uses, request.split_uses
+        self.flow.add(uses, uses * request.size, uses * request.nbytes, request.is_small)
+        pool = request.shelf.pool
+        pool.left_count += split_uses
+        pool.left_bytes += split_uses * request.size
+        request.uses = request.split_uses = 0

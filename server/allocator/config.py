@@ -1,0 +1,44 @@
+"""The options of the allocator.
+
+Knows numbers and names only. `options.py` reads them from text.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from server.allocator import sizes
+
+UNBOUNDED = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorConfig:
+    """What can be set; the defaults are PyTorch's. Sizes are in bytes."""
+
+    max_split_size: int = UNBOUNDED
+    max_non_split_rounding: int = sizes.LARGE_SEGMENT
+    # One entry per power of two from 1 MiB to 64 GiB; 0 rounds to 512 bytes as ever.
+    roundup_power2_divisions: tuple[int, ...] = (0,) * 16
+    garbage_collection_threshold: float = 0.0
+    per_process_memory_fraction: float = 1.0
+    expandable_segments: bool = False
+    pinned_use_cuda_host_register: bool = False
+    pinned_num_register_threads: int = 1
+    pinned_reserve_segment_size: int = 0
+
+    def round_size(self, nbytes: int) -> int:
+        """The bytes that a request for ``nbytes`` takes."""
+        if nbytes < sizes.MIN_BLOCK:
+            return sizes.MIN_BLOCK
+        divisions = self.divisions_for(nbytes)
+        if divisions > 1 and nbytes > sizes.MIN_BLOCK * divisions:
+            return sizes.round_power2_division(nbytes, divisions)
+        return sizes.round_up(nbytes, sizes.MIN_BLOCK)
+
+    def divisions_for(self, nbytes: int) -> int:
+        """How many steps a power of two is divided into at this size."""
+        divisions = self.roundup_power2_divisions
+        index = nbytes.bit_length() - 1 - (sizes.MIB.bit_length() - 1)
+        return divisions[min(max(index, 0), len(divisions) - 1)]

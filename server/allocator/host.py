@@ -1,0 +1,64 @@
+"""Segments of the host's memory, so that the CPU backend runs on the very same policy.
+
+Knows the operating system; nothing of blocks or sessions.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+import numpy as np
+
+from server.allocator.block import Segment
+
+
+class HostUpstream:
+    """Arenas of the operating system's memory; untouched pages cost nothing and are zero."""
+
+    scrubbed = True
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = physical_memory() if limit is None else limit
+        self.obtained = 0
+
+    def obtain(self, nbytes: int, stream: int) -> Segment | None:
+        if self.obtained + nbytes > self.limit:
+            return None
+        try:
+            arena = mmap.mmap(-1, nbytes)
+        except (OSError, ValueError, OverflowError):
+            return None
+        self.obtained += nbytes
+        buffer = np.frombuffer(arena, dtype=np.uint8)
+        return Segment(buffer.ctypes.data, nbytes, buffer)
+
+    def give_back(self, segment: Segment) -> None:
+        # The mapping goes with its last array: one that the engine still holds stays valid.
+        segment.buffer = None
+        self.obtained -= segment.size
+
+    def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
+        segment.buffer[offset : offset + nbytes] = 0
+
+    def free_and_total(self) -> tuple[int, int]:
+        return self.limit - self.obtained, self.limit
+
+    def record_event(self, stream: int) -> None:
+        """A host has no streams: what was called is done."""
+
+    def is_done(self, event: None) -> bool:
+        return True
+
+    def wait_for(self, event: None) -> None:
+        return None
+
+
+def physical_memory() -> int:
+    """Bytes of memory that this machine, or the container that limits it, has."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/sys/fs/cgroup/memory.max") as limit:
+            return min(total, int(limit.read()))
+    except (OSError, ValueError):
+        return total

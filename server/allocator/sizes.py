@@ -1,0 +1,49 @@
+"""How many bytes a request really takes, and how many are asked of the upstream for it.
+
+The constants are those of PyTorch's CUDA allocator. Pure arithmetic; knows no memory.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+MIN_BLOCK = 512
+SMALL_REQUEST = 1 * MIB
+SMALL_SEGMENT = 2 * MIB
+LARGE_REQUEST = 10 * MIB
+LARGE_SEGMENT = 20 * MIB
+LARGE_ROUNDING = 2 * MIB
+
+
+def round_up(nbytes: int, multiple: int) -> int:
+    """The smallest multiple that holds ``nbytes``."""
+    return -(-nbytes // multiple) * multiple
+
+
+def round_power2_division(nbytes: int, divisions: int) -> int:
+    """Round up to the next of ``divisions`` equal steps between two powers of two."""
+    floor = 1 << (nbytes.bit_length() - 1)
+    if nbytes == floor or divisions <= 1:
+        return nbytes if nbytes == floor else floor * 2
+    step = floor // divisions
+    return round_up(nbytes, step) if step else floor * 2
+
+
+def segment_size(size: int) -> int:
+    """What to ask of the upstream for a block of ``size`` rounded bytes."""
+    if size <= SMALL_REQUEST:
+        return SMALL_SEGMENT
+    if size < LARGE_REQUEST:
+        return LARGE_SEGMENT
+    return round_up(size, LARGE_ROUNDING)
+
+
+def human(nbytes: int) -> str:
+    """Bytes in the unit that people read."""
+    value, unit = float(nbytes), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{nbytes} bytes" if unit == "bytes" else f"{value:.2f} {unit}"
