@@ -31,9 +31,10 @@ test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
 test-gpu: ## run the tests that need a GPU, in this machine's own Python
 	$(IN_TREE) $(PYTHON) -m pytest -q -m gpu $(ARGS)
 
-check: lint $(VENV)/.dev ## lint, types and import layers
+check: lint ## lint, types, import layers and generated docs
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PY) docs/generate.py --check
 
 lint: $(VENV)/.dev ## style, changing nothing
 	$(VENV)/bin/ruff check .

@@ -1,0 +1,98 @@
+"""Writes the tables of the docs that come from code: operations from their contracts, variables from the settings.
+
+A page keeps its hand-written text; what stands between its two markers is replaced. Knows the places where the facts
+live, not the facts. ``--check`` writes nothing and fails where a page is behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from server.settings import CLIENT_VARIABLES, PREFIX, Settings
+from telegrad_protocol.ops import FAMILIES, TABLE, Op
+
+DOCS = Path(__file__).resolve().parent
+
+
+def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("``", "`") for cell in line) + " |" for line in lines)
+
+
+def settings_table() -> str:
+    rows = ((f"`{PREFIX}{name.upper()}`", default(info), info.description or "") for name, info in fields())
+    return table(["variable", "default", "meaning"], rows)
+
+
+def client_table() -> str:
+    return table(["variable", "meaning"], ([f"`{name}`", text] for name, text in CLIENT_VARIABLES.items()))
+
+
+def fields() -> Iterator[tuple[str, FieldInfo]]:
+    yield from Settings.model_fields.items()
+
+
+def default(info: FieldInfo) -> str:
+    return f"`{info.default}`" if info.default not in (None, "", ()) else ""
+
+
+def operations() -> str:
+    """One table a family, one row a contract."""
+    seen: set[str] = set()
+    return "\n\n".join(filter(None, (family_section(module, seen) for module in FAMILIES)))
+
+
+def family_section(module: ModuleType, seen: set[str]) -> str:
+    ops = [op for op in vars(module).values() if is_contract(op) and op.name not in seen]
+    seen.update(op.name for op in ops)
+    name = module.__name__.rpartition(".")[2]
+    rows = ([f"`{op.signature}`", ", ".join(forms(op)), op.doc.partition("\n")[0]] for op in ops)
+    return f"## {name}\n\n{table(['operation', 'forms', 'meaning'], rows)}" if ops else ""
+
+
+def is_contract(value: Any) -> bool:
+    return isinstance(value, Op) and value.base is value and not value.public.startswith("_")
+
+
+def forms(op: Op) -> Iterator[str]:
+    """How else an operation can be called, and what kind it is."""
+    if op.view_of is not None:
+        yield "view"
+    if op.data_dependent:
+        yield "waits for the shape"
+    if op.is_random:
+        yield "random"
+    derived = {other.form for other in TABLE.values() if other.base is op}
+    yield from (shown for form, shown in (("inplace", "in place"), ("out", "`out=`")) if form in derived)
+
+
+TABLES: dict[str, Callable[[], str]] = {"settings": settings_table, "client": client_table, "operations": operations}
+SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def renewed(text: str) -> str:
+    return SLOT.sub(lambda slot: f"{slot[1]}\n{TABLES[slot[2]]()}\n\n{slot[3]}", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only tell which pages are behind")
+    check = parser.parse_args().check
+    behind = [page for page in sorted(DOCS.glob("*.md")) if page.read_text() != renewed(page.read_text())]
+    for page in behind:
+        print(f"{page.name}: {'is behind the code; run make docs' if check else 'written'}")
+        if not check:
+            page.write_text(renewed(page.read_text()))
+    sys.exit(bool(check and behind))
+
+
+if __name__ == "__main__":
+    main()
