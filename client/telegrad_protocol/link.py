@@ -135,3 +135,8 @@ class Link:
         self._unannounced_bytes += len(frame)
         self.inbox.append(Received(sequence, kind, memoryview(frame)[LINK_HEADER.size :]))
         self.received = sequence
+
+
+def heartbeat_seconds(lease_seconds: float) -> float:
+    """How often each end says something, whatever happens; silence of three times as long is a dead connection."""
+    return min(5.0, lease_seconds / 8)

@@ -67,7 +67,7 @@ CPU = Device("cpu")
 class Meta:
     """Shape, strides (in elements), offset (in elements), dtype and device of a tensor; made by ``Meta.of``."""
 
-    __slots__ = ("__weakref__", "device", "dtype", "is_contiguous", "ndim", "numel", "offset", "shape", "strides")
+    __slots__ = ("__weakref__", "device", "dtype", "extent", "is_contiguous", "ndim", "numel", "offset", "shape", "strides")
     _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
 
     shape: Size
@@ -78,6 +78,8 @@ class Meta:
     ndim: int
     numel: int
     is_contiguous: bool
+    extent: int
+    """Elements of storage that the tensor needs, counted from the storage's beginning."""
 
     @staticmethod
     def of(
@@ -101,6 +103,7 @@ class Meta:
         meta.shape, meta.strides, meta.offset, meta.dtype, meta.device = shape, strides, offset, dtype, device
         meta.ndim, meta.numel = len(shape), math.prod(shape)
         meta.is_contiguous = layout.is_contiguous(shape, strides)
+        meta.extent = offset + layout.extent(shape, strides) if meta.numel else 0
         Meta._interned[key] = meta
         return meta
 
@@ -128,11 +131,6 @@ class Meta:
     def is_dense(self) -> bool:
         """Whether the elements fill one block of memory exactly."""
         return layout.is_dense(self.shape, self.strides)
-
-    @property
-    def extent(self) -> int:
-        """Elements of storage that the tensor needs, from the storage's beginning."""
-        return self.offset + layout.extent(self.shape, self.strides) if self.numel else 0
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

@@ -13,7 +13,7 @@ import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import context, keys
 from .value import Storage, Value
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
     dtype: np.dtype(ml_dtypes.bfloat16 if dtype is dtypes.bfloat16 else dtype.name) for dtype in dtypes.ALL
 }
+np.seterr(all="ignore")  # kernels meet infinities and NaN as a matter of course
+
 BY_NUMPY: dict[np.dtype[Any], DType] = {numpy_dtype: dtype for dtype, numpy_dtype in NUMPY_DTYPES.items()}
 HALVES = frozenset((dtypes.float16, dtypes.bfloat16))
 
@@ -90,3 +92,26 @@ class CpuBackend(Backend):
 
     def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
         np.copyto(value.array, data)
+
+
+_OPEN: dict[Device, Backend] = {}
+
+
+def open_device(device: Device) -> Backend:
+    """The process's one backend of a device; opened at first use."""
+    found = _OPEN.get(device)
+    if found is None:
+        found = _OPEN[device] = _open_cpu() if device.type == "cpu" else _open_cuda(device)
+    return found
+
+
+def _open_cpu() -> Backend:
+    from server.allocator import CachingAllocator, HostUpstream
+
+    return CpuBackend(CPU, CachingAllocator(HostUpstream()))
+
+
+def _open_cuda(device: Device) -> Backend:
+    from .cuda import CudaBackend
+
+    return CudaBackend.open(device)

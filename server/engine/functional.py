@@ -64,9 +64,11 @@ def attach_methods() -> None:
         if any(op.method for op in candidates):
             setattr(Value, name, _FUNCTIONS[name])
     for dunder, name in _DUNDERS.items():
-        setattr(Value, dunder, _FUNCTIONS[name])
+        if name in _FUNCTIONS:
+            setattr(Value, dunder, _FUNCTIONS[name])
     for dunder, name in _REFLECTED.items():
-        setattr(Value, dunder, _reflected(name))
+        if name in _FUNCTIONS:
+            setattr(Value, dunder, _reflected(name))
     Value.__hash__ = object.__hash__  # type: ignore[method-assign,assignment]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError
+from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError, ShapeError
 from telegrad_protocol.layout import overlaps_itself
 from telegrad_protocol.meta import Device, Meta
 
@@ -135,8 +135,19 @@ class Plan:
     def _run_view(self, args: Arguments) -> Any:
         source = args[self.operator.op.view_of]  # type: ignore[call-overload]
         root = source if source.base is None else source.base
+        self._check_bounds(source)
         made = tuple([Value(source.storage, meta, source.backend, root) for meta in self.outs or ()])
         return made[0] if self.count == 1 else made
+
+    def _check_bounds(self, source: Value) -> None:
+        """Refuse a view beyond its storage; only ``as_strided`` can ask for one."""
+        itemsize = source.meta.dtype.itemsize
+        for meta in self.outs or ():
+            if meta.extent * itemsize > source.storage.nbytes:
+                raise ShapeError(
+                    f"{self.operator.op.public}: sizes {list(meta.shape)}, strides {list(meta.strides)} and offset {meta.offset} "
+                    f"need {meta.extent * itemsize} bytes, the storage has {source.storage.nbytes}"
+                )
 
     def _run_simple(self, args: Arguments) -> Any:
         backend = self.backend

@@ -29,7 +29,7 @@ class Op:
     """One operation as both ends know it; ``name`` is unique, ``public`` is what users call."""
 
     __slots__ = (
-        "_defaults", "_required", "base", "data_dependent", "differentiable", "doc", "form", "index", "is_random",
+        "_defaults", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form", "index", "is_random",
         "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional", "promoted",
         "promotion", "public", "returns", "rule", "tensor_positions", "varargs_at", "view_of",
     )  # fmt: skip
@@ -50,6 +50,7 @@ class Op:
         self.base: Op = flags.pop("base", self)
         self.form: str = flags.pop("form", "functional")
         self.view_of: int | None = self._position(flags.pop("view_of", None))
+        self.copies: Callable[..., bool] | None = flags.pop("copies", None)
         self.mutates: tuple[int, ...] = self._positions(flags.pop("mutates", ()))
         self.no_grad: tuple[int, ...] = self._positions(flags.pop("no_grad", ()))
         self.differentiable: bool = flags.pop("differentiable", True)
@@ -79,9 +80,9 @@ class Op:
         """The schema as a Python signature, for messages, stubs and the docs."""
         parts: list[str] = []
         for position, param in enumerate(self.params):
-            if position == self.positional:
+            if position == self.positional and self.varargs_at < 0:
                 parts.append("*")
-            parts.append(str(param))
+            parts.append(f"*{param}" if param.varargs else str(param))
         return f"{self.public}({', '.join(parts)})"
 
     # -- arguments ------------------------------------------------------------------------------------------------
@@ -142,7 +143,12 @@ class Op:
         """Run the shape rule on metas; None where only the data can tell the shape."""
         if not self.mixed_devices:
             self._check_devices(bound)
-        return self.rule(*bound[: self.positional], **self._keywords(bound))
+        return self.rule(*self._positional(bound), **self._keywords(bound))
+
+    def _positional(self, bound: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.varargs_at < 0:
+            return bound[: self.positional]
+        return (*bound[: self.varargs_at], *bound[self.varargs_at])
 
     def _keywords(self, bound: tuple[Any, ...]) -> dict[str, Any]:
         return {p.name: bound[i] for i, p in enumerate(self.params) if p.keyword_only}
@@ -173,6 +179,11 @@ class Op:
 _MISSING: Any = object()
 
 
+def is_view(op: Op, bound: tuple[Any, ...]) -> bool:
+    """Whether the result of ``op`` on these metas shares memory with its input."""
+    return op.view_of is not None and (op.copies is None or not op.copies(*bound))
+
+
 def describe(value: Any) -> str:
     """A value as an error message shows it."""
     meta = getattr(value, "_meta", None)
@@ -190,6 +201,7 @@ def op(
 ) -> Any:
     """Declare an operation by its shape rule.
 
+    ``copies``: tells, for a ``view_of`` operation, when it has to copy after all.
     ``name``: the unique name where it is not the function's, such as ``"max.dim"`` for the overload of ``max``.
     ``inplace``, ``out``: derive those forms. ``view_of``, ``mutates``, ``no_grad``: parameter names.
     ``returns``: names of several results. ``module``: where users find it, such as ``"nn.functional"``.

@@ -265,8 +265,9 @@ def read_params(rule: Callable[..., Any]) -> tuple[Param, ...]:
 def _read(parameter: inspect.Parameter) -> Param:
     keyword_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
     kind = kind_of(str(parameter.annotation))
-    varargs = kind.name.startswith("size") and parameter.name in ("size", "shape", "dims", "repeats", "sizes")
-    return Param(parameter.name, kind, parameter.default, keyword_only, varargs)
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return Param(parameter.name, KINDS["size"], varargs=True)
+    return Param(parameter.name, kind, parameter.default, keyword_only)
 
 
 def is_meta(value: Any) -> bool:

@@ -1,0 +1,3 @@
+"""Contracts of indexing, gathering, scattering, sorting."""
+
+from __future__ import annotations

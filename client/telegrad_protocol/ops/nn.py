@@ -1,0 +1,3 @@
+"""Contracts of neural networks: activations, normalization, losses."""
+
+from __future__ import annotations

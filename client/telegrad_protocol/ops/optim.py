@@ -1,0 +1,3 @@
+"""Contracts of optimizer steps, each for a whole parameter list."""
+
+from __future__ import annotations

@@ -1,0 +1,208 @@
+"""Running the graph backwards: dependency counts, a ready queue by sequence number, accumulation into leaves."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Sequence
+
+from telegrad_protocol.errors import AutogradError, ShapeError
+from telegrad_protocol.meta import Meta
+
+from .. import context
+from .. import functional as F  # noqa: N812 - the field's name
+from ..value import Value
+from .graph import AccumulateGrad, Edge, Node
+from .inplace import edge_of, restride
+
+Pending = dict[Node, list[Value | None]]
+
+
+def backward(
+    roots: Sequence[Value],
+    gradients: Sequence[Value | None],
+    *,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+    inputs: Sequence[Value] | None = None,
+) -> None:
+    """Accumulate gradients into the ``.grad`` of leaves: all that the graph reaches, or ``inputs`` alone."""
+    if inputs is None:
+        _Run(retain_graph, create_graph, ()).execute(roots, gradients)
+        return
+    found = grad(roots, gradients, inputs, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True)
+    with context.grad_mode(create_graph):
+        for leaf, gradient in zip(inputs, found, strict=True):
+            if gradient is not None:
+                accumulate(leaf, gradient, create_graph)
+
+
+def grad(
+    roots: Sequence[Value],
+    gradients: Sequence[Value | None],
+    inputs: Sequence[Value],
+    *,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> list[Value | None]:
+    """Gradients of ``roots`` with respect to ``inputs``; nothing is accumulated."""
+    edges = [_edge_for(value) for value in inputs]
+    run = _Run(retain_graph, create_graph, edges)
+    run.execute(roots, gradients)
+    found = [run.captured.get(edge) for edge in edges]
+    if not allow_unused and any(f is None for f in found):
+        raise AutogradError("grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it")
+    return found
+
+
+def _edge_for(value: Value) -> Edge:
+    edge = edge_of(value)
+    if edge is None:
+        raise AutogradError(f"grad: {value.meta} does not require grad")
+    return edge
+
+
+class _Run:
+    """One pass over the graph."""
+
+    def __init__(self, retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> None:
+        self.retain_graph = retain_graph
+        self.create_graph = create_graph
+        self.capture = frozenset(capture)
+        self.captured: dict[Edge, Value | None] = {}
+        self.pending: Pending = {}
+
+    def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
+        with context.grad_mode(self.create_graph):
+            starts = []
+            for root, gradient in zip(roots, gradients, strict=True):
+                edge = edge_of(root)
+                if edge is None:
+                    raise AutogradError(f"backward: {root.meta} does not require grad and was not computed from one that does")
+                self._receive(edge, seed(root, gradient))
+                starts.append(edge.node)
+            self._drain(starts)
+
+    def _drain(self, starts: list[Node]) -> None:
+        wanted, counts = _survey(starts, self.capture)
+        ready = [(-node.sequence, id(node), node) for node in set(starts) if counts.get(node, 0) == 0]
+        heapq.heapify(ready)
+        while ready:
+            node = heapq.heappop(ready)[2]
+            self._visit(node, wanted)
+            for edge in node.edges:
+                if edge is None or edge.node not in counts:
+                    continue
+                counts[edge.node] -= 1
+                if counts[edge.node] == 0:
+                    heapq.heappush(ready, (-edge.node.sequence, id(edge.node), edge.node))
+
+    def _visit(self, node: Node, wanted: set[Node] | None) -> None:
+        grads = self.pending.pop(node, None)
+        if grads is None:
+            return
+        self._observe(node, grads)
+        if wanted is not None and node not in wanted:
+            return
+        if isinstance(node, AccumulateGrad):
+            if wanted is None and grads[0] is not None:
+                accumulate(node.leaf, grads.pop(), self.create_graph)
+            return
+        self._propagate(node, grads)
+
+    def _propagate(self, node: Node, grads: list[Value | None]) -> None:
+        if all(g is None for g in grads):
+            return
+        results = node.apply(grads)
+        if not self.retain_graph:
+            node.release()
+        for edge, gradient in zip(node.edges, results, strict=True):
+            if edge is not None and gradient is not None:
+                self._receive(edge, gradient)
+
+    def _receive(self, edge: Edge, gradient: Value) -> None:
+        slots = self.pending.get(edge.node)
+        if slots is None:
+            slots = self.pending[edge.node] = [None] * len(edge.node.metas)
+        present = slots[edge.output]
+        slots[edge.output] = gradient if present is None else F.add(present, gradient)
+
+    def _observe(self, node: Node, grads: list[Value | None]) -> None:
+        """Hand complete gradients to those that asked for them: captures, and results with ``retain_grad``."""
+        for output, gradient in enumerate(grads):
+            edge = Edge(node, output)
+            if edge in self.capture:
+                self.captured[edge] = gradient
+            holder = node.retained.get(output) if node.retained else None
+            result = holder() if holder else None
+            if result is not None and gradient is not None and not self.capture:
+                accumulate(result, gradient, self.create_graph)
+
+
+def _survey(starts: Sequence[Node], capture: frozenset[Edge]) -> tuple[set[Node] | None, dict[Node, int]]:
+    """Count how many gradients each reachable node waits for; with captures, also which nodes lead to one."""
+    counts: dict[Node, int] = {}
+    order: list[Node] = []
+    seen = set(starts)
+    stack = list(seen)
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        for edge in node.edges:
+            if edge is None:
+                continue
+            counts[edge.node] = counts.get(edge.node, 0) + 1
+            if edge.node not in seen:
+                seen.add(edge.node)
+                stack.append(edge.node)
+    return (_leading_to(capture, order) if capture else None), counts
+
+
+def _leading_to(capture: frozenset[Edge], reachable: list[Node]) -> set[Node]:
+    targets = {edge.node for edge in capture}
+    leading: set[Node] = set()
+    for node in sorted(reachable, key=lambda n: n.sequence):
+        if any(e is not None and (e.node in targets or e.node in leading) for e in node.edges):
+            leading.add(node)
+    return leading
+
+
+def seed(root: Value, gradient: Value | None) -> Value:
+    """The gradient to start from: one for a scalar, else what the caller gave."""
+    if gradient is not None:
+        if gradient.meta.shape != root.meta.shape:
+            raise ShapeError(f"backward: gradient {gradient.meta} does not have the shape of {root.meta}")
+        return gradient
+    if root.meta.numel != 1:
+        raise AutogradError(f"backward: gradient can be implicitly created only for scalar outputs, not for {root.meta}")
+    return F.ones(root.meta.shape, dtype=root.meta.dtype, device=root.meta.device)
+
+
+def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
+    """Add ``gradient`` to ``leaf.grad``, in place where no graph of it is wanted."""
+    meta = leaf.autograd
+    assert meta is not None  # noqa: S101 - the leaf is the end of an edge
+    if meta.grad is None:
+        meta.grad = gradient if create_graph else _own(leaf.meta, gradient)
+    elif create_graph:
+        meta.grad = F.add(meta.grad, gradient)
+    else:
+        F.add_(meta.grad, gradient)
+
+
+_ALONE = 2
+"""References to a storage that belongs to one value: the value's own, and the argument of ``getrefcount``."""
+
+
+def _own(leaf: Meta, gradient: Value) -> Value:
+    """A gradient that shares memory with nothing, in the leaf's layout; stolen where nobody else holds it."""
+    layout = leaf.strides if leaf.is_dense else Meta.of(leaf.shape, leaf.dtype).strides
+    is_temporary = sys.getrefcount(gradient) <= _HELD_BY_ENGINE and sys.getrefcount(gradient.storage) <= _ALONE
+    if is_temporary and gradient.meta.strides == layout and gradient.meta.offset == 0:
+        return gradient
+    return F._in_layout(gradient.alias(), layout)
+
+
+_HELD_BY_ENGINE = 5
+"""References to a gradient on its way through ``_visit``, ``accumulate`` and ``_own``, and nowhere else."""

@@ -1,0 +1,3 @@
+"""Indexing, gathering, scattering, sorting."""
+
+from __future__ import annotations

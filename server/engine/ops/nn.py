@@ -1,0 +1,3 @@
+"""Neural networks: activations, normalization, losses."""
+
+from __future__ import annotations

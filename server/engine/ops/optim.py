@@ -1,0 +1,3 @@
+"""Optimizer steps, each for a whole parameter list."""
+
+from __future__ import annotations

@@ -1,0 +1,102 @@
+"""The two ways in which the operator tests call telegrad: the engine directly, and the client over a transport.
+
+An adapter turns torch tensors into telegrad's (same values, strides and offset) and back, and finds functions by the
+names that torch gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.meta import CPU, Device, Meta
+
+TORCH_TO_OURS = {getattr(torch, d.name): d for d in dtypes.ALL}
+OURS_TO_TORCH = {ours: theirs for theirs, ours in TORCH_TO_OURS.items()}
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A torch CPU tensor's elements; bfloat16 as ml_dtypes has it."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16).reshape(tensor.shape)
+    return tensor.numpy()
+
+
+def to_torch(array: np.ndarray) -> torch.Tensor:
+    """Undo ``to_numpy``."""
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
+
+
+class EngineAdapter:
+    """Calls ``server.engine.functional`` on values."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        from server.engine import backend, context, functional, ops
+        from server.engine.context import Context
+
+        self.functional, self.ops = functional, ops
+        self.device = Device(device)
+        devices = {CPU, self.device}
+        self.backends = {d: backend.open_device(d) for d in devices}
+        self.context = Context(self.backends)
+        context.activate(self.context)
+
+    def tensor(self, source: torch.Tensor, requires_grad: bool = False) -> Any:
+        from server.engine.autograd.graph import make_leaf
+
+        backend = self.backends[self.device]
+        flat = source.detach()
+        extent = sum((n - 1) * s for n, s in zip(flat.shape, flat.stride(), strict=True)) + 1 if flat.numel() else 0
+        memory = torch.as_strided(flat, (extent,), (1,), flat.storage_offset()) if extent else flat.reshape(-1)[:0]
+        dtype = TORCH_TO_OURS[flat.dtype]
+        holder = backend.empty(Meta.of((extent,), dtype, self.device))
+        backend.fill_from_host(holder, to_numpy(memory))
+        value = type(holder)(holder.storage, Meta.of(tuple(flat.shape), dtype, self.device, tuple(flat.stride())), backend)
+        if requires_grad:
+            make_leaf(value, True)
+        return value
+
+    def is_tensor(self, thing: Any) -> bool:
+        from server.engine.value import Value
+
+        return isinstance(thing, Value)
+
+    def numpy(self, value: Any) -> np.ndarray:
+        return self.backends[value.device].to_host(value.array)
+
+    def strides(self, value: Any) -> tuple[int, ...]:
+        return value.meta.strides
+
+    def dtype(self, value: Any) -> DType:
+        return value.meta.dtype
+
+    def requires_grad(self, value: Any) -> bool:
+        from server.engine.autograd.inplace import requires_grad
+
+        return requires_grad(value)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        return getattr(self.functional, name.split(".")[-1])
+
+    def convert(self, thing: Any) -> Any:
+        """Attributes as telegrad takes them: dtypes and devices translated."""
+        if isinstance(thing, torch.dtype):
+            return TORCH_TO_OURS[thing]
+        if isinstance(thing, torch.device):
+            return Device(str(thing))
+        return thing
+
+    def grad(self, outs: list[Any], cotangents: list[Any], inputs: list[Any], create_graph: bool) -> list[Any]:
+        from server.engine.autograd.engine import grad
+
+        return grad(outs, cotangents, inputs, create_graph=create_graph, retain_graph=True, allow_unused=True)

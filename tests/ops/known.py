@@ -1,0 +1,39 @@
+"""What the operator tests must know beyond the table: names that differ, and PyTorch features outside telegrad's scope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+ALIASES: dict[str, str] = {}
+"""PyTorch's name in its operator database -> ours, where they differ."""
+
+COVERED_ELSEWHERE: set[str] = {"_in_layout", "_to_copy", "as_strided_scatter"}
+"""Operations without a counterpart in the database, tested in files of their own."""
+
+VIEWS: set[str] = {"as_strided", "transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"}
+"""Views: telegrad has no in-place forms of these, which would change a tensor's own shape."""
+
+RANDOM: set[str] = {"nn.functional.dropout", "bernoulli", "normal", "randn_like", "rand_like", "randint_like"}
+
+
+def is_random(name: str) -> bool:
+    """Whether values cannot be compared; shapes, dtypes and strides still are."""
+    return name in RANDOM
+
+
+def is_out_of_scope(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Samples of features that telegrad does not have: sparse, quantized, named, complex32, unsigned beyond 8 bits."""
+    return any(_foreign(a) for a in [*args, *kwargs.values()])
+
+
+def _foreign(thing: Any) -> bool:
+    if isinstance(thing, torch.Tensor):
+        return thing.layout is not torch.strided or thing.dtype in _FOREIGN_DTYPES or thing.is_quantized
+    if isinstance(thing, (list, tuple)):
+        return any(map(_foreign, thing))
+    return thing in _FOREIGN_DTYPES if isinstance(thing, torch.dtype) else False
+
+
+_FOREIGN_DTYPES = {torch.complex32, torch.uint16, torch.uint32, torch.uint64}

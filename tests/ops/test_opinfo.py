@@ -1,0 +1,132 @@
+"""Every operation against PyTorch's own operator database: its samples, its error cases, all forms.
+
+``python -m pytest tests/ops/test_opinfo.py -k "add and float32"`` runs one. The default suite takes float32, int64 and
+bool; ``-m slow`` adds the other dtypes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.ops import PUBLIC, TABLE
+
+from .adapters import TORCH_TO_OURS, EngineAdapter
+from .harness import Comparison
+from .known import ALIASES, VIEWS, is_out_of_scope, is_random
+
+QUICK = (torch.float32, torch.int64, torch.bool)
+MAX_SAMPLES = 40
+
+
+def _ours(name: str) -> str | None:
+    head, _, last = name.rpartition(".")
+    public = ALIASES.get(name) or (last if head in ("", "nn.functional") else "")
+    return public if public in PUBLIC else None
+
+
+def _cases() -> list[Any]:
+    cases = []
+    for info in op_db:
+        if _ours(info.name) is None:
+            continue
+        for dtype in TORCH_TO_OURS:
+            if info.supports_dtype(dtype, "cpu"):
+                marks = [] if dtype in QUICK else [pytest.mark.slow]
+                label = f"{info.name}-{info.variant_test_name or 'plain'}-{str(dtype).removeprefix('torch.')}"
+                cases.append(pytest.param(info, dtype, id=label, marks=marks))
+    return cases
+
+
+@pytest.fixture
+def adapter() -> EngineAdapter:
+    return EngineAdapter()
+
+
+@pytest.mark.parametrize(("info", "dtype"), _cases())
+def test_agrees_with_pytorch(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> None:
+    torch.manual_seed(0)
+    differentiable = dtype in info.supported_backward_dtypes("cpu") and info.supports_autograd
+    comparison = Comparison(adapter)
+    failures: list[str] = []
+    count = 0
+    for sample in info.sample_inputs("cpu", dtype, requires_grad=differentiable):
+        args = (sample.input, *sample.args)
+        if is_out_of_scope(info.name, args, sample.kwargs):
+            continue
+        count += 1
+        if count > MAX_SAMPLES:
+            break
+        try:
+            comparison.run(
+                info.op, adapter.function(_ours(info.name)), args, sample.kwargs,
+                gradients=differentiable, second=differentiable and info.supports_gradgrad and dtype.itemsize >= 4,
+                values=not is_random(info.name),
+            )  # fmt: skip
+        except Exception as error:  # every failing sample is listed, not only the first
+            failures.append(f"{sample.summary() if hasattr(sample, 'summary') else args}: {type(error).__name__}: {error}")
+    assert not failures, f"{len(failures)} of {count} samples:\n" + "\n".join(failures[:8])
+
+
+@pytest.mark.parametrize("info", [pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}") for i in op_db if _ours(i.name) and i.inplace_variant and i.name not in VIEWS])
+def test_inplace_form_agrees_with_pytorch(info: Any, adapter: EngineAdapter) -> None:
+    name = info.inplace_variant.__name__
+    if name not in PUBLIC:
+        pytest.fail(f"{name} does not exist")
+    torch.manual_seed(0)
+    dtype = torch.float32 if info.supports_dtype(torch.float32, "cpu") else torch.int64
+    for count, sample in enumerate(info.sample_inputs("cpu", dtype)):
+        if count > MAX_SAMPLES or not isinstance(sample.input, torch.Tensor) or sample.broadcasts_input:
+            continue
+        if is_out_of_scope(info.name, (sample.input, *sample.args), sample.kwargs):
+            continue
+        theirs = sample.input.clone()
+        mine = adapter.tensor(theirs)
+        try:
+            expected = info.inplace_variant(theirs, *sample.args, **sample.kwargs)
+        except RuntimeError:
+            with pytest.raises(TelegradError):
+                _call_inplace(adapter, name, mine, sample)
+            continue
+        found = _call_inplace(adapter, name, mine, sample)
+        assert found is mine
+        Comparison(adapter).compare(found, expected, values=not is_random(info.name))
+
+
+def _call_inplace(adapter: EngineAdapter, name: str, mine: Any, sample: Any) -> Any:
+    from .harness import tree_map
+
+    args = tree_map(adapter.tensor, adapter.convert, list(sample.args))
+    return adapter.function(name)(mine, *args, **tree_map(adapter.tensor, adapter.convert, sample.kwargs))
+
+
+@pytest.mark.parametrize("info", [pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}") for i in op_db if _ours(i.name) and i.error_inputs_func])
+def test_refuses_what_pytorch_refuses(info: Any, adapter: EngineAdapter) -> None:
+    from .harness import tree_map
+
+    accepted = []
+    for case in info.error_inputs("cpu"):
+        sample = case.sample_input
+        if is_out_of_scope(info.name, (sample.input, *sample.args), sample.kwargs):
+            continue
+        args = tree_map(adapter.tensor, adapter.convert, [sample.input, *sample.args])
+        kwargs = tree_map(adapter.tensor, adapter.convert, sample.kwargs)
+        try:
+            adapter.function(_ours(info.name))(*args, **kwargs)
+        except TelegradError as error:
+            assert str(error), "the message is empty"
+        else:
+            accepted.append(f"{sample.input!r} {sample.args} {sample.kwargs}: torch says {case.error_regex!r}")
+    assert not accepted, "accepted:\n" + "\n".join(accepted[:8])
+
+
+def test_every_operation_of_the_table_is_covered() -> None:
+    from .known import COVERED_ELSEWHERE
+
+    tested = {_ours(info.name) for info in op_db}
+    missing = {op.public for op in TABLE.values() if op.base is op} - tested - COVERED_ELSEWHERE
+    assert not missing, f"no operator test covers {sorted(missing)}"
