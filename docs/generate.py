@@ -24,7 +24,12 @@ DOCS = Path(__file__).resolve().parent
 
 def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("``", "`") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(map(markdown, line)) + " |" for line in lines)
+
+
+def markdown(cell: str) -> str:
+    """A docstring's text as a table cell."""
+    return cell.replace("``", "`").replace("|", "\\|")
 
 
 def settings_table() -> str:
