@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
+
 from telegrad_protocol.errors import AuthenticationError, TelegradError
 
 from .problems import Refused, problem_response
@@ -42,7 +43,7 @@ def check_session_key(session: Keyed, key: str | None) -> None:
 def check_token(settings: Settings, headers: Headers) -> None:
     """``AuthenticationError`` unless the request presents the token; without one, unless it was sent to loopback.
 
-    The latter keeps web pages that a user visits from reaching a local server under a name of their own (DNS rebinding).
+    The latter keeps web pages from reaching a local server under a name of their own (DNS rebinding).
     """
     if settings.token is None:
         _check_local_name(headers.get("host", ""))

@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+
 from telegrad_protocol import errors
 from telegrad_protocol.errors import ArgumentError, InternalError, ProtocolError, TelegradError
 

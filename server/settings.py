@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
 from telegrad_protocol.errors import ConfigurationError
 
 PREFIX: Final = "TELEGRAD_"
@@ -23,7 +24,8 @@ CLIENT_VARIABLES: Final = {
 """Read by the client library; a server that finds them in its environment keeps quiet about them."""
 
 _DEVICE: Final = re.compile(r"cpu|cuda:\d+")
-_ALLOC_OPTION: Final = re.compile(r"[a-z_]+:[^,:]*(:[^,:]*)*")
+_ALLOC_OPTION: Final = r"\w+:(\[[^\[\]]*\]|[^,\[\]]+)"
+_ALLOC_CONF: Final = re.compile(rf"({_ALLOC_OPTION}(,{_ALLOC_OPTION})*)?")
 
 
 def _split(value: Any) -> Any:
@@ -41,10 +43,15 @@ def _checked_devices(devices: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _checked_alloc_conf(text: str) -> str:
-    bad = next((part for part in _split(text) if not _ALLOC_OPTION.fullmatch(part)), None)
-    if bad is not None:
-        raise ValueError(f"expected 'option:value,option:value', got {bad!r}")
+    if not _ALLOC_CONF.fullmatch(text):
+        raise ValueError(f"expected 'option:value,option:value', got {text!r}")
     return text
+
+
+def _checked_token(token: SecretStr | None) -> SecretStr | None:
+    if token is not None and not (len(token) >= 8 and token.get_secret_value().isascii()):
+        raise ValueError("expected at least 8 ASCII characters")
+    return token
 
 
 def _upper(value: Any) -> Any:
@@ -60,10 +67,12 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, validate_default=True)
 
-    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on. Beyond loopback a token is required.")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="Address to listen on; beyond loopback a token is required."
+    )
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; `0` picks a free one and prints it.")
-    token: SecretStr | None = Field(
-        None, min_length=8, description="Bearer token that clients present. Without one, only loopback is served."
+    token: Annotated[SecretStr | None, AfterValidator(_checked_token)] = Field(
+        None, description="Bearer token that clients present. Without one, only loopback is served."
     )
     devices: Devices = Field(
         (), description="Devices to serve, such as `cuda:0,cuda:1` or `cpu`; all GPUs by default, else the CPU."
@@ -121,7 +130,7 @@ def _readable(problem: Any) -> str:
         return message
     name = str(problem["loc"][0])
     message = message[:1].lower() + message[1:]
-    shown = "" if name == "token" or problem["type"] == "value_error" else f", got {problem['input']!r}"
+    shown = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
     return f"{PREFIX}{name.upper()}: {message}{shown}"
 
 

@@ -144,7 +144,10 @@ class ReadInfo(Struct, frozen=True, array_like=True):
 
 
 class ReadChunk(Struct, frozen=True, array_like=True):
-    """Answer: ``bytes``, the ``size`` of them at ``offset``; at most ``CHUNK_BYTES``."""
+    """Answer: ``bytes``, the ``size`` of them at ``offset``; at most ``CHUNK_BYTES``.
+
+    None while the device has not delivered them: the worker waits for nothing, the gateway asks again.
+    """
 
     read: int
     offset: int

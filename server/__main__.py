@@ -1,0 +1,64 @@
+"""The command ``telegrad-server``: environment and options in, a running server or one readable line out."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from telegrad_protocol.errors import ConfigurationError
+
+from . import __version__
+from .logs import configure_logs
+from .settings import Settings, load_settings, unknown_variables
+
+log = logging.getLogger("server")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve; 2 if something is set wrongly."""
+    options = vars(_parser().parse_args(arguments))
+    announce = options.pop("announce")
+    try:
+        settings = load_settings(**options)
+        configure_logs(settings.log_level)
+        for name in unknown_variables():
+            log.warning("unknown variable", extra={"variable": name})
+        _serve(settings, announce)
+    except ConfigurationError as error:
+        print(f"telegrad-server: {error.message}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _serve(settings: Settings, announce: bool) -> None:
+    # Importing the application takes a while, and bad settings should be told at once.
+    from .app import create_app
+    from .serving import check_descriptors, listen, serve
+
+    check_descriptors(settings)
+    app = create_app(settings)
+    with listen(settings) as listener:
+        serve(app, listener, announce)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="telegrad-server", description="Serve tensor operations over the network.",
+        epilog="Everything is set by TELEGRAD_* variables, listed in docs/configuration.md; options outrank them.",
+        argument_default=argparse.SUPPRESS,
+    )  # fmt: skip
+    parser.add_argument("--host", help="address to listen on")
+    parser.add_argument("--port", help="port to listen on, 0 for a free one")
+    parser.add_argument("--devices", help="devices to serve, such as cuda:0,cuda:1 or cpu")
+    parser.add_argument("--log-level", help="DEBUG, INFO, WARNING or ERROR")
+    parser.add_argument("--ready-fd", help="file descriptor that gets a line of JSON, url and pid, when ready")
+    parser.add_argument("--parent-fd", help="pipe whose closing ends the server")
+    parser.add_argument("--announce", action="store_true", default=False, help="print url and pid as JSON when ready")
+    parser.add_argument("--version", action="version", version=f"telegrad-server {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Prometheus metrics of one server. Counts what it is told; asks nobody.
+
+Each server has its own registry of metrics, so that several may live in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MEMORY: Final = {"allocated": "allocated_bytes.all.current", "reserved": "reserved_bytes.all.current"}
+"""Our gauges, and what PyTorch's statistics call them."""
+
+
+class KeptElsewhere(Collector):
+    """A counter whose values others keep: at each scrape they are set to what those say."""
+
+    def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:
+        self._name, self._help, self._labels = name, help, labels
+        self._values: dict[tuple[str, ...], float] = {}
+
+    def set(self, value: float, *labels: str) -> None:
+        """Take over a value."""
+        self._values[labels] = value
+
+    def collect(self) -> Iterable[Metric]:
+        """The values as Prometheus wants them."""
+        family = CounterMetricFamily(self._name, self._help, labels=self._labels)
+        for labels, value in self._values.items():
+            family.add_metric(labels, value)
+        return [family]
+
+
+class Traffic(Protocol):
+    """What a session counts, and the registry for those that are over."""
+
+    frames_received: int
+    frames_sent: int
+    bytes_received: int
+    bytes_sent: int
+
+
+class Metrics:
+    """What ``/metrics`` shows."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.sessions = Gauge("telegrad_sessions", "Open sessions.", registry=self.registry)
+        self.sessions_opened = Counter("telegrad_sessions_opened", "Sessions ever opened.", registry=self.registry)
+        self.tensor_bytes = Counter(
+            "telegrad_http_tensor_bytes", "Bytes of tensors sent over HTTP.", ["direction"], registry=self.registry
+        )
+        self.errors = Counter("telegrad_errors", "Errors answered, by code.", ["code"], registry=self.registry)
+        self.memory = Gauge(
+            "telegrad_memory_bytes", "Device memory held by tensors, or reserved.", ["device", "kind"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.frames = KeptElsewhere("telegrad_frames", "WebSocket frames.", ["direction"])
+        self.bytes = KeptElsewhere("telegrad_bytes", "Bytes of WebSocket frames.", ["direction"])
+        self.operations = KeptElsewhere("telegrad_operations", "Operations executed since the worker started.")
+        self.worker_restarts = KeptElsewhere("telegrad_worker_restarts", "Workers that had to be started again.")
+        for kept in (self.frames, self.bytes, self.operations, self.worker_restarts):
+            self.registry.register(kept)
+
+    def set_traffic(self, counted: Sequence[Traffic]) -> None:
+        """Take over what sessions and registry have counted."""
+        self.frames.set(sum(each.frames_received for each in counted), "in")
+        self.frames.set(sum(each.frames_sent for each in counted), "out")
+        self.bytes.set(sum(each.bytes_received for each in counted), "in")
+        self.bytes.set(sum(each.bytes_sent for each in counted), "out")
+
+    def set_memory(self, stats: Mapping[str, Mapping[str, float]]) -> None:
+        """Take over the allocators' statistics, by device."""
+        for device, values in stats.items():
+            for kind, name in MEMORY.items():
+                self.memory.labels(device, kind).set(values.get(name, 0))
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
