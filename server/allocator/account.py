@@ -59,7 +59,16 @@ class Flow:
 class Account(Ledger):
     """The ledger of one session."""
 
-    __slots__ = ("flow", "num_ooms", "owner", "quota_bytes", "requests", "requests_by_stream", "stream")
+    __slots__ = (
+        "flow",
+        "num_ooms",
+        "num_rejections",
+        "owner",
+        "quota_bytes",
+        "requests",
+        "requests_by_stream",
+        "stream",
+    )
 
     def __init__(self, owner: int) -> None:
         super().__init__()
@@ -70,6 +79,7 @@ class Account(Ledger):
         self.flow = Flow()
         self.quota_bytes: int | None = None
         self.num_ooms = 0
+        self.num_rejections = 0
 
     @property
     def active_bytes(self) -> int:

@@ -19,7 +19,8 @@ from server.allocator.ledger import ALL, BYTES, GUARDS, Ledger, field, in_use
 from server.allocator.policy import CachingPolicy
 from server.allocator.pool import Shelf
 from server.allocator.shortage import Situation, device_exhausted, over_quota
-from server.allocator.statistics import Statistics
+from server.allocator.statistics import DERIVED, Statistics, ledger_table
+from server.allocator.summary import summarize
 from server.allocator.upstream import Upstream
 from telegrad_protocol.errors import ArgumentError, InternalError, OutOfMemoryError
 
@@ -40,6 +41,8 @@ class CachingAllocator:
         self._flow = Flow()
         self._streams: dict[Block, set[int]] = {}
         self._events = EventQueue(upstream)
+        # The accumulated statistics at their last reset.
+        self._baselines: dict[int | None, dict[str, int]] = {}
         self._null = _null_block()
         # Set while something wants to see every call: then nothing takes the short way.
         self._attentive = False
@@ -135,6 +138,56 @@ class CachingAllocator:
         ledger = self._ledger if owner is None else self._accounts.get(owner)
         return field(ledger.now, ALL, BYTES) if ledger is not None else 0
 
+    def memory_stats(self, owner: int | None = None) -> dict[str, int]:
+        """Statistics under PyTorch's flat names, of the device or of one session."""
+        table = self._lifetime_table(owner)
+        for key, amount in self._baselines.get(owner, {}).items():
+            table[key] -= amount
+        return dict(sorted(table.items()))
+
+    def _lifetime_table(self, owner: int | None) -> dict[str, int]:
+        if owner is None:
+            flow, left = self._flows()
+            return ledger_table(self._ledger, flow, left) | self.statistics.table(self.config.max_split_size)
+        account = self._accounts.get(owner) or Account(owner)
+        account.fold()
+        elsewhere = Statistics()
+        elsewhere.num_ooms, elsewhere.num_oom_rejections = account.num_ooms, account.num_rejections
+        return ledger_table(account, account.flow, Flow()) | elsewhere.table(self.config.max_split_size)
+
+    def _flows(self) -> tuple[Flow, Flow]:
+        """What all sessions allocated, and what ceased to be an inactive split block."""
+        flow, left = Flow(), Flow()
+        flow.add_flow(self._flow)
+        for account in self._accounts.values():
+            account.fold()
+            flow.add_flow(account.flow)
+        for pool in self.policy.pools():
+            left.add(pool.left_count, pool.left_bytes, 0, pool.is_small)
+        return flow, left
+
+    def memory_summary(self, owner: int | None = None, abbreviated: bool = False) -> str:
+        """The table of ``torch.cuda.memory_summary``, of the device or of one session."""
+        return summarize(self.memory_stats(owner), self.device, owner, abbreviated)
+
+    def reset_peak(self, owner: int | None = None) -> None:
+        """Let the peaks be what is there now."""
+        if owner is None:
+            self._ledger.reset_peak()
+            self.statistics.reset_peak()
+        elif owner in self._accounts:
+            self._accounts[owner].reset_peak()
+
+    def reset_accumulated(self, owner: int | None = None) -> None:
+        """Forget what was allocated and freed so far, and the counts of rare events."""
+        if owner is None:
+            self.statistics.reset_accumulated()
+        elif owner in self._accounts:
+            self._accounts[owner].num_ooms = self._accounts[owner].num_rejections = 0
+        table = self._lifetime_table(owner)
+        derived = (key for key in table if key.startswith(DERIVED) and key.endswith((".allocated", ".freed")))
+        self._baselines[owner] = {key: table[key] for key in derived}
+
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes of the device."""
         return self.upstream.free_and_total()
@@ -150,6 +203,7 @@ class CachingAllocator:
         account.fold()
         self._flow.add_flow(account.flow)
         del self._accounts[owner]
+        self._baselines.pop(owner, None)
 
     def _account(self, owner: int) -> Account:
         account = self._accounts.get(owner)
@@ -257,17 +311,21 @@ class CachingAllocator:
         self._events.insert(block, self._streams.pop(block))
         self._watch()
 
-    def _resume(self, block: Block) -> None:
-        charge = in_use(block.size, 0, block.segment.pool.is_small)
-        self._ledger.suspend(-charge)
-        self._accounts[block.owner].suspend(-charge)
-        self._complete(block)
-
     def _complete(self, block: Block) -> None:
+        self._accounts[block.owner].now -= block.charge
+        self._ledger.add(self._put(block))
+
+    def _resume(self, block: Block) -> None:
+        suspended = in_use(block.size, 0, block.segment.pool.is_small)
+        self._accounts[block.owner].resume(suspended, -block.charge)
+        self._ledger.resume(suspended, self._put(block))
+
+    def _put(self, block: Block) -> int:
+        """Make the block available; how the device's totals change."""
         if self.policy.trace is not None:
             self.policy.trace("free_completed", block.pointer, block.requested, block.stream)
-        self._accounts[block.owner].now -= block.charge
-        self._ledger.add(self.policy.put(block) - block.charge)
+        charge = block.charge
+        return self.policy.put(block) - charge
 
     def _complete_all(self, blocks: Iterator[Block]) -> None:
         for block in blocks:
@@ -295,7 +353,8 @@ class CachingAllocator:
         if account.pending:
             self._await_events()
         if account.active_bytes + size > quota:
-            account.num_ooms += 1
+            account.num_rejections += 1
+            self.statistics.num_oom_rejections += 1
             raise over_quota(self._situation(account, size))
 
     def _exhausted(self, account: Account, size: int) -> OutOfMemoryError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from server.allocator import sizes
 
 UNBOUNDED = sys.maxsize
+ROUNDUP_INTERVALS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class AllocatorConfig:
     max_split_size: int = UNBOUNDED
     max_non_split_rounding: int = sizes.LARGE_SEGMENT
     # One entry per power of two from 1 MiB to 64 GiB; 0 rounds to 512 bytes as ever.
-    roundup_power2_divisions: tuple[int, ...] = (0,) * 16
+    roundup_power2_divisions: tuple[int, ...] = (0,) * ROUNDUP_INTERVALS
     garbage_collection_threshold: float = 0.0
     per_process_memory_fraction: float = 1.0
     expandable_segments: bool = False

@@ -81,6 +81,12 @@ class Ledger:
         self.pending += charge
         self.take_peaks()
 
+    def resume(self, charge: int, change: int) -> None:
+        """End the suspension of a charge, and add what its end changes, as one step."""
+        self.pending -= charge
+        self.now += change
+        self.take_peaks()
+
     def take_peaks(self) -> None:
         """Bring the peaks up to date and recompute the ceiling."""
         together = not self.pending and self.allocated_peak == self.peak

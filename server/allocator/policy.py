@@ -32,6 +32,10 @@ class CachingPolicy:
         self.returned_owner = CLEAN
         self.trace: Callable[..., None] | None = None
 
+    def pools(self) -> tuple[Pool, ...]:
+        """All pools."""
+        return self.small, self.large
+
     def pool_for(self, size: int) -> Pool:
         """The pool that serves requests of this rounded size."""
         return self.small if size <= sizes.SMALL_REQUEST else self.large
@@ -179,12 +183,12 @@ class CachingPolicy:
 
     def largest_free(self) -> int:
         """The size of the largest free block."""
-        return max((block.size for pool in (self.small, self.large) for block in pool.blocks()), default=0)
+        return max((block.size for pool in self.pools() for block in pool.blocks()), default=0)
 
     def prune(self) -> None:
         """Drop the bins that no block lies in or will return to."""
         blocks = (block for segment in self.segments.values() for block in segment.blocks())
         used = {id(block.bin) for block in blocks if block.bin is not None}
-        for pool in (self.small, self.large):
+        for pool in self.pools():
             for shelf in pool.shelves.values():
                 shelf.prune(used)

@@ -22,12 +22,9 @@ def round_up(nbytes: int, multiple: int) -> int:
 
 
 def round_power2_division(nbytes: int, divisions: int) -> int:
-    """Round up to the next of ``divisions`` equal steps between two powers of two."""
+    """Round up to the next of ``divisions`` (at least 2) equal steps from one power of two to the next."""
     floor = 1 << (nbytes.bit_length() - 1)
-    if nbytes == floor or divisions <= 1:
-        return nbytes if nbytes == floor else floor * 2
-    step = floor // divisions
-    return round_up(nbytes, step) if step else floor * 2
+    return nbytes if nbytes == floor else round_up(nbytes, floor // divisions)
 
 
 def segment_size(size: int) -> int:

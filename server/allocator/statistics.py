@@ -6,9 +6,35 @@ the flat table. Knows no blocks.
 
 from __future__ import annotations
 
-from server.allocator.ledger import LARGE, SMALL
+from collections.abc import Iterator
+
+from server.allocator.account import Flow
+from server.allocator.config import UNBOUNDED
+from server.allocator.ledger import (
+    BYTES,
+    COUNT,
+    GROUPS,
+    LARGE,
+    REQUESTED,
+    SMALL,
+    SPLIT,
+    SPLIT_BYTES,
+    Ledger,
+    field,
+)
 
 _AMOUNTS = ("current", "peak", "allocated", "freed")
+# Statistic, its field in a ledger, and whether what waits for events counts.
+_IN_USE = (
+    ("allocation", COUNT, False),
+    ("allocated_bytes", BYTES, False),
+    ("active", COUNT, True),
+    ("active_bytes", BYTES, True),
+    ("requested_bytes", REQUESTED, True),
+)
+_INACTIVE = (("inactive_split", SPLIT), ("inactive_split_bytes", SPLIT_BYTES))
+# What is derived from the ledgers, and so cannot be reset in place.
+DERIVED = tuple(name for name, *_ in (*_IN_USE, *_INACTIVE))
 
 
 class Stat:
@@ -44,10 +70,16 @@ class Statistics:
         self.num_sync_all_streams = 0
         self.num_device_alloc = 0
         self.num_device_free = 0
+        # Refused for a session's quota; the device was not asked.
+        self.num_oom_rejections = 0
 
-    def stats(self) -> list[Stat]:
-        """All amounts kept here."""
-        return [*self.segment, *self.reserved_bytes, self.oversize_allocations, self.oversize_segments]
+    def named(self) -> dict[str, Stat]:
+        """All amounts kept here, by name."""
+        amounts = {"oversize_allocations": self.oversize_allocations, "oversize_segments": self.oversize_segments}
+        for group, name in enumerate(GROUPS):
+            amounts[f"segment.{name}"] = self.segment[group]
+            amounts[f"reserved_bytes.{name}"] = self.reserved_bytes[group]
+        return amounts
 
     def add_segment(self, nbytes: int, is_small: bool, is_oversize: bool) -> None:
         """Count a segment that came from the upstream."""
@@ -69,12 +101,45 @@ class Statistics:
 
     def reset_peak(self) -> None:
         """Peaks become what is there now."""
-        for stat in self.stats():
+        for stat in self.named().values():
             stat.peak = stat.current
 
     def reset_accumulated(self) -> None:
         """Forget what was added and removed, and the counts of rare events."""
-        for stat in self.stats():
+        for stat in self.named().values():
             stat.allocated = stat.freed = 0
         self.num_alloc_retries = self.num_ooms = self.num_sync_all_streams = 0
-        self.num_device_alloc = self.num_device_free = 0
+        self.num_device_alloc = self.num_device_free = self.num_oom_rejections = 0
+
+    def table(self, max_split_size: int) -> dict[str, int]:
+        """Everything kept here under its flat name."""
+        flat = {f"{name}.{part}": getattr(stat, part) for name, stat in self.named().items() for part in _AMOUNTS}
+        for counter in (name for name in vars(self) if name.startswith("num_")):
+            flat[counter] = getattr(self, counter)
+        flat["max_split_size"] = -1 if max_split_size == UNBOUNDED else max_split_size
+        return flat
+
+
+def ledger_table(ledger: Ledger, flow: Flow, left: Flow) -> dict[str, int]:
+    """A ledger under flat names; ``left`` is what ceased to be an inactive split block."""
+    flat: dict[str, int] = {}
+    for group, name in enumerate(GROUPS):
+        for statistic, current, peak, came in _in_use(ledger, flow, group):
+            _put(flat, f"{statistic}.{name}", current, peak, came, came - current)
+        for at, (statistic, which) in enumerate(_INACTIVE):
+            current, gone = field(ledger.now, group, which), left.sums[group][at]
+            _put(flat, f"{statistic}.{name}", current, field(ledger.peak, group, which), gone + current, gone)
+    return flat
+
+
+def _in_use(ledger: Ledger, flow: Flow, group: int) -> Iterator[tuple[str, int, int, int]]:
+    for statistic, which, with_pending in _IN_USE:
+        current = field(ledger.now, group, which)
+        peak = field(ledger.peak if with_pending else ledger.allocated_peak, group, which)
+        if not with_pending:
+            current -= field(ledger.pending, group, which)
+        yield statistic, current, peak, flow.sums[group][which]
+
+
+def _put(flat: dict[str, int], key: str, *amounts: int) -> None:
+    flat.update((f"{key}.{part}", amount) for part, amount in zip(_AMOUNTS, amounts))

@@ -1,0 +1,155 @@
+"""Random traces on a simulated device: the same addresses and statistics as the plain reference after every step."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from server.allocator import AllocatorConfig, CachingAllocator, SimulatedUpstream
+from server.allocator.sizes import MIB
+from telegrad_protocol.errors import OutOfMemoryError
+from tests.allocator.reference import IN_USE, OutOfMemory, ReferenceAllocator
+
+DEVICE_SIZE = 96 * MIB
+CONFIGS = (
+    AllocatorConfig(),
+    AllocatorConfig(max_split_size=24 * MIB),
+    AllocatorConfig(max_split_size=20 * MIB, max_non_split_rounding=22 * MIB),
+    AllocatorConfig(roundup_power2_divisions=(4,) * 16),
+    AllocatorConfig(garbage_collection_threshold=0.4),
+)
+SIZES = st.one_of(
+    st.sampled_from([1, 512, 513, 1000, 4096, 100_000, MIB, MIB + 1, 5 * MIB, 10 * MIB, 21 * MIB, 30 * MIB]),
+    st.integers(1, 20_000),
+    st.integers(1, 45 * MIB),
+)
+
+
+class Traces(RuleBasedStateMachine):
+    @initialize(config=st.sampled_from(CONFIGS), fraction=st.sampled_from([None, 1.0, 0.7]))
+    def start(self, config: AllocatorConfig, fraction: float | None) -> None:
+        self.upstream = SimulatedUpstream(DEVICE_SIZE)
+        self.allocator = CachingAllocator(self.upstream, config)
+        if fraction is not None:
+            self.allocator.set_memory_fraction(fraction)
+        self.reference = ReferenceAllocator(DEVICE_SIZE, config, fraction)
+        self.live: list = []
+        self.owned: dict[int, int] = {}
+
+    @rule(nbytes=SIZES, stream=st.integers(0, 2), owner=st.integers(0, 2))
+    def allocate(self, nbytes: int, stream: int, owner: int) -> None:
+        try:
+            pointer, stretch, piece = self.reference.allocate(nbytes, stream)
+        except OutOfMemory:
+            with pytest.raises(OutOfMemoryError):
+                self.allocator.allocate(nbytes, stream, owner)
+            return
+        block = self.allocator.allocate(nbytes, stream, owner)
+        assert (block.pointer, block.size, block.requested) == (pointer, piece.size, nbytes)
+        assert (block.stream, block.owner) == (stream, owner)
+        self.live.append((block, stretch, piece))
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def free(self, data: st.DataObject) -> None:
+        block, stretch, piece = self.live.pop(data.draw(st.integers(0, len(self.live) - 1)))
+        self.allocator.free(block)
+        self.reference.free(stretch, piece)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), times=st.integers(1, 4))
+    def free_and_allocate_again(self, data: st.DataObject, times: int) -> None:
+        """A repeated size, which is what the short way is for."""
+        for _ in range(times):
+            at = data.draw(st.integers(0, len(self.live) - 1))
+            block, stretch, piece = self.live.pop(at)
+            nbytes, stream, owner = block.requested, block.stream, block.owner
+            self.allocator.free(block)
+            self.reference.free(stretch, piece)
+            self.allocate(nbytes, stream, owner)
+            if not self.live:
+                return
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), stream=st.integers(0, 3))
+    def record_stream(self, data: st.DataObject, stream: int) -> None:
+        block, _, piece = data.draw(st.sampled_from(self.live))
+        self.allocator.record_stream(block, stream)
+        if stream != block.stream:
+            piece.streams.add(stream)
+
+    @rule(data=st.data())
+    def some_streams_catch_up(self, data: st.DataObject) -> None:
+        unfinished = sorted(self.reference.unfinished)
+        done = data.draw(st.sets(st.sampled_from(unfinished))) if unfinished else set()
+        self.upstream.unfinished -= done
+        self.reference.unfinished -= done
+
+    @rule()
+    def empty_cache(self) -> None:
+        self.allocator.empty_cache()
+        self.reference.release_all()
+
+    @rule()
+    def reset_peak(self) -> None:
+        self.allocator.reset_peak()
+        for stat in self.reference.stats.values():
+            stat[1] = stat[0]
+
+    @rule()
+    def reset_accumulated(self) -> None:
+        self.allocator.reset_accumulated()
+        for stat in self.reference.stats.values():
+            stat[2] = stat[3] = 0
+        self.reference.counters = dict.fromkeys(self.reference.counters, 0)
+
+    @invariant()
+    def statistics_are_those_of_the_reference(self) -> None:
+        self.reference.check()
+        expected = self.reference.table()
+        found = self.allocator.memory_stats()
+        assert {key: found[key] for key in expected} == expected
+        assert set(found) - set(expected) == {"max_split_size", "num_oom_rejections"}
+
+    @invariant()
+    def segments_are_tiled_by_their_blocks(self) -> None:
+        segments = self.allocator.policy.segments
+        assert {pointer: segment.size for pointer, segment in segments.items()} == self.upstream.live
+        for segment in segments.values():
+            blocks = list(segment.blocks())
+            assert blocks[0].offset == 0 and blocks[-1].offset + blocks[-1].size == segment.size
+            for one, other in pairwise(blocks):
+                assert one.next is other and other.previous is one
+                assert one.offset + one.size == other.offset
+                assert not (one.idle and other.idle)
+
+    @invariant()
+    def owners_are_charged_for_what_they_hold(self) -> None:
+        held = dict.fromkeys(range(3), 0)
+        pieces = {id(piece) for stretch in self.reference.stretches for piece in stretch.pieces if piece.events}
+        for segment in self.allocator.policy.segments.values():
+            for block in segment.blocks():
+                if not block.idle:
+                    held[block.owner] += block.size
+        assert {owner: self.allocator.allocated_bytes(owner) for owner in held} == held
+        assert self.allocator.allocated_bytes() == sum(held.values())
+        in_use = sum(piece.state == IN_USE for stretch in self.reference.stretches for piece in stretch.pieces)
+        assert in_use == len(self.live) and (bool(pieces) or not self.reference.events)
+
+    def teardown(self) -> None:
+        if hasattr(self, "allocator"):
+            for block, _, _ in self.live:
+                self.allocator.free(block)
+            self.allocator.empty_cache()
+            assert self.upstream.live == {}
+            assert self.allocator.allocated_bytes() == 0
+
+
+TestTraces = Traces.TestCase
+TestTraces.settings = settings(
+    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
