@@ -1,0 +1,258 @@
+"""One WebSocket over one socket, driven by whichever thread calls it. Connects, reads and writes; knows no link.
+
+``websockets`` does the handshake, the parsing and the closing. Messages are masked here, into the form in which they
+are kept until they are acknowledged, so that a payload is copied once. Any ``OSError`` means that the connection is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from telegrad_protocol.errors import (
+    BY_CODE,
+    CommunicationError,
+    ConnectError,
+    SessionLostError,
+    UnknownIdError,
+    revive,
+)
+from telegrad_protocol.link import Buffer, Parts
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # pragma: no cover, where websockets has no wheel
+    from websockets.utils import apply_mask
+
+CONNECT_SECONDS: Final = 5.0
+SOCKET_BUFFER_BYTES: Final = 4 << 20
+SESSION_KEY_HEADER: Final = "Telegrad-Session-Key"
+READ: Final = select.POLLIN
+WRITE: Final = select.POLLOUT
+_READ_BYTES: Final = 1 << 18
+_JOIN_BYTES: Final = 1 << 13
+_MAX_BUFFERS: Final = 64
+
+
+class ClosedByServer(SessionLostError):
+    """The server ended the session's stream in good order."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a session's stream is and how to prove who we are."""
+
+    url: str
+    session: str
+    key: str
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
+
+    def stream(self, received: int) -> str:
+        """The WebSocket address that continues after frame ``received``."""
+        return f"ws{self.url.removeprefix('http')}/v1/sessions/{self.session}/stream?received={received}"
+
+
+def masked_message(header: bytes, *body: Buffer) -> tuple[Parts, int]:
+    """A binary WebSocket message from client to server (RFC 6455, 5.2) in parts, and its length."""
+    length = len(header) + sum(map(len, body))
+    key = os.urandom(4)
+    if length <= _JOIN_BYTES:
+        return (_head(length) + key + apply_mask(b"".join((header, *body)), key),), length
+    first = b"".join((header, *body[:-1]))
+    turn = len(first) % 4
+    return (_head(length) + key + apply_mask(first, key), apply_mask(body[-1], key[turn:] + key[:turn])), length
+
+
+def _head(length: int) -> bytes:
+    if length < 126:
+        return struct.pack("!BB", 0x82, 0x80 | length)
+    if length < 1 << 16:
+        return struct.pack("!BBH", 0x82, 0x80 | 126, length)
+    return struct.pack("!BBQ", 0x82, 0x80 | 127, length)
+
+
+class Connection:
+    """An open WebSocket. ``deliver`` is called with each message that ``read`` completes.
+
+    The server speaks first: it acknowledges what it has, so that what it lacks can be sent again.
+    """
+
+    def __init__(self, address: Address, received: int, deliver: Callable[[Buffer], Any]) -> None:
+        self.last_read = self.last_write = time.monotonic()
+        self.bytes_read = self.bytes_written = 0
+        self._deliver = deliver
+        self._heard = False
+        self._unsent: deque[Buffer] = deque()
+        self._fragments: list[Buffer] = []
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        uri = parse_uri(address.stream(received))
+        self._protocol = ClientProtocol(uri, max_size=None)
+        self._socket = _connect(uri.host, uri.port, address.tls if uri.secure else None)
+        try:
+            self._shake_hands(address)
+            self._socket.setblocking(False)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def queue(self, parts: Parts) -> None:
+        """Have a masked message written by the next ``write``."""
+        self._unsent.extend(parts)
+
+    def write(self) -> None:
+        """Write what the socket takes."""
+        try:
+            while self._unsent:
+                self._drop_sent(self._write_some())
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return
+
+    def read(self) -> None:
+        """Deliver the messages that one system call completes, if the socket has something."""
+        try:
+            count = self._socket.recv_into(self._buffer)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return
+        if not count:
+            raise ConnectionResetError("the server closed the connection")
+        self.last_read = time.monotonic()
+        self.bytes_read += count
+        self._protocol.receive_data(self._buffer[:count])  # type: ignore[arg-type]  # it is copied at once
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame):
+                self._take(event)
+        self._unsent.extend(self._protocol.data_to_send())
+        if self._protocol.parser_exc is not None:
+            raise ConnectionAbortedError(str(self._protocol.parser_exc))
+
+    def wait(self, events: int, seconds: float | None) -> int:
+        """Sleep until one of ``events``, or ``seconds`` have passed, and return what happened."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return READ
+        poll = select.poll()
+        poll.register(self._socket, events)
+        happened = poll.poll(None if seconds is None else seconds * 1000)
+        return happened[0][1] if happened else 0
+
+    def close(self) -> None:
+        """Break the connection; wakes whoever waits for it."""
+        with contextlib.suppress(OSError):  # it may not be connected any more
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def abandon(self) -> None:
+        """Close our copy of the socket and leave the connection to the process that it belongs to."""
+        self._socket.close()
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.BINARY and frame.fin:
+            self._heard = True
+            self._deliver(frame.data)
+        elif frame.opcode in (Opcode.BINARY, Opcode.CONT):
+            self._fragments.append(frame.data)
+            if frame.fin:
+                fragments, self._fragments = self._fragments, []
+                self._heard = True
+                self._deliver(b"".join(fragments))
+        elif frame.opcode is Opcode.CLOSE:
+            self._raise_closed()
+
+    def _raise_closed(self) -> None:
+        close = self._protocol.close_rcvd
+        assert close is not None
+        self._unsent.extend(self._protocol.data_to_send())
+        self.write()
+        if close.code == 1000:
+            raise ClosedByServer("the session was closed")
+        code, _, message = close.reason.partition(": ")
+        if code in BY_CODE:
+            raise revive(code, message)
+        raise ConnectionResetError(f"the server closed the connection: {close.code} {close.reason}")
+
+    def _write_some(self) -> int:
+        if isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.send(self._unsent[0])
+        return self._socket.sendmsg([part for part, _ in zip(self._unsent, range(_MAX_BUFFERS))])
+
+    def _drop_sent(self, count: int) -> None:
+        self.last_write = time.monotonic()
+        self.bytes_written += count
+        while count:
+            head = self._unsent[0]
+            if count < len(head):
+                self._unsent[0] = memoryview(head)[count:]
+                return
+            count -= len(head)
+            self._unsent.popleft()
+
+    def _shake_hands(self, address: Address) -> None:
+        request = self._protocol.connect()
+        request.headers[SESSION_KEY_HEADER] = address.key
+        if address.token is not None:
+            request.headers["Authorization"] = f"Bearer {address.token}"
+        self._protocol.send_request(request)
+        self._socket.sendall(b"".join(self._protocol.data_to_send()))
+        while True:
+            data = self._socket.recv(_READ_BYTES)
+            if not data:
+                raise ConnectionResetError("the server closed the connection during the handshake")
+            self._protocol.receive_data(data)
+            for event in self._protocol.events_received():
+                if isinstance(event, Response):
+                    self._check_response(event)
+                elif isinstance(event, Frame):
+                    self._take(event)
+            if self._protocol.handshake_exc is not None:
+                raise ConnectionAbortedError(str(self._protocol.handshake_exc))
+            if self._protocol.state is State.OPEN and self._heard:
+                return
+
+    def _check_response(self, response: Response) -> None:
+        if response.status_code == 101:
+            return
+        if response.status_code >= 500:
+            raise ConnectionAbortedError(f"the server answered {response.status_code} {response.reason_phrase}")
+        raise refusal(response.status_code, bytes(response.body or b""))
+
+
+def refusal(status: int, body: bytes) -> CommunicationError:
+    """The error of a problem document that refuses a session or its stream."""
+    try:
+        problem = json.loads(body)
+        error = revive(problem["code"], problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        return ConnectError(f"the server answered with status {status}")
+    if isinstance(error, UnknownIdError):
+        return SessionLostError(error.message)
+    return error if isinstance(error, CommunicationError) else ConnectError(f"{error.code}: {error.message}")
+
+
+def _connect(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    sock = socket.create_connection((host, port), CONNECT_SECONDS)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock if tls is None else tls.wrap_socket(sock, server_hostname=host)
+    except BaseException:
+        sock.close()
+        raise

@@ -1,0 +1,54 @@
+"""Opens a session at a server: one HTTP request, then the stream. Knows neither tensors nor batches."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from telegrad_protocol.errors import ConnectError, HandshakeError
+from telegrad_protocol.messages import Hello
+
+from ._connection import Address, refusal
+from ._transport import SocketTransport
+
+OPEN_SECONDS: Final = 30.0
+
+
+def open_session(
+    url: str,
+    client: dict[str, Any],
+    token: str | None = None,
+    flush: Callable[[], object] = lambda: None,
+    tls: ssl.SSLContext | None = None,
+) -> SocketTransport:
+    """Open a session at ``url`` for a client that describes itself, and connect to its stream.
+
+    ``tls`` replaces the system's idea of whom to trust, where ``url`` begins with https.
+    """
+    base = url.rstrip("/")
+    if not base.startswith(("http://", "https://")):
+        raise ConnectError(f"the address of a server begins with http:// or https://, got {url!r}")
+    if tls is None and base.startswith("https://"):
+        tls = ssl.create_default_context()
+    hello = _request(base, client, token, tls)
+    return SocketTransport(Address(base, hello.session, hello.key, token, tls), hello, flush)
+
+
+def _request(base: str, client: dict[str, Any], token: str | None, tls: ssl.SSLContext | None) -> Hello:
+    import httpx  # a tenth of a second that an import of telegrad does not pay
+
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        with httpx.Client(verify=tls or False, timeout=OPEN_SECONDS, trust_env=False) as http:
+            answer = http.post(f"{base}/v1/sessions", json=client, headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ConnectError(f"cannot reach a telegrad server at {base}: {error}") from error
+    if answer.status_code != httpx.codes.CREATED:
+        raise refusal(answer.status_code, answer.content)
+    try:
+        return msgspec.json.decode(answer.content, type=Hello)
+    except msgspec.MsgspecError as error:
+        raise HandshakeError(f"{base} does not answer as this version of telegrad expects: {error}") from error

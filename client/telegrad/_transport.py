@@ -1,0 +1,360 @@
+"""How frames get to a session and back: over a WebSocket, or straight into a ``Session`` of this process.
+
+The calling thread does the work: it writes what it sends, and reads while it waits. A transport knows frames and bodies
+but not what is in them. A body is accepted when the call begins: an exception that a send raises later (an interrupt, a
+lost session) never means that it has to be sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from telegrad_protocol import wire
+from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLostError
+from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, heartbeat_seconds
+from telegrad_protocol.messages import Hello
+
+from ._connection import READ, WRITE, Address, Connection, masked_message
+from ._timer import Timer
+
+FLUSH_SECONDS: Final = 0.002
+CLOSE_SECONDS: Final = 5.0
+FIRST_PAUSE_SECONDS: Final = 0.01
+MAX_PAUSE_SECONDS: Final = 1.0
+
+
+@dataclass
+class Stats:
+    """What went over the wire, resent frames included; bytes without what TLS adds."""
+
+    frames: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    reconnects: int = 0
+
+
+class LocalSession(Protocol):
+    """What ``InProcessTransport`` wants of a session."""
+
+    def receive(self, kind: int, body: memoryview) -> None: ...
+    def run(self, budget: int) -> int: ...
+    @property
+    def has_work(self) -> bool: ...
+    def poll(self) -> None: ...
+    @property
+    def waits(self) -> bool: ...
+    def take_replies(self) -> list[tuple[int, list[Any]]]: ...
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """Carries the frames of one session, each exactly once and in order."""
+
+    hello: Hello
+
+    @property
+    def stats(self) -> Stats: ...
+
+    def send_batch(self, body: bytes) -> None:
+        """Send a ``BATCH``; waits only while the other end does not keep up."""
+
+    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
+        """Send a ``CHUNK``; ``data`` may be changed afterwards."""
+
+    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        """The next ``BATCH`` or ``CHUNK``: its kind and body; None when there was none for ``timeout`` seconds.
+
+        None waits as long as it takes, and 0 only looks. One thread at a time may receive; any may send.
+        """
+
+    def arm(self) -> None:
+        """Have the flush callback called soon, from another thread."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+class SocketTransport:
+    """The stream of a session over a WebSocket that is made anew when it breaks, until the session's lease ends.
+
+    A broken connection, and a send that an interrupt cut short in the middle, are the same to it: the connection is
+    dropped, and the link resends. ``flush`` is called from a timer thread after ``arm``.
+    """
+
+    def __init__(
+        self, address: Address, hello: Hello, flush: Callable[[], object] = lambda: None, window: int = WINDOW_BYTES
+    ) -> None:
+        self.hello = hello
+        self._address, self._flush = address, flush
+        self._link = Link(window)
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._counted = Stats()
+        self._pid = os.getpid()
+        self._heartbeat = heartbeat_seconds(hello.lease_seconds)
+        self._last_alive = time.monotonic()
+        self._last_error = ""
+        self._pause = 0.0
+        self._busy = self._closed = False
+        self._fatal: CommunicationError | None = None
+        self._timer: Timer | None = None
+        if not self._drive(lambda: self._connection is not None, CLOSE_SECONDS):
+            raise ConnectError(f"{address.url} opened a session but its stream cannot be reached: {self._last_error}")
+        self._timer = Timer(self, FLUSH_SECONDS, min(ACK_SECONDS * 0.8, self._heartbeat / 2))
+        _open_transports.add(self)
+
+    @property
+    def stats(self) -> Stats:
+        connection, counted = self._connection, self._counted
+        if connection is None:
+            return counted
+        sent, received = counted.bytes_sent + connection.bytes_written, counted.bytes_received + connection.bytes_read
+        return Stats(counted.frames, sent, received, counted.reconnects)
+
+    def send_batch(self, body: bytes) -> None:
+        self._send(wire.BATCH, body)
+        self._drive(self._has_room, None)
+
+    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
+        self._send(wire.CHUNK, wire.CHUNK_HEADER.pack(owner, offset), data.cast("B") if data.nbytes else b"")
+        self._drive(self._has_room, None)
+
+    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        inbox = self._link.inbox
+        if not inbox and not self._drive(lambda: bool(inbox), timeout):
+            return None
+        with self._lock:
+            self._recover()
+            _, kind, body = inbox.popleft()
+        return kind, body
+
+    def arm(self) -> None:
+        if self._timer is not None:
+            self._timer.arm()
+
+    def close(self) -> None:
+        if self._closed or self._pid != os.getpid():
+            return
+        try:
+            if self._fatal is None:
+                self._send(wire.CLOSE)
+                self._drive(lambda: False, CLOSE_SECONDS)
+        except (CommunicationError, OSError):
+            pass  # it is closed, or out of reach, and then its lease ends
+        finally:
+            self._closed = True
+            with self._lock:
+                self._drop()
+            if self._timer is not None:
+                self._timer.stop()
+            _open_transports.discard(self)
+
+    def flush_late(self) -> None:
+        """Called by the timer."""
+        if not self._closed and self._fatal is None:
+            with contextlib.suppress(CommunicationError):  # whoever calls next is told
+                self._flush()
+
+    def tick(self) -> None:
+        """Called by the timer: acknowledge, show that we live, and reconnect."""
+        if self._closed or self._fatal is not None or not self._lock.acquire(blocking=False):
+            return  # whoever holds the lock does all of this
+        try:
+            self._check()
+            self._advance(READ)
+        except (CommunicationError, OSError):
+            pass  # whoever calls next is told
+        finally:
+            self._lock.release()
+
+    def abandon(self) -> None:
+        """Leave the connection to the process that we were forked from, whose threads are not here."""
+        self._lock = threading.RLock()
+        if self._connection is not None:
+            self._connection.abandon()
+
+    def _send(self, kind: int, *body: bytes | memoryview) -> None:
+        with self._lock:
+            self._check()
+            self._busy = True
+            parts, length = masked_message(self._link.header(kind), *body)
+            self._link.keep(parts, length)
+            if self._connection is not None:
+                self._connection.queue(parts)
+            self._counted.frames += 1
+            self._busy = False
+
+    def _has_room(self) -> bool:
+        connection = self._connection
+        return connection is not None and not connection.has_unsent and self._link.can_send
+
+    def _drive(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Write, read and reconnect until ``done``, or until ``timeout`` seconds have passed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        happened = READ if timeout == 0 else 0
+        while True:
+            with self._lock:
+                self._check()
+                self._advance(happened)
+                if done():
+                    return True
+                connection = self._connection
+                if timeout == 0:
+                    return False
+            left = self._heartbeat if deadline is None else min(deadline - time.monotonic(), self._heartbeat)
+            if left <= 0:
+                return False
+            happened = self._wait(connection, left)
+
+    def _wait(self, connection: Connection | None, seconds: float) -> int:
+        if connection is None:
+            time.sleep(min(seconds, self._pause))
+            return 0
+        try:
+            return connection.wait(READ | WRITE if connection.has_unsent else READ, seconds)
+        except (OSError, ValueError):
+            return READ  # another thread dropped it meanwhile
+
+    def _check(self) -> None:
+        """Refuse what cannot be done any more."""
+        if self._pid != os.getpid():
+            raise CommunicationError("this session belongs to the process that was forked; connect() anew in this one")
+        if self._fatal is not None:
+            raise self._fatal
+        if self._closed:
+            raise SessionLostError("the session was closed by disconnect()")
+        self._recover()
+
+    def _recover(self) -> None:
+        """Undo an interrupt between two steps that belong together."""
+        if self._busy:
+            self._link.settle()
+            self._drop()
+            self._busy = False
+
+    def _advance(self, happened: int) -> None:
+        """Do what can be done now without waiting."""
+        self._busy = True
+        try:
+            if self._connection is None:
+                if happened != READ:
+                    self._connect()
+            else:
+                self._exchange(self._connection, happened)
+        except CommunicationError as error:
+            self._fatal = error
+            self._drop()
+            self._busy = False
+            if not self._link.inbox:
+                raise
+        except OSError as error:
+            self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
+            self._drop()
+            self._check_lease(error)
+        self._busy = False
+
+    def _exchange(self, connection: Connection, happened: int) -> None:
+        if happened & ~WRITE:
+            connection.read()
+        now = time.monotonic()
+        if self._link.wants_acknowledgement or self._is_due(connection, now):
+            connection.queue(masked_message(self._link.header(wire.ACK))[0])
+        if connection.has_unsent:
+            connection.write()
+        if now - connection.last_read > 3 * self._heartbeat:
+            raise TimeoutError("nothing was heard from the server")
+
+    def _is_due(self, connection: Connection, now: float) -> bool:
+        silent = now - connection.last_write
+        return silent >= self._heartbeat or (silent >= ACK_SECONDS * 0.8 and self._link.owes_acknowledgement)
+
+    def _connect(self) -> None:
+        link = self._link
+        connection = Connection(self._address, link.received, link.receive)
+        for parts in link.resend_after(link.acknowledged):
+            connection.queue(parts)
+        connection.write()
+        self._counted.reconnects += self._pause > 0
+        self._connection = connection
+        self._pause = 0.0
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self._pause = self._pause or FIRST_PAUSE_SECONDS
+        if connection is not None:
+            self._last_alive = connection.last_read
+            self._counted.bytes_sent += connection.bytes_written
+            self._counted.bytes_received += connection.bytes_read
+            connection.close()
+
+    def _check_lease(self, error: OSError) -> None:
+        self._last_error = str(error)
+        lease = self.hello.lease_seconds
+        if time.monotonic() - self._last_alive > lease:
+            reason = f"the server could not be reached for {lease:g} s, and the session's lease ended: {error}"
+            self._fatal = SessionLostError(reason)
+
+
+_open_transports: weakref.WeakSet[SocketTransport] = weakref.WeakSet()
+
+
+def _abandon_inherited() -> None:
+    for transport in list(_open_transports):
+        transport.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_inherited)
+
+
+class InProcessTransport:
+    """Drives a server's ``Session`` that lives in this process; what is sent is executed before the call returns."""
+
+    def __init__(self, session: LocalSession, hello: Hello) -> None:
+        self.hello = hello
+        self.stats = Stats()
+        self._session = session
+        self._inbox: deque[tuple[int, memoryview]] = deque()
+
+    def send_batch(self, body: bytes) -> None:
+        self._send(wire.BATCH, body)
+
+    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
+        self._send(wire.CHUNK, b"".join((wire.CHUNK_HEADER.pack(owner, offset), data)))
+
+    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._inbox:
+            if not self._session.waits or (deadline is not None and time.monotonic() >= deadline):
+                return None
+            self._session.poll()
+            self._execute()
+        return self._inbox.popleft()
+
+    def arm(self) -> None:
+        """Nothing to do: who reads, flushes first."""
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _send(self, kind: int, body: bytes) -> None:
+        self.stats.frames += 1
+        self.stats.bytes_sent += len(body)
+        self._session.receive(kind, memoryview(body))
+        self._execute()
+
+    def _execute(self) -> None:
+        while self._session.has_work:
+            self._session.run(1 << 30)
+        for kind, parts in self._session.take_replies():
+            body = memoryview(b"".join(parts))
+            self.stats.bytes_received += len(body)
+            self._inbox.append((kind, body))

@@ -1,0 +1,335 @@
+"""The engine process: one thread, one loop over its sockets, nothing that blocks while there is work.
+
+It reads frames from the gateway, lets sessions execute them in turn, a bounded number of instructions at a time, writes
+their replies, and answers control requests between turns. What is in a frame it leaves to ``Session``. A defect that
+shows in one session ends this session and no other; the death of the gateway ends the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import select
+import selectors
+import signal
+import socket
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from telegrad_protocol import wire
+from telegrad_protocol.errors import InternalError, TelegradError, UnknownIdError
+from telegrad_protocol.messages import Failure
+
+from . import channel
+from .channel import Frame, FrameReader, FrameWriter
+from .logs import configure_logs
+
+INSTRUCTIONS_PER_TURN: Final = 64
+CHUNK_COST: Final = 16
+"""A chunk counts as this many instructions: about the time of copying 1 MiB."""
+INBOX_BYTES: Final = 4 << 20
+"""Beyond this a session's socket is not read, so that the gateway, and in turn the client, has to wait."""
+OUTBOX_BYTES: Final = 16 << 20
+"""Beyond this a session does not execute until the gateway has taken some of its replies."""
+SPIN_SECONDS: Final = 0.001
+NAP_SECONDS: Final = 50e-6
+"""While reads from a device are pending, look this often, after a millisecond of looking all the time."""
+
+log = logging.getLogger("server.worker")
+
+
+class Session(Protocol):
+    """What the worker wants of a session."""
+
+    def receive(self, kind: int, body: memoryview) -> None: ...
+    def run(self, budget: int) -> int: ...
+    @property
+    def has_work(self) -> bool: ...
+    def poll(self) -> None: ...
+    @property
+    def waits(self) -> bool: ...
+    def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
+    def control(self, verb: str, args: list[Any]) -> Any: ...
+    def close(self) -> None: ...
+
+
+class Host(Protocol):
+    """What the worker wants of the engine."""
+
+    def open(self, number: int, options: dict[str, Any]) -> Session: ...
+    def control(self, verb: str, args: list[Any]) -> Any: ...
+    def hello(self) -> dict[str, Any]: ...
+
+
+class SessionChannel:
+    """One session and its socket."""
+
+    def __init__(self, number: int, session: Session, sock: socket.socket) -> None:
+        self.number, self.session, self.socket = number, session, sock
+        self.writer = FrameWriter(sock)
+        self.ended = False
+        self._reader = FrameReader(sock)
+        self._inbox: deque[Frame] = deque()
+        self._inbox_bytes = 0
+
+    @property
+    def runnable(self) -> bool:
+        if self.ended or self.writer.pending > OUTBOX_BYTES:
+            return False
+        return bool(self._inbox) or self.session.has_work
+
+    @property
+    def waits(self) -> bool:
+        """Whether the device still has to deliver something."""
+        return not self.ended and self.session.waits
+
+    @property
+    def interest(self) -> int:
+        """Which of the socket's events to wait for, so that neither direction holds more than its limit."""
+        read = selectors.EVENT_READ if self._inbox_bytes <= INBOX_BYTES and not self.ended else 0
+        return read | (selectors.EVENT_WRITE if self.writer.pending else 0)
+
+    def read(self) -> None:
+        """Queue what the socket has."""
+        for frame in self._reader.read():
+            self._inbox.append(frame)
+            self._inbox_bytes += len(frame.body)
+
+    def turn(self) -> None:
+        """Execute a bounded number of instructions, and write the replies."""
+        budget = INSTRUCTIONS_PER_TURN
+        while budget > 0 and self.runnable:
+            budget -= self._step(budget)
+            self._collect()
+        self.writer.flush()
+
+    def poll(self) -> None:
+        """Write the replies whose data has arrived from the device."""
+        self.session.poll()
+        self._collect()
+        self.writer.flush()
+
+    def end(self, error: Exception) -> None:
+        """Close the session; what is left is to tell its client why."""
+        self.ended = True
+        self._inbox.clear()
+        self.session.close()
+        self.writer.put(wire.BATCH, 0, [wire.encode_batch([failure_of(error)])])
+        self.writer.put(channel.CLOSE, 0, [])
+        self.writer.flush()
+
+    def _step(self, budget: int) -> int:
+        if self.session.has_work:
+            return max(self.session.run(budget), 1)
+        frame = self._inbox.popleft()
+        self._inbox_bytes -= len(frame.body)
+        self.session.receive(frame.kind, memoryview(frame.body))
+        return CHUNK_COST if frame.kind == wire.CHUNK else 0
+
+    def _collect(self) -> None:
+        for kind, parts in self.session.take_replies():
+            self.writer.put(kind, 0, parts)
+
+
+def failure_of(error: Exception) -> Failure:
+    """An error that ends a session, as its client is told."""
+    known = isinstance(error, TelegradError)
+    code = error.code if isinstance(error, TelegradError) else InternalError.__name__
+    message = str(error) if known else f"{type(error).__name__}: {error}"
+    return Failure(0, None, code, message, "", "", "", "".join(traceback.format_exception(error)))
+
+
+class Worker:
+    """The loop."""
+
+    def __init__(self, control: socket.socket, host: Host) -> None:
+        self._host = host
+        self._control = control
+        self._reader, self._writer = FrameReader(control), FrameWriter(control)
+        self._sessions: dict[int, SessionChannel] = {}
+        self._selector = selectors.DefaultSelector()
+        self._interests: dict[int, int] = {}
+        self._watch(control, selectors.EVENT_READ, None)
+        self._own_verbs: dict[str, Callable[[int, list[Any]], Any]] = {"open": self._open, "close": self._close}
+        self._idle_since = 0.0
+
+    def run(self) -> None:
+        """Serve until the gateway is gone."""
+        self._send(channel.HELLO, 0, self._host.hello())
+        try:
+            self._flush_control()
+            while True:
+                self._serve_sockets(self._events())
+                self._run_sessions()
+        except EOFError:
+            log.info("the gateway is gone")
+        finally:
+            self._close_all()
+
+    def _events(self) -> list[tuple[selectors.SelectorKey, int]]:
+        sessions = self._sessions.values()
+        if any(each.runnable for each in sessions):
+            self._idle_since = 0.0
+            return self._selector.select(0)
+        if any(each.waits for each in sessions):
+            return self._events_while_waiting()
+        return self._selector.select(None)
+
+    def _events_while_waiting(self) -> list[tuple[selectors.SelectorKey, int]]:
+        now = time.monotonic()
+        self._idle_since = self._idle_since or now
+        if now - self._idle_since > SPIN_SECONDS:
+            select.select([self._selector], [], [], NAP_SECONDS)
+        return self._selector.select(0)
+
+    def _serve_sockets(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
+        for key, mask in events:
+            if key.data is None:
+                if mask & selectors.EVENT_READ:
+                    self._read_control()
+                self._flush_control()
+            elif mask & selectors.EVENT_READ:
+                self._guarded(key.data, key.data.read)
+
+    def _run_sessions(self) -> None:
+        for each in list(self._sessions.values()):
+            if each.runnable:
+                self._guarded(each, each.turn)
+            elif each.waits:
+                self._guarded(each, each.poll)
+            elif each.writer.pending:
+                self._guarded(each, each.writer.flush)
+            if each.ended and not each.writer.pending:
+                self._discard(each)
+            elif each.number in self._sessions:
+                self._watch(each.socket, each.interest, each)
+
+    def _guarded(self, each: SessionChannel, step: Callable[[], Any]) -> None:
+        """Whatever goes wrong in a session is the end of this session only."""
+        try:
+            step()
+        except EOFError:
+            self._discard(each)
+        except Exception as error:
+            log.exception("session %d ends", each.number)
+            self._guarded_end(each, error)
+
+    def _guarded_end(self, each: SessionChannel, error: Exception) -> None:
+        try:
+            each.end(error)
+        except Exception:
+            log.exception("session %d could not be ended in good order", each.number)
+            self._discard(each)
+
+    def _discard(self, each: SessionChannel) -> None:
+        if self._sessions.pop(each.number, None) is None:
+            return
+        self._watch(each.socket, 0, each)
+        each.writer.close()
+        each.socket.close()
+        if each.ended:
+            return
+        try:
+            each.ended = True
+            each.session.close()
+        except Exception:
+            log.exception("session %d could not be closed in good order", each.number)
+
+    def _watch(self, sock: socket.socket, interest: int, data: SessionChannel | None) -> None:
+        fd = sock.fileno()
+        before = self._interests.get(fd, 0)
+        if interest == before:
+            return
+        if not interest:
+            self._selector.unregister(fd)
+        elif not before:
+            self._selector.register(fd, interest, data)
+        else:
+            self._selector.modify(fd, interest, data)
+        self._interests[fd] = interest
+
+    def _read_control(self) -> None:
+        for frame in self._reader.read(fds=True):
+            session, verb, args = msgspec.msgpack.decode(frame.body)
+            try:
+                self._answer_request(frame.number, session, verb, args)
+            except Exception as error:
+                log.exception("control request %s failed", verb)
+                self._send(channel.ANSWER, frame.number, [False, failure_of(error)])
+
+    def _answer_request(self, request: int, number: int | None, verb: str, args: list[Any]) -> None:
+        own = self._own_verbs.get(verb)
+        if own is not None:
+            answer = own(number or 0, args)
+        elif number is None:
+            answer = self._host.control(verb, args)
+        else:
+            answer = self._session(number).session.control(verb, args)
+        self._send(channel.ANSWER, request, [True, answer])
+
+    def _session(self, number: int) -> SessionChannel:
+        each = self._sessions.get(number)
+        if each is None or each.ended:
+            raise UnknownIdError(f"session {number} is not open here")
+        return each
+
+    def _open(self, number: int, args: list[Any]) -> None:
+        sock = socket.socket(fileno=self._reader.fds.popleft())
+        try:
+            channel.prepare(sock)
+            session = self._host.open(number, args[0])
+        except BaseException:
+            sock.close()
+            raise
+        each = self._sessions[number] = SessionChannel(number, session, sock)
+        self._watch(sock, each.interest, each)
+
+    def _close(self, number: int, args: list[Any]) -> None:
+        each = self._sessions.get(number)
+        if each is not None:
+            self._discard(each)
+
+    def _send(self, kind: int, number: int, value: Any) -> None:
+        self._writer.put(kind, number, [wire.encoder.encode(value)])
+
+    def _flush_control(self) -> None:
+        drained = self._writer.flush()
+        self._watch(self._control, selectors.EVENT_READ | (0 if drained else selectors.EVENT_WRITE), None)
+
+    def _close_all(self) -> None:
+        for each in list(self._sessions.values()):
+            self._discard(each)
+        self._selector.close()
+        self._control.close()
+
+
+def load_host(name: str) -> Callable[[list[str]], Host]:
+    """The host class that ``module:class`` names."""
+    module, _, attribute = name.partition(":")
+    host: Callable[[list[str]], Host] = getattr(importlib.import_module(module), attribute)
+    return host
+
+
+def main() -> None:
+    """Serve the gateway at the other end of ``--fd`` until it is gone."""
+    parser = argparse.ArgumentParser(description="telegrad engine process, started by the gateway")
+    parser.add_argument("--fd", type=int, required=True, help="control channel")
+    parser.add_argument("--devices", default="", help="separated by commas; all there are where empty")
+    parser.add_argument("--host", default="server.session:Host", help="engine to serve, module:class")
+    parser.add_argument("--log-level", default="INFO")
+    options = parser.parse_args()
+    configure_logs(options.log_level)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c is for the gateway, which ends us
+    control = socket.socket(fileno=options.fd)
+    channel.prepare(control)
+    Worker(control, load_host(options.host)([name for name in options.devices.split(",") if name])).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A real gateway with a real worker, in a process of its own, whose engine is the stub: ``python gateway.py``.
+
+Prints the port once it serves, and ends when its standard input closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+
+import uvicorn
+
+from server.app import create_app
+from server.registry import Registry
+from server.settings import Settings
+from server.stream import StreamProtocol
+from server.supervisor import Supervisor
+
+
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[object] | None = None) -> None:
+        await super().startup(sockets)
+        print(self.servers[0].sockets[0].getsockname()[1], flush=True)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    host = os.environ.get("STUB_HOST", "tests.transport.stub:StubHost")
+    lease = float(os.environ.get("STUB_LEASE", "60"))
+    settings = Settings(lease_seconds=lease, devices=("cpu",))
+    registry = Registry(Supervisor(("cpu",), host, "WARNING"), lease)
+    app = create_app(settings, registry)
+    config = uvicorn.Config(
+        app, port=0, ws=StreamProtocol, ws_max_size=8 << 20, loop=os.environ.get("STUB_LOOP", "uvloop"),
+        ws_per_message_deflate=False, access_log=False, log_level="warning", http="httptools",
+    )  # fmt: skip
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    asyncio.run(_Server(config).serve(), loop_factory=config.get_loop_factory()) if sys.version_info >= (3, 12) else (
+        asyncio.Runner(loop_factory=config.get_loop_factory()).run(_Server(config).serve())
+    )
+
+
+if __name__ == "__main__":
+    main()
