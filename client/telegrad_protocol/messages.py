@@ -160,10 +160,10 @@ class Data(Struct, frozen=True, array_like=True, tag=0, gc=False):
 
 
 class Description(Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """Metas: ``(shape, strides, offset, dtype code)`` of each tensor that was asked for."""
+    """``(shape, strides, offset, dtype code, requires_grad)`` of each tensor that was asked for."""
 
     request: int
-    metas: list[tuple[tuple[int, ...], tuple[int, ...], int, int]]
+    metas: list[tuple[tuple[int, ...], tuple[int, ...], int, int, bool]]
 
 
 class Answer(Struct, frozen=True, array_like=True, tag=2, gc=False):

@@ -6,7 +6,9 @@ works on both without a branch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import platform
+from typing import TYPE_CHECKING, Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +21,7 @@ from . import context, keys
 from .value import Storage, Value
 
 if TYPE_CHECKING:
-    from server.allocator import CachingAllocator
+    from server.allocator import Block, CachingAllocator
 
 NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
     dtype: np.dtype(ml_dtypes.bfloat16 if dtype is dtypes.bfloat16 else dtype.name) for dtype in dtypes.ALL
@@ -28,6 +30,51 @@ np.seterr(all="ignore")  # kernels meet infinities and NaN as a matter of course
 
 BY_NUMPY: dict[np.dtype[Any], DType] = {numpy_dtype: dtype for dtype, numpy_dtype in NUMPY_DTYPES.items()}
 HALVES = frozenset((dtypes.float16, dtypes.bfloat16))
+
+
+class Upload(Protocol):
+    """The receiving end of an upload."""
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Store bytes at an offset."""
+
+
+class Download(Protocol):
+    """A copy on its way to the host."""
+
+    def is_ready(self) -> bool:
+        """Whether all bytes have arrived."""
+
+    def bytes(self) -> memoryview:
+        """The bytes; waits for them if need be."""
+
+
+class HostUpload:
+    """Writes into a host value's own memory."""
+
+    __slots__ = ("_memory", "_value")
+
+    def __init__(self, value: Value) -> None:
+        self._value = value  # keeps the storage alive
+        self._memory = value.array.reshape(-1).view(np.uint8)
+
+    def write(self, offset: int, data: memoryview) -> None:
+        self._memory[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+
+class HostDownload:
+    """A finished copy of a host value."""
+
+    __slots__ = ("_copy",)
+
+    def __init__(self, copy: np.ndarray[Any, Any]) -> None:
+        self._copy = copy
+
+    def is_ready(self) -> bool:
+        return True
+
+    def bytes(self) -> memoryview:
+        return memoryview(self._copy.reshape(-1).view(np.uint8))
 
 
 class Backend:
@@ -39,6 +86,8 @@ class Backend:
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
         self.device = device
         self.allocator = allocator
+        self._busy = False
+        self._late: list[Block] = []
 
     def array(self, storage: Storage, meta: Meta) -> Any:
         """An array over ``storage`` as ``meta`` says."""
@@ -55,13 +104,52 @@ class Backend:
         """Copy ``data``, of the value's shape and dtype, into it."""
         raise NotImplementedError
 
+    def open_upload(self, value: Value) -> Upload:
+        """Where the bytes of a new row-major value are written, in order."""
+        raise NotImplementedError
+
+    def open_download(self, value: Value) -> Download:
+        """Begin to copy a value's elements, row-major, into host memory."""
+        raise NotImplementedError
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and total bytes of the device."""
+        raise NotImplementedError
+
+    def properties(self) -> dict[str, Any]:
+        """Name, total memory and capability of the device, under PyTorch's names."""
+        raise NotImplementedError
+
     def empty(self, meta: Meta) -> Value:
         """A new value of uninitialised memory, accounted to the current owner."""
         ctx = context.current
         itemsize = meta.dtype.itemsize
         nbytes = meta.numel * itemsize if meta.is_contiguous else meta.extent * itemsize
-        block = self.allocator.allocate(nbytes, ctx.streams.get(self.device, 0), ctx.owner)
-        return Value(Storage(self.allocator, block, nbytes), meta, self)
+        self._busy = True
+        try:
+            block = self.allocator.allocate(nbytes, ctx.streams.get(self.device, 0), ctx.owner)
+        finally:
+            self._busy = False
+            if self._late:
+                self._release_late()
+        return Value(Storage(self, block, nbytes), meta, self)
+
+    def release(self, block: Block) -> None:
+        """Give a block back; later, where Python's garbage collector struck in the middle of the allocator."""
+        if self._busy:
+            self._late.append(block)
+            return
+        self._busy = True
+        try:
+            self.allocator.free(block)
+        finally:
+            self._busy = False
+        if self._late:
+            self._release_late()
+
+    def _release_late(self) -> None:
+        while self._late:
+            self.release(self._late.pop())
 
     def adopt(self, array: Any, meta: Meta) -> Value:
         """A value of what a kernel returned, in the layout and dtype that the contract promised."""
@@ -92,6 +180,23 @@ class CpuBackend(Backend):
 
     def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
         np.copyto(value.array, data)
+
+    def open_upload(self, value: Value) -> Upload:
+        return HostUpload(value)
+
+    def open_download(self, value: Value) -> Download:
+        return HostDownload(self.to_host(value.array))
+
+    def memory_info(self) -> tuple[int, int]:
+        page = os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
+
+    def properties(self) -> dict[str, Any]:
+        return {
+            "name": platform.processor() or platform.machine(),
+            "total_memory": self.memory_info()[1],
+            "multi_processor_count": os.cpu_count() or 1,
+        }
 
 
 _OPEN: dict[Device, Backend] = {}

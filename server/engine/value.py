@@ -15,7 +15,7 @@ from telegrad_protocol.meta import Device, Meta
 from . import keys
 
 if TYPE_CHECKING:
-    from server.allocator import Block, CachingAllocator
+    from server.allocator import Block
 
     from .autograd.graph import AutogradMeta
     from .backend import Backend
@@ -27,10 +27,10 @@ class Storage:
     ``version`` counts in-place modifications. ``keeper`` owns the block instead where a library allocated it.
     """
 
-    __slots__ = ("__weakref__", "allocator", "block", "keeper", "nbytes", "version")
+    __slots__ = ("__weakref__", "backend", "block", "keeper", "nbytes", "version")
 
-    def __init__(self, allocator: CachingAllocator, block: Block, nbytes: int, keeper: Any = None) -> None:
-        self.allocator = allocator
+    def __init__(self, backend: Backend, block: Block, nbytes: int, keeper: Any = None) -> None:
+        self.backend = backend
         self.block = block
         self.nbytes = nbytes
         self.version = 0
@@ -38,7 +38,7 @@ class Storage:
 
     def __del__(self) -> None:
         if self.keeper is None:
-            self.allocator.free(self.block)
+            self.backend.release(self.block)
 
 
 class Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Sequence
+from weakref import ref
 
 from telegrad_protocol.errors import AutogradError, ShapeError
 from telegrad_protocol.meta import Meta
@@ -12,7 +13,7 @@ from telegrad_protocol.meta import Meta
 from .. import context
 from .. import functional as F  # noqa: N812 - the field's name
 from ..value import Value
-from .graph import AccumulateGrad, Edge, Node
+from .graph import AccumulateGrad, AutogradMeta, Edge, Node
 from .inplace import edge_of, restride
 
 Pending = dict[Node, list[Value | None]]
@@ -206,3 +207,25 @@ def _own(leaf: Meta, gradient: Value) -> Value:
 
 _HELD_BY_ENGINE = 5
 """References to a gradient on its way through ``_visit``, ``accumulate`` and ``_own``, and nowhere else."""
+
+
+def retain_grad(value: Value) -> None:
+    """Keep the gradient of a result in its ``.grad``, as a leaf does."""
+    edge = edge_of(value)
+    if edge is None:
+        raise AutogradError(f"retain_grad: {value.meta} does not require grad")
+    if isinstance(edge.node, AccumulateGrad):
+        return
+    edge.node.retained = edge.node.retained or {}
+    edge.node.retained[edge.output] = ref(value)
+
+
+def set_grad(value: Value, gradient: Value | None) -> None:
+    """``value.grad = gradient``; it must be a tensor of the same shape, dtype and device."""
+    if value.autograd is None:
+        value.autograd = AutogradMeta()
+    if gradient is not None and (gradient.meta.shape, gradient.dtype, gradient.device) != (
+        value.meta.shape, value.dtype, value.device,
+    ):  # fmt: skip
+        raise ShapeError(f"grad: {gradient.meta} cannot be the gradient of {value.meta}")
+    value.autograd.grad = gradient

@@ -51,8 +51,9 @@ class OpNode(Node):
         return results
 
     def release(self) -> None:
-        self.args = None
-        self.saved_outs = {}
+        if self.saved_outs or any(map(_is_saved, self.args or ())):
+            self.args = None
+            self.saved_outs = {}
 
     def _gradient(self, position: int, grads: Sequence[Value | None]) -> list[Value | None]:
         kept = self.args[position]  # type: ignore[index]
@@ -90,6 +91,10 @@ class OpNode(Node):
 def zeros(meta: Meta) -> Value:
     """A row-major gradient of nothing."""
     return F.zeros(meta.shape, dtype=meta.dtype, device=meta.device)  # type: ignore[no-any-return]
+
+
+def _is_saved(kept: Any) -> bool:
+    return any(map(_is_saved, kept)) if isinstance(kept, tuple) else isinstance(kept, Saved)
 
 
 def _meta(kept: Any) -> Any:
