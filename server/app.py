@@ -9,6 +9,8 @@ from typing import Final
 
 from fastapi import FastAPI
 
+from telegrad_protocol.errors import TelegradError
+
 from . import __version__
 from .auth import TokenGuard
 from .gateway import Gateway, Registry
@@ -52,7 +54,11 @@ def _sessions(settings: Settings) -> Registry:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gateway: Gateway = app.state.gateway
-    await gateway.registry.start()
+    try:
+        await gateway.registry.start()
+    except TelegradError as error:
+        log.error("cannot start", extra={"reason": error.message})
+        raise
     gateway.ready = True
     log.info("ready", extra={"devices": gateway.settings.devices})
     try:

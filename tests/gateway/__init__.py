@@ -1,0 +1,3 @@
+"""Tests of the gateway's HTTP side, against an engine of a few operations."""
+
+from __future__ import annotations
