@@ -15,7 +15,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
 
 from telegrad_protocol import errors
 from telegrad_protocol.errors import ArgumentError, InternalError, ProtocolError, TelegradError
@@ -119,6 +120,11 @@ def install_problems(app: FastAPI) -> None:
         details = [_located(item) for item in error.errors()]
         text = "; ".join(f"{item['where']}: {item['problem']}" for item in details[:3])
         return respond(request, ArgumentError(text), details=details)
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        log.info("client left", extra={"path": request.url.path})
+        return Response(status_code=499)
 
     @app.exception_handler(Exception)
     async def defect(request: Request, error: Exception) -> JSONResponse:

@@ -139,10 +139,11 @@ class SessionChannel:
 
 def failure_of(error: Exception) -> Failure:
     """An error that ends a session, as its client is told."""
-    known = isinstance(error, TelegradError)
-    code = error.code if isinstance(error, TelegradError) else InternalError.__name__
-    message = str(error) if known else f"{type(error).__name__}: {error}"
-    return Failure(0, None, code, message, "", "", "", "".join(traceback.format_exception(error)))
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, TelegradError):
+        return Failure(0, None, error.code, error.message, error.operation, error.operands, error.site, trace)
+    message, site = f"{type(error).__name__}: {error}", getattr(error, "site", "")
+    return Failure(0, None, InternalError.__name__, message, "", "", site, trace)
 
 
 class Worker:
@@ -260,7 +261,8 @@ class Worker:
             try:
                 self._answer_request(frame.number, session, verb, args)
             except Exception as error:
-                log.exception("control request %s failed", verb)
+                if not isinstance(error, TelegradError):
+                    log.exception("control request %s failed", verb)
                 self._send(channel.ANSWER, frame.number, [False, failure_of(error)])
 
     def _answer_request(self, request: int, number: int | None, verb: str, args: list[Any]) -> None:

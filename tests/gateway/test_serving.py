@@ -227,3 +227,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind() -> None:
             next(response.iter_bytes())
         until(lambda: http.post(f"{path}/ops", json={"op": "open"}, headers=headers).json()["detail"] == "[0, 0]")
         assert http.get(f"{path}/tensors/1", headers=headers).status_code == 404
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.stderr is not None
+        levels = {json.loads(line)["level"] for line in running.process.stderr}
+    assert levels == {"INFO"}
