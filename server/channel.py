@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from telegrad_protocol.bulk import pool
 from telegrad_protocol.errors import ProtocolError
 
 CLOSE: Final = 4
@@ -131,7 +132,7 @@ class FrameReader:
         return frames
 
     def _begin_large(self, kind: int, number: int, length: int, first: memoryview) -> None:
-        body = memoryview(bytearray(length))
+        body = pool.take(length)
         body[: len(first)] = first
         self._large = (kind, number, body)
         self._filled = len(first)

@@ -10,13 +10,16 @@ import asyncio
 import socket
 import struct
 from asyncio.transports import BaseTransport
+from collections.abc import Generator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, WebSocket
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
+from telegrad_protocol.bulk import BulkReader
 from telegrad_protocol.errors import InternalError, ProtocolError, TelegradError
 from telegrad_protocol.link import Parts
 
@@ -25,10 +28,43 @@ from .problems import Refused, problem_response
 from .relay import GatewaySession
 
 EXTENSION: Final = "telegrad.stream"
+READ_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = 4 << 20
 MAX_REASON_BYTES: Final = 123
 
 router = APIRouter()
+
+
+class _BulkProtocol(ServerProtocol):
+    bulk: BulkReader
+
+    def parse(self) -> Generator[None, None, None]:
+        self.reader = self.bulk = BulkReader(scratch=True)
+        yield from super().parse()
+
+
+class _Receiver(asyncio.BufferedProtocol):
+    """What the loop sees of a ``StreamProtocol`` that is taken over: bytes are received where they belong."""
+
+    def __init__(self, stream: StreamProtocol, bulk: BulkReader) -> None:
+        self._stream, self._bulk = stream, bulk
+        self._small = memoryview(bytearray(READ_BYTES))
+        self._place: memoryview | None = None
+        self.connection_lost = stream.connection_lost  # type: ignore[method-assign]
+        self.eof_received = stream.eof_received  # type: ignore[method-assign]
+        self.pause_writing = stream.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = stream.resume_writing  # type: ignore[method-assign]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        self._place = self._bulk.place
+        return self._small if self._place is None else self._place
+
+    def buffer_updated(self, count: int) -> None:
+        if self._place is None:
+            self._stream.data_received(self._small[:count])  # type: ignore[arg-type]  # it is copied at once
+        else:
+            self._bulk.placed(count)
+            self._stream.data_received(b"")
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
@@ -37,6 +73,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.ping_interval = None  # the link has heartbeats of its own
+        self.conn = _BulkProtocol(max_size=self.config.ws_max_size, logger=self.logger)
         self._session: GatewaySession | None = None
         self._over = asyncio.Event()
 
@@ -49,6 +86,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         except ProtocolError as error:
             self.end(4003, f"{error.code}: {error.message}")
         self._take_over_queue()
+        self.transport.set_protocol(_Receiver(self, self.conn.bulk))
         try:
             await self._over.wait()
         finally:

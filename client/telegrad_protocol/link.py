@@ -20,8 +20,10 @@ from .wire import ACK, BATCH, CHUNK, CLOSE, LINK_HEADER
 
 WINDOW_BYTES: Final = 16 << 20
 """How much may be unacknowledged before the sender has to wait."""
+ACK_BYTES: Final = 2 << 20
+"""What was received is acknowledged at least this often, so that the other end can use the same memory again."""
 ACK_SECONDS: Final = 0.5
-"""What was received is acknowledged at least this often."""
+"""And in time at least this often."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Parts: TypeAlias = Sequence[Buffer]
@@ -80,8 +82,8 @@ class Link:
 
     @property
     def wants_acknowledgement(self) -> bool:
-        """Whether so much is not acknowledged that the other end should be told now, lest its window closes."""
-        return self._unannounced_bytes >= self.window // 2
+        """Whether so much is not acknowledged that the other end should be told now."""
+        return self._unannounced_bytes >= min(ACK_BYTES, self.window // 2)
 
     def header(self, kind: int) -> bytes:
         """The link header of the frame that ``keep`` takes next, or of an ``ACK``, which has no number."""
