@@ -1,17 +1,243 @@
-"""Contracts of linear algebra."""
+"""Contracts of linear algebra: products of vectors, matrices and batches of matrices.
+
+Matrix products are row-major whatever the strides of their operands, as in PyTorch.
+"""
 
 from __future__ import annotations
 
-from ..errors import DTypeError, ShapeError
+from ..dtypes import DType, bool_, int64, result_type
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..layout import Size, broadcast_shapes, result_strides, wrap_dim
 from ..meta import Meta
-from .contract import op
+from .contract import Scalar, op
+
+
+def _same_dtype(name: str, *operands: Meta) -> DType:
+    """The one type of all operands of a product."""
+    dtype = operands[0].dtype
+    if any(operand.dtype is not dtype for operand in operands):
+        raise DTypeError(f"{name}: operands must have the same dtype, got {_listed(operands)}")
+    if dtype is bool_:
+        raise DTypeError(f"{name}: not defined for bool, got {_listed(operands)}")
+    return dtype
+
+
+def _listed(operands: tuple[Meta, ...]) -> str:
+    return " and ".join(map(repr, operands))
+
+
+def _check_factors(name: str, dtype: DType, beta: Scalar, alpha: Scalar) -> None:
+    for label, factor in (("beta", beta), ("alpha", alpha)):
+        if dtype.category < 2 and isinstance(factor, (float, complex)):
+            raise DTypeError(f"{name}: {label} must be an integer for operands of type {dtype.name}, got {factor!r}")
+        if dtype.category == 2 and isinstance(factor, complex):
+            raise DTypeError(f"{name}: {label} must be real for operands of type {dtype.name}, got {factor!r}")
+
+
+def _added(name: str, input: Meta, product: Size, *factors: Meta, beta: Scalar, alpha: Scalar) -> Meta:
+    """The result of beta * input + alpha * product."""
+    _check_factors(name, _same_dtype(name, *factors, input), beta, alpha)
+    if broadcast_shapes(name, input.shape, product) != product:
+        raise ShapeError(f"{name}: input {input} does not expand to the product's shape {list(product)}")
+    return input.like(product)
+
+
+def _matrix_product(name: str, left: Meta, right: Meta) -> Size:
+    if not (left.ndim == right.ndim == 2 and left.shape[1] == right.shape[0]):
+        raise ShapeError(f"{name}: cannot multiply {left} by {right}")
+    return left.shape[0], right.shape[1]
+
+
+def _batch_product(name: str, left: Meta, right: Meta) -> Size:
+    if not (left.ndim == right.ndim == 3 and left.shape[0] == right.shape[0] and left.shape[2] == right.shape[1]):
+        raise ShapeError(f"{name}: cannot multiply {left} by {right} batch by batch")
+    return left.shape[0], left.shape[1], right.shape[2]
+
+
+def _vector_product(name: str, matrix: Meta, vector: Meta) -> Size:
+    if not (matrix.ndim == 2 and vector.ndim == 1 and matrix.shape[1] == vector.shape[0]):
+        raise ShapeError(f"{name}: cannot multiply {matrix} by {vector}")
+    return (matrix.shape[0],)
 
 
 @op
 def mm(input: Meta, mat2: Meta) -> Meta:
     """The matrix product of two matrices: (m,k) @ (k,n) -> (m,n)"""
-    if not (input.ndim == mat2.ndim == 2 and input.shape[1] == mat2.shape[0]):
-        raise ShapeError(f"mm: cannot multiply {input} by {mat2}")
-    if input.dtype is not mat2.dtype:
-        raise DTypeError(f"mm: operands must have the same dtype, got {input} and {mat2}")
-    return input.like((input.shape[0], mat2.shape[1]))
+    size = _matrix_product("mm", input, mat2)
+    return input.like(size, _same_dtype("mm", input, mat2))
+
+
+@op
+def bmm(input: Meta, mat2: Meta) -> Meta:
+    """The matrix products of two batches: (b,m,k) @ (b,k,n) -> (b,m,n)"""
+    size = _batch_product("bmm", input, mat2)
+    return input.like(size, _same_dtype("bmm", input, mat2))
+
+
+@op
+def mv(input: Meta, vec: Meta) -> Meta:
+    """The product of a matrix and a vector: (m,k) @ (k) -> (m)"""
+    size = _vector_product("mv", input, vec)
+    return input.like(size, _same_dtype("mv", input, vec))
+
+
+def _inner(name: str, left: Meta, right: Meta) -> Meta:
+    if not (left.ndim == right.ndim == 1 and left.shape == right.shape):
+        raise ShapeError(f"{name}: expected two vectors of one length, got {left} and {right}")
+    return left.like((), _same_dtype(name, left, right))
+
+
+@op
+def dot(input: Meta, tensor: Meta) -> Meta:
+    """The sum of the products of two vectors' elements."""
+    return _inner("dot", input, tensor)
+
+
+@op
+def vdot(input: Meta, other: Meta) -> Meta:
+    """The sum of the products of two vectors' elements, the first one's conjugated."""
+    return _inner("vdot", input, other)
+
+
+@op(inplace=True)
+def addmm(input: Meta, mat1: Meta, mat2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
+    """beta * input + alpha * (mat1 @ mat2); with beta = 0 nothing in input counts, NaN included"""
+    return _added("addmm", input, _matrix_product("addmm", mat1, mat2), mat1, mat2, beta=beta, alpha=alpha)
+
+
+@op(inplace=True)
+def addmv(input: Meta, mat: Meta, vec: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
+    """beta * input + alpha * (mat @ vec); with beta = 0 nothing in input counts, NaN included"""
+    return _added("addmv", input, _vector_product("addmv", mat, vec), mat, vec, beta=beta, alpha=alpha)
+
+
+@op(inplace=True)
+def addr(input: Meta, vec1: Meta, vec2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
+    """beta * input + alpha * outer(vec1, vec2); with beta = 0 nothing in input counts, NaN included"""
+    if vec1.ndim != 1 or vec2.ndim != 1:
+        raise ShapeError(f"addr: expected two vectors, got {vec1} and {vec2}")
+    dtype = result_type((input, vec1, vec2))
+    _check_boolean_factors(dtype, beta, alpha)
+    _check_factors("addr", dtype, beta, alpha)
+    size = vec1.shape[0], vec2.shape[0]
+    if broadcast_shapes("addr", input.shape, size) != size:
+        raise ShapeError(f"addr: input {input} does not expand to the product's shape {list(size)}")
+    spread = (input.shape, input.strides), ((size[0], 1), (vec1.strides[0], 0)), ((1, size[1]), (0, vec2.strides[0]))
+    return input.like(size, dtype, strides=result_strides(size, spread))
+
+
+def _check_boolean_factors(dtype: DType, beta: Scalar, alpha: Scalar) -> None:
+    if dtype is not bool_ and (isinstance(beta, bool) or isinstance(alpha, bool)):
+        raise DTypeError(f"addr: beta and alpha can only be bool for a bool result, not for {dtype.name}")
+
+
+@op(inplace=True)
+def baddbmm(input: Meta, batch1: Meta, batch2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
+    """beta * input + alpha * bmm(batch1, batch2); with beta = 0 nothing in input counts, NaN included"""
+    size = _batch_product("baddbmm", batch1, batch2)
+    return _added("baddbmm", input, size, batch1, batch2, beta=beta, alpha=alpha)
+
+
+@op(inplace=True)
+def addbmm(input: Meta, batch1: Meta, batch2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
+    """beta * input + alpha * (the sum over the batch of batch1 @ batch2); with beta = 0 nothing in input counts"""
+    size = _batch_product("addbmm", batch1, batch2)[1:]
+    return _added("addbmm", input, size, batch1, batch2, beta=beta, alpha=alpha)
+
+
+@op
+def matmul(input: Meta, other: Meta) -> Meta:
+    """The product of vectors, matrices, and batches of matrices whose batch dimensions broadcast."""
+    if not input.ndim or not other.ndim:
+        raise ShapeError(f"matmul: both operands need at least one dimension, got {input} and {other}")
+    if input.shape[-1] != other.shape[max(other.ndim - 2, 0)]:
+        raise ShapeError(f"matmul: cannot multiply {input} by {other}")
+    batch = broadcast_shapes("matmul", input.shape[:-2], other.shape[:-2])
+    size = batch + input.shape[-2:-1] + (other.shape[-1:] if other.ndim > 1 else ())
+    return input.like(size, _same_dtype("matmul", input, other))
+
+
+@op(module="nn.functional", method=False)
+def linear(input: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
+    """input @ weight.T + bias: (..., k), (n,k), (n) -> (..., n); a weight (k) without n gives (...)"""
+    if not input.ndim or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
+        raise ShapeError(f"linear: cannot multiply {input} by the transpose of the weight {weight}")
+    size = input.shape[:-1] + weight.shape[:-1]
+    if bias is None:
+        return input.like(size, _same_dtype("linear", input, weight))
+    if bias.ndim > 1 or broadcast_shapes("linear", bias.shape, size) != size:
+        raise ShapeError(f"linear: the bias {bias} does not fit the weight {weight}")
+    return input.like(size, _same_dtype("linear", input, weight, bias))
+
+
+@op(module="nn.functional", method=False, out=False)
+def bilinear(input1: Meta, input2: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
+    """input1 . weight[o] . input2 + bias[o] for each o: (..., i), (..., j), (o,i,j), (o) -> (..., o)"""
+    if input1.ndim != input2.ndim or input1.shape[:-1] != input2.shape[:-1]:
+        raise ShapeError(f"bilinear: inputs must agree in all but the last dimension, got {input1} and {input2}")
+    if weight.ndim != 3 or weight.shape[1:] != (input1.shape[-1], input2.shape[-1]):
+        raise ShapeError(f"bilinear: weight {weight} does not fit the inputs {input1} and {input2}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"bilinear: bias {bias} does not fit the weight {weight}")
+    given = (input1, input2, weight, bias) if bias is not None else (input1, input2, weight)
+    return input1.like((*input1.shape[:-1], weight.shape[0]), _same_dtype("bilinear", *given))
+
+
+@op
+def outer(input: Meta, vec2: Meta) -> Meta:
+    """The products of all pairs of two vectors' elements: (m), (n) -> (m,n)"""
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise ShapeError(f"outer: expected two vectors, got {input} and {vec2}")
+    return input.like((input.shape[0], vec2.shape[0]), result_type((input, vec2)))
+
+
+@op(out=False)
+def trace(input: Meta) -> Meta:
+    """The sum of a matrix's diagonal; integers and bools are summed as int64."""
+    if input.ndim != 2:
+        raise ShapeError(f"trace: expected a matrix, got {input}")
+    return input.like((), input.dtype if input.dtype.category >= 2 else int64)
+
+
+@op
+def kron(input: Meta, other: Meta) -> Meta:
+    """The Kronecker product: each element of input times the whole of other."""
+    ndim = max(input.ndim, other.ndim)
+    left, right = ((1,) * (ndim - m.ndim) + m.shape for m in (input, other))
+    return input.like((a * b for a, b in zip(left, right, strict=True)), result_type((input, other)))
+
+
+@op
+def inner(input: Meta, other: Meta) -> Meta:
+    """Products summed over the last dimension of both: (..., k), (***, k) -> (..., ***); with a 0-d operand, input * other"""
+    if not input.ndim or not other.ndim:
+        full = other if input.ndim == 0 else input
+        return full.like(dtype=result_type((input, other)))
+    if input.shape[-1] != other.shape[-1]:
+        raise ShapeError(f"inner: the last dimensions of {input} and {other} differ")
+    return input.like(input.shape[:-1] + other.shape[:-1], _same_dtype("inner", input, other))
+
+
+def cross_dim(input: Meta, other: Meta, dim: int | None) -> tuple[Size, int]:
+    """The broadcast shape of a cross product, and the dimension of size 3 along which it is taken."""
+    shape = broadcast_shapes("cross", input.shape, other.shape)
+    if dim is not None:
+        return shape, wrap_dim("cross", dim, len(shape))
+    found = next((d for d, size in enumerate(shape) if size == 3), None)
+    if found is None:
+        raise ArgumentError(f"cross: no dimension of size 3 in {input}")
+    return shape, found
+
+
+@op
+def cross(input: Meta, other: Meta, dim: int | None = None) -> Meta:
+    """The cross product of vectors along ``dim``, of size 3; by default the first such dimension."""
+    if input.ndim != other.ndim:
+        raise ShapeError(f"cross: operands must have as many dimensions, got {input} and {other}")
+    shape, along = cross_dim(input, other, dim)
+    if input.shape[along] != 3 or other.shape[along] != 3:
+        raise ShapeError(f"cross: dimension {along} of {input} and {other} must have size 3")
+    spread = (input.shape, input.strides), (other.shape, other.strides)
+    return input.like(shape, result_type((input, other)), strides=result_strides(shape, spread))
+
+

@@ -1,16 +1,326 @@
-"""Linear algebra."""
+"""Linear algebra. Operands go to the array library as they are strided: BLAS takes transposed matrices without a copy."""
 
 from __future__ import annotations
 
+import math
+
 from telegrad_protocol.ops import linalg as ops
 
-from ..operators import implements
+from .. import functional as F  # noqa: N812 - the field's name
+from ..autograd.inplace import requires_grad
+from ..operators import composite, implements
+
+# -- what formulas share
+
+
+def _conj(value):
+    return F.conj(value) if value.dtype.is_complex else value
+
+
+def _conj_number(number):
+    return number.conjugate() if isinstance(number, complex) else number
+
+
+def _adjoint(value):
+    return _conj(F.transpose(value, -2, -1))
+
+
+def _times(value, factor):
+    return value if factor == 1 else F.mul(value, _conj_number(factor))
+
+
+def _is_column_major(meta):
+    return meta.strides[-2] == 1 and meta.strides[-1] == meta.shape[-2]
+
+
+def _left_gradient(product, grad, right, left_meta):
+    """The gradient of left in left @ right, in left's own memory order: (m,n) @ (k,n).T -> (m,k)"""
+    if _is_column_major(left_meta):
+        return F.transpose(product(_conj(right), F.transpose(grad, -2, -1)), -2, -1)
+    return product(grad, _adjoint(right))
+
+
+def _right_gradient(product, grad, left, right_meta):
+    """The gradient of right in left @ right, in right's own memory order: (m,k).T @ (m,n) -> (k,n)"""
+    if _is_column_major(right_meta):
+        return F.transpose(product(F.transpose(grad, -2, -1), _conj(left)), -2, -1)
+    return product(_adjoint(left), grad)
+
+
+def _outer(left, right):
+    return F.mul(F.unsqueeze(left, 1), right)
+
+
+# -- products
 
 
 @implements(
     ops.mm,
-    input=lambda grad, mat2: grad.mm(mat2.t()),  # (m,n) @ (k,n).T -> (m,k)
-    mat2=lambda grad, input: input.t().mm(grad),  # (m,k).T @ (m,n) -> (k,n)
+    input=lambda grad, mat2, input_meta: _left_gradient(F.mm, grad, mat2, input_meta),
+    mat2=lambda grad, input, mat2_meta: _right_gradient(F.mm, grad, input, mat2_meta),
 )
 def mm(xp, input, mat2, *, out):
     xp.matmul(input, mat2, out=out)
+
+
+@implements(
+    ops.bmm,
+    input=lambda grad, mat2: F.bmm(grad, _adjoint(mat2)),
+    mat2=lambda grad, input: F.bmm(_adjoint(input), grad),
+)
+def bmm(xp, input, mat2, *, out):
+    xp.matmul(input, mat2, out=out)
+
+
+@implements(
+    ops.mv,
+    input=lambda grad, vec: _outer(grad, _conj(vec)),  # (m) x (k) -> (m,k)
+    vec=lambda grad, input: F.mv(_adjoint(input), grad),  # (m,k).T @ (m) -> (k)
+)
+def mv(xp, input, vec, *, out):
+    xp.matmul(input, vec, out=out)
+
+
+@implements(
+    ops.dot,
+    input=lambda grad, tensor: F.mul(grad, _conj(tensor)),
+    tensor=lambda grad, input: F.mul(grad, _conj(input)),
+)
+def dot(xp, input, tensor, *, out):
+    xp.matmul(input, tensor, out=out)
+
+
+@implements(
+    ops.vdot,
+    input=lambda grad, other: F.mul(_conj(grad), other),
+    other=lambda grad, input: F.mul(grad, input),
+)
+def vdot(xp, input, other, *, out):
+    xp.matmul(xp.conj(input), other, out=out)
+
+
+# -- beta * input + alpha * product
+
+
+def _number(xp, factor, out):
+    """``factor`` in the type of ``out``: integers wrap around, as in arithmetic on tensors."""
+    return xp.asarray(factor).astype(out.dtype) if out.dtype.kind in "iub" else factor
+
+
+def _add_scaled(xp, input, beta, alpha, out):
+    """Turn a product into alpha * product + beta * input."""
+    if alpha != 1:
+        xp.multiply(out, _number(xp, alpha, out), out=out)
+    if beta == 1:
+        xp.add(out, input, out=out)
+    elif beta != 0:
+        xp.add(out, xp.multiply(input, _number(xp, beta, out)), out=out)
+
+
+@implements(
+    ops.addmm,
+    input=lambda grad, beta: _times(grad, beta),
+    mat1=lambda grad, mat2, mat1_meta, alpha: _times(_left_gradient(F.mm, grad, mat2, mat1_meta), alpha),
+    mat2=lambda grad, mat1, mat2_meta, alpha: _times(_right_gradient(F.mm, grad, mat1, mat2_meta), alpha),
+)
+def addmm(xp, input, mat1, mat2, *, beta, alpha, out):
+    xp.matmul(mat1, mat2, out=out)
+    _add_scaled(xp, input, beta, alpha, out)
+
+
+@implements(
+    ops.addmv,
+    input=lambda grad, beta: _times(grad, beta),
+    mat=lambda grad, vec, alpha: _times(_outer(grad, _conj(vec)), alpha),
+    vec=lambda grad, mat, alpha: _times(F.mv(_adjoint(mat), grad), alpha),
+)
+def addmv(xp, input, mat, vec, *, beta, alpha, out):
+    xp.matmul(mat, vec, out=out)
+    _add_scaled(xp, input, beta, alpha, out)
+
+
+@implements(
+    ops.addr,
+    input=lambda grad, beta: _times(grad, beta),
+    vec1=lambda grad, vec2, alpha: _times(F.mv(grad, _conj(vec2)), alpha),  # (m,n) @ (n) -> (m)
+    vec2=lambda grad, vec1, alpha: _times(F.mv(F.transpose(grad, 0, 1), _conj(vec1)), alpha),  # (m,n).T @ (m) -> (n)
+)
+def addr(xp, input, vec1, vec2, *, beta, alpha, out):
+    first = xp.expand_dims(vec1, 1)
+    if out.dtype == bool:
+        product = xp.logical_and(first, vec2) if alpha else False
+        xp.logical_or(product, input if beta else False, out=out)
+        return
+    xp.multiply(first.astype(out.dtype, copy=False), vec2, out=out, casting="unsafe")
+    _add_scaled(xp, input.astype(out.dtype, copy=False), beta, alpha, out)
+
+
+@implements(
+    ops.baddbmm,
+    input=lambda grad, beta: _times(grad, beta),
+    batch1=lambda grad, batch2, alpha: _times(F.bmm(grad, _adjoint(batch2)), alpha),
+    batch2=lambda grad, batch1, alpha: _times(F.bmm(_adjoint(batch1), grad), alpha),
+)
+def baddbmm(xp, input, batch1, batch2, *, beta, alpha, out):
+    xp.matmul(batch1, batch2, out=out)
+    _add_scaled(xp, input, beta, alpha, out)
+
+
+@composite(ops.addbmm)
+def addbmm(input, batch1, batch2, *, beta, alpha):
+    """One product of wide matrices: the sum over the batch is part of it."""
+    batch, rows, shared = batch1.shape
+    left = F.reshape(F.transpose(batch1, 0, 1), (rows, batch * shared))
+    return F.addmm(input, left, F.reshape(batch2, (batch * shared, batch2.shape[2])), beta=beta, alpha=alpha)
+
+
+# -- matmul: vectors and matrices by their own operations, stacks folded into one matrix where that needs no copy
+
+
+@composite(ops.matmul)
+def matmul(input, other):
+    dims = input.ndim, other.ndim
+    if dims == (2, 2):
+        return F.mm(input, other)
+    if dims == (1, 1):
+        return F.dot(input, other)
+    if dims == (2, 1):
+        return F.mv(input, other)
+    if dims == (1, 2):
+        return F.squeeze(F.mm(F.unsqueeze(input, 0), other), 0)
+    if _folds(input, other):
+        return _folded(input, other)
+    return _batched(input, other)
+
+
+def _folds(left, right):
+    """Whether the larger operand becomes a matrix: without a copy, or with one that spares backward a larger tensor."""
+    larger, smaller = (left, right) if left.ndim >= right.ndim else (right, left)
+    if larger.ndim < 3 or smaller.ndim > 2:
+        return False
+    if requires_grad(smaller):
+        return True
+    if left.ndim == 2:
+        return False
+    meta = larger.meta
+    if not meta.numel:
+        return True
+    strides = meta.strides if larger is left else (*meta.strides[:-2], meta.strides[-1], meta.strides[-2])
+    shape = meta.shape if larger is left else (*meta.shape[:-2], meta.shape[-1], meta.shape[-2])
+    return all(strides[d] == strides[d + 1] * shape[d + 1] for d in range(meta.ndim - 2))
+
+
+def _folded(left, right):
+    if right.ndim > left.ndim:
+        return _folded_transposed(left, right)
+    rows = left.shape[:-1]
+    matrix = F.reshape(left, (math.prod(rows), left.shape[-1]))
+    if right.ndim == 1:
+        return F.view(F.mv(matrix, right), rows)
+    return F.view(F.mm(matrix, right), (*rows, right.shape[1]))
+
+
+def _folded_transposed(left, right):
+    """left @ right as (right.T @ left.T).T"""
+    stack = F.transpose(right, -2, -1)
+    if left.ndim == 1:
+        return _folded(stack, left)
+    return F.contiguous(F.transpose(_folded(stack, F.t(left)), -2, -1))
+
+
+def _batched(left, right):
+    """Batches broadcast against each other and are flattened to one dimension."""
+    rows = left if left.ndim > 1 else F.unsqueeze(left, 0)
+    columns = right if right.ndim > 1 else F.unsqueeze(right, 1)
+    (m, k), n = rows.shape[-2:], columns.shape[-1]
+    batch = ops.broadcast_shapes("matmul", rows.shape[:-2], columns.shape[:-2])
+    count = math.prod(batch)
+    flat = F.bmm(_flattened(rows, batch, (count, m, k)), _flattened(columns, batch, (count, k, n)))
+    return F.view(flat, batch + left.shape[-2:-1] + (right.shape[-1:] if right.ndim > 1 else ()))
+
+
+def _flattened(value, batch, size):
+    spread = value if value.shape[:-2] == batch else F.expand(value, batch + value.shape[-2:])
+    return spread if spread.shape == size else F.reshape(spread, size)
+
+
+@composite(ops.linear)
+def linear(input, weight, bias):
+    if weight.ndim == 1 or (bias is not None and bias.ndim != 1):
+        product = F.matmul(input, F.t(weight))
+        return product if bias is None else F.add(product, bias)
+    matrix = input if input.ndim == 2 else F.reshape(input, (math.prod(input.shape[:-1]), input.shape[-1]))
+    turned = F.t(weight)
+    result = F.mm(matrix, turned) if bias is None else F.addmm(bias, matrix, turned)
+    return result if input.ndim == 2 else F.view(result, (*input.shape[:-1], weight.shape[0]))
+
+
+@composite(ops.bilinear)
+def bilinear(input1, input2, weight, bias):
+    """Rows r: sum over i, j of input1[r,i] weight[o,i,j] input2[r,j]"""
+    (outs, left, right), rows = weight.shape, math.prod(input1.shape[:-1])
+    first, second = F.reshape(input1, (rows, left)), F.reshape(input2, (rows, right))
+    half = F.mm(first, F.reshape(F.permute(weight, (1, 0, 2)), (left, outs * right)))
+    full = F.bmm(F.view(half, (rows, outs, right)), F.unsqueeze(second, 2))
+    result = F.view(full, (*input1.shape[:-1], outs))
+    return result if bias is None else F.add(result, bias)
+
+
+# -- composed of element-wise products and sums
+
+
+@composite(ops.outer)
+def outer(input, vec2):
+    return F.mul(F.unsqueeze(input, 1), vec2)
+
+
+def _diagonal_of(grad, input_meta):
+    rows, columns = input_meta.shape
+    return F.mul(grad, F.eye(rows, columns, dtype=grad.dtype, device=grad.device))
+
+
+@implements(ops.trace, input=_diagonal_of)
+def trace(xp, input, *, out):
+    xp.sum(xp.diagonal(input), dtype=out.dtype, out=out)
+
+
+@composite(ops.kron)
+def kron(input, other):
+    """Dimensions of both alternate: (a, 1, c, 1) * (1, b, 1, d) -> (a b, c d)"""
+    ndim = max(input.ndim, other.ndim)
+    left, right = ((1,) * (ndim - v.ndim) + v.shape for v in (input, other))
+    spread = F.reshape(input, [size for a in left for size in (a, 1)])
+    repeated = F.reshape(other, [size for b in right for size in (1, b)])
+    return F.reshape(F.mul(spread, repeated), [a * b for a, b in zip(left, right, strict=True)])
+
+
+@composite(ops.inner)
+def inner(input, other):
+    if not input.ndim or not other.ndim:
+        return F.mul(input, other)
+    if input.ndim == other.ndim == 1:
+        return F.dot(input, other)
+    shared = input.shape[-1]
+    left = F.reshape(input, (math.prod(input.shape[:-1]), shared))
+    right = F.reshape(other, (math.prod(other.shape[:-1]), shared))
+    return F.view(F.mm(left, F.t(right)), input.shape[:-1] + other.shape[:-1])
+
+
+def _cross_gradient(left, right, left_meta, right_meta, dim):
+    """The derivative of a cross product is a cross product along the same dimension."""
+    shape, along = ops.cross_dim(left_meta, right_meta, dim)
+    return F.cross(F.expand(left, shape), F.expand(right, shape), along)
+
+
+@implements(
+    ops.cross,
+    input=lambda grad, other, input_meta, other_meta, dim: _cross_gradient(_conj(other), grad, input_meta, other_meta, dim),
+    other=lambda grad, input, input_meta, other_meta, dim: _cross_gradient(grad, _conj(input), input_meta, other_meta, dim),
+)
+def cross(xp, input, other, dim, *, out):
+    shape = xp.broadcast_shapes(input.shape, other.shape) if hasattr(xp, "broadcast_shapes") else out.shape
+    along = dim if dim is not None else shape.index(3)
+    a, b, target = (xp.moveaxis(xp.broadcast_to(v, out.shape) if v is not out else v, along, 0) for v in (input, other, out))
+    for i in range(3):
+        j, k = (i + 1) % 3, (i + 2) % 3
+        xp.subtract(xp.multiply(a[j], b[k]), xp.multiply(a[k], b[j]), out=target[i])
