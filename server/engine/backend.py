@@ -96,6 +96,10 @@ class Backend:
     def synchronize(self) -> None:
         """Wait until everything that was launched has run."""
 
+    def array_from(self, value: Value) -> Any:
+        """The elements of another device's value, in memory of this one; through the host."""
+        return self.xp.asarray(value.backend.to_host(value.array))
+
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """A row-major host copy; waits for the device."""
         raise NotImplementedError

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from . import keys
+from .random import Generator
 
 if TYPE_CHECKING:
     from telegrad_protocol.meta import Device
 
     from .backend import Backend
-    from .random import Generator
 
 
 class Context:
@@ -30,7 +30,7 @@ class Context:
         self.inference = False
         self.included = 0
         self.excluded = 0
-        self.generators: dict[Device, Generator] = {}
+        self.generators: dict[Device, Generator] = {device: Generator() for device in backends}
         self.streams: dict[Device, int] = {}
         self.trace: list[str] | None = None
 

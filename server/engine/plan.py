@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError, ShapeError
 from telegrad_protocol.layout import overlaps_itself
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import context
 from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
@@ -48,7 +50,7 @@ class Plan:
 
     __slots__ = (
         "backend", "casts", "computes_half", "count", "info", "keyword_names", "kind", "operator", "outs", "positional",
-        "run", "simple",
+        "run", "simple", "wrapped",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, args: Arguments) -> None:
@@ -63,9 +65,10 @@ class Plan:
         if op.view_of is not None:
             self.run = self._run_view
             return
-        self.backend = _backend_of(operator, bound)
+        self.backend = _backend_of(operator, self.outs, bound)
         self.info = _kernel_of(operator, self.backend)
         self.casts = self._plan_casts(bound)
+        self.wrapped = _wrapped_scalars(op, bound)
         self.computes_half = any(m.dtype in HALVES for m in self.outs or ()) and not self.info.movement
         self.simple = self.info.wants_out and not self.casts and not self.computes_half and not self._has_extras(bound)
         self.run = self._choose(op.form, bool(op.mutates))
@@ -74,7 +77,7 @@ class Plan:
 
     def _has_extras(self, bound: Arguments) -> bool:
         nested = any(isinstance(b, tuple) and any(isinstance(m, Meta) for m in b) for b in bound)
-        return nested or self.info.wants_generator or self.info.wants_meta
+        return nested or bool(self.wrapped) or self.info.wants_generator or self.info.wants_meta
 
     def _choose(self, form: str, mutates: bool) -> Any:
         if form == "inplace":
@@ -111,12 +114,12 @@ class Plan:
 
     def _operand(self, position: int, arg: Any) -> Any:
         if arg.__class__ is Value:
-            array = arg.array if arg.backend is self.backend else self.backend.xp.asarray(arg.array)
+            array = arg.array if arg.backend is self.backend else self.backend.array_from(arg)
             wanted = self.casts.get(position)
             return array if wanted is None else array.astype(NUMPY_DTYPES[wanted])
         if arg.__class__ is tuple:
             return tuple([self._operand(position, a) for a in arg])
-        return arg
+        return self.wrapped.get(position, arg) if self.wrapped else arg
 
     def _call(self, args: Arguments, out: Any) -> Any:
         operands = self._operands(args)
@@ -252,13 +255,27 @@ def _keyword_names(op: Any) -> tuple[str, ...]:
     return tuple(p.name for p in op.base.params[op.base.positional :])
 
 
-def _backend_of(operator: Operator, bound: Arguments) -> Backend:
+def _wrapped_scalars(op: Any, bound: Arguments) -> dict[int, int]:
+    """Python integers beyond the computing type's range, as that type holds them."""
+    target = op.compute_dtype(bound) if op.promotion else None
+    if target is None or target.category != dtypes.INTEGER:
+        return {}
+    limits = np.iinfo(target.name)
+    span = 1 << (8 * target.itemsize)
+    return {
+        position: (bound[position] - limits.min) % span + limits.min
+        for position in op.promoted
+        if type(bound[position]) is int and not limits.min <= bound[position] <= limits.max
+    }
+
+
+def _backend_of(operator: Operator, outs: tuple[Meta, ...] | None, bound: Arguments) -> Backend:
     op = operator.op
-    metas = op.metas_in(bound)
-    device = next((m.device for m in metas if m.device.type != "cpu"), metas[0].device if metas else None)
+    metas = [*(outs or ()), *op.metas_in(bound)]
+    device = metas[0].device if outs else next((m.device for m in metas if m.device.type != "cpu"), None)
     if device is None:
-        device = next((b for b in bound if isinstance(b, Device)), None)
-    backend = context.current.backends.get(device) if device is not None else None
+        device = next((b for b in bound if isinstance(b, Device)), metas[0].device if metas else CPU)
+    backend = context.current.backends.get(device)
     if backend is None:
         known = ", ".join(map(str, context.current.backends)) or "none"
         raise DeviceError(f"{op.public}: device {device} is not available here; there are: {known}")

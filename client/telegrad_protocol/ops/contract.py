@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from ..dtypes import DType, bool_, can_cast, get_default_dtype, result_type
+from ..dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, result_type
 from ..errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, result_strides
 from ..meta import Device, Meta
@@ -20,6 +20,8 @@ from .params import KINDS, Param, read_params
 Scalar: TypeAlias = bool | int | float | complex
 Metas: TypeAlias = Meta | tuple[Meta, ...] | None
 Rule: TypeAlias = Callable[..., Metas]
+Promotion: TypeAlias = str | Callable[..., str]
+"""How a pointwise operation's type follows from its operands; where attributes matter, a function of all arguments."""
 
 TABLE: dict[str, Op] = {}
 PUBLIC: dict[str, list[Op]] = {}
@@ -60,7 +62,7 @@ class Op:
         self.module: str = flags.pop("module", "")
         self.method: bool = flags.pop("method", True)
         self.returns: tuple[str, ...] = tuple(flags.pop("returns", ()))
-        self.promotion: str = flags.pop("promotion", "")
+        self.promotion: Promotion = flags.pop("promotion", "")
         self.promoted: tuple[int, ...] = self._positions(flags.pop("promoted", ()))
         if flags:
             raise TypeError(f"{name}: unknown contract flags {sorted(flags)}")
@@ -164,9 +166,12 @@ class Op:
         """The type in which a pointwise operation computes, and to which its operands are cast first."""
         operands = [bound[p] for p in self.promoted if bound[p] is not None]
         dtype = result_type(operands)
-        if self.promotion == "int_to_float" and dtype.category < 2:
+        if dtype.category < FLOAT and self._promotion(bound) == "int_to_float":
             return get_default_dtype()
         return dtype
+
+    def _promotion(self, bound: Sequence[Any]) -> str:
+        return self.promotion if isinstance(self.promotion, str) else self.promotion(*bound[: len(self.base.params)])
 
     def output_dtype(self, bound: Sequence[Any]) -> DType:
         """The type of a pointwise operation's result."""
@@ -217,13 +222,14 @@ def op(
 
 
 def pointwise(
-    rule: Rule | None = None, *, promotion: str = "default", promotes: Sequence[str] | None = None, inplace: bool = True,
-    **flags: Any,
+    rule: Rule | None = None, *, promotion: Promotion = "default", promotes: Sequence[str] | None = None,
+    takes: str = "bifc", inplace: bool = True, out: bool = True, **flags: Any,
 ) -> Any:  # fmt: skip
     """Declare an element-wise operation; its rule only checks, shape, strides and dtype follow from the operands.
 
     ``promotion``: ``default``, ``int_to_float``, ``bool`` (computes in the common type, gives bool),
     ``complex_to_float``. ``promotes``: the parameters that decide the type; all that may hold tensors by default.
+    ``takes``: the categories of types that it is made for, out of bool, int, float, complex, by their first letters.
     """
 
     def declare(rule: Rule) -> Op:
@@ -231,13 +237,15 @@ def pointwise(
         deciding = promotes if promotes is not None else [p.name for p in params if p.kind.holds_tensors]
 
         def infer(*args: Any, **kwargs: Any) -> Meta:
+            bound = (*args, *kwargs.values())
+            _check_category(declared, takes, bound)
             rule(*args, **kwargs)
-            return pointwise_meta(declared, (*args, *kwargs.values()))
+            return pointwise_meta(declared, bound)
 
         infer.__doc__ = rule.__doc__
         label = flags.pop("name", rule.__name__)
         declared = Op(label, infer, params, promotion=promotion, promoted=deciding, **flags)
-        file_forms(declared, inplace, flags.get("out", True))
+        file_forms(declared, inplace, out)
         return declared
 
     return declare if rule is None else declare(rule)
@@ -249,6 +257,15 @@ def pointwise_meta(op: Op, bound: tuple[Any, ...]) -> Meta:
     shape = broadcast_shapes(op.public, *(m.shape for m in metas))
     strides = result_strides(shape, [(m.shape, m.strides) for m in metas])
     return Meta.of(shape, op.output_dtype(bound), device_of(metas), strides)
+
+
+def _check_category(op: Op, takes: str, bound: Sequence[Any]) -> None:
+    metas = op.metas_in(bound)
+    if not metas:
+        raise ArgumentTypeError(f"{op.public}: at least one operand must be a tensor: {op.signature}")
+    dtype = result_type(bound[p] for p in op.promoted if bound[p] is not None)
+    if "bifc"[dtype.category] not in takes:
+        raise DTypeError(f"{op.public}: not defined for {dtype.name}, with operands {', '.join(map(repr, metas))}")
 
 
 def device_of(metas: Sequence[Meta]) -> Device:
@@ -273,6 +290,13 @@ def _file(op: Op) -> None:
     PUBLIC.setdefault(op.public, []).append(op)
 
 
+def alias(name: str, op: Op) -> None:
+    """Let users find ``op``, with its overloads and in-place forms, under another name too."""
+    PUBLIC[name] = PUBLIC[op.public]
+    if f"{op.public}_" in PUBLIC:
+        PUBLIC[f"{name}_"] = PUBLIC[f"{op.public}_"]
+
+
 def _inherited(op: Op) -> dict[str, Any]:
     return {
         "base": op, "no_grad": op.no_grad, "differentiable": op.differentiable, "random": op.is_random,
@@ -289,6 +313,8 @@ def _inplace_form(op: Op) -> Op:
     def infer(input: Meta, *args: Any, **kwargs: Any) -> Meta:
         result = op.rule(input, *args, **kwargs)
         _check_target(f"{op.public}_", input, typing.cast(Meta, result))
+        if op.promotion == "complex_to_float" and input.dtype.is_complex:
+            raise DTypeError(f"{op.public}_: the real result does not go into {input}")
         return input
 
     infer.__doc__ = f"In-place form of ``{op.public}``."
@@ -296,6 +322,8 @@ def _inplace_form(op: Op) -> Op:
 
 
 def _check_target(name: str, target: Meta, result: Meta) -> None:
+    if not isinstance(target, Meta):
+        raise ArgumentTypeError(f"{name}: cannot write into {describe(target)}")
     if target.shape != result.shape:
         raise ShapeError(f"{name}: result of shape {list(result.shape)} does not fit into {target}")
     if not can_cast(result.dtype, target.dtype):

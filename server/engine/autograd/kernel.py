@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.layout import result_strides
 
 from .. import context, keys
 from ..dispatcher import BOXED, redispatch
@@ -108,12 +109,12 @@ def _keep(arg: Any, wanted: bool, written: list[Value]) -> Any:
 
 
 def _keep_overwritten(arg: Value) -> Saved:
-    """The old value of an operand that is about to be overwritten: an alias with the old history."""
+    """The old value of an operand that is about to be overwritten: a copy with the old history."""
     edge = edge_of(arg)
-    alias = arg.alias()
+    copy = arg.backend.adopt(arg.array, arg.meta.like(strides=result_strides(arg.meta.shape, [(arg.meta.shape, arg.meta.strides)])))
     if edge is not None and arg.autograd is not None and arg.autograd.grad_fn is not None:
-        with_history(alias, edge.node, edge.output)
-    return Saved(alias)
+        with_history(copy, edge.node, edge.output)
+    return Saved(copy)
 
 
 def _set_history(node: OpNode, outs: Arguments, written: list[Value]) -> None:
