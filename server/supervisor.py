@@ -120,7 +120,7 @@ class Supervisor:
     """Keeps one worker running."""
 
     def __init__(
-        self, devices: Sequence[str] = (), host: str = "server.session:Host", log_level: str = "INFO"
+        self, devices: Sequence[str] = (), host: str = "server.host:Host", log_level: str = "INFO"
     ) -> None:
         self.restarts = 0
         self._options = (devices, host, log_level)

@@ -323,7 +323,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="telegrad engine process, started by the gateway")
     parser.add_argument("--fd", type=int, required=True, help="control channel")
     parser.add_argument("--devices", default="", help="separated by commas; all there are where empty")
-    parser.add_argument("--host", default="server.session:Host", help="engine to serve, module:class")
+    parser.add_argument("--host", default="server.host:Host", help="engine to serve, module:class")
     parser.add_argument("--log-level", default="INFO")
     options = parser.parse_args()
     configure_logs(options.log_level)
