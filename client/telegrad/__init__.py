@@ -1,0 +1,76 @@
+"""telegrad: tensors that live on a server, in code that reads like eager PyTorch.
+
+``connect`` opens a session; tensors, functions, ``nn``, ``optim``, ``autograd`` and ``cuda`` carry PyTorch's names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_protocol import errors
+from telegrad_protocol.dtypes import (
+    DType, bfloat16, bool_, can_cast, complex64, complex128, float16, float32, float64, get_default_dtype, int8, int16,
+    int32, int64, promote_types, uint8,
+)  # fmt: skip
+from telegrad_protocol.errors import OutOfMemoryError, TelegradError
+from telegrad_protocol.meta import Device
+
+from . import _functions
+from ._connect import Connection, connect, disconnect
+from ._creation import allclose, as_tensor, equal, from_numpy, is_tensor, nonzero, numel, tensor, where
+from ._modes import (
+    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_default_dtype, set_grad_enabled,
+)  # fmt: skip
+from ._printing import printoptions, set_printoptions
+from ._stats import WireStats, wire_stats
+from ._storage import load, save
+from ._tensor import Size, Tensor
+from .random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+
+from . import autograd, cuda, nn, optim, random  # noqa: I001 - they need the names above
+
+__version__ = "0.1.0"
+
+bool = bool_
+half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
+cfloat, cdouble = complex64, complex128
+device, dtype = Device, DType
+pi, e, inf = 3.141592653589793, 2.718281828459045, 1e400
+nan = inf - inf
+newaxis = None
+
+
+def finfo(dtype: DType | None = None) -> Any:
+    """Limits of a floating-point type."""
+    from ._limits import float_limits
+
+    return float_limits(dtype or get_default_dtype())
+
+
+def iinfo(dtype: DType) -> Any:
+    """Limits of an integer type."""
+    from ._limits import integer_limits
+
+    return integer_limits(dtype)
+
+
+def result_type(input: Any, other: Any) -> DType:
+    """The type that an operation on the two gives."""
+    from telegrad_protocol.dtypes import result_type as of_operands
+
+    return of_operands([input, other])
+
+
+def is_floating_point(input: Tensor) -> Any:
+    """Whether elements are real floating-point numbers."""
+    return input.is_floating_point()
+
+
+def is_complex(input: Tensor) -> Any:
+    """Whether elements are complex."""
+    return input.is_complex()
+
+
+_functions.populate(globals(), "")
+
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")]

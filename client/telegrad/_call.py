@@ -1,0 +1,262 @@
+"""Calling an operation: bind, check by the contract's shape rule, submit one instruction, make the result tensors.
+
+What the contract says about operands of given metas is worked out once and kept in a ``CallPlan``.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.errors import ArgumentTypeError, DeviceError, InplaceError
+from telegrad_protocol.messages import Call
+from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.ops import Op
+from telegrad_protocol.ops.contract import is_view
+
+from . import _modes
+from ._reach import Aliases, Leaf, Node
+from ._session import Session
+from ._tensor import Tensor
+
+_SCALARS = frozenset((bool, int, float, complex))
+_CAPACITY = 1 << 15
+_PLANS: dict[tuple[Any, ...], CallPlan] = {}
+
+
+class CallPlan:
+    """One operation on operands of given metas and attributes."""
+
+    __slots__ = (
+        "device", "differentiable", "is_tuple", "is_view", "op", "outs", "positions", "result_type", "template", "view_of",
+    )  # fmt: skip
+
+    def __init__(self, op: Op, bound: tuple[Any, ...], device: Device) -> None:
+        metas = tuple([_meta_of(b) for b in bound])
+        inferred = op.infer(metas)
+        self.op = op
+        self.outs: tuple[Meta, ...] | None
+        self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None
+        self.is_tuple = isinstance(inferred, tuple)
+        self.result_type = _result_type(op) if op.returns else tuple
+        self.is_view = is_view(op, metas)
+        self.view_of = op.view_of
+        self.differentiable = op.differentiable and not op.data_dependent
+        self.positions = tuple(p for p in op.tensor_positions if _holds_tensor(bound[p]))
+        self.template = [None if p in self.positions else _encode(op, p, b) for p, b in enumerate(bound)]
+        self.device = device
+
+
+def _meta_of(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        return argument._meta
+    return tuple([_meta_of(a) for a in argument]) if isinstance(argument, tuple) else argument
+
+
+def _holds_tensor(argument: Any) -> bool:
+    return isinstance(argument, (Tensor, tuple))
+
+
+def _encode(op: Op, position: int, argument: Any) -> Any:
+    """An attribute as it travels; a number in a tensor's place becomes a list, so that it is no id."""
+    kind = op.params[position].kind
+    if argument is None:
+        return None
+    if kind.holds_tensors:
+        return [argument.real, argument.imag] if isinstance(argument, complex) else [argument]
+    return kind.encode(argument) if kind.encode else argument
+
+
+_RESULT_TYPES: dict[str, Any] = {}
+
+
+def _result_type(op: Op) -> Any:
+    found = _RESULT_TYPES.get(op.name)
+    if found is None:
+        found = _RESULT_TYPES[op.name] = namedtuple(op.public, op.returns)._make  # type: ignore[misc]
+    return found
+
+
+def call(op: Op, bound: tuple[Any, ...]) -> Any:
+    """Run a bound operation."""
+    key: list[Any] = [op, dtypes._default]
+    session: Session | None = None
+    for argument in bound:
+        if isinstance(argument, Tensor):
+            key.append(argument._meta)
+            if session is None:
+                session = argument._session
+            elif session is not argument._session:
+                raise _foreign(op)
+        elif argument.__class__ in _SCALARS:
+            key.append(argument)
+            key.append(argument.__class__)
+        elif argument.__class__ is tuple or argument.__class__ is list:
+            key.append(_describe(argument))
+            session = session or next((a._session for a in argument if isinstance(a, Tensor)), None)
+        else:
+            key.append(argument)
+    if session is None:
+        session = _modes.current_session()
+        key.append(session.default_device)
+    try:
+        plan = _PLANS.get(tuple(key))
+    except TypeError:
+        plan = None
+    if plan is None:
+        bound = _normalize(op, bound, session)
+        plan = _plan(op, bound, tuple(key), session)
+    return execute(plan, session, bound)
+
+
+def _describe(items: Any) -> tuple[Any, ...]:
+    described: list[Any] = [items.__class__]
+    for item in items:
+        if isinstance(item, Tensor):
+            described.append(item._meta)
+        else:
+            described.append(item)
+            described.append(item.__class__)
+    return tuple(described)
+
+
+def _is_tensor(thing: Any) -> bool:
+    return isinstance(thing, Tensor)
+
+
+def _normalize(op: Op, bound: tuple[Any, ...], session: Session) -> tuple[Any, ...]:
+    """Canonical arguments; the default device where a creation names none."""
+    bound = op.normalize(bound, _is_tensor)
+    if any(_holds_tensor(bound[p]) for p in op.tensor_positions):
+        return bound
+    return tuple(
+        session.default_device if b is None and p.kind.name == "device?" else b for p, b in zip(op.params, bound, strict=True)
+    )
+
+
+def _plan(op: Op, bound: tuple[Any, ...], key: tuple[Any, ...], session: Session) -> CallPlan:
+    tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
+    if any(t._session is not session for t in tensors):
+        raise _foreign(op)
+    plan = CallPlan(op, bound, tensors[0]._meta.device if tensors else session.default_device)
+    try:
+        if len(_PLANS) >= _CAPACITY:
+            _PLANS.clear()
+        _PLANS[key] = plan
+    except TypeError:  # an unhashable attribute: worked out again each time
+        pass
+    return plan
+
+
+def _foreign(op: Op) -> DeviceError:
+    return DeviceError(f"{op.public}: operands belong to different sessions; bring them to one with numpy()")
+
+
+def execute(plan: CallPlan, session: Session, bound: tuple[Any, ...]) -> Any:
+    """Submit the instruction and make the results."""
+    op = plan.op
+    wire = plan.template.copy()
+    parents: list[Any] | None = None
+    for position in plan.positions:
+        argument = bound[position]
+        if argument.__class__ is tuple or argument.__class__ is list:
+            wire[position] = [None if t is None else t._id for t in argument]
+            if _modes.grad_enabled:
+                parents = _collect(op, position, argument, parents)
+            continue
+        wire[position] = argument._id
+        if argument._aliases is not None:
+            argument._refresh()
+        if argument._requires_grad and _modes.grad_enabled:
+            parents = _collect(op, position, (argument,), parents)
+    if op.mutates:
+        return _mutate(plan, session, bound, wire, parents)
+    outs = plan.outs
+    if outs is None:
+        return _unknown(plan, session, wire)
+    node = Node(tuple(parents), op.public) if parents and plan.differentiable else None
+    if not plan.is_tuple:
+        id = session.new_id()
+        session.submit(Call(op.index, session.sites.current(), (id,), wire))
+        return _made(plan, session, bound, id, outs[0], node)
+    ids = tuple([session.new_id() for _ in outs])
+    session.submit(Call(op.index, session.sites.current(), ids, wire))
+    results = [_made(plan, session, bound, i, m, node) for i, m in zip(ids, outs, strict=True)]
+    return plan.result_type(results)
+
+
+def _collect(op: Op, position: int, tensors: Any, parents: list[Any] | None) -> list[Any] | None:
+    """Add what the result will reach through these operands."""
+    if position in op.no_grad:
+        return parents
+    for tensor in tensors:
+        if tensor is not None and tensor.requires_grad:
+            parents = parents if parents is not None else []
+            parents.append(tensor._reach())
+    return parents
+
+
+def _made(plan: CallPlan, session: Session, bound: tuple[Any, ...], id: int, meta: Meta, node: Node | None) -> Tensor:
+    result = Tensor(session, id, meta)
+    if node is not None and meta.dtype.category >= 2:
+        result._requires_grad = True
+        result._node = node
+    if plan.is_view and plan.op.public != "detach":
+        source = bound[plan.view_of]  # type: ignore[index]
+        root = source._base if source._base is not None else source
+        if root._aliases is None:
+            root._aliases = Aliases()
+        result._base, result._aliases, result._seen = root, root._aliases, root._aliases.version
+    return result
+
+
+def _unknown(plan: CallPlan, session: Session, wire: list[Any]) -> Any:
+    """An operation whose result's shape depends on data: the one kind of call that waits."""
+    count = max(len(plan.op.returns), 1)
+    ids = tuple([session.new_id() for _ in range(count)])
+    session.submit(Call(plan.op.index, session.sites.current(), ids, wire))
+    results = [Tensor(session, i, m) for i, (m, _) in zip(ids, session.describe(ids, plan.device), strict=True)]
+    return plan.result_type(results) if plan.op.returns else results[0]
+
+
+def _mutate(plan: CallPlan, session: Session, bound: tuple[Any, ...], wire: list[Any], parents: list[Any] | None) -> Any:
+    op = plan.op
+    targets = [bound[p] for p in op.mutates]
+    if _modes.grad_enabled:
+        for target in targets:
+            for tensor in target if isinstance(target, (tuple, list)) else (target,):
+                if tensor is not None:
+                    _check_writable(op, tensor)
+    session.submit(Call(op.index, session.sites.current(), (), wire))
+    if parents and plan.differentiable and isinstance(targets[0], Tensor):
+        _rebase(targets[0], Node(tuple(parents), op.base.public))
+    if plan.outs is None:
+        return None
+    return targets[0] if not plan.is_tuple else plan.result_type(targets)
+
+
+def _check_writable(op: Op, tensor: Tensor) -> None:
+    for candidate, what in ((tensor, "a leaf tensor"), (tensor._base, "a view of a leaf tensor")):
+        if candidate is not None and candidate.requires_grad and isinstance(candidate._reach(), Leaf):
+            raise InplaceError(f"{op.public}: {what} that requires grad is modified in place; use no_grad() or detach() it first")
+
+
+def _rebase(target: Tensor, node: Node) -> None:
+    """Make ``node`` what gradients of ``target``, and of everything that shares its memory, reach."""
+    target._requires_grad, target._node = True, node
+    aliases = target._aliases
+    if aliases is not None:
+        root = target._base if target._base is not None else target
+        if root is not target and root.requires_grad:
+            node.parents += (root._reach(),)
+        aliases.node, aliases.version = node, aliases.version + 1
+        target._seen = aliases.version
+
+
+def bind_and_call(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operation on Python arguments."""
+    return call(op, op.bind(args, kwargs))
+
+
+__all__ = ["ArgumentTypeError", "bind_and_call", "call", "execute"]

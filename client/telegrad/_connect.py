@@ -1,0 +1,122 @@
+"""Connecting: to a server by address, to a private one that is started here, or to an engine in this very process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+from typing import Any
+
+from telegrad_protocol.messages import Hello
+
+from . import _modes
+from ._private import PrivateServer
+from ._session import Session
+from ._transport import InProcessTransport, Transport
+
+
+class Connection:
+    """An open session; current from ``connect`` on until ``disconnect`` or the end of its ``with`` block."""
+
+    def __init__(self, session: Session, server: PrivateServer | None = None) -> None:
+        self.session = session
+        self._server = server
+
+    @property
+    def id(self) -> str:
+        """The session's public name, as operators see it."""
+        return self.session.transport.hello.session
+
+    def __enter__(self) -> Connection:
+        if self.session not in _modes._current:
+            _modes._current.append(self.session)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def use(self) -> Connection:
+        """Make this the session that new tensors belong to."""
+        if self.session in _modes._current:
+            _modes._current.remove(self.session)
+        _modes._current.append(self.session)
+        return self
+
+    def disconnect(self) -> None:
+        """End the session, and the private server if this started one."""
+        if self.session in _modes._current:
+            _modes._current.remove(self.session)
+        if self in _connections:
+            _connections.remove(self)
+        self.session.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def __repr__(self) -> str:
+        state = "open" if self.session.is_open else "closed"
+        return f"<telegrad session {self.id}, {state}, devices {', '.join(map(str, self.session.devices))}>"
+
+
+_connections: list[Connection] = []
+
+
+def connect(
+    url: str | None = None, *, token: str | None = None, in_process: Any = None, devices: str | None = None, tls: Any = None
+) -> Connection:
+    """Open a session and make it current.
+
+    ``url``: such as ``"http://gpu-node:8000"``; by default that of ``TELEGRAD_URL``, else a private server is started
+    here, on a GPU if there is one (``devices`` chooses). ``token``: as the server wants it, by default
+    ``TELEGRAD_TOKEN``. ``tls``: an ``ssl.SSLContext`` for https addresses. ``in_process``: a ``server.host.Host`` to
+    run in this process, without a socket.
+
+    Raises ConnectError, AuthenticationError or HandshakeError.
+    """
+    server = None
+    token = token or os.environ.get("TELEGRAD_TOKEN")
+    if in_process is not None:
+        session = Session(lambda flush: _in_process(in_process))
+    else:
+        url = url or os.environ.get("TELEGRAD_URL")
+        if url is None:
+            server = PrivateServer(devices)
+            url = server.url
+        session = Session(lambda flush: _remote(url, token, flush, tls))
+    connection = Connection(session, server)
+    _connections.append(connection)
+    _modes._current.append(session)
+    _modes.announce_all(session)
+    return connection
+
+
+def _remote(url: str, token: str | None, flush: Any, tls: Any) -> Transport:
+    from ._opening import open_session
+
+    client = {"client": "telegrad", "python": platform.python_version(), "pid": os.getpid(), "host": platform.node()}
+    return open_session(url, client, token, flush, tls)
+
+
+def _in_process(host: Any) -> Transport:
+    number = max(host.sessions, default=0) + 1
+    hello = Hello(session=f"in-process-{number}", key="", server_version="", lease_seconds=0.0, **host.hello())
+    return InProcessTransport(host.open(number, {}), hello)
+
+
+def disconnect() -> None:
+    """End the current session."""
+    if _modes._current:
+        session = _modes._current[-1]
+        next(c for c in _connections if c.session is session).disconnect()
+
+
+def _open_default() -> Session:
+    return connect().session
+
+
+_modes._open_default = _open_default
+
+
+@atexit.register
+def _disconnect_all() -> None:
+    for connection in reversed(_connections[:]):
+        connection.disconnect()

@@ -1,0 +1,70 @@
+"""A private server: gateway and worker as child processes on a loopback port, gone when this process is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from telegrad_protocol.errors import ConnectError
+
+STOP_SECONDS = 10.0
+
+
+class PrivateServer:
+    """Runs ``python -m server`` on a free loopback port; it ends when the pipe to this process closes."""
+
+    def __init__(self, devices: str | None = None) -> None:
+        ready, ready_end = os.pipe()
+        parent_end, self._parent = os.pipe()
+        command = [sys.executable, "-m", "server", "--host", "127.0.0.1", "--port", "0"]
+        command += ["--ready-fd", str(ready_end), "--parent-fd", str(parent_end)]
+        command += ["--devices", devices] if devices else []
+        self._process = subprocess.Popen(
+            command, pass_fds=(ready_end, parent_end), stdin=subprocess.DEVNULL, env=_environment(), start_new_session=True
+        )
+        os.close(ready_end)
+        os.close(parent_end)
+        self.url = str(self._await_ready(ready)["url"])
+
+    def _await_ready(self, ready: int) -> dict[str, Any]:
+        with os.fdopen(ready) as pipe:
+            line = pipe.readline()
+        if not line:
+            code = self._process.wait()
+            self.stop()
+            raise ConnectError(
+                f"the private server did not start (exit code {code}, see its message above); "
+                "is telegrad-server installed here? or give connect() the address of a server"
+            )
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def stop(self) -> None:
+        """End the server and wait until it has gone."""
+        if self._parent >= 0:
+            os.close(self._parent)
+            self._parent = -1
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._parent >= 0:
+                self.stop()
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, less what addresses servers: a private one listens on loopback, without a token."""
+    left_out = ("TELEGRAD_HOST", "TELEGRAD_PORT", "TELEGRAD_TOKEN", "TELEGRAD_URL")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment.setdefault("TELEGRAD_LOG_LEVEL", "WARNING")
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    return environment

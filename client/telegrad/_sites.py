@@ -1,0 +1,56 @@
+"""Which line of the user's program calls: numbers for lines, introduced to the server the first time each is seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+from telegrad_protocol.messages import Site
+
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+_is_own: dict[int, tuple[CodeType, bool]] = {}
+"""By the id of a code object, which is kept so that the id stays its own."""
+
+
+def _belongs_to_telegrad(code: CodeType) -> bool:
+    known = _is_own.get(id(code))
+    if known is None:
+        known = _is_own[id(code)] = (code, code.co_filename.startswith(_OWN))
+    return known[1]
+
+
+def user_frame(depth: int) -> FrameType:
+    """The innermost frame that is not telegrad's own."""
+    frame = sys._getframe(depth + 1)
+    while frame.f_back is not None:
+        known = _is_own.get(id(frame.f_code))
+        if not (known[1] if known else _belongs_to_telegrad(frame.f_code)):
+            return frame
+        frame = frame.f_back
+    return frame
+
+
+class Sites:
+    """The lines that one session has introduced."""
+
+    __slots__ = ("_numbers", "_submit")
+
+    def __init__(self, submit: Callable[[Any], None]) -> None:
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._submit = submit
+
+    def current(self, depth: int = 1) -> int:
+        """The number of the user's current line."""
+        frame = user_frame(depth + 1)
+        key = (id(frame.f_code), frame.f_lasti)
+        return self._numbers.get(key) or self._introduce(key, frame)
+
+    def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:
+        number = self._numbers[key] = len(self._numbers) + 1
+        code = frame.f_code
+        self._submit(Site(number, code.co_filename, frame.f_lineno or 0, code.co_name))
+        return number

@@ -1,0 +1,144 @@
+"""Differentiation: ``backward`` and ``grad`` as instructions, gradients named by the client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
+from telegrad_protocol.messages import Backward, Gradient
+from telegrad_protocol.meta import Meta
+
+from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ._reach import Node, receivers
+from ._tensor import Tensor
+
+__all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+
+Tensors = Tensor | Sequence[Tensor]
+
+
+def backward(
+    tensors: Tensors,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Accumulate gradients of ``tensors`` into ``.grad`` of the leaves they reach, or of ``inputs`` only."""
+    roots, gradients = _roots(tensors, grad_tensors, "backward")
+    session = roots[0]._session
+    wanted = _wanted(roots, inputs)
+    leaves = [(leaf._id, _receiver(leaf)._id) for leaf in wanted]
+    session.submit(
+        Backward(
+            session.sites.current(), tuple(r._id for r in roots), tuple(g._id if g is not None else None for g in gradients),
+            leaves, create_graph if retain_graph is None else retain_graph, create_graph, inputs is not None,
+        )
+    )  # fmt: skip
+    if create_graph:
+        _learn([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
+
+
+def grad(
+    outputs: Tensors,
+    inputs: Tensors,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of ``outputs`` with respect to ``inputs``; nothing is accumulated. No round trip, save with create_graph."""
+    roots, gradients = _roots(outputs, grad_outputs, "grad")
+    session = roots[0]._session
+    sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for source in sources:
+        if not source.requires_grad:
+            raise AutogradError(f"grad: {source._meta} does not require grad")
+    reached = _reached(roots)
+    used = [source._reach() in reached for source in sources]
+    if not all(used) and not (allow_unused or materialize_grads):
+        raise AutogradError("grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it")
+    found = [Tensor(session, session.new_id(), gradient_meta(s)) if u else None for s, u in zip(sources, used, strict=True)]
+    session.submit(
+        Gradient(
+            session.sites.current(), tuple(r._id for r in roots), tuple(g._id if g is not None else None for g in gradients),
+            tuple(s._id for s, u in zip(sources, used, strict=True) if u), tuple(f._id for f in found if f is not None),
+            create_graph if retain_graph is None else retain_graph, create_graph, True,
+        )
+    )  # fmt: skip
+    if create_graph:
+        _learn([f for f in found if f is not None], roots, gradients)
+    if materialize_grads:
+        return tuple(f if f is not None else s.new_zeros(s.shape) for f, s in zip(found, sources, strict=True))
+    return tuple(found)
+
+
+def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
+    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not roots:
+        raise ArgumentError(f"{name}: no tensor given")
+    given = [gradients] * len(roots) if gradients is None else [gradients] if isinstance(gradients, Tensor) else list(gradients)
+    if len(given) != len(roots):
+        raise ArgumentError(f"{name}: {len(given)} gradients for {len(roots)} tensors")
+    for root, gradient in zip(roots, given, strict=True):
+        if not root.requires_grad:
+            raise AutogradError(f"{name}: {root._meta} does not require grad and was not computed from a tensor that does")
+        if gradient is None and root.numel() != 1:
+            raise AutogradError(f"{name}: a gradient can be implicitly created only for scalars, not for {root._meta}")
+        if gradient is not None and gradient._meta.shape != root._meta.shape:
+            raise ShapeError(f"{name}: gradient {gradient._meta} does not have the shape of {root._meta}")
+    return roots, given
+
+
+def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor]:
+    if inputs is None:
+        return receivers([root._reach() for root in roots])
+    listed = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    if not listed:
+        raise ArgumentError("backward: inputs must not be empty")
+    reached = _reached(roots)
+    for tensor in listed:
+        if not tensor.requires_grad:
+            raise AutogradError(f"backward: {tensor._meta} among inputs does not require grad")
+    return [tensor for tensor in listed if tensor._reach() in reached]
+
+
+def _reached(roots: list[Tensor]) -> set[Any]:
+    seen: set[Any] = {root._reach() for root in roots}
+    stack = list(seen)
+    while stack:
+        node = stack.pop()
+        for parent in node.parents if isinstance(node, Node) else ():
+            if parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
+    return seen
+
+
+def _receiver(leaf: Tensor) -> Tensor:
+    """The leaf's gradient; a new number where it has none yet."""
+    if leaf._grad is None:
+        leaf._grad = Tensor(leaf._session, leaf._session.new_id(), gradient_meta(leaf))
+    return leaf._grad
+
+
+def gradient_meta(leaf: Tensor) -> Meta:
+    """A gradient has its leaf's layout where that is dense, else row-major."""
+    meta = leaf._meta
+    return meta.like(strides=meta.strides if meta.is_dense else None)
+
+
+def _learn(found: list[Tensor], roots: list[Tensor], gradients: list[Tensor | None]) -> None:
+    """Ask which new gradients are differentiable themselves, and in what layout they came."""
+    if not found:
+        return
+    parents = tuple(t._reach() for t in [*roots, *gradients] if t is not None and t.requires_grad)
+    described = found[0]._session.describe(tuple(f._id for f in found), found[0].device)
+    for tensor, (meta, requires_grad) in zip(found, described, strict=True):
+        tensor._meta = meta
+        if requires_grad:
+            tensor._requires_grad, tensor._node = True, Node(parents, "grad")
+
+

@@ -1,0 +1,1 @@
+"""Layers, losses and their functions, as in ``torch.nn``."""

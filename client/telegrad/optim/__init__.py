@@ -1,0 +1,1 @@
+"""Optimizers: one instruction per step."""

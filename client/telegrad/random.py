@@ -1,0 +1,51 @@
+"""Random state: one generator per device and session, on the server; the same numbers on CPU and GPU."""
+
+from __future__ import annotations
+
+from telegrad_protocol.dtypes import uint8
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.messages import Seed
+from telegrad_protocol.meta import Device
+
+from . import _modes
+from ._creation import requires_dtype, tensor
+from ._tensor import Tensor
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the generators of all devices."""
+    seed_device("", seed)
+
+
+def seed_device(device: str, seed: int) -> None:
+    """Seed the generator of one device; of all where ``device`` is empty."""
+    value = int(seed)
+    if not -(2**63) <= value < 2**64:
+        raise ArgumentError(f"manual_seed: {seed} does not fit into 64 bits")
+    _modes.current_session().submit(Seed(device, value % 2**64))
+
+
+def seed() -> int:
+    """Seed all generators with a random number, and return it."""
+    return int(_modes.current_session().query("seed"))
+
+
+def _device(device: str | Device | None) -> str:
+    return str(_modes.current_session().default_device if device is None else Device(device))
+
+
+def initial_seed(device: str | Device | None = None) -> int:
+    """The number that the device's generator was last seeded with."""
+    return int(_modes.current_session().query("initial_seed", _device(device)))
+
+
+def get_rng_state(device: str | Device | None = None) -> Tensor:
+    """The state of a device's generator, as bytes in a tensor."""
+    state = _modes.current_session().query("get_rng_state", _device(device))
+    return tensor(list(state), dtype=uint8, device="cpu")
+
+
+def set_rng_state(state: Tensor, device: str | Device | None = None) -> None:
+    """Put a device's generator into a state that ``get_rng_state`` gave."""
+    requires_dtype(state, uint8)
+    _modes.current_session().query("set_rng_state", _device(device), bytes(state.tolist()))
