@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    model_validator,
+)
 
 MAX_ID = 2**53 - 1
 
@@ -15,19 +25,36 @@ TensorId = Annotated[int, Field(ge=0, le=MAX_ID, description="id of a tensor, ch
 
 
 def _check_plain(value: JsonValue) -> JsonValue:
-    if isinstance(value, list):
-        for item in value:
-            _check_plain(item)
-    elif isinstance(value, dict):
-        _check_marked(value)
+    """What ``server.verbs`` calls plain, and MessagePack can carry."""
+    match value:
+        case bool() | None | float():
+            return value
+        case int() if not -(2**63) <= value < 2**64:
+            raise ValueError("an integer does not fit into 64 bits")
+        case str():
+            _check_text(value)
+        case list():
+            for item in value:
+                _check_plain(item)
+        case dict():
+            _check_marked(value)
     return value
+
+
+def _check_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a string holds half of a surrogate pair") from error
+    return text
 
 
 def _check_marked(value: dict[str, JsonValue]) -> None:
     match value:
         case {"tensor": int(id)} if len(value) == 1 and not isinstance(id, bool) and 0 <= id <= MAX_ID:
             return
-        case {"complex": [int() | float(), int() | float()]} if len(value) == 1:
+        case {"complex": [int() | float() as re, int() | float() as im]} if len(value) == 1:
+            _check_plain([re, im])
             return
     raise ValueError('an object must be {"tensor": id} or {"complex": [re, im]}')
 
@@ -36,6 +63,7 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, int) else value
 
 
+Text = Annotated[str, AfterValidator(_check_text)]
 Plain = Annotated[JsonValue, AfterValidator(_check_plain)]
 Outs = Annotated[tuple[TensorId, ...], BeforeValidator(_as_tuple, json_schema_input_type=int | list[int])]
 
@@ -47,13 +75,20 @@ class Strict(BaseModel):
 
 
 class OpenSession(BaseModel):
-    """How a client describes itself; everything is optional."""
+    """How a client describes itself; everything is optional, and other members may be added."""
 
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Plain] = Field(init=False)
 
-    client: str | None = Field(default=None, max_length=200, description="name and version, for the logs")
+    client: Text | None = Field(default=None, max_length=200, description="name and version, for the logs")
     protocol: int | None = Field(default=None, description="protocol version; the server refuses another than its own")
-    table_hash: str | None = Field(default=None, max_length=200, description="hash of the operation table, likewise")
+    table_hash: Text | None = Field(default=None, max_length=200, description="hash of the operation table, likewise")
+
+    @model_validator(mode="after")
+    def _check_names(self) -> OpenSession:
+        for name in self.__pydantic_extra__:
+            _check_text(name)
+        return self
 
 
 class SessionOpened(BaseModel):
@@ -80,7 +115,7 @@ class TensorStep(Strict):
     op: Literal["tensor"]
     data: JsonValue = Field(examples=[[[1, 2], [3, 4]]])
     dtype: str | None = Field(default=None, examples=["float32"])
-    device: str = Field("", description="the session's default device where empty")
+    device: Text = Field("", description="the session's default device where empty")
     out: TensorId | None = Field(default=None, description="id of the new tensor; chosen by the server where absent")
     requires_grad: bool = False
     values: bool = Field(default=False, description="answer the elements too")
@@ -93,9 +128,9 @@ class OperationStep(Strict):
     `{"complex": [re, im]}`.
     """
 
-    op: str = Field(min_length=1, max_length=100, examples=["add"])
+    op: Text = Field(min_length=1, max_length=100, examples=["add"])
     args: list[Plain] = Field([], examples=[[{"tensor": 1}, 2.5]])
-    kwargs: dict[str, Plain] = Field({}, examples=[{"alpha": 2}])
+    kwargs: dict[Text, Plain] = Field({}, examples=[{"alpha": 2}])
     out: Outs | None = Field(
         default=None, description="id of the result, or a list of ids; chosen by the server where absent", examples=[3]
     )

@@ -54,10 +54,17 @@ def _number(item: Any) -> Any:
         case str() if item in _SPECIAL:
             return _SPECIAL[item]
         case {"complex": [re, im]} if len(item) == 1:
-            return complex(_number(re), _number(im))
+            return _complex(_number(re), _number(im))
         case list():
             raise ArgumentError("tensor: the lists are not nested evenly")
     raise ArgumentError(f"tensor: expected numbers, got {item!r:.60}")
+
+
+def _complex(re: Any, im: Any) -> complex:
+    try:
+        return complex(float(re), float(im))
+    except (TypeError, OverflowError) as error:
+        raise ArgumentError("tensor: a complex number takes two real ones") from error
 
 
 def _inferred(numbers: list[Any]) -> DType:
@@ -77,7 +84,7 @@ def _pack(numbers: list[Any], dtype: DType) -> bytes:
             numbers = [int(number) for number in numbers]
         with np.errstate(over="ignore"):
             return np.array(numbers, _NUMPY[dtype.name]).tobytes()
-    except (OverflowError, ValueError) as error:
+    except (OverflowError, ValueError, TypeError) as error:
         raise ArgumentError(f"tensor: a value does not fit into {dtype.name}") from error
 
 

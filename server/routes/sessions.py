@@ -30,7 +30,7 @@ async def open_session(
     _check_protocol(described)
     gateway.opening += 1
     try:
-        session: GatewaySession = await gateway.registry.open(described.model_dump(exclude_none=True))
+        session: GatewaySession = await gateway.registry.open(_options(gateway, described))
     finally:
         gateway.opening -= 1
     await _check_table(gateway, session, described)
@@ -46,6 +46,12 @@ async def open_session(
 async def close_session(gateway: GatewayHere, session: SessionHere) -> None:
     """Free everything that the session holds."""
     await gateway.registry.close(session)
+
+
+def _options(gateway: Gateway, client: models.OpenSession) -> dict[str, Any]:
+    """What the worker is told of a client; its quota is the operator's to set."""
+    quota = gateway.settings.session_quota_bytes
+    return {**client.model_dump(exclude_none=True), "quota_bytes": None if quota is None else int(quota)}
 
 
 def _check_room(gateway: Gateway) -> None:

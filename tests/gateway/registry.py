@@ -50,6 +50,7 @@ class FakeRegistry:
         self.host = Host([])
         self.running = False
         self.asked: list[str] = []
+        self.options: dict[str, Any] = {}
         self._numbers = itertools.count(1)
 
     async def start(self) -> None:
@@ -60,6 +61,7 @@ class FakeRegistry:
         self.sessions.clear()
 
     async def open(self, client: dict[str, Any]) -> OpenSession:
+        self.options = msgspec.msgpack.decode(msgspec.msgpack.encode(client))
         number = next(self._numbers)
         session = OpenSession(number, self.host.open(number, client))
         self.sessions[session.id] = session

@@ -49,6 +49,14 @@ def test_the_limit_of_sessions_is_told_and_leaving_makes_room(client: Client) ->
     assert client.http.post("/v1/sessions").status_code == 201
 
 
+def test_the_quota_is_what_the_operator_set_whatever_a_client_says(http: Http, registry: FakeRegistry) -> None:
+    http.post("/v1/sessions", json={"quota_bytes": 1 << 60, "client": "me"})
+    assert registry.options == {"client": "me", "quota_bytes": None}
+    with Http(create_app(settings_of(session_quota_bytes="1MiB"), registry)) as limited:
+        limited.post("/v1/sessions", json={"quota_bytes": None})
+    assert registry.options == {"quota_bytes": 1 << 20}
+
+
 SESSION_PATHS = [
     ("DELETE", ""), ("POST", "/ops"), ("POST", "/backward"), ("PUT", "/tensors/1"), ("GET", "/tensors/1"),
     ("HEAD", "/tensors/1"), ("DELETE", "/tensors/1"),
