@@ -10,6 +10,7 @@ __all__ = ["BY_INDEX", "PUBLIC", "TABLE", "TABLE_HASH", "Op", "Scalar"]
 
 from . import views  # noqa: I001 - the order of families is the order of the table
 from . import creation
+from . import rearrange
 from . import pointwise
 from . import reduce
 from . import linalg
@@ -19,7 +20,7 @@ from . import optim
 
 BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
-FAMILIES = (views, creation, pointwise, reduce, linalg, indexing, nn, optim)
+FAMILIES = (views, creation, rearrange, pointwise, reduce, linalg, indexing, nn, optim)
 
 
 def contract(name: str) -> Op:

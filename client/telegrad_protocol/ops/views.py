@@ -1,11 +1,10 @@
-"""Contracts of operations that show the same memory differently, and of those that rearrange it."""
+"""Contracts of operations that show the same memory differently."""
 
 from __future__ import annotations
 
-from ..errors import ShapeError
-from ..layout import (
-    Size, broadcast_strides, contiguous_strides, extent, infer_size, is_dense, view_strides, wrap_dim, wrap_dims,
-)  # fmt: skip
+from ..dtypes import DType
+from ..errors import ArgumentError, DimensionError, IndexOutOfRangeError, ShapeError
+from ..layout import Size, broadcast_strides, infer_size, view_strides, wrap_dim, wrap_dims
 from ..meta import Meta
 from .contract import op
 
@@ -20,6 +19,33 @@ def view(input: Meta, *shape: int) -> Meta:
     return input.view(size, strides)
 
 
+@op(name="view.dtype", view_of="input", differentiable=False)
+def view_dtype(input: Meta, dtype: DType) -> Meta:
+    """The same bytes as another element type; the last dimension grows or shrinks with the element size."""
+    old, new = input.dtype.itemsize, dtype.itemsize
+    if old == new:
+        return Meta.of(input.shape, dtype, input.device, input.strides, input.offset)
+    if not input.ndim or (input.shape[-1] > 0 and input.strides[-1] != 1):
+        raise ShapeError(f"view: {input} with strides {input.strides} has no dense last dimension to show as {dtype.name}")
+    scaled = [input.shape[-1] * old, input.offset * old, *(s * old for s in input.strides[:-1])]
+    if any(length % new for length in scaled):
+        raise ShapeError(f"view: {input} with strides {input.strides} does not divide into elements of {dtype.name}")
+    last, offset, *strides = (length // new for length in scaled)
+    return Meta.of((*input.shape[:-1], last), dtype, input.device, (*strides, 1), offset)
+
+
+@op(view_of="input")
+def view_as(input: Meta, other: Meta) -> Meta:
+    """The same elements in the shape of ``other``."""
+    return view.rule(input, *other.shape)
+
+
+def _reshaped(name: str, input: Meta, shape: Size) -> Meta:
+    size = infer_size(name, shape, input.numel)
+    strides = view_strides(input.shape, input.strides, size)
+    return input.like(size) if strides is None else input.view(size, strides)
+
+
 def reshape_copies(input: Meta, shape: Size) -> bool:
     """Whether ``reshape`` has to copy."""
     return view_strides(input.shape, input.strides, infer_size("reshape", shape, input.numel)) is None
@@ -28,9 +54,58 @@ def reshape_copies(input: Meta, shape: Size) -> bool:
 @op(view_of="input", copies=reshape_copies)
 def reshape(input: Meta, *shape: int) -> Meta:
     """The same elements as ``shape``, a view where that is possible."""
-    size = infer_size("reshape", shape, input.numel)
-    strides = view_strides(input.shape, input.strides, size)
-    return input.like(size) if strides is None else input.view(size, strides)
+    return _reshaped("reshape", input, shape)
+
+
+@op(view_of="input", copies=lambda input, other: reshape_copies(input, other.shape))
+def reshape_as(input: Meta, other: Meta) -> Meta:
+    """The same elements in the shape of ``other``, a view where that is possible."""
+    return _reshaped("reshape_as", input, other.shape)
+
+
+def flattened(input: Meta, start_dim: int, end_dim: int) -> Size:
+    """The shape after ``flatten``."""
+    start, end = wrap_dim("flatten", start_dim, input.ndim), wrap_dim("flatten", end_dim, input.ndim)
+    if start > end:
+        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in {input}")
+    if not input.ndim:
+        return (1,)
+    merged = 1
+    for size in input.shape[start : end + 1]:
+        merged *= size
+    return (*input.shape[:start], merged, *input.shape[end + 1 :])
+
+
+@op(view_of="input", copies=lambda input, start, end: reshape_copies(input, flattened(input, start, end)))
+def flatten(input: Meta, start_dim: int = 0, end_dim: int = -1) -> Meta:
+    """The dimensions from ``start_dim`` to ``end_dim`` as one."""
+    return _reshaped("flatten", input, flattened(input, start_dim, end_dim))
+
+
+@op(view_of="input", copies=lambda input: reshape_copies(input, (-1,)) if input.numel else False)
+def ravel(input: Meta) -> Meta:
+    """All elements in a row, a view where that is possible."""
+    return _reshaped("ravel", input, (input.numel,))
+
+
+def unflattened(input: Meta, dim: int, sizes: Size) -> Size:
+    """The shape after ``unflatten``."""
+    at = wrap_dim("unflatten", dim, input.ndim)
+    if not input.ndim or not sizes:
+        raise ShapeError(f"unflatten: {input} has no dimension to split into {list(sizes)}")
+    return (*input.shape[:at], *infer_size("unflatten", sizes, input.shape[at]), *input.shape[at + 1 :])
+
+
+@op(view_of="input")
+def unflatten(input: Meta, dim: int, sizes: Size) -> Meta:
+    """Dimension ``dim`` as several; one of ``sizes`` may be -1."""
+    return view.rule(input, *unflattened(input, dim, sizes))
+
+
+@op(view_of="input", copies=lambda input: not input.is_contiguous)
+def contiguous(input: Meta) -> Meta:
+    """The tensor itself where its elements lie in row-major order, else a copy that does."""
+    return input if input.is_contiguous else input.like()
 
 
 @op(view_of="input")
@@ -47,22 +122,56 @@ def expand(input: Meta, *size: int) -> Meta:
 
 
 @op(view_of="input")
+def expand_as(input: Meta, other: Meta) -> Meta:
+    """Expanded to the shape of ``other``."""
+    return expand.rule(input, *other.shape)
+
+
+@op(view_of="input")
+def broadcast_to(input: Meta, size: Size) -> Meta:
+    """Expanded to ``size``."""
+    return expand.rule(input, *size)
+
+
+def reordered(input: Meta, order: Size | list[int]) -> Meta:
+    """The view with dimensions in ``order``."""
+    return input.view((input.shape[d] for d in order), tuple(input.strides[d] for d in order))
+
+
+@op(view_of="input")
 def permute(input: Meta, *dims: int) -> Meta:
     """Dimensions in another order."""
     order = wrap_dims("permute", dims, input.ndim)
     if len(order) != input.ndim:
         raise ShapeError(f"permute: {list(dims)} does not name every dimension of {input}")
-    return input.view((input.shape[d] for d in order), tuple(input.strides[d] for d in order))
+    return reordered(input, order)
+
+
+def swapped(name: str, input: Meta, dim0: int, dim1: int) -> Meta:
+    """The view with two dimensions exchanged."""
+    a, b = wrap_dim(name, dim0, input.ndim), wrap_dim(name, dim1, input.ndim)
+    order = list(range(input.ndim))
+    if order:
+        order[a], order[b] = order[b], order[a]
+    return reordered(input, order)
 
 
 @op(view_of="input")
 def transpose(input: Meta, dim0: int, dim1: int) -> Meta:
     """Two dimensions swapped."""
-    a, b = wrap_dim("transpose", dim0, input.ndim), wrap_dim("transpose", dim1, input.ndim)
-    order = list(range(input.ndim))
-    if order:
-        order[a], order[b] = order[b], order[a]
-    return input.view((input.shape[d] for d in order), tuple(input.strides[d] for d in order))
+    return swapped("transpose", input, dim0, dim1)
+
+
+@op(view_of="input")
+def swapaxes(input: Meta, axis0: int, axis1: int) -> Meta:
+    """Two dimensions swapped."""
+    return swapped("swapaxes", input, axis0, axis1)
+
+
+@op(view_of="input")
+def swapdims(input: Meta, dim0: int, dim1: int) -> Meta:
+    """Two dimensions swapped."""
+    return swapped("swapdims", input, dim0, dim1)
 
 
 @op(view_of="input")
@@ -70,7 +179,140 @@ def t(input: Meta) -> Meta:
     """The transpose of a matrix; vectors and scalars as they are."""
     if input.ndim > 2:
         raise ShapeError(f"t: expected a tensor of at most 2 dimensions, got {input}")
-    return input.view(reversed(input.shape), tuple(reversed(input.strides)))
+    return reordered(input, tuple(reversed(range(input.ndim))))
+
+
+def moved(name: str, input: Meta, source: int | Size, destination: int | Size) -> list[int]:
+    """The order of dimensions that ``movedim`` makes."""
+    pairs = [(d,) if isinstance(d, int) else d for d in (source, destination)]
+    if len(pairs[0]) != len(pairs[1]):
+        raise ShapeError(f"{name}: {len(pairs[0])} source dimensions and {len(pairs[1])} destinations")
+    sources, targets = (wrap_dims(name, dims, input.ndim) for dims in pairs)
+    if not input.ndim:
+        return []
+    rest = iter([d for d in range(input.ndim) if d not in sources])
+    fixed = dict(zip(targets, sources, strict=True))
+    return [fixed[d] if d in fixed else next(rest) for d in range(input.ndim)]
+
+
+@op(view_of="input")
+def movedim(input: Meta, source: int | Size, destination: int | Size) -> Meta:
+    """Dimensions moved to other places, the others in their order."""
+    return reordered(input, moved("movedim", input, source, destination))
+
+
+@op(view_of="input")
+def moveaxis(input: Meta, source: int | Size, destination: int | Size) -> Meta:
+    """Dimensions moved to other places, the others in their order."""
+    return reordered(input, moved("moveaxis", input, source, destination))
+
+
+def squeezed(input: Meta, dim: int | Size | None) -> list[int]:
+    """The dimensions that ``squeeze`` removes."""
+    listed = range(input.ndim) if dim is None else wrap_dims("squeeze", (dim,) if isinstance(dim, int) else dim, input.ndim)
+    return [d for d in listed if input.ndim and input.shape[d] == 1]
+
+
+@op(view_of="input")
+def squeeze(input: Meta, dim: int | Size | None = None) -> Meta:
+    """Without dimensions of size 1: all of them, or those of ``dim`` that are."""
+    gone = squeezed(input, dim)
+    return reordered(input, [d for d in range(input.ndim) if d not in gone])
+
+
+@op(view_of="input")
+def unsqueeze(input: Meta, dim: int) -> Meta:
+    """A dimension of size 1 inserted at ``dim``."""
+    at = wrap_dim("unsqueeze", dim, input.ndim + 1)
+    stride = input.shape[at] * input.strides[at] if at < input.ndim else 1
+    return input.view((*input.shape[:at], 1, *input.shape[at:]), (*input.strides[:at], stride, *input.strides[at:]))
+
+
+@op(view_of="input")
+def select(input: Meta, dim: int, index: int) -> Meta:
+    """One index of dimension ``dim``, which goes away."""
+    at = wrap_dim("select", dim, input.ndim)
+    if not input.ndim:
+        raise DimensionError("select: a 0-d tensor has no dimension to select from")
+    size = input.shape[at]
+    if not -size <= index < size:
+        raise IndexOutOfRangeError(f"select: index {index} is out of range for dimension {at} of {input}")
+    offset = input.offset + (index % size) * input.strides[at]
+    return input.view(_without(input.shape, at), _without(input.strides, at), offset)
+
+
+def _without(items: Size, at: int) -> Size:
+    return items[:at] + items[at + 1 :]
+
+
+def sliced(input: Meta, dim: int, start: int, length: int, step: int = 1) -> Meta:
+    """The view of ``length`` elements of ``dim`` from ``start``."""
+    offset = input.offset + start * input.strides[dim]
+    strides = (*input.strides[:dim], input.strides[dim] * step, *input.strides[dim + 1 :])
+    return input.view((*input.shape[:dim], length, *input.shape[dim + 1 :]), strides, offset)
+
+
+@op(view_of="input")
+def narrow(input: Meta, dim: int, start: int, length: int) -> Meta:
+    """``length`` elements of dimension ``dim`` from ``start``."""
+    at = wrap_dim("narrow", dim, input.ndim)
+    if not input.ndim:
+        raise ShapeError("narrow: a 0-d tensor has no dimension to narrow")
+    size = input.shape[at]
+    if length < 0 or not -size <= start <= size:
+        raise IndexOutOfRangeError(f"narrow: start {start} and length {length} do not fit dimension {at} of {input}")
+    first = start + size if start < 0 else start
+    if first + length > size:
+        raise ShapeError(f"narrow: start {first} + length {length} exceeds dimension {at} of {input}")
+    return sliced(input, at, first, length)
+
+
+def slice_bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:
+    """Python's rules for slices: negative bounds count from the end, all are clamped."""
+    first = 0 if start is None else max(start + size, 0) if start < 0 else min(start, size)
+    last = size if end is None else max(end + size, 0) if end < 0 else min(end, size)
+    return first, max(first, last)
+
+
+@op(view_of="input", method=False)
+def slice(input: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Meta:
+    """``input[start:end:step]`` along ``dim``."""
+    at = wrap_dim("slice", dim, input.ndim)
+    if not input.ndim:
+        raise ShapeError("slice: a 0-d tensor has no dimension to slice")
+    if step <= 0:
+        raise ArgumentError(f"slice: step must be greater than zero, got {step}")
+    first, last = slice_bounds(start, end, input.shape[at])
+    return sliced(input, at, first, -(-(last - first) // step), step)
+
+
+@op(view_of="input")
+def diagonal(input: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
+    """The diagonal of two dimensions as a new last one; a positive ``offset`` lies above the main one."""
+    if input.ndim < 2:
+        raise DimensionError(f"diagonal: {input} has no two dimensions")
+    a, b = wrap_dim("diagonal", dim1, input.ndim), wrap_dim("diagonal", dim2, input.ndim)
+    if a == b:
+        raise ShapeError(f"diagonal: dimensions {dim1} and {dim2} of {input} are the same")
+    rows, columns = input.shape[a] + min(offset, 0), input.shape[b] - max(offset, 0)
+    length = max(min(rows, columns), 0)
+    shift = (offset * input.strides[b] if offset > 0 else -offset * input.strides[a]) if length else 0
+    rest = [d for d in range(input.ndim) if d not in (a, b)]
+    strides = (*(input.strides[d] for d in rest), input.strides[a] + input.strides[b])
+    return input.view((*(input.shape[d] for d in rest), length), strides, input.offset + shift)
+
+
+@op(view_of="input")
+def unfold(input: Meta, dimension: int, size: int, step: int) -> Meta:
+    """Windows of ``size`` elements along ``dimension``, ``step`` apart, as a new last dimension."""
+    at = wrap_dim("unfold", dimension, input.ndim)
+    length, stride = (input.shape[at], input.strides[at]) if input.ndim else (1, 1)
+    if not 0 <= size <= length or step <= 0:
+        raise ShapeError(f"unfold: windows of {size} elements, {step} apart, do not fit dimension {at} of {input}")
+    if not input.ndim:
+        return input.view((size,), (1,))
+    shape = (*input.shape[:at], (length - size) // step + 1, *input.shape[at + 1 :], size)
+    return input.view(shape, (*input.strides[:at], stride * step, *input.strides[at + 1 :], stride))
 
 
 @op(view_of="input")
@@ -83,21 +325,13 @@ def as_strided(input: Meta, size: Size, stride: Size, storage_offset: int | None
     return input.view(size, stride, storage_offset)
 
 
-@op(out=False, method=False)
-def _in_layout(input: Meta, strides: Size) -> Meta:
-    """A copy with the given dense strides."""
-    if len(strides) != input.ndim or not is_dense(input.shape, strides):
-        raise ShapeError(f"_in_layout: strides {list(strides)} are not dense for {input}")
-    return input.like(strides=strides)
+@op(view_of="input", differentiable=False)
+def detach(input: Meta) -> Meta:
+    """The same memory without history."""
+    return input
 
 
-@op(out=False)
-def as_strided_scatter(
-    input: Meta, src: Meta, size: Size, stride: Size, storage_offset: int | None = None
-) -> Meta:
-    """A copy of ``input`` whose ``as_strided`` view is overwritten by ``src``."""
-    if src.shape != size:
-        raise ShapeError(f"as_strided_scatter: {src} does not fill a view of shape {list(size)}")
-    if extent(size, stride) + (storage_offset or 0) > extent(input.shape, input.strides):
-        raise ShapeError(f"as_strided_scatter: the view reaches beyond {input}")
-    return input.like(strides=input.strides if input.is_dense else contiguous_strides(input.shape))
+@op(view_of="input", method=False)
+def alias(input: Meta) -> Meta:
+    """The same memory as another tensor, with its history."""
+    return input

@@ -1,23 +1,29 @@
-"""Views and rearrangements. Views have no kernel: the engine makes them from the contract's meta."""
+"""Views. They have no kernel: the engine makes them from the contract's meta; here are their derivatives."""
 
 from __future__ import annotations
 
-from telegrad_protocol.layout import overlaps_itself
+from telegrad_protocol.layout import extent, overlaps_itself
 from telegrad_protocol.ops import views as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
-from ..operators import composite, derive, implements
+from ..operators import composite, derive
+
+
+def _zeros(meta, shape=None):
+    return F.zeros(meta.shape if shape is None else shape, dtype=meta.dtype, device=meta.device)
+
+
+def _put_back(scatter):
+    """The gradient of a view of a part: zeros everywhere else."""
+    return lambda grad, input_meta, *where: scatter(_zeros(grad, input_meta.shape), grad, *where)
+
 
 derive(ops.view, input=lambda grad, input_meta: F.reshape(grad, input_meta.shape))
-derive(ops.expand, input=lambda grad: grad)  # the engine sums over what was broadcast
-derive(ops.permute, input=lambda grad, dims: F.permute(grad, _inverse(dims)))
-derive(ops.transpose, input=lambda grad, dim0, dim1: F.transpose(grad, dim0, dim1))
-derive(ops.t, input=lambda grad: F.t(grad))
 
 
-def _inverse(dims):
-    order = [d % len(dims) for d in dims]
-    return [order.index(d) for d in range(len(dims))]
+@composite(ops.view_as)
+def view_as(input, other):
+    return F.view(input, other.meta.shape)
 
 
 @composite(ops.reshape)
@@ -31,56 +37,123 @@ def _row_major(meta):
     return meta.like().strides
 
 
-def _as_strided_backward(grad, input_meta, size, stride, storage_offset):
+@composite(ops.reshape_as)
+def reshape_as(input, other):
+    return F.reshape(input, other.meta.shape)
+
+
+@composite(ops.flatten)
+def flatten(input, start_dim, end_dim):
+    return F.reshape(input, ops.flattened(input.meta, start_dim, end_dim))
+
+
+@composite(ops.ravel)
+def ravel(input):
+    return F.reshape(input, (input.meta.numel,))
+
+
+@composite(ops.unflatten)
+def unflatten(input, dim, sizes):
+    return F.view(input, ops.unflattened(input.meta, dim, sizes))
+
+
+@composite(ops.contiguous)
+def contiguous(input):
+    return input if input.meta.is_contiguous else F._in_layout(input, _row_major(input.meta))
+
+
+derive(ops.expand, input=lambda grad: grad)  # the engine sums over what was broadcast
+
+
+@composite(ops.expand_as)
+def expand_as(input, other):
+    return F.expand(input, other.meta.shape)
+
+
+@composite(ops.broadcast_to)
+def broadcast_to(input, size):
+    return F.expand(input, size)
+
+
+def _inverse(order):
+    return [order.index(d) for d in range(len(order))]
+
+
+derive(ops.permute, input=lambda grad, dims: F.permute(grad, _inverse([d % len(dims) for d in dims])))
+derive(ops.transpose, input=lambda grad, dim0, dim1: F.transpose(grad, dim0, dim1))
+derive(ops.swapaxes, input=lambda grad, axis0, axis1: F.transpose(grad, axis0, axis1))
+derive(ops.swapdims, input=lambda grad, dim0, dim1: F.transpose(grad, dim0, dim1))
+derive(ops.t, input=lambda grad: F.t(grad))
+
+
+def _move_back(grad, input_meta, source, destination):
+    return F.permute(grad, _inverse(ops.moved("movedim", input_meta, source, destination)))
+
+
+derive(ops.movedim, input=_move_back)
+derive(ops.moveaxis, input=_move_back)
+
+
+def _unsqueeze_again(grad, input_meta, dim):
+    for d in sorted(ops.squeezed(input_meta, dim)):
+        grad = F.unsqueeze(grad, d)
+    return grad
+
+
+derive(ops.squeeze, input=_unsqueeze_again)
+derive(ops.unsqueeze, input=lambda grad, dim: F.squeeze(grad, dim))
+derive(ops.select, input=lambda grad, input_meta, dim, index: _select_back(grad, input_meta, dim, index))
+derive(ops.narrow, input=lambda grad, input_meta, dim, start, length: _narrow_back(grad, input_meta, dim, start, length))
+derive(ops.slice, input=lambda grad, input_meta, dim, start, end, step: _slice_back(grad, input_meta, dim, start, end, step))
+derive(
+    ops.diagonal, input=lambda grad, input_meta, offset, dim1, dim2: _diagonal_back(grad, input_meta, offset, dim1, dim2)
+)
+
+_select_back = _put_back(lambda zeros, grad, dim, index: F.select_scatter(zeros, grad, dim, index))
+_slice_back = _put_back(lambda zeros, grad, *where: F.slice_scatter(zeros, grad, *where))
+_diagonal_back = _put_back(lambda zeros, grad, *where: F.diagonal_scatter(zeros, grad, *where))
+
+
+def _narrow_back(grad, input_meta, dim, start, length):
+    first = start + input_meta.shape[dim] if start < 0 else start
+    return _slice_back(grad, input_meta, dim, first, first + length, 1)
+
+
+def _unfold_back(grad, input_meta, dimension, size, step):
+    whole = input_meta.like()
+    window = ops.unfold.rule(whole, dimension, size, step)
+    return _as_strided_back(grad, whole, window.shape, window.strides, 0)
+
+
+derive(ops.unfold, input=_unfold_back)
+
+
+def _as_strided_back(grad, input_meta, size, stride, storage_offset):
+    """The gradient in the memory that input and view share, seen with the input's geometry.
+
+    Elements that the view names several times add up; an input that names an element several times shares its gradient.
+    """
     offset = input_meta.offset if storage_offset is None else storage_offset
-    nothing = F._in_layout(F.zeros(input_meta.shape, dtype=grad.dtype, device=grad.device), _dense(input_meta))
-    if not overlaps_itself(size, stride):
-        return F.as_strided_scatter(nothing, grad, size, stride, offset)
-    return _scatter_overlapping(nothing, grad, size, stride, offset)
+    first = min(offset, input_meta.offset)
+    length = max(offset + extent(size, stride), input_meta.offset + extent(input_meta.shape, input_meta.strides)) - first
+    memory = _zeros(grad, (length,))
+    if overlaps_itself(size, stride):
+        memory = F.index_add(memory, 0, _places(memory, size, stride, offset - first), F.reshape(grad, (-1,)))
+    else:
+        memory = F._scatter_strided(memory, grad, size, stride, offset - first)
+    window = input_meta.shape, input_meta.strides, input_meta.offset - first
+    if overlaps_itself(input_meta.shape, input_meta.strides):
+        places = _places(memory, *window)
+        ones = F.ones(places.meta.shape, dtype=grad.dtype, device=grad.device)
+        memory = F.div(memory, F.index_add(_zeros(memory), 0, places, ones))
+    return F.as_strided(memory, *window)
 
 
-def _dense(meta):
-    return meta.strides if meta.is_dense else _row_major(meta)
+def _places(memory, size, stride, offset):
+    """The position in ``memory`` of every element of a view."""
+    positions = F.arange(memory.meta.numel, device=memory.device)
+    return F.reshape(F.as_strided(positions, size, stride, offset), (-1,))
 
 
-def _scatter_overlapping(nothing, grad, size, stride, offset):
-    """Add gradients of elements that share memory."""
-    flat = F.as_strided(nothing, (nothing.numel,), (1,), 0)
-    places = F.arange(nothing.numel, device=grad.device)
-    places = F.reshape(F.as_strided(places, size, stride, offset), -1)
-    summed = F.index_add(flat, 0, places, F.reshape(grad, -1))
-    return F.as_strided(summed, nothing.meta.shape, nothing.meta.strides, 0)
-
-
-derive(ops.as_strided, input=_as_strided_backward)
-
-
-@implements(ops._in_layout, movement=True, input=lambda grad: grad)
-def _in_layout(xp, input, strides, *, out):
-    xp.copyto(out, input)
-
-
-def _scatter_input(grad, input_meta, size, stride, storage_offset):
-    grad = grad if grad.meta.strides == _dense(input_meta) else F._in_layout(grad, _dense(input_meta))
-    nothing = F.zeros(size, dtype=grad.dtype, device=grad.device)
-    return F.as_strided_scatter(grad, nothing, size, stride, storage_offset or 0)
-
-
-def _scatter_src(grad, input_meta, size, stride, storage_offset):
-    grad = grad if grad.meta.strides == _dense(input_meta) else F._in_layout(grad, _dense(input_meta))
-    return F.as_strided(grad, size, stride, storage_offset or 0)
-
-
-@implements(ops.as_strided_scatter, movement=True, input=_scatter_input, src=_scatter_src)
-def as_strided_scatter(xp, input, src, size, stride, storage_offset, *, out):
-    xp.copyto(out, input)
-    step = out.itemsize
-    flat = xp.lib.stride_tricks.as_strided
-    start = _memory(xp, out)[storage_offset or 0 :]
-    flat(start, size, [s * step for s in stride])[...] = src
-
-
-def _memory(xp, array):
-    """The elements of a dense array in memory order, as a vector over the same memory."""
-    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
-    return array.transpose(order).reshape(-1)
+derive(ops.as_strided, input=_as_strided_back)
+derive(ops.alias, input=lambda grad: grad)

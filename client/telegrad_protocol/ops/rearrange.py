@@ -1,0 +1,355 @@
+"""Contracts of operations that split tensors, join them, and copy them rearranged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..dtypes import result_type
+from ..errors import ArgumentError, DimensionError, ShapeError
+from ..layout import Size, extent, overlaps_itself, wrap_dim, wrap_dims
+from ..meta import Meta
+from .contract import device_of, op
+from .creation import like
+from .views import diagonal, select, slice, sliced
+
+
+@op(view_of="input")
+def unbind(input: Meta, dim: int = 0) -> tuple[Meta, ...]:
+    """A view per index of dimension ``dim``."""
+    at = wrap_dim("unbind", dim, input.ndim)
+    if not input.ndim:
+        raise DimensionError("unbind: a 0-d tensor has no dimension to unbind")
+    return tuple(select.rule(input, at, i) for i in range(input.shape[at]))
+
+
+def pieces(input: Meta, at: int, lengths: Size | list[int]) -> tuple[Meta, ...]:
+    """Views of consecutive ``lengths`` along a dimension."""
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    return tuple(sliced(input, at, start, length) for start, length in zip(starts, lengths, strict=True))
+
+
+def sections(name: str, input: Meta, split_size: int | Size, dim: int) -> tuple[int, Size]:
+    """The dimension, and the lengths that ``split`` cuts it into."""
+    at = wrap_dim(name, dim, input.ndim)
+    if not input.ndim:
+        raise ShapeError(f"{name}: a 0-d tensor has no dimension to split")
+    size = input.shape[at]
+    if not isinstance(split_size, int):
+        if min(split_size, default=0) < 0 or sum(split_size) != size:
+            raise ShapeError(f"{name}: sections {list(split_size)} do not add up to size {size} of dimension {at} of {input}")
+        return at, split_size
+    if split_size < 0 or (split_size == 0 and size):
+        raise ShapeError(f"{name}: pieces of {split_size} elements do not make up dimension {at} of {input}")
+    full, rest = divmod(size, split_size) if split_size else (0, 0)
+    lengths = (split_size,) * full + ((rest,) if rest else ())
+    return at, lengths or (0,)
+
+
+@op(view_of="tensor")
+def split(tensor: Meta, split_size_or_sections: int | Size, dim: int = 0) -> tuple[Meta, ...]:
+    """Views of a given length each, or of the given lengths, along ``dim``."""
+    return pieces(tensor, *sections("split", tensor, split_size_or_sections, dim))
+
+
+@op(view_of="input")
+def split_with_sizes(input: Meta, split_sizes: Size, dim: int = 0) -> tuple[Meta, ...]:
+    """Views of the given lengths along ``dim``."""
+    return pieces(input, *sections("split_with_sizes", input, split_sizes, dim))
+
+
+@op(view_of="input")
+def chunk(input: Meta, chunks: int, dim: int = 0) -> tuple[Meta, ...]:
+    """At most ``chunks`` views of equal length along ``dim``, the last one may be shorter."""
+    if chunks <= 0:
+        raise ArgumentError(f"chunk: the number of chunks must be positive, got {chunks}")
+    at = wrap_dim("chunk", dim, input.ndim)
+    if not input.ndim:
+        raise ShapeError("chunk: a 0-d tensor has no dimension to split")
+    size = input.shape[at]
+    if not size:
+        return pieces(input, at, (0,) * chunks)
+    return pieces(input, *sections("chunk", input, -(-size // chunks), dim))
+
+
+def cuts(input: Meta, indices_or_sections: int | Size, at: int) -> Size:
+    """Start and end positions that ``tensor_split`` cuts at."""
+    size = input.shape[at]
+    if isinstance(indices_or_sections, int):
+        if indices_or_sections <= 0:
+            raise ArgumentError(f"tensor_split: the number of sections must be positive, got {indices_or_sections}")
+        small, longer = divmod(size, indices_or_sections)
+        return tuple(small * i + min(i, longer) for i in range(indices_or_sections + 1))
+    return (0, *indices_or_sections, size)
+
+
+@op(view_of="input")
+def tensor_split(input: Meta, indices_or_sections: int | Size, dim: int = 0) -> tuple[Meta, ...]:
+    """Views between the given indices, or so many of nearly equal length, along ``dim``."""
+    at = wrap_dim("tensor_split", dim, input.ndim)
+    if not input.ndim:
+        raise ShapeError("tensor_split: a 0-d tensor has no dimension to split")
+    at_cuts = cuts(input, indices_or_sections, at)
+    return tuple(slice.rule(input, at, a, b) for a, b in zip(at_cuts, at_cuts[1:], strict=False))
+
+
+@op(out=False, method=False)
+def _in_layout(input: Meta, strides: Size) -> Meta:
+    """A copy with the given strides, none of which overlap."""
+    if len(strides) != input.ndim or min(strides, default=0) < 0 or overlaps_itself(input.shape, strides):
+        raise ShapeError(f"_in_layout: strides {list(strides)} do not keep the elements of {input} apart")
+    return input.like(strides=strides)
+
+
+def _is_legacy_empty(meta: Meta) -> bool:
+    return meta.shape == (0,)
+
+
+def joined(name: str, tensors: Sequence[Meta], dim: int) -> tuple[int, list[int]]:
+    """The dimension, and the length that each tensor takes in it; ``[0]`` tensors fit everywhere, as in PyTorch."""
+    if not tensors:
+        raise ArgumentError(f"{name}: expected at least one tensor")
+    if any(not t.ndim for t in tensors):
+        raise ShapeError(f"{name}: 0-d tensors cannot be joined; use stack()")
+    model = next((t for t in tensors if not _is_legacy_empty(t)), tensors[0])
+    at = wrap_dim(name, dim, model.ndim)
+    for meta in tensors:
+        fits = len(meta.shape) == model.ndim and _rest(meta, at) == _rest(model, at)
+        if not fits and not _is_legacy_empty(meta):
+            raise ShapeError(f"{name}: {meta} and {model} differ in a dimension other than {at}")
+    return at, [0 if _is_legacy_empty(t) else t.shape[at] for t in tensors]
+
+
+def _rest(meta: Meta, at: int) -> Size:
+    return meta.shape[:at] + meta.shape[at + 1 :]
+
+
+def _cat(name: str, tensors: Sequence[Meta], dim: int) -> Meta:
+    at, lengths = joined(name, tensors, dim)
+    model = next((t for t in tensors if not _is_legacy_empty(t)), tensors[0])
+    shape = (*model.shape[:at], sum(lengths), *model.shape[at + 1 :])
+    return Meta.of(shape, result_type(tensors), device_of(tensors))
+
+
+@op(method=False)
+def cat(tensors: list[Meta], dim: int = 0) -> Meta:
+    """The tensors one after the other along ``dim``."""
+    return _cat("cat", tensors, dim)
+
+
+@op(method=False)
+def concat(tensors: list[Meta], dim: int = 0) -> Meta:
+    """The tensors one after the other along ``dim``."""
+    return _cat("concat", tensors, dim)
+
+
+@op(method=False)
+def concatenate(tensors: list[Meta], dim: int = 0) -> Meta:
+    """The tensors one after the other along ``dim``."""
+    return _cat("concatenate", tensors, dim)
+
+
+@op(method=False)
+def stack(tensors: list[Meta], dim: int = 0) -> Meta:
+    """The tensors side by side along a new dimension ``dim``."""
+    if not tensors:
+        raise ArgumentError("stack: expected at least one tensor")
+    shape = tensors[0].shape
+    at = wrap_dim("stack", dim, len(shape) + 1)
+    for meta in tensors:
+        if meta.shape != shape:
+            raise ShapeError(f"stack: {meta} and {tensors[0]} differ in shape")
+    return Meta.of((*shape[:at], len(tensors), *shape[at:]), result_type(tensors), device_of(tensors))
+
+
+def padded(meta: Meta, ndim: int) -> Meta:
+    """``meta`` as ``atleast_1d``, ``atleast_2d`` or ``atleast_3d`` show it."""
+    shape = meta.shape
+    if ndim >= 1 and not shape:
+        shape = (1,)
+    if ndim >= 2 and len(shape) == 1:
+        shape = (1, *shape)
+    if ndim >= 3 and len(shape) == 2:
+        shape = (*shape, 1)
+    return meta.like(shape)
+
+
+def _joined_padded(name: str, tensors: Sequence[Meta], ndim: int, dim: int) -> Meta:
+    if not tensors:
+        raise ArgumentError(f"{name}: expected at least one tensor")
+    return _cat(name, [padded(t, ndim) for t in tensors], dim)
+
+
+@op(method=False)
+def hstack(tensors: list[Meta]) -> Meta:
+    """Joined along columns; vectors along their only dimension."""
+    return _joined_padded("hstack", tensors, 1, 0 if tensors and tensors[0].ndim <= 1 else 1)
+
+
+@op(method=False)
+def vstack(tensors: list[Meta]) -> Meta:
+    """Joined along rows."""
+    return _joined_padded("vstack", tensors, 2, 0)
+
+
+@op(method=False)
+def dstack(tensors: list[Meta]) -> Meta:
+    """Joined along the third dimension."""
+    return _joined_padded("dstack", tensors, 3, 2)
+
+
+@op(out=False)
+def flip(input: Meta, *dims: int) -> Meta:
+    """The elements of ``dims`` in reverse order."""
+    wrap_dims("flip", dims, input.ndim)
+    return like(input, None, None)
+
+
+@op(out=False)
+def fliplr(input: Meta) -> Meta:
+    """Columns in reverse order."""
+    if input.ndim < 2:
+        raise ShapeError(f"fliplr: expected at least 2 dimensions, got {input}")
+    return like(input, None, None)
+
+
+@op(out=False)
+def flipud(input: Meta) -> Meta:
+    """Rows in reverse order."""
+    if input.ndim < 1:
+        raise ShapeError(f"flipud: expected at least 1 dimension, got {input}")
+    return like(input, None, None)
+
+
+@op(out=False)
+def roll(input: Meta, shifts: int | Size, dims: int | Size | None = None) -> Meta:
+    """Elements moved by ``shifts`` along ``dims``, those pushed out come in again; without ``dims`` in flat order."""
+    listed = () if dims is None else (dims,) if isinstance(dims, int) else dims
+    count = 1 if isinstance(shifts, int) else len(shifts)
+    if not count or (count != len(listed) and (listed or count != 1)):
+        raise ArgumentError(f"roll: {count} shifts for {len(listed)} dimensions")
+    for dim in listed:
+        wrap_dim("roll", dim, input.ndim)
+    return input.like()
+
+
+@op(out=False)
+def rot90(input: Meta, k: int = 1, dims: Size = (0, 1)) -> Meta:
+    """Rotated ``k`` times by 90 degrees in the plane of ``dims``, from the first towards the second."""
+    if len(dims) != 2 or input.ndim < 2:
+        raise ShapeError(f"rot90: expected 2 dimensions of a tensor that has at least 2, got {list(dims)} of {input}")
+    a, b = wrap_dims("rot90", dims, input.ndim)
+    plain = like(input, None, None)
+    if k % 2 == 0:
+        return plain
+    order = list(range(input.ndim))
+    order[a], order[b] = b, a
+    return input.like((plain.shape[d] for d in order), strides=tuple(plain.strides[d] for d in order))
+
+
+@op(out=False)
+def repeat(input: Meta, *repeats: int) -> Meta:
+    """The tensor so many times along each dimension; new dimensions come first."""
+    lead = len(repeats) - input.ndim
+    if lead < 0:
+        raise ShapeError(f"repeat: {list(repeats)} names fewer dimensions than {input} has")
+    if min(repeats, default=0) < 0:
+        raise ArgumentError(f"repeat: negative count in {list(repeats)}")
+    shape = (1,) * lead + input.shape
+    return input.like(s * r for s, r in zip(shape, repeats, strict=True))
+
+
+@op(out=False)
+def tile(input: Meta, *dims: int) -> Meta:
+    """``repeat`` that fills up missing counts with ones."""
+    return repeat.rule(input, *((1,) * (input.ndim - len(dims)) + dims))
+
+
+@op(out=False)
+def repeat_interleave(input: Meta, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Meta:
+    """Each element ``repeats`` times in a row along ``dim``; without ``dim`` in flat order."""
+    shape = (input.numel,) if dim is None else input.shape or (1,)
+    at = wrap_dim("repeat_interleave", dim or 0, len(shape))
+    if repeats < 0:
+        raise ArgumentError(f"repeat_interleave: negative count {repeats}")
+    length = shape[at] * repeats
+    if output_size is not None and output_size != length:
+        raise ShapeError(f"repeat_interleave: the result has {length} elements along {at}, not output_size={output_size}")
+    return input.like((*shape[:at], length, *shape[at + 1 :]))
+
+
+@op
+def diag(input: Meta, diagonal: int = 0) -> Meta:
+    """A matrix with a vector on its diagonal, or the diagonal of a matrix as a vector."""
+    if input.ndim == 1:
+        side = input.shape[0] + abs(diagonal)
+        return input.like((side, side))
+    if input.ndim != 2:
+        raise ShapeError(f"diag: expected a vector or a matrix, got {input}")
+    rows, columns = input.shape
+    if not -rows <= diagonal <= columns:
+        raise ShapeError(f"diag: {input} has no diagonal {diagonal}")
+    return input.like((max(min(rows + min(diagonal, 0), columns - max(diagonal, 0)), 0),))
+
+
+@op(out=False)
+def diag_embed(input: Meta, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Meta:
+    """Matrices in ``dim1`` and ``dim2`` with the last dimension of ``input`` on their diagonals."""
+    a, b = wrap_dim("diag_embed", dim1, input.ndim + 1), wrap_dim("diag_embed", dim2, input.ndim + 1)
+    if a == b or not input.ndim:
+        raise ShapeError(f"diag_embed: cannot put {input} on a diagonal of dimensions {dim1} and {dim2}")
+    side = input.shape[-1] + abs(offset)
+    shape = list(input.shape[:-1])
+    for at in sorted((a, b)):
+        shape.insert(at, side)
+    return input.like(shape)
+
+
+def kept(input: Meta) -> Meta:
+    """A copy that keeps the strides of ``input`` exactly, gaps included, where its elements are apart."""
+    if overlaps_itself(input.shape, input.strides):
+        return like(input, None, None)
+    return input.like(strides=input.strides)
+
+
+def _filled(name: str, input: Meta, src: Meta, window: Meta) -> Meta:
+    if src.shape != window.shape:
+        raise ShapeError(f"{name}: {src} does not fill the part {window} of {input}")
+    return kept(input)
+
+
+@op(out=False)
+def select_scatter(input: Meta, src: Meta, dim: int, index: int) -> Meta:
+    """A copy of ``input`` with ``src`` at one index of ``dim``."""
+    return _filled("select_scatter", input, src, select.rule(input, dim, index))
+
+
+@op(out=False)
+def slice_scatter(
+    input: Meta, src: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Meta:
+    """A copy of ``input`` with ``src`` in the slice ``start:end:step`` of ``dim``."""
+    return _filled("slice_scatter", input, src, slice.rule(input, dim, start, end, step))
+
+
+@op(out=False)
+def diagonal_scatter(input: Meta, src: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
+    """A copy of ``input`` with ``src`` on a diagonal."""
+    return _filled("diagonal_scatter", input, src, diagonal.rule(input, offset, dim1, dim2))
+
+
+@op(out=False, method=False)
+def _scatter_strided(input: Meta, src: Meta, size: Size, stride: Size, offset: int) -> Meta:
+    """A copy of ``input`` in its own strides, with ``src`` in the view that starts ``offset`` after its first element."""
+    if src.shape != size or len(size) != len(stride) or min((*size, *stride, offset), default=0) < 0:
+        raise ShapeError(f"as_strided_scatter: {src} does not fill a view of sizes {list(size)}, strides {list(stride)}")
+    result = kept(input)
+    if src.numel and extent(size, stride) + offset > result.extent:
+        raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, offset {offset} exceed {input}")
+    return result
+
+
+@op(out=False)
+def as_strided_scatter(input: Meta, src: Meta, size: Size, stride: Size, storage_offset: int | None = None) -> Meta:
+    """A copy of ``input`` whose ``as_strided`` view is overwritten by ``src``."""
+    offset = 0 if storage_offset is None else storage_offset - input.offset
+    return _scatter_strided.rule(input, src, size, stride, offset)

@@ -1,0 +1,143 @@
+"""Array work that NumPy and CuPy do differently: scattering with duplicates, bounds of indices, windows over memory.
+
+Accumulation is deterministic on both: contributions to one element are added in the order in which they are given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from telegrad_protocol.errors import IndexOutOfRangeError
+
+Array = Any
+_UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+_WIDENED = frozenset(("float16", "bfloat16"))
+
+
+def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = False) -> None:
+    """Refuse an index array that points beyond ``size``; negative ones count from the end where ``wraps``."""
+    if index.size == 0:
+        return
+    lowest, highest = int(index.min()), int(index.max())
+    low = -size if wraps else 0
+    if lowest < low or highest >= size:
+        offending = lowest if lowest < low else highest
+        raise IndexOutOfRangeError(f"{op}: index {offending} is out of range for {where}")
+
+
+def dimension(dim: int, size: int) -> str:
+    """How messages call the dimension that an index missed."""
+    return f"dimension {dim} of size {size}"
+
+
+def wrapped(xp: Any, index: Array, size: int) -> Array:
+    """Checked indices with negative ones counted from the front."""
+    return xp.where(index < 0, index + size, index)
+
+
+def window(xp: Any, array: Array, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Array:
+    """A view of the memory behind a freshly allocated ``array``; strides and offset in elements from its first one."""
+    step = array.itemsize
+    view = xp.lib.stride_tricks.as_strided
+    length = 1 + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // step if array.size else 0
+    memory = view(array, (length,), (step,)) if length else array.reshape(-1)
+    return view(memory[offset:], size, [s * step for s in stride])
+
+
+def take_rows(xp: Any, array: Array, index: Array, axis: int, out: Array) -> None:
+    """``array`` at checked positions of one axis; negative ones count from the end."""
+    if xp is np and out.flags.c_contiguous:
+        np.take(array, index, axis=axis, out=out, mode="wrap")
+    else:
+        xp.copyto(out, xp.take(array, index, axis=axis))
+
+
+def along(xp: Any, index: Array, dim: int) -> tuple[Array, ...]:
+    """A key that addresses ``array[..., index[i, j, k], ...]`` at ``dim`` and the own position elsewhere."""
+    key = []
+    for d, length in enumerate(index.shape):
+        shape = [1] * index.ndim
+        shape[d] = length
+        key.append(index if d == dim else xp.arange(length).reshape(shape))
+    return tuple(key)
+
+
+def flat_positions(key: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
+    """The row-major position of every element that a key of index arrays addresses."""
+    position: Any = 0
+    step = 1
+    for indices, size in zip(reversed(key), reversed(shape), strict=True):
+        position = position + indices * step
+        step *= size
+    return position
+
+
+def reduce_rows(xp: Any, target: Array, index: Array, rows: Array, how: str = "sum") -> None:
+    """``target[index[i]] = target[index[i]] (how) rows[i]`` for every row, duplicates included, in order.
+
+    ``target`` is (n, width), ``index`` (m,), ``rows`` broadcasts to (m, width). Half precision is added in float32.
+    """
+    if not index.size or not target.size:
+        return
+    rows = xp.broadcast_to(rows, (index.size, target.shape[1]))
+    wide = target.astype(np.float32) if target.dtype.name in _WIDENED else target
+    if xp is np:
+        _reduce_host(wide, index, rows, how)
+    else:
+        _reduce_device(xp, wide, index, rows, how)
+    if wide is not target:
+        target[...] = wide.astype(target.dtype)
+
+
+def _reduce_host(target: Array, index: Array, rows: Array, how: str) -> None:
+    ufunc = _UFUNCS[how]
+    if target.shape[1] == 1:
+        ufunc.at(target[:, 0], index, rows[:, 0].astype(target.dtype, copy=False))
+        return
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    sums = ufunc.reduceat(rows[order].astype(target.dtype, copy=False), starts, axis=0)
+    places = ordered[starts]
+    target[places] = ufunc(target[places], sums)
+
+
+_SEGMENTS: dict[str, Any] = {}
+_STEPS = {
+    "sum": "total = total + value", "prod": "total = total * value",
+    "amax": "total = (value != value || value > total) ? value : total",
+    "amin": "total = (value != value || value < total) ? value : total",
+}  # fmt: skip
+
+
+def _reduce_device(xp: Any, target: Array, index: Array, rows: Array, how: str) -> None:
+    """One thread per target element walks through its contributions, sorted stably by place."""
+    order = xp.argsort(index, kind="stable").astype(np.int64)
+    ordered = index[order]
+    is_first = xp.concatenate((xp.ones(1, bool), ordered[1:] != ordered[:-1]))
+    starts = xp.concatenate((xp.flatnonzero(is_first), xp.asarray([index.size]))).astype(np.int64)
+    places = ordered[starts[:-1]].astype(np.int64)
+    dense = target if target.flags.c_contiguous else xp.ascontiguousarray(target)
+    kernel = _SEGMENTS.get(how) or _SEGMENTS.setdefault(how, _segment_kernel(xp, how))
+    rows = xp.ascontiguousarray(rows).astype(target.dtype, copy=False)
+    kernel(rows, order, starts, places, target.shape[1], dense, size=places.size * target.shape[1])
+    if dense is not target:
+        target[...] = dense
+
+
+def _segment_kernel(xp: Any, how: str) -> Any:
+    body = f"""
+    long long segment = i / width, column = i % width;
+    long long place = places[segment] * width + column;
+    T total = target[place];
+    for (long long k = starts[segment]; k < starts[segment + 1]; ++k) {{
+        T value = rows[order[k] * width + column];
+        {_STEPS[how]};
+    }}
+    target[place] = total;
+    """
+    return xp.ElementwiseKernel(
+        "raw T rows, raw int64 order, raw int64 starts, raw int64 places, int64 width", "raw T target", body, f"segment_{how}"
+    )

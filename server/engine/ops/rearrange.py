@@ -1,0 +1,236 @@
+"""Splitting, joining, and rearranged copies. Kernels only move elements."""
+
+from __future__ import annotations
+
+from telegrad_protocol.layout import wrap_dim, wrap_dims
+from telegrad_protocol.ops import rearrange as ops
+
+from .. import arrays
+from .. import functional as F  # noqa: N812 - the field's name
+from ..operators import composite, derive, implements
+
+derive(ops.unbind, input=lambda grads, dim: F.stack(grads, dim))
+derive(ops.split, tensor=lambda grads, dim: F.cat(grads, dim))
+derive(ops.split_with_sizes, input=lambda grads, dim: F.cat(grads, dim))
+derive(ops.chunk, input=lambda grads, dim: F.cat(grads, dim))
+
+
+@composite(ops.tensor_split)
+def tensor_split(input, indices_or_sections, dim):
+    at = wrap_dim("tensor_split", dim, input.meta.ndim)
+    cuts = ops.cuts(input.meta, indices_or_sections, at)
+    return tuple(F.slice(input, at, a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+
+
+@implements(ops._in_layout, movement=True, input=lambda grad: grad)
+def _in_layout(xp, input, strides, *, out):
+    xp.copyto(out, input)
+
+
+def _cat_back(grad, tensors_meta, dim):
+    at, lengths = ops.joined("cat", tensors_meta, dim)
+    start, found = 0, []
+    for meta, length in zip(tensors_meta, lengths, strict=True):
+        is_placed = meta.ndim == grad.meta.ndim
+        found.append(F.narrow(grad, at, start, length) if is_placed else F.zeros(meta.shape, dtype=grad.dtype, device=grad.device))
+        start += length
+    return found
+
+
+@implements(ops.cat, movement=True, tensors=_cat_back)
+def cat(xp, tensors, dim, *, out):
+    parts = [t for t in tensors if t.ndim == out.ndim]
+    xp.concatenate(parts, axis=dim, out=out, casting="unsafe")
+
+
+@composite(ops.concat)
+def concat(tensors, dim):
+    return F.cat(tensors, dim)
+
+
+@composite(ops.concatenate)
+def concatenate(tensors, dim):
+    return F.cat(tensors, dim)
+
+
+@implements(ops.stack, movement=True, tensors=lambda grad, dim: F.unbind(grad, dim))
+def stack(xp, tensors, dim, *, out):
+    xp.stack(tensors, axis=dim, out=out, casting="unsafe")
+
+
+def _padded(tensors, ndim):
+    return [F.reshape(t, ops.padded(t.meta, ndim).shape) for t in tensors]
+
+
+@composite(ops.hstack)
+def hstack(tensors):
+    return F.cat(_padded(tensors, 1), 0 if tensors[0].meta.ndim <= 1 else 1)
+
+
+@composite(ops.vstack)
+def vstack(tensors):
+    return F.cat(_padded(tensors, 2), 0)
+
+
+@composite(ops.dstack)
+def dstack(tensors):
+    return F.cat(_padded(tensors, 3), 2)
+
+
+@implements(ops.flip, movement=True, input=lambda grad, dims: F.flip(grad, dims))
+def flip(xp, input, dims, *, out):
+    xp.copyto(out, xp.flip(input, wrap_dims("flip", dims, input.ndim)) if input.ndim else input)
+
+
+@composite(ops.fliplr)
+def fliplr(input):
+    return F.flip(input, (1,))
+
+
+@composite(ops.flipud)
+def flipud(input):
+    return F.flip(input, (0,))
+
+
+def _negated(shifts):
+    return -shifts if isinstance(shifts, int) else [-s for s in shifts]
+
+
+@implements(ops.roll, movement=True, input=lambda grad, shifts, dims: F.roll(grad, _negated(shifts), dims))
+def roll(xp, input, shifts, dims, *, out):
+    flat = dims is None or dims == () or not input.ndim
+    shifts = sum(shifts) if flat and isinstance(shifts, tuple) else shifts
+    xp.copyto(out, xp.roll(input, shifts, axis=None if flat else dims))
+
+
+@implements(ops.rot90, movement=True, input=lambda grad, k, dims: F.rot90(grad, -k, dims))
+def rot90(xp, input, k, dims, *, out):
+    xp.copyto(out, xp.rot90(input, k, axes=dims))
+
+
+def _repeat_back(grad, input_meta, repeats):
+    """Sum over the copies: each dimension becomes (copies, length), new ones are copies only."""
+    lead = len(repeats) - input_meta.ndim
+    shape = list(repeats[:lead])
+    dims = list(range(lead))
+    for count, size in zip(repeats[lead:], input_meta.shape, strict=True):
+        dims.append(len(shape))
+        shape += [count, size]
+    return F.sum(F.reshape(grad, shape), dims) if dims else grad
+
+
+@implements(ops.repeat, movement=True, input=_repeat_back)
+def repeat(xp, input, repeats, *, out):
+    xp.copyto(out, xp.tile(input, repeats))
+
+
+@composite(ops.tile)
+def tile(input, dims):
+    return F.repeat(input, (1,) * (input.meta.ndim - len(dims)) + dims)
+
+
+def _interleave_back(grad, input_meta, repeats, dim):
+    shape = (input_meta.numel,) if dim is None else input_meta.shape or (1,)
+    at = wrap_dim("repeat_interleave", dim or 0, len(shape))
+    summed = F.sum(F.reshape(grad, (*shape[: at + 1], repeats, *shape[at + 1 :])), at + 1)
+    return F.reshape(summed, input_meta.shape)
+
+
+@implements(ops.repeat_interleave, movement=True, input=_interleave_back)
+def repeat_interleave(xp, input, repeats, dim, *, output_size, out):
+    xp.copyto(out, xp.repeat(input, repeats, axis=dim if input.ndim else None))
+
+
+@composite(ops.diag)
+def diag(input, diagonal):
+    if input.meta.ndim == 1:
+        return F.diag_embed(input, diagonal)
+    return F._in_layout(F.diagonal(input, diagonal), (1,))
+
+
+@implements(
+    ops.diag_embed, movement=True, input=lambda grad, offset, dim1, dim2: F.diagonal(grad, offset, dim1, dim2)
+)
+def diag_embed(xp, input, offset, dim1, dim2, *, out):
+    out[...] = 0
+    a, b = dim1 % out.ndim, dim2 % out.ndim
+    _diagonal(xp, out, offset, a, b)[...] = input
+
+
+def _diagonal(xp, array, offset, dim1, dim2):
+    """A writable view of a diagonal."""
+    step_a, step_b = array.strides[dim1], array.strides[dim2]
+    index = [slice(None)] * array.ndim
+    index[dim1 if offset < 0 else dim2] = slice(abs(offset), None)
+    part = array[tuple(index)]
+    rest = [d for d in range(array.ndim) if d not in (dim1, dim2)]
+    shape = [part.shape[d] for d in rest] + [min(part.shape[dim1], part.shape[dim2])]
+    strides = [part.strides[d] for d in rest] + [step_a + step_b]
+    return xp.lib.stride_tricks.as_strided(part, shape, strides)
+
+
+def _erased(write):
+    """The gradient of what was overwritten: zero there."""
+    return lambda grad, src_meta, *where: write(grad, F.zeros(src_meta.shape, dtype=grad.dtype, device=grad.device), *where)
+
+
+_erase_select = _erased(lambda grad, zeros, *where: F.select_scatter(grad, zeros, *where))
+_erase_slice = _erased(lambda grad, zeros, *where: F.slice_scatter(grad, zeros, *where))
+_erase_diagonal = _erased(lambda grad, zeros, *where: F.diagonal_scatter(grad, zeros, *where))
+
+
+@implements(
+    ops.select_scatter, movement=True,
+    input=lambda grad, src_meta, dim, index: _erase_select(grad, src_meta, dim, index),
+    src=lambda grad, dim, index: F.select(grad, dim, index),
+)  # fmt: skip
+def select_scatter(xp, input, src, dim, index, *, out):
+    xp.copyto(out, input)
+    xp.moveaxis(out, dim, 0)[index] = src
+
+
+@implements(
+    ops.slice_scatter, movement=True,
+    input=lambda grad, src_meta, dim, start, end, step: _erase_slice(grad, src_meta, dim, start, end, step),
+    src=lambda grad, dim, start, end, step: F.slice(grad, dim, start, end, step),
+)  # fmt: skip
+def slice_scatter(xp, input, src, dim, start, end, step, *, out):
+    xp.copyto(out, input)
+    xp.moveaxis(out, dim, 0)[start:end:step] = xp.moveaxis(src, dim, 0)
+
+
+@implements(
+    ops.diagonal_scatter, movement=True,
+    input=lambda grad, src_meta, offset, dim1, dim2: _erase_diagonal(grad, src_meta, offset, dim1, dim2),
+    src=lambda grad, offset, dim1, dim2: F.diagonal(grad, offset, dim1, dim2),
+)  # fmt: skip
+def diagonal_scatter(xp, input, src, offset, dim1, dim2, *, out):
+    xp.copyto(out, input)
+    _diagonal(xp, out, offset, dim1 % out.ndim, dim2 % out.ndim)[...] = src
+
+
+def _in_strides_of(grad, meta):
+    strides = ops.kept(meta).strides
+    return grad if grad.meta.strides == strides else F._in_layout(grad, strides)
+
+
+def _strided_input(grad, input_meta, size, stride, offset):
+    nothing = F.zeros(size, dtype=grad.dtype, device=grad.device)
+    return F._scatter_strided(_in_strides_of(grad, input_meta), nothing, size, stride, offset)
+
+
+def _strided_src(grad, input_meta, size, stride, offset):
+    grad = _in_strides_of(grad, input_meta)
+    return F.as_strided(grad, size, stride, grad.meta.offset + offset)
+
+
+@implements(ops._scatter_strided, movement=True, input=_strided_input, src=_strided_src)
+def _scatter_strided(xp, input, src, size, stride, offset, *, out):
+    xp.copyto(out, input)
+    arrays.window(xp, out, size, stride, offset)[...] = src
+
+
+@composite(ops.as_strided_scatter)
+def as_strided_scatter(input, src, size, stride, storage_offset):
+    offset = 0 if storage_offset is None else storage_offset - input.meta.offset
+    return F._scatter_strided(input, src, size, stride, offset)
