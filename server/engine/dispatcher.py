@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from telegrad_protocol import dtypes
+from telegrad_protocol.errors import AutogradError
 
 from . import context, keys
-from .operators import Operator
+from .operators import OPERATORS, Operator
 from .plan import metas_of, run_backend
 from .value import Value
 
@@ -84,6 +85,8 @@ def _find(operator: Operator, key_set: int) -> Boxed:
             return BOXED[key]
     if operator.composite is not None:
         return _run_composite
+    if OPERATORS[operator.op.base.name].composite is not None:
+        return _run_composite_form
     return next((BOXED[key] for key in present if key in BOXED), run_backend)
 
 
@@ -94,6 +97,20 @@ def _run_composite(operator: Operator, args: tuple[Any, ...], signature: tuple[A
     positional = operator.op.positional
     keywords = dict(zip(operator.keyword_names, args[positional:], strict=True))
     return operator.composite(*args[:positional], **keywords)  # type: ignore[misc]
+
+
+def _run_composite_form(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
+    """The in-place or ``out=`` form of a composite: compute the result, then copy it into its target."""
+    op = operator.op
+    operator.op.infer(metas_of(args))
+    found = dispatch(OPERATORS[op.base.name], args[: len(op.base.params)])
+    results = found if found.__class__ is tuple else (found,)
+    if op.form == "out" and any(r.autograd is not None and r.autograd.requires_grad for r in results):
+        raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
+    targets = tuple([args[position] for position in op.mutates])
+    for target, result in zip(targets, results, strict=True):
+        call(OPERATORS["copy_"], (target, result), {})
+    return targets if found.__class__ is tuple else targets[0]
 
 
 def is_value(item: Any) -> bool:

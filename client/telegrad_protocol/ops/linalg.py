@@ -5,7 +5,7 @@ Matrix products are row-major whatever the strides of their operands, as in PyTo
 
 from __future__ import annotations
 
-from ..dtypes import DType, bool_, int64, result_type
+from ..dtypes import FLOAT, DType, bool_, int64, result_type
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, result_strides, wrap_dim
 from ..meta import Meta
@@ -28,9 +28,7 @@ def _listed(operands: tuple[Meta, ...]) -> str:
 
 def _check_factors(name: str, dtype: DType, beta: Scalar, alpha: Scalar) -> None:
     for label, factor in (("beta", beta), ("alpha", alpha)):
-        if dtype.category < 2 and isinstance(factor, (float, complex)):
-            raise DTypeError(f"{name}: {label} must be an integer for operands of type {dtype.name}, got {factor!r}")
-        if dtype.category == 2 and isinstance(factor, complex):
+        if not dtype.is_complex and isinstance(factor, complex):
             raise DTypeError(f"{name}: {label} must be real for operands of type {dtype.name}, got {factor!r}")
 
 
@@ -117,7 +115,7 @@ def addr(input: Meta, vec1: Meta, vec2: Meta, *, beta: Scalar = 1, alpha: Scalar
     if vec1.ndim != 1 or vec2.ndim != 1:
         raise ShapeError(f"addr: expected two vectors, got {vec1} and {vec2}")
     dtype = result_type((input, vec1, vec2))
-    _check_boolean_factors(dtype, beta, alpha)
+    _check_integral_factors(dtype, beta, alpha)
     _check_factors("addr", dtype, beta, alpha)
     size = vec1.shape[0], vec2.shape[0]
     if broadcast_shapes("addr", input.shape, size) != size:
@@ -126,7 +124,9 @@ def addr(input: Meta, vec1: Meta, vec2: Meta, *, beta: Scalar = 1, alpha: Scalar
     return input.like(size, dtype, strides=result_strides(size, spread))
 
 
-def _check_boolean_factors(dtype: DType, beta: Scalar, alpha: Scalar) -> None:
+def _check_integral_factors(dtype: DType, beta: Scalar, alpha: Scalar) -> None:
+    if dtype.category < FLOAT and (isinstance(beta, float) or isinstance(alpha, float)):
+        raise DTypeError(f"addr: beta and alpha must be integers for a {dtype.name} result, got {beta!r} and {alpha!r}")
     if dtype is not bool_ and (isinstance(beta, bool) or isinstance(alpha, bool)):
         raise DTypeError(f"addr: beta and alpha can only be bool for a bool result, not for {dtype.name}")
 
@@ -196,7 +196,7 @@ def trace(input: Meta) -> Meta:
     """The sum of a matrix's diagonal; integers and bools are summed as int64."""
     if input.ndim != 2:
         raise ShapeError(f"trace: expected a matrix, got {input}")
-    return input.like((), input.dtype if input.dtype.category >= 2 else int64)
+    return input.like((), input.dtype if input.dtype.category >= FLOAT else int64)
 
 
 @op
