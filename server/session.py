@@ -50,6 +50,7 @@ class Session:
         self.number = number
         self.host = host
         self.context = Context(backends, number)
+        self._accelerators = [b for d, b in backends.items() if d.type != "cpu"]
         self.context.generators = {device: Generator() for device in backends}
         for generator in self.context.generators.values():
             generator.seed()
@@ -122,6 +123,8 @@ class Session:
     def activate(self) -> None:
         """Make this session's modes the engine's."""
         context.activate(self.context)
+        for backend in self._accelerators:
+            backend.enter(self.context)
         dtypes.set_default_dtype(self.default_dtype)
 
     def poll(self) -> None:
@@ -149,6 +152,8 @@ class Session:
         self.reads.clear()
         self.upload = None
         self.values.clear()
+        for backend in self._accelerators:
+            backend.leave(self.context)
         self.context = Context({})
         self.host.forget(self)
 
@@ -328,7 +333,7 @@ class Session:
 
     def _mark_absent(self, instruction: Any) -> None:
         for id in failures.results_of(instruction):
-            self.values[id] = Absent(self.failure_reason)
+            self.values.setdefault(id, Absent(self.failure_reason))
 
 
 class Chunk:

@@ -116,6 +116,16 @@ class Backend:
         """Begin to copy a value's elements, row-major, into host memory."""
         raise NotImplementedError
 
+    def receive(self, value: Value) -> Any:
+        """An array of this device with the elements of another device's value."""
+        raise NotImplementedError
+
+    def enter(self, ctx: context.Context) -> None:
+        """Work for ``ctx`` from here on: use its stream."""
+
+    def leave(self, ctx: context.Context) -> None:
+        """``ctx`` has ended: wait for what it launched."""
+
     def memory_info(self) -> tuple[int, int]:
         """Free and total bytes of the device."""
         raise NotImplementedError
@@ -126,17 +136,18 @@ class Backend:
 
     def empty(self, meta: Meta) -> Value:
         """A new value of uninitialised memory, accounted to the current owner."""
+        nbytes = meta.extent * meta.dtype.itemsize
+        return Value(Storage(self, self._allocate(nbytes), nbytes), meta, self)
+
+    def _allocate(self, nbytes: int) -> Block:
         ctx = context.current
-        itemsize = meta.dtype.itemsize
-        nbytes = meta.numel * itemsize if meta.is_contiguous else meta.extent * itemsize
         self._busy = True
         try:
-            block = self.allocator.allocate(nbytes, ctx.streams.get(self.device, 0), ctx.owner)
+            return self.allocator.allocate(nbytes, ctx.streams.get(self.device, 0), ctx.owner)
         finally:
             self._busy = False
             if self._late:
                 self._release_late()
-        return Value(Storage(self, block, nbytes), meta, self)
 
     def release(self, block: Block) -> None:
         """Give a block back; later, where Python's garbage collector struck in the middle of the allocator."""
@@ -184,6 +195,9 @@ class CpuBackend(Backend):
 
     def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
         np.copyto(value.array, data)
+
+    def receive(self, value: Value) -> Any:
+        return value.backend.to_host(value.array)
 
     def open_upload(self, value: Value) -> Upload:
         return HostUpload(value)

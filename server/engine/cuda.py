@@ -1,0 +1,177 @@
+"""A CUDA device as the engine sees it: CuPy over the allocator's device blocks, one stream per session.
+
+What CuPy allocates for itself (temporaries, workspaces, results of kernels) comes from the same allocator, accounted to
+the session whose turn it is, so that a kernel's result is adopted without a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from server.allocator import Block, CachingAllocator, CudaUpstream
+from telegrad_protocol.meta import Device, Meta
+
+from . import context, keys
+from .backend import NUMPY_DTYPES, Backend, Download, Upload
+from .value import Storage, Value
+
+_TO_DEVICE = cp.cuda.runtime.memcpyHostToDevice
+_TO_HOST = cp.cuda.runtime.memcpyDeviceToHost
+
+
+class BlockMemory(cp.cuda.memory.BaseMemory):  # type: ignore[misc]
+    """A block as CuPy holds it; given back with the last array that uses it."""
+
+    def __init__(self, backend: CudaBackend, block: Block, nbytes: int) -> None:
+        self.backend = backend
+        self.block = block
+        self.ptr = block.pointer
+        self.size = nbytes
+        self.device_id = backend.index
+
+    def __del__(self) -> None:
+        self.backend.release(self.block)
+
+
+class CudaUpload:
+    """Writes into device memory; pageable copies have left the source when they return."""
+
+    __slots__ = ("_pointer", "_stream", "_value")
+
+    def __init__(self, value: Value, stream: int) -> None:
+        self._value = value  # keeps the storage alive
+        self._pointer = value.storage.block.pointer
+        self._stream = stream
+
+    def write(self, offset: int, data: memoryview) -> None:
+        source = np.frombuffer(data, np.uint8)
+        cp.cuda.runtime.memcpyAsync(self._pointer + offset, source.ctypes.data, len(data), _TO_DEVICE, self._stream)
+
+
+class CudaDownload:
+    """A copy into pinned memory, and the event behind it."""
+
+    __slots__ = ("_event", "_pinned", "_size", "_source")
+
+    def __init__(self, array: Any, stream: Any) -> None:
+        self._source = cp.ascontiguousarray(array)
+        self._size = array.nbytes
+        self._pinned = cp.cuda.alloc_pinned_memory(max(self._size, 1))
+        if self._size:
+            cp.cuda.runtime.memcpyAsync(self._pinned.ptr, self._source.data.ptr, self._size, _TO_HOST, stream.ptr)
+        self._event = cp.cuda.Event(disable_timing=True)
+        self._event.record(stream)
+
+    def is_ready(self) -> bool:
+        return bool(self._event.done)
+
+    def bytes(self) -> memoryview:
+        self._event.synchronize()
+        return memoryview(np.frombuffer(self._pinned, np.uint8, self._size))
+
+
+class CudaBackend(Backend):
+    """One GPU."""
+
+    xp = cp
+    key = keys.CUDA
+
+    def __init__(self, device: Device, allocator: CachingAllocator) -> None:
+        super().__init__(device, allocator)
+        self.index = device.index or 0
+        self._streams: dict[int, Any] = {}
+        self._idle_streams: list[Any] = []
+
+    @classmethod
+    def open(cls, device: Device) -> CudaBackend:
+        """The backend of a GPU, its context created, CuPy's allocations routed through it."""
+        index = device.index or 0
+        cp.cuda.Device(index).use()
+        backend = cls(device, CachingAllocator(CudaUpstream(index), device=device.name))
+        cp.cuda.set_allocator(backend._allocate_for_cupy)
+        return backend
+
+    def _allocate_for_cupy(self, nbytes: int) -> Any:
+        block = self._allocate(nbytes)
+        return cp.cuda.MemoryPointer(BlockMemory(self, block, nbytes), 0)
+
+    def enter(self, ctx: context.Context) -> None:
+        """Launch on the context's own stream from here on."""
+        pointer = ctx.streams.get(self.device)
+        if pointer is None:
+            stream = self._idle_streams.pop() if self._idle_streams else cp.cuda.Stream(non_blocking=True)
+            pointer = ctx.streams[self.device] = stream.ptr
+            self._streams[pointer] = stream
+        self._streams[pointer].use()
+
+    def leave(self, ctx: context.Context) -> None:
+        """Wait for a context's stream, and keep it for the next."""
+        pointer = ctx.streams.pop(self.device, None)
+        if pointer is not None:
+            stream = self._streams.pop(pointer)
+            stream.synchronize()
+            self._idle_streams.append(stream)
+
+    def array(self, storage: Storage, meta: Meta) -> Any:
+        itemsize = meta.dtype.itemsize
+        block = storage.block
+        memory = storage.keeper or cp.cuda.UnownedMemory(block.pointer, block.size, storage, self.index)
+        pointer = cp.cuda.MemoryPointer(memory, meta.offset * itemsize)
+        strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
+        return cp.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], pointer, strides)
+
+    def adopt(self, array: Any, meta: Meta) -> Value:
+        memory = array.data.mem if isinstance(array, cp.ndarray) else None
+        if not isinstance(memory, BlockMemory) or not _is_laid_out(array, memory, meta):
+            return super().adopt(array, meta)
+        value = Value(Storage(self, memory.block, array.nbytes, memory), meta, self)
+        value._array = array
+        return value
+
+    def store(self, target: Any, array: Any) -> None:
+        target[...] = array if getattr(array, "dtype", target.dtype) == target.dtype else array.astype(target.dtype)
+
+    def receive(self, value: Value) -> Any:
+        return cp.asarray(value.backend.to_host(value.array))
+
+    def synchronize(self) -> None:
+        cp.cuda.Device(self.index).synchronize()
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        return cp.asnumpy(array, order="C")  # type: ignore[no-any-return]
+
+    def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
+        if data.size:
+            value.array[...] = cp.asarray(np.ascontiguousarray(data))
+
+    def open_upload(self, value: Value) -> Upload:
+        return CudaUpload(value, context.current.streams.get(self.device, 0))
+
+    def open_download(self, value: Value) -> Download:
+        return CudaDownload(value.array, cp.cuda.get_current_stream())
+
+    def memory_info(self) -> tuple[int, int]:
+        free, total = cp.cuda.Device(self.index).mem_info
+        return int(free), int(total)
+
+    def properties(self) -> dict[str, Any]:
+        found = cp.cuda.runtime.getDeviceProperties(self.index)
+        return {
+            "name": found["name"].decode(),
+            "total_memory": int(found["totalGlobalMem"]),
+            "multi_processor_count": int(found["multiProcessorCount"]),
+            "capability": (int(found["major"]), int(found["minor"])),
+        }
+
+
+def _is_laid_out(array: Any, memory: BlockMemory, meta: Meta) -> bool:
+    itemsize = meta.dtype.itemsize
+    return (
+        array.dtype == NUMPY_DTYPES[meta.dtype]
+        and array.data.ptr == memory.ptr
+        and array.shape == meta.shape
+        and tuple(stride // itemsize for stride in array.strides) == meta.strides
+    )
