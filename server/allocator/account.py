@@ -20,12 +20,13 @@ class Request:
         "bin", "blocks", "charge", "is_small", "nbytes", "shelf", "size", "split_charge", "split_uses", "uses",
     )  # fmt: skip
 
-    def __init__(self, nbytes: int, size: int, shelf: Shelf) -> None:
+    def __init__(self, nbytes: int, size: int, shelf: Shelf, *, is_oversize: bool = False) -> None:
         self.nbytes = nbytes
         self.size = size
         self.shelf = shelf
         self.bin = shelf.bin(size)
-        self.blocks = self.bin.blocks
+        # Where the short way looks; oversize blocks are counted and so never served by it.
+        self.blocks = [] if is_oversize else self.bin.blocks
         self.is_small = shelf.pool.is_small
         self.charge = in_use(size, nbytes, self.is_small)
         self.split_charge = self.charge - shelf.pool.one_count - size * shelf.pool.one_byte

@@ -20,6 +20,7 @@ class Segment:
 
     __slots__ = ("age", "buffer", "first", "handle", "pointer", "pool", "size", "stream")
 
+    is_expandable = False
     pool: Pool
     first: Block
 

@@ -60,9 +60,9 @@ class CachingPolicy:
         return size < self.config.max_split_size and remaining > sizes.SMALL_REQUEST
 
     def take(self, block: Block, size: int, shelf: Shelf) -> tuple[Block, int]:
-        """Take the block that `cached` found, or the front of it; also the charge of the inactive blocks' change."""
+        """Take a free block, or the front of it; also the charge of the inactive blocks' change."""
         pool, was_split = shelf.pool, block.split
-        shelf.bins[block.size].blocks.pop()
+        shelf.bins[block.size].remove(block)
         if self._should_split(size, block.size - size, pool):
             front = carve(block, size)
             shelf.add(block)
@@ -121,7 +121,7 @@ class CachingPolicy:
         self.total += segment.size
         self.statistics.add_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
         if self.trace is not None:
-            self.trace("segment_alloc", segment.pointer, segment.size, stream)
+            self.trace("segment_alloc", segment.pointer, segment.size, stream, 0)
         segment.age = pool.searches
         shelf.add(block)
         return block
@@ -136,7 +136,7 @@ class CachingPolicy:
         self.returned_owner = blend(self.returned_owner, block.owner)
         self.statistics.remove_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
         if self.trace is not None:
-            self.trace("segment_free", segment.pointer, segment.size, segment.stream)
+            self.trace("segment_free", segment.pointer, segment.size, segment.stream, 0)
         self.upstream.give_back(segment)
 
     def release_available(self, size: int, shelf: Shelf) -> bool:

@@ -103,10 +103,12 @@ class Shelf:
 class Pool:
     """The free blocks of one kind: small or large."""
 
-    __slots__ = ("is_small", "left_bytes", "left_count", "one_byte", "one_count", "searches", "shelves")
+    __slots__ = ("identity", "is_small", "left_bytes", "left_count", "one_byte", "one_count", "searches", "shelves")
 
-    def __init__(self, is_small: bool) -> None:
+    def __init__(self, is_small: bool, identity: tuple[int, int] = (0, 0)) -> None:
         self.is_small = is_small
+        # That of the private pool it belongs to; (0, 0) is the common one.
+        self.identity = identity
         self.shelves: dict[int, Shelf] = {}
         # How often a block was looked for; the age of a free segment is counted in it.
         self.searches = 0

@@ -52,7 +52,7 @@ class ReferenceAllocator:
         self.allowed = None if fraction is None else int(fraction * size)
         self.next_address = first_address
         self.stretches: list[Stretch] = []
-        self.events: list[tuple[int, int, Stretch, Piece]] = []
+        self.events: dict[int, list[tuple[int, Stretch, Piece]]] = {}
         self.event_count = 0
         self.unfinished: set[int] = set()
         self.searches = {True: 0, False: 0}
@@ -195,9 +195,8 @@ class ReferenceAllocator:
 
     def release_all(self) -> None:
         self.counters["num_sync_all_streams"] += 1
-        while self.events:
-            self.unfinished.discard(self.events[0][0])
-            self.process_events()
+        self.unfinished.clear()
+        self.process_events()
         for stretch in self.idle():
             self.release(stretch)
 
@@ -237,7 +236,7 @@ class ReferenceAllocator:
             self.event_count += 1
             self.unfinished.add(self.event_count)
             piece.events.append(self.event_count)
-            self.events.append((self.event_count, stream, stretch, piece))
+            self.events.setdefault(stream, []).append((self.event_count, stretch, piece))
         piece.streams = set()
         self.observe()
 
@@ -253,15 +252,14 @@ class ReferenceAllocator:
         self.observe()
 
     def process_events(self) -> None:
-        behind: set[int] = set()
-        for event, stream, stretch, piece in list(self.events):
-            if stream in behind or event in self.unfinished:
-                behind.add(stream)
-                continue
-            self.events.remove((event, stream, stretch, piece))
-            piece.events.remove(event)
-            if not piece.events:
-                self.complete(stretch, piece)
+        for stream, queue in list(self.events.items()):
+            while queue and queue[0][0] not in self.unfinished:
+                event, stretch, piece = queue.pop(0)
+                piece.events.remove(event)
+                if not piece.events:
+                    self.complete(stretch, piece)
+            if not queue:
+                del self.events[stream]
 
     def check(self) -> None:
         """The pieces of a segment tile it, and no two neighbours are free."""
