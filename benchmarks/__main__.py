@@ -1,0 +1,38 @@
+"""Run the benchmarks: ``python -m benchmarks [--device cuda] [--save NAME] [--no-install]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def main() -> int:
+    """Measure everything and print the table; 1 where a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
+    parser.add_argument("--no-install", action="store_true", help="leave out the size of a fresh install")
+    options = parser.parse_args()
+    import telegrad as tg
+
+    from . import install, training, wire
+    from .measure import save
+
+    with tg.connect(devices="cuda:0" if options.device == "cuda" else "cpu"):
+        figures = [*wire.run(tg), *training.run(tg, options.device)]
+    figures += install.run(not options.no_install)
+    for each in figures:
+        print(each.row())
+    if options.save:
+        save(options.save, figures, device=options.device, torch=_torch_version())
+    return int(any(each.met is False for each in figures))
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
