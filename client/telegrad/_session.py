@@ -72,13 +72,19 @@ class Session:
     def submit(self, instruction: Any) -> None:
         """Queue an instruction; sends the batch when it is full."""
         pending = self._pending
-        pending.append(instruction)
-        self.operations += 1
-        count = len(pending)
-        if count >= BATCH_OPERATIONS or self.blocking or not self.is_open:
-            self._flush_full()
-        elif count == 1:
+        if not pending:
             self.transport.arm()
+        pending.append(instruction)
+        if self._dead:
+            pending.append(self._frees())
+        self.operations = count = self.operations + 1
+        if not count % BATCH_OPERATIONS or self.blocking or not self.is_open:
+            self._flush_full()
+
+    def _frees(self) -> messages.Free:
+        """What died since the last instruction; freed in its place, so that the server reuses memory as PyTorch would."""
+        dead = self._dead
+        return messages.Free([dead.popleft() for _ in range(len(dead))])
 
     def _flush_full(self) -> None:
         if self.blocking:
@@ -98,11 +104,11 @@ class Session:
             self._send_pending()
 
     def _send_pending(self) -> None:
-        dead = [self._dead.popleft() for _ in range(len(self._dead))]
+        frees = self._frees() if self._dead else None
         pending = self._pending
         batch = [pending.popleft() for _ in range(len(pending))]
-        if dead:
-            batch.append(messages.Free(dead))
+        if frees is not None:
+            batch.append(frees)
         if batch:
             self._pending_bytes = 0
             self.transport.send_batch(wire.encode_batch(batch))
