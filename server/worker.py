@@ -327,7 +327,8 @@ def main() -> None:
     parser.add_argument("--log-level", default="INFO")
     options = parser.parse_args()
     configure_logs(options.log_level)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c is for the gateway, which ends us
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # sent to the whole group, they are for the gateway, which ends us
     control = socket.socket(fileno=options.fd)
     channel.prepare(control)
     Worker(control, load_host(options.host)([name for name in options.devices.split(",") if name])).run()

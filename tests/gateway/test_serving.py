@@ -104,7 +104,8 @@ def test_a_server_announces_itself_serves_and_ends_with_0_on_sigterm() -> None:
 def test_draining_lets_open_sessions_work_and_ends_when_they_are_gone() -> None:
     with server(DRAIN_SECONDS="600") as running, running.http() as http:
         path, headers = open_session(http)
-        running.process.send_signal(signal.SIGTERM)
+        for process in (*running.workers(), running.process):
+            process.send_signal(signal.SIGTERM)
         until(lambda: http.get("/readyz").status_code == 503)
         assert http.get("/healthz").status_code == 200
         assert http.post("/v1/sessions").status_code == 503
@@ -148,6 +149,22 @@ def test_the_worker_does_not_survive_a_killed_gateway() -> None:
     with server() as running:
         running.process.kill()
         running.ends()
+
+
+@pytest.mark.parametrize(("token", "key", "status"), [(False, True, 401), (True, False, 403), (True, True, 101)])
+def test_the_stream_of_a_session_needs_token_and_key(token: bool, key: bool, status: int) -> None:
+    with server() as running, running.http() as http:
+        path, secret = open_session(http)
+        upgrade = {
+            "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        }  # fmt: skip
+        headers = upgrade | (AUTHORIZED if token else {}) | (secret if key else {})
+        with httpx.stream("GET", f"{running.url}{path}/stream", headers=headers, trust_env=False) as answer:
+            assert answer.status_code == status
+            if status != 101:
+                answer.read()
+                assert answer.json()["code"] == "AuthenticationError"
 
 
 def test_the_ready_descriptor_gets_the_address() -> None:
