@@ -82,7 +82,9 @@ class Shelf:
     def add(self, block: Block) -> None:
         """Make a block available."""
         block.idle = True
-        (self.bins.get(block.size) or self.bin(block.size)).add(block)
+        # A block may have had another size when it was last handed out.
+        bin = block.bin = self.bins.get(block.size) or self.bin(block.size)
+        bin.add(block)
 
     def remove(self, block: Block) -> None:
         """Take a block out; it is no longer available."""
