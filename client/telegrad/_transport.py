@@ -203,7 +203,7 @@ class SocketTransport:
         while True:
             with self._lock:
                 self._check()
-                self._advance(happened)
+                self._advance(happened, may_connect=timeout != 0)
                 if done():
                     return True
                 connection = self._connection
@@ -240,12 +240,12 @@ class SocketTransport:
             self._drop()
             self._busy = False
 
-    def _advance(self, happened: int) -> None:
+    def _advance(self, happened: int, may_connect: bool = True) -> None:
         """Do what can be done now without waiting."""
         self._busy = True
         try:
             if self._connection is None:
-                if happened != READ:
+                if may_connect:
                     self._connect()
             else:
                 self._exchange(self._connection, happened)
