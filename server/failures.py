@@ -9,17 +9,25 @@ from typing import Any
 import msgspec
 
 from telegrad_protocol import messages
-from telegrad_protocol.errors import InternalError, TelegradError
+from telegrad_protocol.errors import InternalError, OutOfMemoryError, TelegradError
+
+
+def known(error: Exception, operation: str) -> TelegradError:
+    """``error`` as one of ours; what we did not foresee is a defect of the server and says so."""
+    if isinstance(error, TelegradError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemoryError(f"{operation}: out of memory on the server's host: {error}")
+    return InternalError(f"{operation}: {type(error).__name__}: {error}")
 
 
 def describe(
     number: int, error: Exception, *, request: int | None, operation: str, operands: str, site: str
 ) -> messages.Failure:
-    """The message of an error; what is not one of ours is a defect of the server and says so."""
-    code = type(error).__name__ if isinstance(error, TelegradError) else InternalError.__name__
-    text = error.message if isinstance(error, TelegradError) else f"{operation}: {type(error).__name__}: {error}"
+    """The message of an error."""
+    found = known(error, operation)
     lines = "".join(traceback.format_exception(error))
-    return messages.Failure(number, request, code, text, operation, operands, site, lines)
+    return messages.Failure(number, request, found.code, found.message, operation, operands, site, lines)
 
 
 def for_request(failure: messages.Failure, request: int) -> messages.Failure:

@@ -6,10 +6,11 @@ Knows the engine and sessions; knows nothing of sockets.
 from __future__ import annotations
 
 import gc
+import logging
 from typing import Any
 
 from telegrad_protocol import dtypes
-from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.errors import ArgumentError, DeviceError
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
 from telegrad_protocol.meta import CPU, Device
 from telegrad_protocol.ops import TABLE_HASH
@@ -20,6 +21,7 @@ from .engine.backend import Backend, open_device
 from .session import Session
 
 _ = _ops
+log = logging.getLogger(__name__)
 
 
 class Host:
@@ -31,24 +33,43 @@ class Host:
         self.default_device = names[0] if names else CPU
         self.sessions: dict[int, Session] = {}
         self.operations = 0
+        self._ending: set[int] = set()
 
     def open(self, number: int, options: dict[str, Any]) -> Session:
         """A new session; ``quota_bytes`` among the options limits what it may allocate on each device."""
-        session = Session(number, self, self.backends, self.default_device)
         quota = options.get("quota_bytes")
+        if quota is not None and (type(quota) is not int or quota < 0):
+            raise ArgumentError(f"quota_bytes: expected a number of bytes, got {quota!r}")
+        self._settle()
+        session = self.sessions[number] = Session(number, self, self.backends, self.default_device)
         for backend in self.backends.values():
             backend.allocator.set_quota(number, quota)
-        self.sessions[number] = session
         return session
 
     def forget(self, session: Session) -> None:
         """Called by a session that was closed; reference cycles that held its values are collected at once."""
-        self.sessions.pop(session.number, None)
-        if any(b.allocator.allocated_bytes(session.number) for b in self.backends.values()):
+        if self.sessions.pop(session.number, None) is None:
+            return
+        self._ending.add(session.number)
+        if any(map(self._holds_memory, self._ending)):
             gc.collect()
+        self._settle()
+        if self._ending:
+            log.warning("memory of closed sessions is still in use", extra={"sessions": sorted(self._ending)})
+
+    def _holds_memory(self, number: int) -> bool:
+        return any(backend.allocator.allocated_bytes(number) for backend in self.backends.values())
+
+    def _settle(self) -> None:
+        """End the accounts of closed sessions; an exception in flight may hold values until later."""
+        for number in [number for number in self._ending if not self._holds_memory(number)]:
+            self._ending.remove(number)
+            for backend in self.backends.values():
+                backend.allocator.end_session(number)
 
     def control(self, verb: str, args: list[Any]) -> Any:
         """Answer a request about the devices."""
+        self._settle()
         return controls.answer_host(self, verb, args)
 
     def hello(self) -> dict[str, Any]:
@@ -67,10 +88,5 @@ class Host:
         device = Device(name) if name else self.default_device
         found = self.backends.get(device)
         if found is None:
-            from telegrad_protocol.errors import DeviceError
-
             raise DeviceError(f"device {device} is not available here; there are: {', '.join(map(str, self.backends))}")
         return found
-
-
-__all__ = ["Host", "TelegradError"]

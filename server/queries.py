@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from telegrad_protocol.errors import ArgumentError, ProtocolError
-from telegrad_protocol.meta import Device
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from telegrad_protocol.errors import ArgumentError, ProtocolError
+
+from .engine.random import STATE_BYTES
+
 if TYPE_CHECKING:
-    from .engine.backend import Backend
+    from .engine.backend import Backend, Mark
+    from .engine.random import Generator
     from .session import Session
+
+
+class Question(NamedTuple):
+    """Who answers, the types of the arguments, and how many of them there must be."""
+
+    answer: Callable[..., Any]
+    types: tuple[type, ...] = ()
+    required: int = 0
 
 
 def answer(session: Session, what: str, args: list[Any]) -> Any:
     """The answer to question ``what``, made of MessagePack's types."""
     question = _QUESTIONS.get(what)
     if question is None:
-        raise ProtocolError(f"unknown query {what!r}; there are: {', '.join(_QUESTIONS)}")
-    return question(session, *args)
+        raise ProtocolError(f"unknown query {what!r}; there are: synchronize, {', '.join(_QUESTIONS)}")
+    _check(what, args, question.types, question.required)
+    return question.answer(session, *args)
+
+
+def marks(session: Session, args: list[Any]) -> list[Mark]:
+    """For ``synchronize``: how far each device has to come; all of them, or the one in ``args``."""
+    _check("synchronize", args, (str,), 0)
+    device = args[0] if args else ""
+    return [backend.mark() for backend in ([_backend(session, device)] if device else session.host.backends.values())]
+
+
+def _check(what: str, args: list[Any], types: tuple[type, ...], required: int) -> None:
+    if not required <= len(args) <= len(types):
+        raise ProtocolError(f"{what}: {len(args)} arguments, expected {required} to {len(types)}")
+    for arg, kind in zip(args, types):
+        if not isinstance(arg, kind):
+            raise ProtocolError(f"{what}: expected {kind.__name__}, not {type(arg).__name__}")
 
 
 def _backend(session: Session, device: str) -> Backend:
     return session.host.backend(device)
 
 
-def _synchronize(session: Session, device: str = "") -> None:
-    for backend in (_backend(session, device),) if device else session.host.backends.values():
-        backend.synchronize()
+def _generator(session: Session, device: str) -> Generator:
+    return session.context.generators[_backend(session, device).device]
 
 
 def _memory_stats(session: Session, device: str = "", mine: bool = True) -> dict[str, Any]:
@@ -42,7 +67,7 @@ def _memory_summary(session: Session, device: str = "", abbreviated: bool = Fals
 
 
 def _memory_snapshot(session: Session, device: str = "") -> dict[str, Any]:
-    return _backend(session, device).allocator.memory_snapshot()
+    return _backend(session, device).allocator.memory_snapshot(session.number)
 
 
 def _reset_peak(session: Session, device: str = "") -> None:
@@ -65,18 +90,18 @@ def _device_properties(session: Session, device: str = "") -> dict[str, Any]:
     return _backend(session, device).properties()
 
 
-def _get_rng_state(session: Session, device: str) -> bytes:
-    return bytes(session.context.generators[Device(device)].get_state())
+def _get_rng_state(session: Session, device: str = "") -> bytes:
+    return bytes(_generator(session, device).get_state())
 
 
 def _set_rng_state(session: Session, device: str, state: bytes) -> None:
-    if len(state) != 16:
-        raise ArgumentError(f"set_rng_state: expected 16 bytes, got {len(state)}")
-    session.context.generators[Device(device)].set_state(np.frombuffer(state, np.uint8))
+    if len(state) != STATE_BYTES:
+        raise ArgumentError(f"set_rng_state: expected {STATE_BYTES} bytes, got {len(state)}")
+    _generator(session, device).set_state(np.frombuffer(state, np.uint8))
 
 
-def _initial_seed(session: Session, device: str) -> int:
-    return session.context.generators[Device(device)].initial_seed()
+def _initial_seed(session: Session, device: str = "") -> int:
+    return _generator(session, device).initial_seed()
 
 
 def _seed(session: Session) -> int:
@@ -99,10 +124,19 @@ def _tensor_count(session: Session) -> int:
     return len(session.values)
 
 
-_QUESTIONS: dict[str, Callable[..., Any]] = {
-    "synchronize": _synchronize, "memory_stats": _memory_stats, "memory_summary": _memory_summary,
-    "memory_snapshot": _memory_snapshot, "reset_peak": _reset_peak, "reset_accumulated": _reset_accumulated,
-    "empty_cache": _empty_cache, "mem_get_info": _mem_get_info, "device_properties": _device_properties,
-    "get_rng_state": _get_rng_state, "set_rng_state": _set_rng_state, "initial_seed": _initial_seed, "seed": _seed,
-    "trace": _trace, "tensor_count": _tensor_count,
-}  # fmt: skip
+_QUESTIONS: dict[str, Question] = {
+    "memory_stats": Question(_memory_stats, (str, bool)),
+    "memory_summary": Question(_memory_summary, (str, bool, bool)),
+    "memory_snapshot": Question(_memory_snapshot, (str,)),
+    "reset_peak": Question(_reset_peak, (str,)),
+    "reset_accumulated": Question(_reset_accumulated, (str,)),
+    "empty_cache": Question(_empty_cache, (str,)),
+    "mem_get_info": Question(_mem_get_info, (str,)),
+    "device_properties": Question(_device_properties, (str,)),
+    "get_rng_state": Question(_get_rng_state, (str,)),
+    "set_rng_state": Question(_set_rng_state, (str, bytes), 2),
+    "initial_seed": Question(_initial_seed, (str,)),
+    "seed": Question(_seed),
+    "trace": Question(_trace),
+    "tensor_count": Question(_tensor_count),
+}

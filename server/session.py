@@ -13,25 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import NotComputedError, ProtocolError, TelegradError, UnknownIdError
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import Device
 
 from . import failures, queries
 from .arguments import BY_INDEX, decode_arguments, describe_operands
 from .engine import context
 from .engine.autograd import engine as autograd
-from .engine.autograd.graph import make_leaf
-from .engine.autograd.inplace import requires_grad
+from .engine.autograd.inplace import requires_grad, set_requires_grad
 from .engine.backend import Backend
 from .engine.context import Context
 from .engine.dispatcher import dispatch
 from .engine.random import Generator
 from .engine.value import Value
-from .transfer import Incoming, Outgoing
+from .transfer import Barrier, Frame, Incoming, Outgoing, Pending, Transfers, new_value
+from .verbs import SERVER_IDS
 
 if TYPE_CHECKING:
     from .host import Host
 
-Frame = tuple[int, list[bytes | memoryview]]
+CHUNK_COST = 16
+"""A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
+PENDING_BYTES = 64 << 20
+"""Beyond this many bytes of copies that the device has yet to deliver, the next read waits for those before it."""
 
 
 class Absent:
@@ -57,18 +60,20 @@ class Session:
         self.default_device = default_device
         self.default_dtype = dtypes.float32
         self.values: dict[int, Value | Absent] = {}
+        self._next_id = SERVER_IDS
         self.sites: dict[int, str] = {}
         self.inbox: deque[Any] = deque()
         self.replies: list[messages.Reply] = []
         self.frames: list[Frame] = []
-        self.reads: deque[Outgoing] = deque()
+        self.pending: deque[Pending] = deque()
         self.upload: Incoming | None = None
+        self.transfers = Transfers()
         self.failure = 0
         self.failures = 0
         self.failure_reason = ""
         self.last_failure: messages.Failure | None = None
         self.opened = time.time()
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self._handlers: dict[type, Callable[[Any], int | None]] = {
             messages.Call: self._call, messages.Free: self._free, messages.Site: self._site,
             messages.Upload: self._upload, messages.Read: self._read, messages.Describe: self._describe,
             messages.Backward: self._backward, messages.Gradient: self._gradient, messages.Mode: self._mode,
@@ -98,27 +103,31 @@ class Session:
 
     @property
     def waits(self) -> bool:
-        """Whether reads wait for the device."""
-        return bool(self.reads)
+        """Whether answers wait for the device."""
+        return bool(self.pending)
 
     def run(self, budget: int) -> int:
-        """Execute up to ``budget`` instructions; returns how many it executed."""
+        """Execute up to ``budget`` instructions, less where large ones are among them; returns how much it used."""
         self.activate()
+        if self.pending:
+            self.poll()
         inbox, handlers = self.inbox, self._handlers
-        count = 0
-        while count < budget and inbox:
+        used = 0
+        while used < budget and inbox:
             instruction = inbox.popleft()
-            count += 1
-            handler = handlers.get(instruction.__class__, self._refuse)
+            used += 1
             if self.failure and instruction.__class__ not in _ALWAYS:
                 self._skip(instruction)
                 continue
             try:
-                handler(instruction)
+                handler = handlers.get(instruction.__class__)
+                if handler is None:
+                    self._refuse(instruction)
+                else:
+                    used += handler(instruction) or 0
             except Exception as error:  # whatever it was, it is this session's failure and nobody else's
                 self._fail(instruction, error)
-        self.host.operations += count
-        return count
+        return used
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""
@@ -128,9 +137,9 @@ class Session:
         dtypes.set_default_dtype(self.default_dtype)
 
     def poll(self) -> None:
-        """Answer reads whose copies have arrived, in order."""
-        while self.reads and self.reads[0].is_ready():
-            self._deliver(self.reads.popleft())
+        """Give the answers that the device has got to, in order."""
+        while self.pending and self.pending[0].is_ready():
+            self._deliver(self.pending.popleft())
 
     def take_replies(self) -> list[Frame]:
         """Frames to send, in order."""
@@ -147,14 +156,18 @@ class Session:
         return controls.answer_session(self, verb, args)
 
     def close(self) -> None:
-        """Drop everything that the client holds."""
+        """Drop everything that the client holds, and what is on its way."""
         self.inbox.clear()
-        self.reads.clear()
+        self.pending.clear()
+        self.replies.clear()
+        self.frames.clear()
         self.upload = None
+        self.transfers.close()
         self.values.clear()
         for backend in self._accelerators:
             backend.leave(self.context)
         self.context = Context({})
+        context.activate(self.context)
         self.host.forget(self)
 
     # -- values ---------------------------------------------------------------------------------------------------
@@ -163,10 +176,17 @@ class Session:
         """The value that the client calls ``id``."""
         found = self.values.get(id)
         if found.__class__ is Value:
-            return found  # type: ignore[return-value]
+            return found
         if isinstance(found, Absent):
             raise NotComputedError(f"this tensor was never computed: {found.reason}")
         raise UnknownIdError(f"the session has no tensor number {id}")
+
+    def new_id(self) -> int:
+        """A number for a result that the client did not name."""
+        while self._next_id in self.values:
+            self._next_id += 1
+        self._next_id += 1
+        return self._next_id - 1
 
     def _optional(self, id: int | None) -> Value | None:
         return None if id is None else self.value(id)
@@ -185,6 +205,7 @@ class Session:
             raise ProtocolError(f"there is no operation number {index}")
         operator = BY_INDEX[index]
         result = dispatch(operator, decode_arguments(self, operator.op, call.args))
+        self.host.operations += 1
         outs = call.outs
         if result.__class__ is Value:
             if len(outs) == 1:
@@ -202,17 +223,18 @@ class Session:
         self.sites[site.number] = f"{site.file}:{site.line} in {site.function}"
 
     def _upload(self, upload: messages.Upload) -> None:
-        backend = self.host.backend(upload.device)
-        if not 0 <= upload.dtype < len(dtypes.ALL) or min(upload.shape, default=0) < 0:
-            raise ProtocolError(f"upload with dtype code {upload.dtype} and shape {list(upload.shape)}")
-        value = backend.empty(Meta.of(upload.shape, dtypes.ALL[upload.dtype], backend.device))
+        if self.upload is not None:
+            raise ProtocolError(f"an upload begins before that of tensor number {self.upload.id} is complete")
+        if not 0 <= upload.dtype < len(dtypes.ALL):
+            raise ProtocolError(f"unknown dtype code {upload.dtype}")
+        value = new_value(self.host.backend(upload.device), upload.shape, dtypes.ALL[upload.dtype])
         incoming = Incoming(upload.id, value)
-        self.values[upload.id] = value
         if upload.data is not None:
-            incoming.write(0, memoryview(upload.data))
-            incoming.require_complete()
-        elif not incoming.is_complete:
+            incoming.write(0, upload.data)
+        if upload.data is None and not incoming.is_complete:
             self.upload = incoming
+        else:
+            self.values[upload.id] = incoming.finish()
 
     def _chunk(self, chunk: Chunk) -> None:
         upload = self.upload
@@ -220,18 +242,26 @@ class Session:
             raise ProtocolError(f"a chunk for tensor number {chunk.owner}, which is not being uploaded")
         upload.write(chunk.offset, chunk.data)
         if upload.is_complete:
+            self.values[upload.id] = upload.finish()
             self.upload = None
 
-    def _read(self, read: messages.Read) -> None:
+    def _read(self, read: messages.Read) -> int:
         value = self.value(read.id)
-        outgoing = Outgoing(read.request, value)
-        if self.reads or not outgoing.is_ready():
-            self.reads.append(outgoing)
-        else:
-            self._deliver(outgoing)
+        nbytes = value.meta.nbytes
+        while self.pending and nbytes + sum([each.nbytes for each in self.pending]) > PENDING_BYTES:
+            self._deliver(self.pending.popleft())
+        self._answer_later(Outgoing(read.request, value))
+        return nbytes * CHUNK_COST // messages.CHUNK_BYTES
 
-    def _deliver(self, outgoing: Outgoing) -> None:
-        message, chunks = outgoing.frames()
+    def _answer_later(self, pending: Pending) -> None:
+        """Answer now, if the device has got that far and nothing else waits."""
+        if self.pending or not pending.is_ready():
+            self.pending.append(pending)
+        else:
+            self._deliver(pending)
+
+    def _deliver(self, pending: Pending) -> None:
+        message, chunks = pending.frames()
         self.replies.append(message)
         if chunks:
             self._close_batch()
@@ -247,21 +277,35 @@ class Session:
         self.replies.append(messages.Description(describe.request, metas))
 
     def _backward(self, backward: messages.Backward) -> None:
-        roots = [self.value(id) for id in backward.roots]
-        gradients = [self._optional(id) for id in backward.gradients]
+        roots, gradients = self._seeds(backward)
         leaves = [(self.value(leaf), grad) for leaf, grad in backward.leaves]
-        autograd.backward(
-            roots, gradients, retain_graph=backward.retain_graph, create_graph=backward.create_graph,
-            inputs=[leaf for leaf, _ in leaves] if backward.restricted else None,
-        )  # fmt: skip
+        try:
+            autograd.backward(
+                roots, gradients, retain_graph=backward.retain_graph, create_graph=backward.create_graph,
+                inputs=[leaf for leaf, _ in leaves] if backward.restricted else None,
+            )  # fmt: skip
+        finally:
+            self._name_gradients(leaves)
+        for _, id in leaves:
+            self.values.setdefault(id, Absent("no gradient reached it"))
+
+    def _seeds(self, message: messages.Backward | messages.Gradient) -> tuple[list[Value], list[Value | None]]:
+        if len(message.roots) != len(message.gradients):
+            raise ProtocolError(f"{len(message.gradients)} gradients for {len(message.roots)} roots")
+        return [self.value(id) for id in message.roots], [self._optional(id) for id in message.gradients]
+
+    def _name_gradients(self, leaves: list[tuple[Value, int]]) -> None:
+        """Give the gradients that are there the numbers that the client has for them."""
         for leaf, id in leaves:
-            grad = leaf.autograd.grad if leaf.autograd is not None else None
-            self.values[id] = grad if grad is not None else Absent("no gradient reached it")
+            if leaf.autograd is not None and leaf.autograd.grad is not None:
+                self.values[id] = leaf.autograd.grad
 
     def _gradient(self, gradient: messages.Gradient) -> None:
+        if len(gradient.inputs) != len(gradient.outs):
+            raise ProtocolError(f"{len(gradient.outs)} ids for the gradients of {len(gradient.inputs)} inputs")
+        roots, gradients = self._seeds(gradient)
         found = autograd.grad(
-            [self.value(id) for id in gradient.roots], [self._optional(id) for id in gradient.gradients],
-            [self.value(id) for id in gradient.inputs], retain_graph=gradient.retain_graph,
+            roots, gradients, [self.value(id) for id in gradient.inputs], retain_graph=gradient.retain_graph,
             create_graph=gradient.create_graph, allow_unused=gradient.allow_unused,
         )  # fmt: skip
         for id, result in zip(gradient.outs, found, strict=True):
@@ -282,7 +326,7 @@ class Session:
             raise ProtocolError(f"unknown mode {mode.name!r} or value {mode.value!r}")
 
     def _set_requires_grad(self, message: messages.SetRequiresGrad) -> None:
-        make_leaf(self.value(message.id), message.value)
+        set_requires_grad(self.value(message.id), message.value)
 
     def _retain_grad(self, message: messages.RetainGrad) -> None:
         autograd.retain_grad(self.value(message.id))
@@ -291,12 +335,16 @@ class Session:
         autograd.set_grad(self.value(message.id), self._optional(message.grad))
 
     def _seed(self, seed: messages.Seed) -> None:
+        only = self.host.backend(seed.device).device if seed.device else None
         for device, generator in self.context.generators.items():
-            if not seed.device or device == Device(seed.device):
+            if only is None or device is only:
                 generator.manual_seed(seed.value)
 
     def _query(self, query: messages.Query) -> None:
-        self.replies.append(messages.Answer(query.request, queries.answer(self, query.what, query.args)))
+        if query.what == "synchronize":
+            self._answer_later(Barrier(query.request, queries.marks(self, query.args)))
+        else:
+            self.replies.append(messages.Answer(query.request, queries.answer(self, query.what, query.args)))
 
     def _resume(self, resume: messages.Resume) -> None:
         if resume.failure == self.failure:
@@ -310,7 +358,6 @@ class Session:
     def _fail(self, instruction: Any, error: Exception) -> None:
         self.failures += 1
         self.failure = self.failures
-        self.upload = None
         op = BY_INDEX[instruction.op].op if _names_operation(instruction) else None
         failure = failures.describe(
             self.failure, error,
@@ -319,8 +366,12 @@ class Session:
             operands=describe_operands(self, op, instruction.args) if op else "",
             site=self.sites.get(getattr(instruction, "site", 0), ""),
         )  # fmt: skip
-        self.failure_reason = f"{failure.operation} failed{f' at {failure.site}' if failure.site else ''}: {failure.message}"
+        where = f" at {failure.site}" if failure.site else ""
+        self.failure_reason = f"{failure.operation} failed{where}: {failure.message}"
         self._mark_absent(instruction)
+        if self.upload is not None:
+            self.values.setdefault(self.upload.id, Absent(self.failure_reason))
+            self.upload = None
         self.last_failure = failure
         self.replies.append(failure)
 
@@ -333,7 +384,7 @@ class Session:
 
     def _mark_absent(self, instruction: Any) -> None:
         for id in failures.results_of(instruction):
-            self.values.setdefault(id, Absent(self.failure_reason))
+            self.values.setdefault(id, Absent(self.failure_reason))  # what is there stays what it was
 
 
 class Chunk:

@@ -12,8 +12,11 @@ from weakref import WeakValueDictionary
 
 from . import layout
 from .dtypes import DType
-from .errors import ArgumentError
+from .errors import ArgumentError, ShapeError
 from .layout import Size
+
+MAX_DIMENSIONS = 64
+MAX_BYTES = 1 << 62
 
 
 class Device:
@@ -95,10 +98,12 @@ class Meta:
     def _make(
         key: tuple[object, ...], shape: Size, dtype: DType, device: Device, strides: Size | None, offset: int
     ) -> Meta:
+        _check_dimensions(shape)
         if strides is None:
             meta = Meta.of(shape, dtype, device, layout.contiguous_strides(shape), offset)
             Meta._interned[key] = meta
             return meta
+        _check_bounds(shape, strides, offset, dtype)
         meta = object.__new__(Meta)
         meta.shape, meta.strides, meta.offset, meta.dtype, meta.device = shape, strides, offset, dtype, device
         meta.ndim, meta.numel = len(shape), math.prod(shape)
@@ -134,3 +139,16 @@ class Meta:
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def _check_dimensions(shape: Size) -> None:
+    if len(shape) > MAX_DIMENSIONS:
+        raise ShapeError(f"shape: a tensor has at most {MAX_DIMENSIONS} dimensions, not {len(shape)}")
+
+
+def _check_bounds(shape: Size, strides: Size, offset: int, dtype: DType) -> None:
+    """Refuse what no memory holds, so that nobody who computes with these numbers meets an overflow."""
+    sizes = [max(size, 1) for size in shape]
+    reach = offset + sum([abs(stride) * size for stride, size in zip(strides, sizes, strict=True)])
+    if max(reach, math.prod(sizes)) * dtype.itemsize >= MAX_BYTES:
+        raise ShapeError(f"shape: sizes {list(shape)} with strides {list(strides)} are beyond what any memory holds")

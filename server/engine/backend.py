@@ -49,6 +49,20 @@ class Download(Protocol):
         """The bytes; waits for them if need be."""
 
 
+class Mark(Protocol):
+    """A point in the work of a device."""
+
+    def is_ready(self) -> bool:
+        """Whether the device has come this far."""
+
+
+class HostMark:
+    """A host has done what it was given."""
+
+    def is_ready(self) -> bool:
+        return True
+
+
 class HostUpload:
     """Writes into a host value's own memory."""
 
@@ -99,6 +113,10 @@ class Backend:
     def array_from(self, value: Value) -> Any:
         """The elements of another device's value, in memory of this one; through the host."""
         return self.xp.asarray(value.backend.to_host(value.array))
+
+    def mark(self) -> Mark:
+        """What has been launched so far; waiting for it holds up nobody else."""
+        raise NotImplementedError
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """A row-major host copy; waits for the device."""
@@ -186,9 +204,12 @@ class CpuBackend(Backend):
     def array(self, storage: Storage, meta: Meta) -> Any:
         block = storage.block
         itemsize = meta.dtype.itemsize
-        offset = block.offset + meta.offset * itemsize
+        offset = block.offset + meta.offset * itemsize if meta.numel else block.offset
         strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
         return np.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], block.segment.buffer, offset, strides)
+
+    def mark(self) -> Mark:
+        return HostMark()
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         return np.array(array, order="C")

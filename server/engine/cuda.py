@@ -15,7 +15,7 @@ from server.allocator import Block, CachingAllocator, CudaUpstream
 from telegrad_protocol.meta import Device, Meta
 
 from . import context, keys
-from .backend import NUMPY_DTYPES, Backend, Download, Upload
+from .backend import NUMPY_DTYPES, Backend, Download, Mark, Upload
 from .value import Storage, Value
 
 _TO_DEVICE = cp.cuda.runtime.memcpyHostToDevice
@@ -71,6 +71,19 @@ class CudaDownload:
     def bytes(self) -> memoryview:
         self._event.synchronize()
         return memoryview(np.frombuffer(self._pinned, np.uint8, self._size))
+
+
+class CudaMark:
+    """An event on a session's stream."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, stream: Any) -> None:
+        self._event = cp.cuda.Event(disable_timing=True)
+        self._event.record(stream)
+
+    def is_ready(self) -> bool:
+        return bool(self._event.done)
 
 
 class CudaBackend(Backend):
@@ -139,6 +152,9 @@ class CudaBackend(Backend):
 
     def synchronize(self) -> None:
         cp.cuda.Device(self.index).synchronize()
+
+    def mark(self) -> Mark:
+        return CudaMark(cp.cuda.get_current_stream())
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         return cp.asnumpy(array, order="C")  # type: ignore[no-any-return]

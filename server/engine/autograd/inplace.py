@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-from telegrad_protocol.errors import InplaceError
+from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError
 from telegrad_protocol.meta import Meta
 
 from .. import functional as F  # noqa: N812 - the field's name
 from ..operators import OPERATORS
 from ..value import Value
-from .graph import Edge, Node, accumulator_of, with_history
+from .graph import Edge, Node, accumulator_of, make_leaf, with_history
 from .node import OpNode
 
 
@@ -24,6 +24,17 @@ def requires_grad(value: Value) -> bool:
     if value.base is not None:
         _refresh(value, value.base)
     return value.autograd is not None and value.autograd.requires_grad
+
+
+def set_requires_grad(value: Value, wanted: bool) -> None:
+    """Let gradients flow into a leaf, or no longer; what was computed from others does as these do."""
+    if wanted and not value.meta.dtype.is_differentiable:
+        raise DTypeError(f"requires_grad_: only floating-point and complex tensors can require grad, not {value.meta}")
+    if requires_grad(value) and value.autograd is not None and value.autograd.grad_fn is not None:
+        if not wanted:
+            raise AutogradError("requires_grad_: only leaf tensors can stop to require grad; use detach()")
+        return
+    make_leaf(value, wanted)
 
 
 def edge_of(value: Value) -> Edge | None:
