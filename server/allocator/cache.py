@@ -145,7 +145,8 @@ class BlockCache:
         account = self._accounts.get(owner)
         if account is None:
             return
-        self._await_events()
+        if account.pending:
+            self._await_events()
         if account.active_bytes:
             raise InternalError(f"allocator: session {owner} ended holding {account.active_bytes} bytes")
         account.fold()

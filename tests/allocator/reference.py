@@ -46,7 +46,9 @@ class OutOfMemory(Exception):
 class ReferenceAllocator:
     """A device of ``size`` bytes; addresses are handed out in order, as by the simulated device."""
 
-    def __init__(self, size: int, config: AllocatorConfig, fraction: float | None, first_address: int = 1 << 40) -> None:
+    def __init__(
+        self, size: int, config: AllocatorConfig, fraction: float | None, first_address: int = 1 << 40
+    ) -> None:
         self.size = size
         self.config = config
         self.allowed = None if fraction is None else int(fraction * size)

@@ -151,5 +151,9 @@ class Traces(RuleBasedStateMachine):
 
 TestTraces = Traces.TestCase
 TestTraces.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=60,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
 )
