@@ -41,7 +41,7 @@ class EngineAdapter:
     """Calls ``server.engine.functional`` on values."""
 
     def __init__(self, device: str = "cpu") -> None:
-        from server.engine import backend, context, functional, ops
+        from server.engine import backend, functional, ops
         from server.engine.context import Context
 
         self.functional, self.ops = functional, ops
@@ -49,7 +49,15 @@ class EngineAdapter:
         devices = {CPU, self.device}
         self.backends = {d: backend.open_device(d) for d in devices}
         self.context = Context(self.backends)
+        self.activate()
+
+    def activate(self) -> None:
+        """Make this adapter's context the engine's."""
+        from server.engine import context
+
         context.activate(self.context)
+        for backend in self.backends.values():
+            backend.enter(self.context)
 
     def tensor(self, source: torch.Tensor, requires_grad: bool = False) -> Any:
         from server.engine.autograd.graph import make_leaf
@@ -93,7 +101,7 @@ class EngineAdapter:
         if isinstance(thing, torch.dtype):
             return TORCH_TO_OURS[thing]
         if isinstance(thing, torch.device):
-            return Device(str(thing))
+            return self.device
         return thing
 
     def grad(self, outs: list[Any], cotangents: list[Any], inputs: list[Any], create_graph: bool) -> list[Any]:

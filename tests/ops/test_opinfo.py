@@ -49,6 +49,23 @@ def adapter() -> EngineAdapter:
 
 @pytest.mark.parametrize(("info", "dtype"), _cases())
 def test_agrees_with_pytorch(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> None:
+    compare_samples(info, dtype, adapter)
+
+
+@pytest.fixture(scope="module")
+def cuda_adapter() -> EngineAdapter:
+    return EngineAdapter("cuda:0")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("info", "dtype"), [pytest.param(*case.values, id=case.id) for case in _cases()])
+def test_agrees_with_pytorch_on_cuda(info: Any, dtype: torch.dtype, cuda_adapter: EngineAdapter) -> None:
+    cuda_adapter.activate()
+    compare_samples(info, dtype, cuda_adapter)
+
+
+def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> None:
+    """Run an operation's samples in torch on the CPU and in telegrad on the adapter's device, and compare all of it."""
     torch.manual_seed(0)
     differentiable = dtype in info.supported_backward_dtypes("cpu") and info.supports_autograd
     comparison = Comparison(adapter)
