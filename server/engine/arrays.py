@@ -5,6 +5,7 @@ Accumulation is deterministic on both: contributions to one element are added in
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -64,14 +65,71 @@ def along(xp: Any, index: Array, dim: int) -> tuple[Array, ...]:
     return tuple(key)
 
 
-def flat_positions(key: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
-    """The row-major position of every element that a key of index arrays addresses."""
+def reduce_at(xp: Any, target: Array, key: tuple[Array, ...], values: Array, how: str) -> None:
+    """``target[key] = target[key] (how) values``, duplicates included; ``key`` indexes the first dimensions.
+
+    Indices are checked and not negative. Half precision is added up in float32.
+    """
+    leading, rest = target.shape[: len(key)], target.shape[len(key) :]
+    width = _product(rest)
+    places = xp.broadcast_to(_positions(key, leading), np.broadcast_shapes(*(k.shape for k in key)))
+    rows = xp.broadcast_to(xp.asarray(values), places.shape + rest).reshape(places.size, width)
+    flat = target.reshape(_product(leading), width)
+    reduce_rows(xp, flat, places.reshape(-1), rows, how)
+    if not xp.may_share_memory(flat, target):
+        target[...] = flat.reshape(target.shape)
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    return math.prod(sizes)
+
+
+def _positions(key: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
+    """The row-major position of every part that a key of index arrays addresses."""
     position: Any = 0
     step = 1
     for indices, size in zip(reversed(key), reversed(shape), strict=True):
         position = position + indices * step
         step *= size
     return position
+
+
+def add_at(xp: Any, target: Array, key: tuple[Any, ...], values: Array) -> None:
+    """``target[key] += values``, duplicates included, for a key of checked index arrays and whole dimensions."""
+    if any(not isinstance(k, slice) and k.dtype == bool for k in key):
+        target[key] += values  # a 0-d mask picks everything or nothing, never twice
+        return
+    dims = [d for d, k in enumerate(key) if not isinstance(k, slice)]
+    picked = [wrapped(xp, key[d], target.shape[d]) for d in dims]
+    block = np.broadcast_shapes(*(p.shape for p in picked))
+    at = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
+    rest = [target.shape[d] for d in range(target.ndim) if d not in dims]
+    rows = xp.broadcast_to(xp.asarray(values), (*rest[:at], *block, *rest[at:]))
+    rows = xp.moveaxis(rows, range(at, at + len(block)), range(len(block)))
+    reduce_at(xp, xp.moveaxis(target, dims, range(len(dims))), tuple(picked), rows, "sum")
+
+
+def identity(how: str, dtype: Any) -> Any:
+    """What a reduction of nothing gives."""
+    if how in ("sum", "mean", "prod"):
+        return 1 if how == "prod" else 0
+    if dtype == bool:
+        return how == "amin"
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if how == "amax" else np.iinfo(dtype).max
+    return -np.inf if how == "amax" else np.inf
+
+
+def mean_at(xp: Any, target: Array, key: tuple[Array, ...], values: Array, include_self: bool) -> None:
+    """The mean of the given values, and of what is there with ``include_self``; integers round down."""
+    count = xp.full(target.shape, int(include_self), "int64")
+    reduce_at(xp, count, key, xp.ones(values.shape, "int64"), "sum")
+    count = xp.maximum(count, 1)
+    reduce_at(xp, target, key, values, "sum")
+    if target.dtype.kind in "iub":
+        target[...] = target // count
+    else:
+        target[...] = (target / count.astype(target.dtype)).astype(target.dtype)
 
 
 def reduce_rows(xp: Any, target: Array, index: Array, rows: Array, how: str = "sum") -> None:

@@ -23,14 +23,16 @@ class KernelInfo:
 
     ``out``: it writes into preallocated results; ``generator``: it draws random numbers; ``meta``: it wants the
     result's meta(s). ``movement``: it only moves elements, so half precision needs no detour through float32.
+    ``updates``: it changes some elements of its first operand, which ``out`` may be: in place it touches no others.
     """
 
-    __slots__ = ("function", "movement", "wants_generator", "wants_meta", "wants_out")
+    __slots__ = ("function", "movement", "updates", "wants_generator", "wants_meta", "wants_out")
 
-    def __init__(self, function: Kernel, movement: bool) -> None:
+    def __init__(self, function: Kernel, movement: bool, updates: bool = False) -> None:
         names = inspect.signature(function).parameters
         self.function = function
         self.movement = movement
+        self.updates = updates
         self.wants_out = "out" in names
         self.wants_generator = "generator" in names
         self.wants_meta = "meta" in names
@@ -104,12 +106,14 @@ for _op in TABLE.values():
     BY_INDEX.append(OPERATORS[_op.name])
 
 
-def implements(contract: Op, *, movement: bool = False, **formulas: Formula | None) -> Callable[[Kernel], Kernel]:
+def implements(
+    contract: Op, *, movement: bool = False, updates: bool = False, **formulas: Formula | None
+) -> Callable[[Kernel], Kernel]:
     """File a kernel that is generic over the array library, and the formula of each differentiable input."""
 
     def file(function: Kernel) -> Kernel:
         operator = OPERATORS[contract.name]
-        info = KernelInfo(function, movement)
+        info = KernelInfo(function, movement, updates)
         operator.kernels[keys.CPU] = operator.kernels[keys.CUDA] = info
         derive(contract, **formulas)
         return function

@@ -12,7 +12,7 @@ import numpy as np
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError, ShapeError
-from telegrad_protocol.layout import overlaps_itself
+from telegrad_protocol.layout import is_dense, overlaps_itself
 from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import context
@@ -190,7 +190,7 @@ class Plan:
 
     def _adopt_unknown(self, result: Any) -> Any:
         results = result if isinstance(result, tuple) else (result,)
-        metas = [Meta.of(a.shape, BY_NUMPY[a.dtype], self.backend.device) for a in results]
+        metas = [_meta_of_array(a, self.backend.device) for a in results]
         values = tuple([self.backend.adopt(a, m) for a, m in zip(results, metas, strict=True)])
         return values if isinstance(result, tuple) else values[0]
 
@@ -216,6 +216,8 @@ class Plan:
 
     def _is_direct(self, args: Arguments, target: Value) -> bool:
         op = self.operator.op
+        if self.info.updates:
+            return not any(_shares(arg, target) for arg in args[1:])
         if target.meta.dtype in HALVES or not op.promotion or op.output_dtype(metas_of(args)) is not target.meta.dtype:
             return False
         return all(
@@ -249,6 +251,18 @@ class Plan:
 
 
 np_float32 = NUMPY_DTYPES[dtypes.float32]
+
+
+def _meta_of_array(array: Any, device: Device) -> Meta:
+    """A new value's meta: the array's own layout, where it is dense."""
+    strides = tuple([step // array.itemsize for step in array.strides])
+    return Meta.of(array.shape, BY_NUMPY[array.dtype], device, strides if is_dense(array.shape, strides) else None)
+
+
+def _shares(arg: Any, target: Value) -> bool:
+    if arg.__class__ is tuple:
+        return any(_shares(a, target) for a in arg)
+    return arg.__class__ is Value and arg.storage is target.storage
 
 
 def _keyword_names(op: Any) -> tuple[str, ...]:

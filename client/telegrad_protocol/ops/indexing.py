@@ -1,3 +1,382 @@
-"""Contracts of indexing, gathering, scattering, sorting."""
+"""Contracts of indexing with tensors: gathering, scattering, masks, embedding.
+
+Bounds are checked where the data is. Masks make a shape depend on data: the rule of ``index`` gives None for them.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..dtypes import FLOAT, bool_, int32, int64, uint8
+from ..errors import (
+    ArgumentError, DimensionError, DTypeError, IndexOutOfRangeError, NotSupportedError, ShapeError,
+)  # fmt: skip
+from ..layout import Size, broadcast_shapes, broadcast_strides, result_strides, wrap_dim
+from ..meta import Meta
+from .contract import Scalar, op
+from .creation import like
+
+Indices = Sequence[Meta | None]
+_MASKS = (bool_, uint8)
+
+
+def check_integers(name: str, index: Meta) -> None:
+    """Refuse index tensors that do not hold 32- or 64-bit integers."""
+    if index.dtype is not int64 and index.dtype is not int32:
+        raise DTypeError(f"{name}: indices must be int64 or int32, got {index}")
+
+
+def has_masks(indices: Indices) -> bool:
+    """Whether any index is a mask, so that the result's shape depends on data."""
+    return any(i is not None and i.dtype in _MASKS for i in indices)
+
+
+def _check_indices(name: str, input: Meta, indices: Indices) -> None:
+    at = 0
+    for index in indices:
+        if index is None:
+            at += 1
+        elif index.dtype in _MASKS:
+            if input.shape[at : at + index.ndim] != index.shape:
+                raise IndexOutOfRangeError(f"{name}: mask {index} does not match {input} at dimension {at}")
+            at += index.ndim
+        else:
+            check_integers(name, index)
+            if at < input.ndim and not input.shape[at] and index.numel:
+                raise IndexOutOfRangeError(f"{name}: dimension {at} of {input} is empty, but {index} picks elements of it")
+            at += 1
+    if at > input.ndim:
+        raise DimensionError(f"{name}: {at} indices are too many for {input}")
+    if all(index is None for index in indices):
+        raise ArgumentError(f"{name}: at least one index tensor is needed")
+
+
+class Placement:
+    """Where the dimensions of integer indices lie in the result: at the first of them, or in front where others lie between."""
+
+    __slots__ = ("at", "block", "dims", "order", "shape")
+
+    def __init__(self, name: str, input: Meta, indices: Indices) -> None:
+        self.dims = [d for d, index in enumerate(indices) if index is not None]
+        try:
+            self.block = broadcast_shapes(name, *(index.shape for index in indices if index is not None))
+        except ShapeError as error:
+            raise IndexOutOfRangeError(error.message) from None
+        adjacent = self.dims == list(range(self.dims[0], self.dims[-1] + 1))
+        self.at = self.dims[0] if adjacent else 0
+        rest = [d for d in range(input.ndim) if d not in self.dims]
+        self.order = [*rest[: self.at], *self.dims, *rest[self.at :]]
+        kept = [input.shape[d] for d in rest]
+        self.shape: Size = (*kept[: self.at], *self.block, *kept[self.at :])
+
+
+def _index_strides(input: Meta, indices: Indices, place: Placement) -> Size:
+    """TensorIterator's layout of the result: the source with the block's strides zeroed, then each index."""
+    rest = [input.strides[d] for d in range(input.ndim) if d not in place.dims]
+    width = len(place.block)
+    source = (*rest[: place.at], *((0,) * width), *rest[place.at :])
+    after = len(place.shape) - place.at - width
+    operands = [(place.shape, source)]
+    for index in indices:
+        if index is not None:
+            strides = broadcast_strides(index.shape, index.strides, place.block)
+            shape = (1,) * place.at + place.block + (1,) * after
+            operands.append((shape, (0,) * place.at + strides + (0,) * after))
+    return result_strides(place.shape, operands)
+
+
+@op(no_grad=("indices",), out=False, method=False)
+def index(input: Meta, indices: list[Meta | None]) -> Meta | None:
+    """``input[indices]``: integer tensors, broadcast together, and masks; None stands for a whole dimension."""
+    _check_indices("index", input, indices)
+    if has_masks(indices):
+        return None
+    place = Placement("index", input, indices)
+    return input.like(place.shape, strides=_index_strides(input, indices, place))
+
+
+@op(no_grad=("indices",), inplace=True, out=False)
+def index_put(input: Meta, indices: list[Meta | None], values: Meta | Scalar, accumulate: bool = False) -> Meta:
+    """A copy of ``input`` with ``values``, broadcast, at ``indices``; added to what is there with ``accumulate``."""
+    _check_indices("index_put", input, indices)
+    if isinstance(values, Meta):
+        if values.dtype is not input.dtype:
+            raise DTypeError(f"index_put: values {values} must have the dtype of {input}")
+        if not has_masks(indices):
+            check_fits("index_put", values, Placement("index_put", input, indices).shape)
+    elif isinstance(values, complex) and not input.dtype.is_complex:
+        raise DTypeError(f"index_put: a complex value does not fit into {input}")
+    return like(input, None, None)
+
+
+def check_fits(name: str, values: Meta, shape: Size) -> None:
+    """Refuse values that do not broadcast to the indexed part."""
+    lead = len(shape) - values.ndim
+    if lead < 0 or any(v not in (1, s) for v, s in zip(values.shape, shape[lead:], strict=True)):
+        raise ShapeError(f"{name}: values {values} do not broadcast to the indexed part of shape {list(shape)}")
+
+
+def _vector_shape(meta: Meta) -> Size:
+    return meta.shape or (1,)
+
+
+def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None = None) -> int:
+    """The dimension of gather and scatter; ``index`` may be smaller than the others, never larger."""
+    at = wrap_dim(name, dim, input.ndim)
+    check_integers(name, index)
+    if not index.numel:
+        return at
+    shape, own = _vector_shape(index), _vector_shape(input)
+    if len(shape) != len(own):
+        raise ShapeError(f"{name}: index {index} must have as many dimensions as {input}")
+    if any(i > s for d, (i, s) in enumerate(zip(shape, own, strict=True)) if d != at):
+        raise ShapeError(f"{name}: index {index} is larger than {input} in a dimension other than {at}")
+    if src is not None:
+        given = _vector_shape(src)
+        if len(given) != len(shape) or any(i > s for i, s in zip(shape, given, strict=True)):
+            raise ShapeError(f"{name}: index {index} is larger than src {src}")
+    return at
+
+
+def _check_source(name: str, input: Meta, src: Meta) -> None:
+    if src.dtype is not input.dtype:
+        raise DTypeError(f"{name}: src {src} must have the dtype of {input}")
+
+
+@op(no_grad=("index",))
+def gather(input: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
+    """``out[i][j] = input[index[i][j]][j]`` for ``dim=0``, and so on."""
+    _check_along("gather", input, dim, index)
+    return input.like(index.shape)
+
+
+REDUCTIONS = ("add", "multiply")
+
+
+def _check_reduce(name: str, reduce: str | None, known: Sequence[str]) -> None:
+    if reduce is not None and reduce not in known:
+        raise ArgumentError(f"{name}: reduce must be one of {', '.join(known)}, not {reduce!r}")
+
+
+@op(no_grad=("index",), inplace=True)
+def scatter(input: Meta, dim: int, index: Meta, src: Meta, *, reduce: str | None = None) -> Meta:
+    """A copy of ``input`` with ``out[index[i][j]][j] = src[i][j]`` for ``dim=0``, and so on."""
+    _check_along("scatter", input, dim, index, src)
+    _check_source("scatter", input, src)
+    _check_reduce("scatter", reduce, REDUCTIONS)
+    return input.like()
+
+
+@op(name="scatter.value", no_grad=("index",), inplace=True)
+def scatter_value(input: Meta, dim: int, index: Meta, value: Scalar, *, reduce: str | None = None) -> Meta:
+    """A copy of ``input`` with one number at the indexed places."""
+    _check_along("scatter", input, dim, index)
+    _check_reduce("scatter", reduce, REDUCTIONS)
+    return input.like()
+
+
+@op(no_grad=("index",), inplace=True)
+def scatter_add(input: Meta, dim: int, index: Meta, src: Meta) -> Meta:
+    """A copy of ``input`` with ``src`` added at the indexed places, duplicates included."""
+    _check_along("scatter_add", input, dim, index, src)
+    _check_source("scatter_add", input, src)
+    return input.like()
+
+
+@op(no_grad=("index",), inplace=True)
+def scatter_reduce(
+    input: Meta, dim: int, index: Meta, src: Meta, reduce: str, *, include_self: bool = True
+) -> Meta:
+    """``src`` reduced into the indexed places by ``sum``, ``prod``, ``mean``, ``amax`` or ``amin``."""
+    _check_along("scatter_reduce", input, dim, index, src)
+    _check_source("scatter_reduce", input, src)
+    _check_reduce("scatter_reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
+    if input.dtype.is_complex and reduce in ("amax", "amin"):
+        raise DTypeError(f"scatter_reduce: {reduce} is not defined for {input}")
+    return input.like()
+
+
+def _check_vector(name: str, index: Meta) -> int:
+    check_integers(name, index)
+    if index.ndim > 1:
+        raise ShapeError(f"{name}: index must be a vector, got {index}")
+    return index.numel
+
+
+@op(no_grad=("index",))
+def index_select(input: Meta, dim: int, index: Meta) -> Meta:
+    """The parts of ``input`` at ``index`` along ``dim``."""
+    at = wrap_dim("index_select", dim, input.ndim)
+    count = _check_vector("index_select", index)
+    if not input.ndim:
+        if count != 1:
+            raise ShapeError(f"index_select: {index} must hold one index for a 0-d tensor")
+        return input.like(())
+    return input.like((*input.shape[:at], count, *input.shape[at + 1 :]))
+
+
+def _check_parts(name: str, input: Meta, dim: int, index: Meta, source: Meta) -> None:
+    """``source`` holds one part of ``input`` per index."""
+    at = wrap_dim(name, dim, input.ndim)
+    count = _check_vector(name, index)
+    _check_source(name, input, source)
+    own, given = _vector_shape(input), _vector_shape(source)
+    if given != (*own[:at], count, *own[at + 1 :]) or (input.ndim and source.ndim != input.ndim and count != 1):
+        raise ShapeError(f"{name}: source {source} does not hold {count} parts of {input} along dimension {at}")
+
+
+@op(no_grad=("index",), inplace=True)
+def index_add(input: Meta, dim: int, index: Meta, source: Meta, *, alpha: Scalar = 1) -> Meta:
+    """A copy of ``input`` with ``alpha * source`` added at ``index`` along ``dim``, duplicates included."""
+    _check_parts("index_add", input, dim, index, source)
+    return input.like()
+
+
+@op(no_grad=("index",), inplace=True)
+def index_copy(input: Meta, dim: int, index: Meta, source: Meta) -> Meta:
+    """A copy of ``input`` with ``source`` at ``index`` along ``dim``."""
+    _check_parts("index_copy", input, dim, index, source)
+    return input.like()
+
+
+@op(no_grad=("index",), inplace=True, out=False)
+def index_fill(input: Meta, dim: int, index: Meta, value: Meta | Scalar) -> Meta:
+    """A copy of ``input`` with one value at ``index`` along ``dim``."""
+    wrap_dim("index_fill", dim, input.ndim)
+    _check_vector("index_fill", index)
+    if isinstance(value, Meta) and value.ndim:
+        raise ShapeError(f"index_fill: value must be a number or a 0-d tensor, got {value}")
+    if isinstance(value, complex) and not input.dtype.is_complex:
+        raise DTypeError(f"index_fill: a complex value does not fit into {input}")
+    return like(input, None, None)
+
+
+@op(no_grad=("index",))
+def take(input: Meta, index: Meta) -> Meta:
+    """The elements of ``input``, seen as a vector, at ``index``."""
+    check_integers("take", index)
+    if index.numel and not input.numel:
+        raise IndexOutOfRangeError(f"take: {index} picks elements of the empty {input}")
+    return input.like(index.shape)
+
+
+@op(no_grad=("index",), inplace=True, out=False)
+def put(input: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Meta:
+    """A copy of ``input`` with ``source`` at ``index``, both seen as vectors."""
+    check_integers("put", index)
+    _check_source("put", input, source)
+    if index.numel != source.numel:
+        raise ShapeError(f"put: {index} and source {source} differ in their number of elements")
+    if index.numel and not input.numel:
+        raise IndexOutOfRangeError(f"put: {index} addresses elements of the empty {input}")
+    return like(input, None, None)
+
+
+@op(no_grad=("indices",))
+def take_along_dim(input: Meta, indices: Meta, dim: int | None = None) -> Meta:
+    """``gather`` with the other dimensions broadcast; without ``dim`` on vectors."""
+    check_integers("take_along_dim", indices)
+    if dim is None:
+        return input.like((indices.numel,))
+    if input.ndim != indices.ndim:
+        raise ShapeError(f"take_along_dim: indices {indices} must have as many dimensions as {input}")
+    at = wrap_dim("take_along_dim", dim, input.ndim)
+    shapes = [[1 if d == at else s for d, s in enumerate(m.shape)] for m in (input, indices)]
+    common = list(broadcast_shapes("take_along_dim", *map(tuple, shapes)))
+    if common:
+        common[at] = indices.shape[at]
+    return input.like(common)
+
+
+def check_mask(name: str, mask: Meta) -> None:
+    """Refuse masks that are not bool; uint8 is what old code has."""
+    if mask.dtype not in _MASKS:
+        raise DTypeError(f"{name}: mask must be bool, got {mask}")
+
+
+@op(no_grad=("mask",), data_dependent=True)
+def masked_select(input: Meta, mask: Meta) -> None:
+    """The elements of ``input`` where ``mask`` is true, both broadcast, as a vector."""
+    check_mask("masked_select", mask)
+    broadcast_shapes("masked_select", input.shape, mask.shape)
+
+
+@op(no_grad=("mask",), inplace=True, out=False)
+def masked_scatter(input: Meta, mask: Meta, source: Meta) -> Meta:
+    """A copy of ``input`` with the elements of ``source``, in order, where ``mask`` is true."""
+    check_mask("masked_scatter", mask)
+    _check_source("masked_scatter", input, source)
+    shape = broadcast_shapes("masked_scatter", input.shape, mask.shape)
+    return input.like(shape) if shape != input.shape else like(input, None, None)
+
+
+@op(data_dependent=True, differentiable=False)
+def nonzero(input: Meta) -> None:
+    """The positions of elements that are not zero, one per row."""
+
+
+@op(data_dependent=True, differentiable=False)
+def argwhere(input: Meta) -> None:
+    """The positions of elements that are not zero, one per row."""
+
+
+@op(data_dependent=True, differentiable=False)
+def bincount(input: Meta, weights: Meta | None = None, minlength: int = 0) -> None:
+    """How often each number from 0 on occurs, or the sum of its ``weights``."""
+    if input.ndim != 1 or input.dtype.category >= FLOAT or input.dtype is bool_:
+        raise ShapeError(f"bincount: expected a vector of integers, got {input}")
+    if minlength < 0:
+        raise ArgumentError(f"bincount: minlength must not be negative, got {minlength}")
+    if weights is not None and weights.shape != input.shape:
+        raise ShapeError(f"bincount: weights {weights} must have the shape of {input}")
+
+
+@op(module="nn.functional", method=False, out=False, no_grad=("input",))
+def embedding(
+    input: Meta, weight: Meta, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Meta:  # fmt: skip
+    """The rows of ``weight`` at ``input``; the row ``padding_idx`` gets no gradient."""
+    if sparse:
+        raise NotSupportedError("embedding: sparse gradients do not exist here; leave sparse=False")
+    rows = weight.shape[0] if weight.ndim else 0
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ArgumentError(f"embedding: padding_idx {padding_idx} is not a row of {weight}")
+    return _embedding.rule(input, weight, 0, False)
+
+
+@op(method=False, out=False, no_grad=("input",))
+def _embedding(input: Meta, weight: Meta, padding_idx: int, scale_grad_by_freq: bool) -> Meta:
+    """``embedding`` with ``padding_idx`` counted from the front, -1 for none."""
+    check_integers("embedding", input)
+    if weight.ndim != 2:
+        raise ShapeError(f"embedding: weight must be a matrix, got {weight}")
+    return weight.like((*input.shape, weight.shape[1]))
+
+
+@op(method=False, out=False, no_grad=("indices",))
+def embedding_dense_backward(
+    grad_output: Meta, indices: Meta, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Meta:
+    """The gradient of the table of ``embedding``: rows of ``grad_output`` added up by index."""
+    check_integers("embedding_dense_backward", indices)
+    if grad_output.shape[:-1] != indices.shape or grad_output.ndim != indices.ndim + 1 or num_weights < 0:
+        raise ShapeError(f"embedding_dense_backward: {grad_output} does not hold one row per index of {indices}")
+    return grad_output.like((num_weights, grad_output.shape[-1]))
+
+
+@op(method=False, mutates="weight", differentiable=False)
+def embedding_renorm_(weight: Meta, indices: Meta, max_norm: float, norm_type: float) -> Meta:
+    """Scale the rows of ``weight`` at ``indices`` down to ``max_norm``."""
+    _embedding.rule(indices, weight, 0, False)
+    return weight
+
+
+@op(module="nn.functional", method=False, out=False, differentiable=False)
+def one_hot(tensor: Meta, num_classes: int = -1) -> Meta | None:
+    """A new last dimension with 1 at the number that each element names; without ``num_classes`` up to the largest."""
+    if tensor.dtype is not int64:
+        raise DTypeError(f"one_hot: class numbers must be int64, got {tensor}")
+    if num_classes < -1 or (num_classes <= 0 and not tensor.numel):
+        raise ArgumentError(f"one_hot: {num_classes} classes cannot be right for {tensor}")
+    return None if num_classes == -1 else tensor.like((*tensor.shape, num_classes))
