@@ -140,6 +140,8 @@ def _accept_size(value: Any, _: IsTensor) -> Accepted:
 
 
 def _accept_int_or_size(value: Any, _: IsTensor) -> Accepted:
+    if isinstance(value, bool):
+        return _REFUSED
     return (True, _integer(value)) if _is_int(value) else _accept_size(value, _)
 
 
