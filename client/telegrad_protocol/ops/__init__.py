@@ -13,14 +13,21 @@ from . import creation
 from . import rearrange
 from . import pointwise
 from . import reduce
+from . import scans
+from . import softmax
+from . import sorting
 from . import linalg
 from . import indexing
 from . import nn
+from . import normalization
+from . import losses
 from . import optim
 
 BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
-FAMILIES = (views, creation, rearrange, pointwise, reduce, linalg, indexing, nn, optim)
+FAMILIES = (
+    views, creation, rearrange, pointwise, reduce, scans, softmax, sorting, linalg, indexing, nn, normalization, losses, optim,
+)  # fmt: skip
 
 
 def contract(name: str) -> Op:

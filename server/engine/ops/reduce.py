@@ -1,23 +1,463 @@
-"""Reductions, scans, and searches along a dimension."""
+"""Reductions over dimensions: sums, extrema, spreads, norms."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import reduce as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
-from ..operators import implements
+from .. import keys
+from ..operators import composite, implements, kernel
+from . import rows
 
 
-def _axis(dim):
-    return None if dim is None or dim == () else dim
+def axes(input, dim):
+    """``dim`` as the array library takes it: None for all."""
+    return None if dim is None or dim == () or input.ndim == 0 else dim
+
+
+def dims_of(meta, dim):
+    """The reduced dimensions, counted from the front."""
+    listed = (dim,) if isinstance(dim, int) else dim
+    return wrap_dims("reduce", listed, meta.ndim) if listed and meta.ndim else tuple(range(meta.ndim))
+
+
+def count_of(meta, dim):
+    """How many elements make one result."""
+    count = 1
+    for d in dims_of(meta, dim):
+        count *= meta.shape[d]
+    return count
 
 
 def restore(grad, input_meta, dim, keepdim):
-    """The gradient of a reduction in the input's shape: reduced dimensions put back and repeated."""
-    kept = grad if keepdim else F.reshape(grad, ops.reduced("sum", input_meta, dim, True))
-    return F.expand(kept, input_meta.shape)
+    """What a reduction gave, in the input's shape: reduced dimensions put back and repeated."""
+    dims = dims_of(input_meta, dim)
+    if not keepdim and dims != tuple(range(len(dims))):
+        grad = F.reshape(grad, ops.reduced("sum", input_meta, dim, True))
+    return grad if grad.shape == input_meta.shape else F.expand(grad, input_meta.shape)
+
+
+def _converted(input, dtype):
+    return input if input.dtype == dtype else input.astype(dtype)
+
+
+# -- sums -------------------------------------------------------------------------------------------------------------
 
 
 @implements(ops.sum, input=lambda grad, input_meta, dim, keepdim: restore(grad, input_meta, dim, keepdim))
 def sum(xp, input, dim, keepdim, *, dtype, out):
-    xp.sum(input, axis=_axis(dim), keepdims=keepdim, dtype=out.dtype, out=out)
+    if input.dtype.kind in "fcV" and input.dtype != out.dtype:
+        input = input.astype(out.dtype)
+    xp.sum(input, axis=axes(input, dim), keepdims=keepdim, dtype=out.dtype, out=out)
+
+
+@kernel(ops.sum, keys.CPU)
+def _sum_cpu(xp, input, dim, keepdim, *, dtype, out):
+    axis = axes(input, (dim,) if dim.__class__ is int else dim)
+    if input.dtype != out.dtype or not rows.is_fast(input) or not rows.sum_into(input, axis, out):
+        sum(xp, input, dim, keepdim, dtype=dtype, out=out)
+
+
+def _nansum_backward(grad, input, input_meta, dim, keepdim):
+    return F.mul(restore(grad, input_meta, dim, keepdim), F.logical_not(F.isnan(input)))
+
+
+@implements(ops.nansum, input=_nansum_backward)
+def nansum(xp, input, dim, keepdim, *, dtype, out):
+    input = _converted(input, out.dtype)
+    xp.nansum(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+
+
+def _mean_backward(grad, input_meta, dim, keepdim):
+    count = count_of(input_meta, dim)
+    return restore(F.mul(grad, 1.0 / count if count else float("nan")), input_meta, dim, keepdim)
+
+
+@implements(ops.mean, input=_mean_backward)
+def mean(xp, input, dim, keepdim, *, dtype, out):
+    input = _converted(input, out.dtype)
+    count = input.size // out.size if out.size else 1
+    xp.sum(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+    xp.divide(out, out.dtype.type(count), out=out)
+
+
+@kernel(ops.mean, keys.CPU)
+def _mean_cpu(xp, input, dim, keepdim, *, dtype, out):
+    axis = axes(input, (dim,) if dim.__class__ is int else dim)
+    if input.dtype == out.dtype and rows.is_fast(input) and rows.sum_into(input, axis, out, out.size / input.size):
+        return
+    mean(xp, input, dim, keepdim, dtype=dtype, out=out)
+
+
+@composite(ops.nanmean)
+def nanmean(input, dim, keepdim, *, dtype):
+    count = F.sum(F.logical_not(F.isnan(input)), dim, keepdim)
+    return F.div(F.nansum(input, dim, keepdim, dtype=dtype), count)
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+
+def _prod_backward(grad, input, input_meta, dim, keepdim):
+    """Each element's gradient is the product of all others, taken from both sides so that zeros need no division."""
+    if input_meta.ndim == 0:
+        return grad
+    if dim is None:
+        flat = F.reshape(input, -1)
+        return F.reshape(F.mul(F.reshape(grad, 1), _product_of_others(flat, 0)), input_meta.shape)
+    kept = grad if keepdim else F.unsqueeze(grad, dim)
+    return F.mul(kept, _product_of_others(input, wrap_dim("prod", dim, input_meta.ndim)))
+
+
+def _product_of_others(input, dim):
+    conjugate = F.conj(input) if input.dtype.is_complex else input
+    before = exclusive_cumprod(conjugate, dim)
+    after = F.flip(exclusive_cumprod(F.flip(conjugate, (dim,)), dim), (dim,))
+    return F.mul(before, after)
+
+
+def exclusive_cumprod(input, dim):
+    """At each place the product of all elements before it."""
+    length = input.shape[dim]
+    if length == 0:
+        return input
+    first = F.ones_like(F.narrow(input, dim, 0, 1))
+    return F.cumprod(F.cat((first, F.narrow(input, dim, 0, length - 1)), dim), dim)
+
+
+@implements(ops.prod, input=_prod_backward)
+def prod(xp, input, dim, keepdim, *, dtype, out):
+    input = _converted(input, out.dtype)
+    xp.prod(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+
+
+# -- extrema ----------------------------------------------------------------------------------------------------------
+
+
+def select_backward(grad, input_meta, dim, keepdim, indices):
+    """The gradient of choosing ``indices`` along ``dim``: it goes to the chosen elements alone."""
+    if input_meta.ndim == 0:
+        return grad
+    if not keepdim:
+        grad, indices = F.unsqueeze(grad, dim), F.unsqueeze(indices, dim)
+    nothing = F.zeros(input_meta.shape, dtype=grad.dtype, device=grad.device)
+    return F.scatter(nothing, dim, indices, grad)
+
+
+def share_backward(grad, input, out, dim, keepdim):
+    """The gradient of an extremum, shared evenly by the elements that are equal to it; by the NaN if it is one."""
+    found = restore(out, input.meta, dim, keepdim)
+    mask = F.eq(input, found)
+    if input.dtype.is_floating_point:
+        mask = F.logical_or(mask, F.logical_and(F.isnan(input), F.isnan(found)))
+    share = F.div(grad, F.sum(mask, dim, keepdim))
+    return F.mul(restore(share, input.meta, dim, keepdim), mask)
+
+
+def _at(array, indices, axis, xp):
+    if array.ndim == 0:
+        return array
+    return xp.take_along_axis(array, xp.expand_dims(indices, axis), axis).reshape(indices.shape)
+
+
+def _choose(xp, find, input, dim, keepdim, out):
+    values, indices = out
+    if input.ndim == 0:
+        values[...], indices[...] = input, 0
+        return
+    where = find(input, axis=dim)
+    values.reshape(where.shape)[...] = _at(input, where, dim, xp)
+    indices.reshape(where.shape)[...] = where
+
+
+
+@composite(ops.max_other)
+def max_other(input, other):
+    return F.maximum(input, other)
+
+
+@implements(
+    ops.max_dim,
+    input=lambda grad_values, input_meta, dim, keepdim, indices: select_backward(
+        grad_values, input_meta, dim, keepdim, indices
+    ),
+)
+def max_dim(xp, input, dim, keepdim, *, out):
+    _choose(xp, xp.argmax, input, dim, keepdim, out)
+
+
+@implements(ops.max, input=lambda grad, input, out: share_backward(grad, input, out, None, False))
+def max(xp, input, *, out):
+    xp.amax(input, out=out)
+
+
+@composite(ops.min_other)
+def min_other(input, other):
+    return F.minimum(input, other)
+
+
+@implements(
+    ops.min_dim,
+    input=lambda grad_values, input_meta, dim, keepdim, indices: select_backward(
+        grad_values, input_meta, dim, keepdim, indices
+    ),
+)
+def min_dim(xp, input, dim, keepdim, *, out):
+    _choose(xp, xp.argmin, input, dim, keepdim, out)
+
+
+@implements(ops.min, input=lambda grad, input, out: share_backward(grad, input, out, None, False))
+def min(xp, input, *, out):
+    xp.amin(input, out=out)
+
+
+@implements(
+    ops.amax, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim)
+)
+def amax(xp, input, dim, keepdim, *, out):
+    xp.amax(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+
+
+@implements(
+    ops.amin, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim)
+)
+def amin(xp, input, dim, keepdim, *, out):
+    xp.amin(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+
+
+def _aminmax_backward(grad_min, grad_max, input, min, max, dim, keepdim):
+    return F.add(
+        share_backward(grad_min, input, min, dim, keepdim), share_backward(grad_max, input, max, dim, keepdim)
+    )
+
+
+@implements(ops.aminmax, input=_aminmax_backward)
+def aminmax(xp, input, *, dim, keepdim, out):
+    amin(xp, input, dim, keepdim, out=out[0])
+    amax(xp, input, dim, keepdim, out=out[1])
+
+
+@implements(ops.argmax)
+def argmax(xp, input, dim, keepdim, *, out):
+    _find(xp.argmax, input, dim, out)
+
+
+@implements(ops.argmin)
+def argmin(xp, input, dim, keepdim, *, out):
+    _find(xp.argmin, input, dim, out)
+
+
+def _find(find, input, dim, out):
+    where = find(input.reshape(-1), axis=0) if dim is None or input.ndim == 0 else find(input, axis=dim)
+    out[...] = where.reshape(out.shape)
+
+
+# -- truth and counts -------------------------------------------------------------------------------------------------
+
+
+@implements(ops.any)
+def any(xp, input, dim, keepdim, *, out):
+    out[...] = xp.any(input, axis=axes(input, dim), keepdims=keepdim)
+
+
+@implements(ops.all)
+def all(xp, input, dim, keepdim, *, out):
+    out[...] = xp.all(input, axis=axes(input, dim), keepdims=keepdim)
+
+
+@implements(ops.count_nonzero)
+def count_nonzero(xp, input, dim, *, out):
+    out[...] = xp.count_nonzero(input, axis=axes(input, dim))
+
+
+# -- logsumexp --------------------------------------------------------------------------------------------------------
+
+
+def _logsumexp_backward(grad, input, input_meta, out, dim, keepdim):
+    weights = F.exp(F.sub(input, restore(out, input_meta, dim, keepdim)))
+    if weights.dtype.is_complex:
+        weights = F.conj(weights)
+    return F.mul(restore(grad, input_meta, dim, keepdim), weights)
+
+
+@implements(ops.logsumexp, input=_logsumexp_backward)
+def logsumexp(xp, input, dim, keepdim, *, out):
+    axis = axes(input, dim)
+    input = _converted(input, out.dtype)
+    if input.size == 0:
+        out[...] = xp.log(xp.sum(input, axis=axis, keepdims=keepdim))
+        return
+    largest = xp.amax(input.real, axis=axis, keepdims=True)
+    largest = xp.where(xp.isfinite(largest), largest, 0)
+    summed = xp.log(xp.sum(xp.exp(input - largest), axis=axis, keepdims=True)) + largest
+    out[...] = summed.reshape(out.shape)
+
+
+# -- norms ------------------------------------------------------------------------------------------------------------
+
+
+def _norm_backward(grad, input, input_meta, out, p, dim, keepdim):
+    p = 2 if p is None else p
+    norm, grad = restore(out, input_meta, dim, keepdim), restore(grad, input_meta, dim, keepdim)
+    if p == 0:
+        return F.zeros_like(input)
+    if p == 1:
+        return F.mul(F.sgn(input), grad)
+    if p == 2:
+        return F.mul(input, _unless_zero(norm, F.div(grad, norm)))
+    size = F.abs(input)
+    if p in (float("inf"), float("-inf")):
+        reached = F.logical_or(F.eq(size, norm), F.logical_and(F.isnan(size), F.isnan(norm)))
+        share = F.div(reached, F.sum(reached, dim, True))
+        return F.mul(F.sgn(input), F.mul(grad, share))
+    scale = F.div(grad, F.pow(norm, p - 1)) if p > 1 else F.mul(grad, F.pow(norm, 1 - p))
+    if p < 2:
+        return F.mul(F.mul(F.sgn(input), _unless_zero(input, F.pow(size, p - 1))), _unless_zero(norm, scale))
+    return F.mul(F.mul(input, F.pow(size, p - 2)), _unless_zero(norm, scale))
+
+
+def _unless_zero(condition, value):
+    return F.masked_fill(value, F.eq(condition, 0), 0)
+
+
+@implements(ops.norm, input=_norm_backward)
+def norm(xp, input, p, dim, keepdim, *, dtype, out):
+    if dtype is not None:
+        input = _converted(input, _accumulator(input, out))
+    if input.dtype.kind == "c":
+        input = xp.abs(input)
+    axis, p = axes(input, dim), 2 if p is None else p
+    if p in (float("inf"), float("-inf")):
+        (xp.amax if p > 0 else xp.amin)(xp.abs(input), axis=axis, keepdims=keepdim, out=out)
+    elif p == 2:
+        xp.sqrt(xp.sum(input * input, axis=axis, keepdims=keepdim, dtype=out.dtype), out=out)
+    elif p == 0:
+        out[...] = xp.count_nonzero(input, axis=axis).reshape(out.shape)
+    else:
+        powers = xp.abs(input) if p == 1 else xp.abs(input) ** p
+        total = xp.sum(powers, axis=axis, keepdims=keepdim, dtype=out.dtype)
+        out[...] = total if p == 1 else total ** (1 / p)
+
+
+def _accumulator(input, out):
+    return np.result_type(out.dtype, np.complex64) if input.dtype.kind == "c" else out.dtype
+
+
+@composite(ops.norm_named)
+def norm_named(input, p, dim, keepdim, *, dtype):
+    return F.norm(input, 2, dim, keepdim, dtype=dtype)
+
+
+@composite(ops.dist)
+def dist(input, other, p):
+    return F.norm(F.sub(input, other), p)
+
+
+@composite(ops.diff)
+def diff(input, n, dim, prepend, append):
+    parts = [part for part in (prepend, input, append) if part is not None]
+    if len(parts) > 1:
+        input = F.cat(parts, dim)
+    for _ in range(n):
+        input = _difference(input, dim)
+    return F.clone(input) if n == 0 else input
+
+
+def _difference(input, dim):
+    length = input.shape[dim]
+    left = length - 1 if length else 0
+    later, earlier = F.narrow(input, dim, length - left, left), F.narrow(input, dim, 0, left)
+    return F.logical_xor(later, earlier) if input.dtype is dtypes.bool_ else F.sub(later, earlier)
+
+
+# -- spread -----------------------------------------------------------------------------------------------------------
+
+
+def _correction(correction, unbiased=None):
+    if unbiased is not None:
+        return 1 if unbiased else 0
+    return 1 if correction is None else correction
+
+
+def _var_backward(grad, input, input_meta, dim, correction, keepdim):
+    left = count_of(input_meta, dim) - _correction(correction)
+    centred = F.sub(input, F.mean(input, dim, True))
+    if left <= 0:
+        return F.mul(restore(grad, input_meta, dim, keepdim), F.div(centred, 0))
+    return F.mul(centred, restore(F.mul(grad, 2.0 / left), input_meta, dim, keepdim))
+
+
+def _std_backward(grad, input, input_meta, out, dim, correction, keepdim):
+    of_var = _unless_zero(out, F.div(grad, F.mul(out, 2)))
+    return _var_backward(of_var, input, input_meta, dim, correction, keepdim)
+
+
+@implements(ops.var, input=_var_backward)
+def var(xp, input, dim, *, correction, keepdim, out):
+    axis = axes(input, dim)
+    count = input.size // out.size if out.size else 1
+    squares = input - xp.mean(input, axis=axis, keepdims=True)
+    squares = xp.abs(squares) ** 2 if squares.dtype.kind == "c" else squares * squares
+    left = count - _correction(correction)
+    summed = xp.sum(squares, axis=axis, keepdims=keepdim)
+    xp.divide(summed, out.dtype.type(left if left > 0 else 0), out=out)
+
+
+@composite(ops.var_unbiased)
+def var_unbiased(input, unbiased):
+    return F.var(input, None, correction=_correction(None, unbiased))
+
+
+@composite(ops.var_dim)
+def var_dim(input, dim, unbiased, keepdim):
+    return F.var(input, dim, correction=_correction(None, unbiased), keepdim=keepdim)
+
+
+@implements(ops.std, input=_std_backward)
+def std(xp, input, dim, *, correction, keepdim, out):
+    var(xp, input, dim, correction=correction, keepdim=keepdim, out=out)
+    xp.sqrt(out, out=out)
+
+
+@composite(ops.std_unbiased)
+def std_unbiased(input, unbiased):
+    return F.std(input, None, correction=_correction(None, unbiased))
+
+
+@composite(ops.std_dim)
+def std_dim(input, dim, unbiased, keepdim):
+    return F.std(input, dim, correction=_correction(None, unbiased), keepdim=keepdim)
+
+
+@composite(ops.var_mean)
+def var_mean(input, dim, *, correction, keepdim):
+    return F.var(input, dim, correction=correction, keepdim=keepdim), F.mean(input, dim, keepdim)
+
+
+@composite(ops.var_mean_unbiased)
+def var_mean_unbiased(input, unbiased):
+    return var_mean(input, None, correction=_correction(None, unbiased), keepdim=False)
+
+
+@composite(ops.var_mean_dim)
+def var_mean_dim(input, dim, unbiased, keepdim):
+    return var_mean(input, dim, correction=_correction(None, unbiased), keepdim=keepdim)
+
+
+@composite(ops.std_mean)
+def std_mean(input, dim, *, correction, keepdim):
+    return F.std(input, dim, correction=correction, keepdim=keepdim), F.mean(input, dim, keepdim)
+
+
+@composite(ops.std_mean_unbiased)
+def std_mean_unbiased(input, unbiased):
+    return std_mean(input, None, correction=_correction(None, unbiased), keepdim=False)
+
+
+@composite(ops.std_mean_dim)
+def std_mean_dim(input, dim, unbiased, keepdim):
+    return std_mean(input, dim, correction=_correction(None, unbiased), keepdim=keepdim)

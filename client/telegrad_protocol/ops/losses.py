@@ -1,0 +1,236 @@
+"""Contracts of losses. ``size_average`` and ``reduce`` are PyTorch's former names for ``reduction``."""
+
+from __future__ import annotations
+
+from ..dtypes import int64, uint8
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..layout import Size, broadcast_shapes, wrap_dim
+from ..meta import Meta
+from .contract import op, pointwise, pointwise_meta
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def reduction_of(name: str, reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction that is meant, the former names taken into account."""
+    if size_average is not None or reduce is not None:
+        return "none" if reduce is False else "sum" if size_average is False else "mean"
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"{name}: reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+    return reduction
+
+
+def _check_floating(name: str, input: Meta) -> None:
+    if not input.dtype.is_floating_point:
+        raise DTypeError(f"{name}: expected a floating point type, got {input}")
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------
+
+
+def _class_count(name: str, input: Meta, weight: Meta | None) -> int:
+    if input.ndim == 0:
+        raise ShapeError(f"{name}: expected (C) or (N, C, ...), got {input}")
+    classes = input.shape[0 if input.ndim == 1 else 1]
+    if weight is not None and weight.shape != (classes,):
+        raise ShapeError(f"{name}: weight must hold one element for each of the {classes} classes, got {weight}")
+    return classes
+
+
+def _check_classes(name: str, input: Meta, target: Meta, weight: Meta | None) -> None:
+    _check_floating(name, input)
+    _class_count(name, input, weight)
+    if target.dtype not in (int64, uint8):
+        raise DTypeError(f"{name}: class indices must be int64 or uint8, got {target}")
+    expected = () if input.ndim == 1 else (input.shape[0], *input.shape[2:])
+    if target.shape != expected:
+        raise ShapeError(f"{name}: target {target} must have the shape {list(expected)} for input {input}")
+    if weight is not None and weight.dtype is not input.dtype:
+        raise DTypeError(f"{name}: weight {weight} must have the type of {input}")
+
+
+@op(module="nn.functional", method=False, out=False, no_grad=("weight",))
+def cross_entropy(
+    input: Meta, target: Meta, weight: Meta | None = None, size_average: bool | None = None, ignore_index: int = -100,
+    reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Meta:  # fmt: skip
+    """The negative log-likelihood of ``target`` under softmax(input); classes by index, or probabilities of all."""
+    kind = reduction_of("cross_entropy", reduction, size_average, reduce)
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing}")
+    if has_probabilities(input, target):
+        _class_count("cross_entropy", input, weight)
+        _check_floating("cross_entropy", input)
+        _check_floating("cross_entropy", target)
+        shape = () if input.ndim == 1 else (input.shape[0], *input.shape[2:])
+    else:
+        _check_classes("cross_entropy", input, target, weight)
+        shape = target.shape
+    return input.like(shape if kind == "none" else ())
+
+
+def has_probabilities(input: Meta, target: Meta) -> bool:
+    """Whether ``target`` holds a probability per class and not the index of one."""
+    return input.shape == target.shape
+
+
+@op(module="nn.functional", method=False, out=False, no_grad=("weight",))
+def nll_loss(
+    input: Meta, target: Meta, weight: Meta | None = None, size_average: bool | None = None, ignore_index: int = -100,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Meta:  # fmt: skip
+    """The negative log-likelihood of the classes ``target`` from log-probabilities."""
+    kind = reduction_of("nll_loss", reduction, size_average, reduce)
+    _check_classes("nll_loss", input, target, weight)
+    return input.like(target.shape if kind == "none" else ())
+
+
+@op(out=False, method=False, no_grad=("target", "weight"), returns=("output", "total_weight"))
+def nll_loss_forward(
+    input: Meta, target: Meta, weight: Meta | None, reduction: str, ignore_index: int
+) -> tuple[Meta, Meta]:  # fmt: skip
+    """``nll_loss`` with the sum of the weights that a mean was divided by."""
+    _check_classes("nll_loss", input, target, weight)
+    return input.like(target.shape if reduction == "none" else ()), input.like(())
+
+
+@op(out=False, method=False, no_grad=("target", "weight", "total_weight"))
+def nll_loss_backward(
+    grad_output: Meta, target: Meta, weight: Meta | None, total_weight: Meta, size: Size, reduction: str, ignore_index: int
+) -> Meta:  # fmt: skip
+    """The gradient of the log-probabilities, which have the shape ``size``."""
+    gradient = grad_output.like(size)
+    _check_classes("nll_loss_backward", gradient, target, weight)
+    if grad_output.shape != (target.shape if reduction == "none" else ()):
+        raise ShapeError(f"nll_loss_backward: gradient {grad_output} does not fit the target {target}")
+    return gradient
+
+
+# -- regression -------------------------------------------------------------------------------------------------------
+
+
+@pointwise(inplace=False, out=False, method=False)
+def _squared_error(input: Meta, target: Meta) -> Meta:
+    """(input - target) ** 2"""
+
+
+@pointwise(inplace=False, out=False, method=False, takes="fc")
+def _huber_error(input: Meta, target: Meta, delta: float) -> Meta:
+    """Quadratic up to ``delta``, linear beyond: d**2 / 2, delta * (|d| - delta / 2)"""
+
+
+@pointwise(inplace=False, out=False, method=False, takes="f")
+def _bce(input: Meta, target: Meta) -> Meta:
+    """-target * log(input) - (1 - target) * log(1 - input), logarithms no less than -100"""
+
+
+@pointwise(inplace=False, out=False, method=False, takes="f")
+def _bce_with_logits(input: Meta, target: Meta) -> Meta:
+    """The binary cross-entropy of sigmoid(input), without overflow."""
+
+
+def _elementwise(
+    name: str, error: object, input: Meta, target: Meta, kind: str, weight: Meta | None = None, extra: tuple[float, ...] = ()
+) -> Meta:
+    """The result of reducing an element-wise error."""
+    found = pointwise_meta(error, (input, target, *extra))  # type: ignore[arg-type]
+    if weight is not None:
+        found = found.like(broadcast_shapes(name, found.shape, weight.shape))
+    if kind == "mean" and not found.dtype.is_differentiable:
+        raise DTypeError(f"{name}: expected a floating point type, got {input} and {target}")
+    return found if kind == "none" else found.like(())
+
+
+@op(module="nn.functional", method=False, out=False)
+def mse_loss(
+    input: Meta, target: Meta, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    weight: Meta | None = None,
+) -> Meta:  # fmt: skip
+    """The mean squared error."""
+    kind = reduction_of("mse_loss", reduction, size_average, reduce)
+    return _elementwise("mse_loss", _squared_error, input, target, kind, weight)
+
+
+@op(module="nn.functional", method=False, out=False)
+def l1_loss(
+    input: Meta, target: Meta, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    weight: Meta | None = None,
+) -> Meta:  # fmt: skip
+    """The mean absolute error."""
+    kind = reduction_of("l1_loss", reduction, size_average, reduce)
+    found = _elementwise("l1_loss", _squared_error, input, target, kind, weight)
+    return found.like(dtype=found.dtype.to_real(), strides=found.strides)
+
+
+@op(module="nn.functional", method=False, out=False)
+def smooth_l1_loss(
+    input: Meta, target: Meta, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    beta: float = 1.0,
+) -> Meta:  # fmt: skip
+    """Squared error over 2 beta up to ``beta``, absolute error less beta / 2 beyond."""
+    if beta < 0:
+        raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}")
+    kind = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
+    return _elementwise("smooth_l1_loss", _squared_error, input, target, kind)
+
+
+@op(module="nn.functional", method=False, out=False)
+def huber_loss(
+    input: Meta, target: Meta, reduction: str = "mean", delta: float = 1.0, weight: Meta | None = None
+) -> Meta:  # fmt: skip
+    """Half the squared error up to ``delta``, delta * (absolute error - delta / 2) beyond."""
+    if delta <= 0:
+        raise ArgumentError(f"huber_loss: delta must be positive, got {delta}")
+    kind = reduction_of("huber_loss", reduction, None, None)
+    return _elementwise("huber_loss", _huber_error, input, target, kind, weight, (delta,))
+
+
+@op(module="nn.functional", method=False, out=False)
+def binary_cross_entropy(
+    input: Meta, target: Meta, weight: Meta | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Meta:  # fmt: skip
+    """The cross-entropy of probabilities of one class against its target probabilities."""
+    kind = reduction_of("binary_cross_entropy", reduction, size_average, reduce)
+    _check_floating("binary_cross_entropy", input)
+    if input.shape != target.shape:
+        raise ShapeError(f"binary_cross_entropy: target {target} does not have the shape of input {input}")
+    return _elementwise("binary_cross_entropy", _bce, input, target, kind, weight)
+
+
+@op(module="nn.functional", method=False, out=False)
+def binary_cross_entropy_with_logits(
+    input: Meta, target: Meta, weight: Meta | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean", pos_weight: Meta | None = None,
+) -> Meta:  # fmt: skip
+    """``binary_cross_entropy`` of sigmoid(input); ``pos_weight`` multiplies the loss of positive targets."""
+    name = "binary_cross_entropy_with_logits"
+    kind = reduction_of(name, reduction, size_average, reduce)
+    _check_floating(name, input)
+    if input.shape != target.shape:
+        raise ShapeError(f"{name}: target {target} does not have the shape of input {input}")
+    if pos_weight is not None:
+        broadcast_shapes(name, input.shape, pos_weight.shape)
+    return _elementwise(name, _bce_with_logits, input, target, kind, weight)
+
+
+@op(module="nn.functional", method=False, out=False)
+def kl_div(
+    input: Meta, target: Meta, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    log_target: bool = False,
+) -> Meta:  # fmt: skip
+    """The Kullback-Leibler divergence of ``target`` from log-probabilities ``input``."""
+    kind = "sum" if reduction == "batchmean" else reduction_of("kl_div", reduction, size_average, reduce)
+    return _elementwise("kl_div", _squared_error, input, target, kind)
+
+
+@op(module="nn.functional", method=False, out=False)
+def cosine_similarity(x1: Meta, x2: Meta, dim: int = 1, eps: float = 1e-8) -> Meta:
+    """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dimension."""
+    shape = broadcast_shapes("cosine_similarity", x1.shape, x2.shape)
+    at = wrap_dim("cosine_similarity", dim, len(shape))
+    found = pointwise_meta(_squared_error, (x1, x2))
+    _check_floating("cosine_similarity", found)
+    return found.like((*shape[:at], *shape[at + 1 :]))
+
+

@@ -1,0 +1,117 @@
+"""Contracts of normalization: over the last dimensions, over groups of channels, over the batch."""
+
+from __future__ import annotations
+
+import math
+
+from ..dtypes import float32
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..layout import Size, wrap_dims
+from ..meta import Meta
+from .contract import Scalar, op
+
+
+def _check_layer(name: str, input: Meta, normalized_shape: Size, *affine: Meta | None) -> None:
+    if not input.dtype.is_floating_point:
+        raise DTypeError(f"{name}: expected a floating point type, got {input}")
+    if not normalized_shape:
+        raise ShapeError(f"{name}: normalized_shape must name at least one dimension, got {list(normalized_shape)}")
+    if input.shape[-len(normalized_shape) :] != normalized_shape or input.ndim < len(normalized_shape):
+        raise ShapeError(f"{name}: {input} does not end in normalized_shape {list(normalized_shape)}")
+    for parameter in affine:
+        if parameter is not None and parameter.shape != normalized_shape:
+            raise ShapeError(f"{name}: weight and bias must have the shape {list(normalized_shape)}, got {parameter}")
+
+
+@op(module="nn.functional", method=False, out=False)
+def layer_norm(
+    input: Meta, normalized_shape: Size, weight: Meta | None = None, bias: Meta | None = None, eps: float = 1e-5
+) -> Meta:  # fmt: skip
+    """(input - mean) / sqrt(var + eps) * weight + bias over the last dimensions."""
+    _check_layer("layer_norm", input, normalized_shape, weight, bias)
+    return input.like()
+
+
+@op(out=False, method=False, returns=("out", "mean", "rstd"))
+def native_layer_norm(
+    input: Meta, normalized_shape: Size, weight: Meta | None, bias: Meta | None, eps: float
+) -> tuple[Meta, Meta, Meta]:  # fmt: skip
+    """``layer_norm`` with the mean and the reciprocal standard deviation that backward needs."""
+    _check_layer("native_layer_norm", input, normalized_shape, weight, bias)
+    lead = input.ndim - len(normalized_shape)
+    dtype = float32 if input.dtype.itemsize == 2 else input.dtype
+    statistic = input.like((*input.shape[:lead], *(1 for _ in normalized_shape)), dtype=dtype)
+    return input.like(), statistic, statistic
+
+
+@op(out=False, method=False)
+def native_layer_norm_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None) -> Meta:
+    """The gradient of the input of ``native_layer_norm``."""
+    if grad_out.shape != input.shape:
+        raise ShapeError(f"native_layer_norm_backward: gradient {grad_out} does not have the shape of {input}")
+    return input.like()
+
+
+@op(out=False, method=False)
+def _layer_norm_weight_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, normalized_shape: Size) -> Meta:
+    """The gradient of the weight of ``native_layer_norm``: the sum over rows of grad_out * (input - mean) * rstd"""
+    if grad_out.shape != input.shape:
+        raise ShapeError(f"_layer_norm_weight_backward: gradient {grad_out} does not have the shape of {input}")
+    return input.like(normalized_shape)
+
+
+@op(module="nn.functional", method=False, out=False)
+def rms_norm(input: Meta, normalized_shape: Size, weight: Meta | None = None, eps: Scalar | None = None) -> Meta:
+    """input / sqrt(mean(input ** 2) + eps) * weight over the last dimensions; eps is the type's own by default."""
+    if not input.dtype.is_differentiable:
+        raise DTypeError(f"rms_norm: expected a floating point type, got {input}")
+    if input.dtype.is_complex:
+        _check_layer("rms_norm", input.like(dtype=input.dtype.to_real()), normalized_shape, weight)
+    else:
+        _check_layer("rms_norm", input, normalized_shape, weight)
+    return input.like()
+
+
+@op(module="nn.functional", method=False, out=False)
+def group_norm(
+    input: Meta, num_groups: int, weight: Meta | None = None, bias: Meta | None = None, eps: float = 1e-5
+) -> Meta:  # fmt: skip
+    """Normalize each sample over groups of channels; (N, C, ...)."""
+    if input.ndim < 2:
+        raise ShapeError(f"group_norm: expected (N, C, ...), got {input}")
+    channels = input.shape[1]
+    if num_groups <= 0 or channels % num_groups:
+        raise ArgumentError(f"group_norm: {channels} channels of {input} do not divide into {num_groups} groups")
+    _check_channels("group_norm", channels, weight, bias)
+    return input.like()
+
+
+def _check_channels(name: str, channels: int, *parameters: Meta | None) -> None:
+    for parameter in parameters:
+        if parameter is not None and parameter.shape != (channels,):
+            raise ShapeError(f"{name}: parameters and statistics must have shape [{channels}], got {parameter}")
+
+
+@op(module="nn.functional", method=False, out=False, no_grad=("running_mean", "running_var"))
+def batch_norm(
+    input: Meta, running_mean: Meta | None, running_var: Meta | None, weight: Meta | None = None,
+    bias: Meta | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Meta:  # fmt: skip
+    """Normalize each channel over the batch when training, by the running statistics otherwise; (N, C, ...)."""
+    if input.ndim < 2:
+        raise ShapeError(f"batch_norm: expected (N, C, ...), got {input}")
+    _check_channels("batch_norm", input.shape[1], running_mean, running_var, weight, bias)
+    if not training and (running_mean is None or running_var is None):
+        raise ArgumentError("batch_norm: running_mean and running_var are needed when not training")
+    if training and math.prod(input.shape) == input.shape[1]:
+        raise ArgumentError(f"batch_norm: expected more than one value per channel when training, got {input}")
+    return input.like()
+
+
+@op(module="nn.functional", method=False, out=False)
+def normalize(input: Meta, p: float = 2.0, dim: int | Size = 1, eps: float = 1e-12) -> Meta:
+    """input / max(norm(input), eps) along a dimension."""
+    wrap_dims("normalize", (dim,) if isinstance(dim, int) else dim, input.ndim)
+    if not input.dtype.is_differentiable:
+        raise DTypeError(f"normalize: expected a floating point type, got {input}")
+    return input.like()

@@ -1,0 +1,75 @@
+"""Contracts of the softmax family, and of the backward passes that have kernels of their own."""
+
+from __future__ import annotations
+
+from ..dtypes import DType
+from ..errors import DTypeError, ShapeError
+from ..layout import wrap_dim
+from ..meta import Meta
+from .contract import op
+
+
+def implicit_dim(input: Meta) -> int:
+    """The dimension that ``nn.functional`` takes where none is given."""
+    return 0 if input.ndim in (0, 1, 3) else 1
+
+
+def _normalized(name: str, input: Meta, dim: int | None, dtype: DType | None) -> Meta:
+    wrap_dim(name, implicit_dim(input) if dim is None else dim, input.ndim)
+    result = dtype or input.dtype
+    if not result.is_floating_point:
+        raise DTypeError(f"{name}: expected a floating point type, got {input}; convert it or pass dtype=")
+    return input.like(dtype=result)
+
+
+@op
+def softmax(input: Meta, dim: int, dtype: DType | None = None) -> Meta:
+    """exp(input) / sum(exp(input)) along a dimension; ``dtype`` is converted to first."""
+    return _normalized("softmax", input, dim, dtype)
+
+
+@op(name="softmax.functional", module="nn.functional", method=False, out=False)
+def softmax_functional(
+    input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Meta:  # fmt: skip
+    """``softmax`` with the signature of ``nn.functional``; ``_stacklevel`` has no meaning here."""
+    return _normalized("softmax", input, dim, dtype)
+
+
+@op
+def log_softmax(input: Meta, dim: int, dtype: DType | None = None) -> Meta:
+    """log(softmax(input)) without overflow; ``dtype`` is converted to first."""
+    return _normalized("log_softmax", input, dim, dtype)
+
+
+@op(name="log_softmax.functional", module="nn.functional", method=False, out=False)
+def log_softmax_functional(
+    input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Meta:  # fmt: skip
+    """``log_softmax`` with the signature of ``nn.functional``; ``_stacklevel`` has no meaning here."""
+    return _normalized("log_softmax", input, dim, dtype)
+
+
+@op(module="nn.functional", method=False, out=False)
+def softmin(input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Meta:
+    """softmax(-input)"""
+    return _normalized("softmin", input, dim, dtype)
+
+
+def _backward(name: str, grad_output: Meta, output: Meta, dim: int, input_dtype: DType) -> Meta:
+    wrap_dim(name, dim, output.ndim)
+    if grad_output.shape != output.shape:
+        raise ShapeError(f"{name}: gradient {grad_output} does not have the shape of {output}")
+    return output.like(dtype=input_dtype)
+
+
+@op(out=False, method=False)
+def _softmax_backward_data(grad_output: Meta, output: Meta, dim: int, input_dtype: DType) -> Meta:
+    """output * (grad_output - sum(grad_output * output))"""
+    return _backward("_softmax_backward_data", grad_output, output, dim, input_dtype)
+
+
+@op(out=False, method=False)
+def _log_softmax_backward_data(grad_output: Meta, output: Meta, dim: int, input_dtype: DType) -> Meta:
+    """grad_output - exp(output) * sum(grad_output)"""
+    return _backward("_log_softmax_backward_data", grad_output, output, dim, input_dtype)

@@ -1,0 +1,126 @@
+"""Contracts of sorting, ranking, and searching in sorted tensors."""
+
+from __future__ import annotations
+
+from ..dtypes import int32, int64
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..layout import result_strides, wrap_dim
+from ..meta import Meta
+from .contract import Scalar, op
+from .reduce import check_real, chosen
+
+
+def _ordered(name: str, input: Meta, dim: int) -> Meta:
+    """The result of rearranging along ``dim``, in the memory order of the input."""
+    check_real(name, input)
+    wrap_dim(name, dim, input.ndim)
+    return input.like(strides=result_strides(input.shape, [(input.shape, input.strides)]))
+
+
+@op(returns=("values", "indices"))
+def sort(input: Meta, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> tuple[Meta, Meta]:
+    """The elements in order along a dimension, and where they were; NaN counts as the largest."""
+    values = _ordered("sort", input, dim)
+    return values, values.like(dtype=int64, strides=values.strides)
+
+
+@op(name="sort.positional", out=False, returns=("values", "indices"))
+def sort_positional(
+    input: Meta, stable: bool | None, dim: int = -1, descending: bool = False
+) -> tuple[Meta, Meta]:  # fmt: skip
+    """``sort`` with ``stable`` given first."""
+    values = _ordered("sort", input, dim)
+    return values, values.like(dtype=int64, strides=values.strides)
+
+
+@op(out=False, differentiable=False)
+def argsort(input: Meta, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Meta:
+    """Where the elements in order along a dimension are."""
+    values = _ordered("argsort", input, dim)
+    return values.like(dtype=int64, strides=values.strides)
+
+
+@op(out=False)
+def msort(input: Meta) -> Meta:
+    """The elements in order along the first dimension."""
+    return _ordered("msort", input, 0)
+
+
+@op(returns=("values", "indices"))
+def topk(input: Meta, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Meta, Meta]:
+    """The ``k`` largest or smallest elements along a dimension, best first, and where they are."""
+    check_real("topk", input)
+    at = wrap_dim("topk", dim, input.ndim)
+    length = input.shape[at] if input.ndim else 1
+    if not 0 <= k <= length:
+        raise ArgumentError(f"topk: k = {k} is out of range for dimension {dim} of {input}")
+    shape = (*input.shape[:at], k, *input.shape[at + 1 :]) if input.ndim else ()
+    return input.like(shape), input.like(shape, dtype=int64)
+
+
+@op(returns=("values", "indices"))
+def kthvalue(input: Meta, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Meta, Meta]:
+    """The ``k``-th smallest element along a dimension, counted from one, and where it is."""
+    length = input.shape[wrap_dim("kthvalue", dim, input.ndim)] if input.ndim else 1
+    found = chosen("kthvalue", input, dim, keepdim)
+    if not 1 <= k <= length:
+        raise ArgumentError(f"kthvalue: k = {k} is out of range for dimension {dim} of {input}")
+    return found
+
+
+@op(name="median.dim", returns=("values", "indices"))
+def median_dim(input: Meta, dim: int, keepdim: bool = False) -> tuple[Meta, Meta]:
+    """The median along a dimension, the lower of two, and where it is; NaN if there is one."""
+    return chosen("median", input, dim, keepdim)
+
+
+@op(out=False)
+def median(input: Meta) -> Meta:
+    """The median of all elements, the lower of two; NaN if there is one."""
+    check_real("median", input)
+    return input.like(())
+
+
+@op(method=False, differentiable=False)
+def searchsorted(
+    sorted_sequence: Meta, input: Meta | Scalar, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Meta | None = None,
+) -> Meta:  # fmt: skip
+    """Where each element would be inserted into sorted rows to keep them sorted."""
+    if side not in (None, "left", "right"):
+        raise ArgumentError(f"searchsorted: side must be 'left' or 'right', got {side!r}")
+    if side == "left" and right:
+        raise ArgumentError("searchsorted: side and right contradict each other: right=True and side='left'")
+    if sorted_sequence.ndim == 0:
+        raise ShapeError(f"searchsorted: expected rows of at least one dimension, got {sorted_sequence}")
+    if sorter is not None and (sorter.shape != sorted_sequence.shape or sorter.dtype is not int64):
+        raise ShapeError(f"searchsorted: sorter must be int64 in the shape of {sorted_sequence}, got {sorter}")
+    check_real("searchsorted", sorted_sequence)
+    dtype = int32 if out_int32 else int64
+    if not isinstance(input, Meta):
+        _check_vector("searchsorted", sorted_sequence)
+        return sorted_sequence.like((), dtype=dtype)
+    _check_rows(sorted_sequence, input)
+    return input.like(dtype=dtype)
+
+
+def _check_vector(name: str, rows: Meta) -> None:
+    if rows.ndim != 1:
+        raise ShapeError(f"{name}: a number can only be searched in one dimension, got {rows}")
+
+
+def _check_rows(rows: Meta, input: Meta) -> None:
+    if rows.dtype is not input.dtype:
+        raise DTypeError(f"searchsorted: {rows} and {input} must have the same type")
+    if rows.ndim > 1 and rows.shape[:-1] != input.shape[:-1]:
+        raise ShapeError(f"searchsorted: {rows} and {input} must be equal in all dimensions but the last")
+
+
+@op(method=False, differentiable=False)
+def bucketize(input: Meta | Scalar, boundaries: Meta, *, out_int32: bool = False, right: bool = False) -> Meta:
+    """The number of the bucket between ``boundaries`` that each element falls into."""
+    _check_vector("bucketize", boundaries)
+    if isinstance(input, Meta):
+        check_real("bucketize", input)
+    dtype = int32 if out_int32 else int64
+    return input.like(dtype=dtype) if isinstance(input, Meta) else boundaries.like((), dtype=dtype)

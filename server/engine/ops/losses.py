@@ -1,0 +1,295 @@
+"""Losses: element-wise errors and their reduction, and the log-likelihood of classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.ops import losses as ops
+
+from .. import functional as F  # noqa: N812 - the field's name
+from .. import keys
+from ..arrays import check_index
+from ..operators import composite, implements, kernel
+
+# -- classes ----------------------------------------------------------------------------------------------------------
+
+
+@composite(ops.cross_entropy)
+def cross_entropy(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
+    kind = ops.reduction_of("cross_entropy", reduction, size_average, reduce)
+    dim = 0 if input.ndim == 1 else 1
+    log_probabilities = F.log_softmax(input, dim)
+    if ops.has_probabilities(input.meta, target.meta):
+        return _soft_cross_entropy(log_probabilities, target, weight, kind, label_smoothing)
+    loss, total = F.nll_loss_forward(log_probabilities, target, weight, kind, ignore_index)
+    if label_smoothing == 0:
+        return loss
+    smooth = _smooth_loss(log_probabilities, target, weight, total, kind, ignore_index)
+    classes = input.shape[dim]
+    return F.add(F.mul(loss, 1 - label_smoothing), F.mul(smooth, label_smoothing / classes))
+
+
+def _weighted(log_probabilities, weight):
+    """Each class's log-probability times the weight of the class."""
+    if weight is None:
+        return log_probabilities
+    shape = (-1,) if log_probabilities.ndim == 1 else (1, -1, *(1 for _ in log_probabilities.shape[2:]))
+    return F.mul(log_probabilities, F.reshape(weight, shape))
+
+
+def _soft_cross_entropy(log_probabilities, target, weight, kind, label_smoothing):
+    dim = 0 if log_probabilities.ndim == 1 else 1
+    classes = log_probabilities.shape[dim]
+    if label_smoothing > 0:
+        target = F.add(F.mul(target, 1 - label_smoothing), label_smoothing / classes)
+    product = F.neg(F.mul(_weighted(log_probabilities, weight), target))
+    if kind == "none":
+        return F.sum(product, dim)
+    total = F.sum(product)
+    return total if kind == "sum" else F.div(total, log_probabilities.numel / classes)
+
+
+def _smooth_loss(log_probabilities, target, weight, total, kind, ignore_index):
+    """The loss of a uniform target, over the elements that are not ignored."""
+    dim = 0 if log_probabilities.ndim == 1 else 1
+    summed = F.neg(F.sum(_weighted(log_probabilities, weight), dim))
+    summed = F.masked_fill(summed, F.eq(target, ignore_index), 0)
+    if kind == "none":
+        return summed
+    return F.sum(summed) if kind == "sum" else F.div(F.sum(summed), F.detach(total))
+
+
+@composite(ops.nll_loss)
+def nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction):
+    kind = ops.reduction_of("nll_loss", reduction, size_average, reduce)
+    return F.nll_loss_forward(input, target, weight, kind, ignore_index)[0]
+
+
+def _layout(shape):
+    """(samples, classes, elements per sample) of a tensor of log-probabilities."""
+    if len(shape) == 1:
+        return 1, shape[0], 1
+    inner = 1
+    for size in shape[2:]:
+        inner *= size
+    return shape[0], shape[1], inner
+
+
+def _positions(xp, shape, target, ignore_index):
+    """Where each target's class is in the flattened input; and which targets count, None for all."""
+    samples, classes, inner = _layout(shape)
+    target = target.reshape(samples, inner).astype(np.int64, copy=False)
+    counted = target != ignore_index
+    target = xp.where(counted, target, 0)
+    if not classes and bool(counted.any()):
+        classes = 0
+    check_index("nll_loss", target[counted], classes, f"{classes} classes")
+    starts = xp.arange(samples)[:, None] * (classes * inner) + xp.arange(inner)
+    return starts + target * inner, target, counted
+
+
+@implements(
+    ops.nll_loss_forward,
+    input=lambda grad_output, input_meta, target, weight, total_weight, reduction, ignore_index: F.nll_loss_backward(
+        grad_output, target, weight, total_weight, input_meta.shape, reduction, ignore_index
+    ),
+)
+def nll_loss_forward(xp, input, target, weight, reduction, ignore_index, *, out):
+    loss, total = out
+    positions, classes, counted = _positions(xp, input.shape, target, ignore_index)
+    scale = counted.astype(input.dtype) if weight is None else xp.where(counted, weight[classes], 0)
+    picked = -xp.take(input.reshape(-1), positions) if input.size else xp.zeros(positions.shape, input.dtype)
+    losses = xp.where(counted, picked * scale, 0)
+    total[...] = xp.sum(scale)
+    if reduction == "none":
+        loss[...] = losses.reshape(loss.shape)
+    else:
+        loss[...] = xp.sum(losses)
+        if reduction == "mean":
+            loss /= total
+
+
+@kernel(ops.nll_loss_forward, keys.CPU)
+def _nll_loss_forward_cpu(xp, input, target, weight, reduction, ignore_index, *, out):
+    positions = _plain_positions(input.shape, target, weight)
+    if positions is None or not input.flags.c_contiguous:
+        nll_loss_forward(xp, input, target, weight, reduction, ignore_index, out=out)
+        return
+    loss, total = out
+    picked = input.reshape(-1)[positions]
+    total[...] = len(positions)
+    if reduction == "none":
+        np.negative(picked, out=loss)
+    else:
+        loss[...] = -np.add.reduce(picked) / (len(positions) if reduction == "mean" else 1)
+
+
+def _plain_positions(shape, target, weight):
+    """As ``_positions`` for a matrix, where all targets are classes of it; None where that is not so simple."""
+    if len(shape) != 2 or weight is not None or target.dtype.char != "l" or not target.flags.c_contiguous or not target.size:
+        return None
+    samples, classes = shape
+    if np.maximum.reduce(target.view(np.uint64)) >= classes:  # negative ones are large as unsigned
+        return None
+    return np.arange(0, samples * classes, classes) + target
+
+
+@implements(
+    ops.nll_loss_backward,
+    grad_output=lambda grad, target, weight, reduction, ignore_index: F.nll_loss_forward(
+        grad, target, weight, reduction, ignore_index
+    )[0],
+)
+def nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, *, out):
+    out[...] = 0
+    if not out.size:
+        return
+    positions, classes, counted = _positions(xp, size, target, ignore_index)
+    scale = counted.astype(out.dtype) if weight is None else xp.where(counted, weight[classes], 0)
+    grad = grad_output.reshape(classes.shape) if reduction == "none" else grad_output
+    if reduction == "mean":
+        grad = grad / total_weight
+    result = out if out.flags.c_contiguous else xp.zeros(out.shape, out.dtype)
+    result.reshape(-1)[positions] = xp.where(counted, -grad * scale, 0)
+    if result is not out:
+        out[...] = result
+
+
+@kernel(ops.nll_loss_backward, keys.CPU)
+def _nll_loss_backward_cpu(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, *, out):
+    positions = _plain_positions(size, target, weight)
+    if positions is None or not out.flags.c_contiguous:
+        nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, out=out)
+        return
+    out.fill(0)
+    out.reshape(-1)[positions] = -grad_output / len(positions) if reduction == "mean" else -grad_output
+
+
+# -- regression -------------------------------------------------------------------------------------------------------
+
+
+def _reduced(losses, kind):
+    return losses if kind == "none" else F.sum(losses) if kind == "sum" else F.mean(losses)
+
+
+def _weighed(losses, weight, kind):
+    """Reduced with a weight per element; a mean is divided by the weights' sum."""
+    if weight is None:
+        return _reduced(losses, kind)
+    weighted = F.mul(losses, weight)
+    return F.div(F.sum(weighted), F.sum(weight)) if kind == "mean" else _reduced(weighted, kind)
+
+
+def _squared_error_backward(grad, input, target):
+    difference = F.sub(input, target)
+    return F.mul(F.mul(grad, 2), F.conj(difference) if difference.dtype.is_complex else difference)
+
+
+@implements(
+    ops._squared_error,
+    input=_squared_error_backward,
+    target=lambda grad, input, target: _squared_error_backward(grad, target, input),
+)
+def _squared_error(xp, input, target, *, out):
+    xp.subtract(input, target, out=out)
+    xp.multiply(out, out, out=out)
+
+
+def _huber_backward(grad, input, target, delta):
+    return F.mul(F.clamp(F.sub(input, target), -delta, delta), grad)
+
+
+@implements(
+    ops._huber_error,
+    input=_huber_backward,
+    target=lambda grad, input, target, delta: _huber_backward(grad, target, input, delta),
+)
+def _huber_error(xp, input, target, delta, *, out):
+    size = xp.abs(input - target)
+    out[...] = xp.where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
+
+
+def _bce_backward(grad, input, target):
+    spread = F.clamp(F.mul(F.sub(1, input), input), min=1e-12)
+    return F.div(F.mul(grad, F.sub(input, target)), spread)
+
+
+def _bce_target_backward(grad, input):
+    return F.mul(grad, F.sub(F.clamp(F.log1p(F.neg(input)), min=-100), F.clamp(F.log(input), min=-100)))
+
+
+@implements(ops._bce, input=_bce_backward, target=_bce_target_backward)
+def _bce(xp, input, target, *, out):
+    if input.size and not bool(xp.all((input >= 0) & (input <= 1))):
+        raise ArgumentError("binary_cross_entropy: all elements of input should be between 0 and 1")
+    positive, negative = xp.maximum(xp.log(input), -100), xp.maximum(xp.log1p(-input), -100)
+    out[...] = (target - 1) * negative - target * positive
+
+
+@implements(
+    ops._bce_with_logits,
+    input=lambda grad, input, target: F.mul(grad, F.sub(F.sigmoid(input), target)),
+    target=lambda grad, input: F.neg(F.mul(grad, input)),
+)
+def _bce_with_logits(xp, input, target, *, out):
+    out[...] = xp.maximum(input, 0) - input * target + xp.log1p(xp.exp(-xp.abs(input)))
+
+
+@composite(ops.mse_loss)
+def mse_loss(input, target, size_average, reduce, reduction, weight):
+    kind = ops.reduction_of("mse_loss", reduction, size_average, reduce)
+    return _weighed(F._squared_error(input, target), weight, kind)
+
+
+@composite(ops.l1_loss)
+def l1_loss(input, target, size_average, reduce, reduction, weight):
+    kind = ops.reduction_of("l1_loss", reduction, size_average, reduce)
+    return _weighed(F.abs(F.sub(input, target)), weight, kind)
+
+
+@composite(ops.smooth_l1_loss)
+def smooth_l1_loss(input, target, size_average, reduce, reduction, beta):
+    kind = ops.reduction_of("smooth_l1_loss", reduction, size_average, reduce)
+    if beta == 0:
+        return _reduced(F.abs(F.sub(input, target)), kind)
+    return _reduced(F.div(F._huber_error(input, target, beta), beta), kind)
+
+
+@composite(ops.huber_loss)
+def huber_loss(input, target, reduction, delta, weight):
+    return _weighed(F._huber_error(input, target, delta), weight, ops.reduction_of("huber_loss", reduction, None, None))
+
+
+@composite(ops.binary_cross_entropy)
+def binary_cross_entropy(input, target, weight, size_average, reduce, reduction):
+    kind = ops.reduction_of("binary_cross_entropy", reduction, size_average, reduce)
+    losses = F._bce(input, target)
+    return _reduced(losses if weight is None else F.mul(losses, weight), kind)
+
+
+@composite(ops.binary_cross_entropy_with_logits)
+def binary_cross_entropy_with_logits(input, target, weight, size_average, reduce, reduction, pos_weight):
+    kind = ops.reduction_of("binary_cross_entropy_with_logits", reduction, size_average, reduce)
+    losses = F._bce_with_logits(input, target)
+    if pos_weight is not None:
+        of_positives = F._bce_with_logits(input, F.ones_like(input))
+        losses = F.add(losses, F.mul(F.mul(F.sub(pos_weight, 1), target), of_positives))
+    return _reduced(losses if weight is None else F.mul(losses, weight), kind)
+
+
+@composite(ops.kl_div)
+def kl_div(input, target, size_average, reduce, reduction, log_target):
+    if log_target:
+        losses = F.mul(F.exp(target), F.sub(target, input))
+    else:
+        losses = F.sub(F.xlogy(target, target), F.mul(target, input))
+    if reduction == "batchmean":
+        return F.div(F.sum(losses), input.shape[0]) if input.ndim else F.sum(losses)
+    return _reduced(losses, ops.reduction_of("kl_div", reduction, size_average, reduce))
+
+
+@composite(ops.cosine_similarity)
+def cosine_similarity(x1, x2, dim, eps):
+    norms = [F.clamp(F.norm(x, 2, dim, True), min=eps) for x in (x1, x2)]
+    return F.sum(F.mul(F.div(x1, norms[0]), F.div(x2, norms[1])), dim)

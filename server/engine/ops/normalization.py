@@ -1,0 +1,252 @@
+"""Normalization. The layer kernels for the CPU go over blocks of rows that stay in cache."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.ops import normalization as ops
+
+from .. import functional as F  # noqa: N812 - the field's name
+from .. import keys
+from ..operators import composite, implements, kernel
+from . import rows
+
+_EPSILON = {
+    dtypes.float16: 2.0**-23, dtypes.bfloat16: 2.0**-23, dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52,
+    dtypes.complex64: 2.0**-23, dtypes.complex128: 2.0**-52,
+}  # fmt: skip
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+@composite(ops.layer_norm)
+def layer_norm(input, normalized_shape, weight, bias, eps):
+    return F.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
+
+
+def _last(statistic, input):
+    """The normalized axes: those that the statistics have as ones at the end, as many as the parameters have."""
+    return tuple(d for d in range(input.ndim) if statistic.shape[d] == 1 and input.shape[d] != 1)
+
+
+def _mean(value, like):
+    dims = _last(like, value)
+    return F.mean(value, dims, True) if dims else value
+
+
+def _standardized(input, mean, rstd):
+    return F.mul(F.sub(input, mean), rstd)
+
+
+@implements(
+    ops.native_layer_norm,
+    input=lambda grad_out, input, mean, rstd, weight: F.native_layer_norm_backward(grad_out, input, mean, rstd, weight),
+    weight=lambda grad_out, input, mean, rstd, normalized_shape: F._layer_norm_weight_backward(
+        grad_out, input, mean, rstd, normalized_shape
+    ),
+    bias=lambda grad_out: grad_out,  # the engine sums over the rows
+)
+def native_layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
+    result, mean, rstd = out
+    axis = tuple(range(-len(normalized_shape), 0))
+    mean[...] = xp.mean(input, axis=axis, keepdims=True)
+    xp.subtract(input, mean, out=result)
+    rstd[...] = 1 / xp.sqrt(xp.mean(result * result, axis=axis, keepdims=True) + eps)
+    result *= rstd
+    if weight is not None:
+        result *= weight
+    if bias is not None:
+        result += bias
+
+
+def _grad_by_input(grad, grad_out, input, mean, rstd, weight):
+    """With v = grad, w = grad_out * weight and bars for means over a row (n elements):
+
+    <v, backward(w)> = n rstd (mean(v w) - mean(v) mean(w) - mean(v x) mean(w x)), x the standardized input; its
+    derivative goes through rstd and through x.
+    """
+    scaled = grad_out if weight is None else F.mul(grad_out, weight)
+    x = _standardized(input, mean, rstd)
+    v_x, w_x = _mean(F.mul(grad, x), mean), _mean(F.mul(scaled, x), mean)
+    covariance = F.sub(_mean(F.mul(grad, scaled), mean), F.mul(_mean(grad, mean), _mean(scaled, mean)))
+    covariance = F.sub(covariance, F.mul(v_x, w_x))
+    through_x = F.neg(F.mul(F.add(F.mul(grad, w_x), F.mul(scaled, v_x)), rstd))
+    through_rstd = F.mul(F.mul(F.mul(rstd, rstd), covariance), x)
+    return F.sub(F.native_layer_norm_backward(through_x, input, mean, rstd, None), through_rstd)
+
+
+def _grad_by_grad(grad, input, mean, rstd, weight):
+    """The map is symmetric but for the weight."""
+    found = F.native_layer_norm_backward(grad, input, mean, rstd, None)
+    return found if weight is None else F.mul(found, weight)
+
+
+@implements(
+    ops.native_layer_norm_backward,
+    grad_out=_grad_by_grad,
+    input=_grad_by_input,
+    mean=None,  # the formula of input is total: it counts what goes through the statistics
+    rstd=None,
+    weight=lambda grad, grad_out, input, mean, rstd: F.mul(
+        grad_out, F.native_layer_norm_backward(grad, input, mean, rstd, None)
+    ),
+)
+def native_layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
+    axis = _last(mean, input)
+    scaled = grad_out if weight is None else grad_out * weight
+    x = (input - mean) * rstd
+    along = xp.mean(scaled * x, axis=axis, keepdims=True)
+    out[...] = (scaled - xp.mean(scaled, axis=axis, keepdims=True) - x * along) * rstd
+
+
+@implements(
+    ops._layer_norm_weight_backward,
+    grad_out=lambda grad, input, mean, rstd: F.mul(_standardized(input, mean, rstd), grad),
+    input=lambda grad, grad_out, input, mean, rstd: F.native_layer_norm_backward(grad_out, input, mean, rstd, grad),
+    mean=None,
+    rstd=None,
+)
+def _layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shape, *, out):
+    axis = tuple(range(input.ndim - len(normalized_shape)))
+    xp.sum((input - mean) * rstd * grad_out, axis=axis, out=out)
+
+
+# -- layers on the CPU ------------------------------------------------------------------------------------------------
+
+
+def _all_fast(*arrays):
+    first = arrays[0]
+    return all(a is None or (a.dtype is first.dtype and rows.is_fast(a)) for a in arrays)
+
+
+def _flat(array):
+    return None if array is None else array.reshape(-1)
+
+
+@kernel(ops.native_layer_norm, keys.CPU)
+def _native_layer_norm_cpu(xp, input, normalized_shape, weight, bias, eps, *, out):
+    result, mean, rstd = out
+    if not _all_fast(result, input, weight, bias):
+        native_layer_norm(xp, input, normalized_shape, weight, bias, eps, out=out)
+        return
+    length = math.prod(normalized_shape)
+    x, y = input.reshape(-1, length), result.reshape(-1, length)
+    _normalize_rows(x, y, _flat(weight), _flat(bias), eps, mean.reshape(-1), rstd.reshape(-1))
+
+
+def _normalize_rows(x, y, weight, bias, eps, mean, rstd):
+    length = x.shape[1]
+    for block in rows.row_blocks(*x.shape):
+        part = y[block]
+        centre = np.multiply(rows.row_sums(x[block]), 1 / length, out=mean[block])
+        np.subtract(x[block], centre[:, None], out=part)
+        variance = np.einsum("ij,ij->i", part, part) / length
+        part *= np.divide(1, np.sqrt(variance + eps), out=rstd[block])[:, None]
+        if weight is not None:
+            part *= weight
+        if bias is not None:
+            part += bias
+
+
+@kernel(ops.native_layer_norm_backward, keys.CPU)
+def _native_layer_norm_backward_cpu(xp, grad_out, input, mean, rstd, weight, *, out):
+    if not _all_fast(out, grad_out, input, mean, rstd, weight):
+        native_layer_norm_backward(xp, grad_out, input, mean, rstd, weight, out=out)
+        return
+    length = input.size // mean.size
+    shaped = [a.reshape(-1, length) for a in (grad_out, input, out)]
+    _normalize_rows_backward(*shaped, mean.reshape(-1), rstd.reshape(-1), _flat(weight))
+
+
+def _normalize_rows_backward(grad, x, out, mean, rstd, weight):
+    length = x.shape[1]
+    for block in rows.row_blocks(*x.shape):
+        scale = rstd[block]
+        scaled = grad[block] if weight is None else grad[block] * weight
+        standard = (x[block] - mean[block, None]) * scale[:, None]
+        along = np.einsum("ij,ij->i", scaled, standard) / length
+        standard *= along[:, None]
+        part = np.subtract(scaled, standard, out=out[block])
+        part -= (rows.row_sums(scaled) / length)[:, None]
+        part *= scale[:, None]
+
+
+@kernel(ops._layer_norm_weight_backward, keys.CPU)
+def _layer_norm_weight_backward_cpu(xp, grad_out, input, mean, rstd, normalized_shape, *, out):
+    if not _all_fast(out, grad_out, input, mean, rstd):
+        _layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shape, out=out)
+        return
+    length = out.size
+    x, grad = input.reshape(-1, length), grad_out.reshape(-1, length)
+    total, centre, scale = np.zeros(length, out.dtype), mean.reshape(-1, 1), rstd.reshape(-1, 1)
+    for block in rows.row_blocks(*x.shape):
+        part = x[block] - centre[block]
+        part *= scale[block]
+        part *= grad[block]
+        total += rows.column_sums(part)
+    out[...] = total.reshape(out.shape)
+
+
+# -- others -----------------------------------------------------------------------------------------------------------
+
+
+@composite(ops.rms_norm)
+def rms_norm(input, normalized_shape, weight, eps):
+    dtype = input.dtype
+    if dtype.itemsize == 2:
+        input = F._to_copy(input, dtype=dtypes.float32)
+    power = F.mul(input, F.conj(input)) if dtype.is_complex else F.mul(input, input)
+    power = F.mean(power, tuple(range(-len(normalized_shape), 0)), True)
+    result = F.mul(input, F.rsqrt(F.add(power, _EPSILON[dtype] if eps is None else eps)))
+    if weight is not None:
+        result = F.mul(result, weight)
+    return result if result.dtype is dtype else F._to_copy(result, dtype=dtype)
+
+
+@composite(ops.group_norm)
+def group_norm(input, num_groups, weight, bias, eps):
+    batch, channels = input.shape[:2]
+    if input.numel == 0:
+        return F.zeros_like(input)
+    length = input.numel // (batch * num_groups)
+    grouped = F.reshape(input, (batch, num_groups, length))
+    result = F.reshape(F.native_layer_norm(grouped, (length,), None, None, eps)[0], input.shape)
+    return _affine(result, weight, bias)
+
+
+def _affine(result, weight, bias):
+    """Scale and shift channels, which are dimension 1."""
+    shape = (1, -1, *(1 for _ in result.shape[2:]))
+    if weight is not None:
+        result = F.mul(result, F.reshape(weight, shape))
+    return result if bias is None else F.add(result, F.reshape(bias, shape))
+
+
+@composite(ops.batch_norm)
+def batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
+    shape = (1, -1, *(1 for _ in input.shape[2:]))
+    dims = (0, *range(2, input.ndim))
+    if not training:
+        rstd = F.rsqrt(F.add(running_var, eps))
+        result = F.mul(F.sub(input, F.reshape(running_mean, shape)), F.reshape(rstd, shape))
+        return _affine(result, weight, bias)
+    mean, var = F.mean(input, dims, True), F.var(input, dims, correction=0, keepdim=True)
+    _update_running(running_mean, mean, momentum)
+    count = input.numel // input.shape[1]
+    _update_running(running_var, F.mul(F.detach(var), count / (count - 1)), momentum)
+    return _affine(F.mul(F.sub(input, mean), F.rsqrt(F.add(var, eps))), weight, bias)
+
+
+def _update_running(running, found, momentum):
+    if running is not None:
+        F.mul_(running, 1 - momentum)
+        F.add_(running, F.reshape(F.detach(found), running.shape), alpha=momentum)
+
+
+@composite(ops.normalize)
+def normalize(input, p, dim, eps):
+    return F.div(input, F.clamp_min(F.norm(input, p, dim, True), eps))

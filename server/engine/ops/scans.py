@@ -1,0 +1,153 @@
+"""Cumulative sums, products and extrema along a dimension."""
+
+from __future__ import annotations
+
+from telegrad_protocol.ops import scans as ops
+
+from .. import functional as F  # noqa: N812 - the field's name
+from .. import keys
+from ..operators import implements, kernel
+from .reduce import exclusive_cumprod
+
+_WIDE = 64
+"""Rows at least this long are added as wholes; NumPy's accumulate goes down columns one element at a time."""
+
+
+def _flipped(function, grad, dim):
+    """A scan from the end: the transpose of a scan from the beginning."""
+    return F.flip(function(F.flip(grad, (dim,))), (dim,))
+
+
+@implements(ops.cumsum, input=lambda grad, dim: _flipped(lambda g: F.cumsum(g, dim), grad, dim))
+def cumsum(xp, input, dim, *, dtype, out):
+    if input.ndim == 0:
+        out[...] = input
+        return
+    input = input if input.dtype == out.dtype else input.astype(out.dtype)
+    xp.cumsum(input, axis=dim, out=out)
+
+
+@kernel(ops.cumsum, keys.CPU)
+def _cumsum_cpu(xp, input, dim, *, dtype, out):
+    width = _width_below(out, dim)
+    if width < _WIDE or input.dtype != out.dtype or not out.size:
+        cumsum(xp, input, dim, dtype=dtype, out=out)
+        return
+    source, target = xp.moveaxis(input, dim, 0), xp.moveaxis(out, dim, 0)
+    target[0] = source[0]
+    for i in range(1, len(target)):
+        xp.add(target[i - 1], source[i], out=target[i])
+
+
+def _width_below(array, dim):
+    width = 1
+    for size in array.shape[dim % array.ndim + 1 :] if array.ndim else ():
+        width *= size
+    return width
+
+
+def _cumprod_backward(grad, input, dim):
+    """sum over i >= k of grad[i] * (product of all before k) * (product from k+1 to i), without a division."""
+    if input.ndim == 0:
+        return grad
+    if input.dtype.is_complex:
+        input = F.conj(input)
+    return F.mul(exclusive_cumprod(input, dim), _reverse_recurrence(input, grad, dim))
+
+
+def _reverse_recurrence(decay, grad, dim):
+    """y[k] = grad[k] + decay[k+1] * y[k+1]"""
+    backwards = F.flip(decay, (dim,))
+    return F.flip(F._linear_recurrence(_shifted(backwards, dim), F.flip(grad, (dim,)), dim), (dim,))
+
+
+def _shifted(input, dim):
+    """Each element one place later; zero at the first."""
+    length = input.shape[dim]
+    if length == 0:
+        return input
+    first = F.zeros_like(F.narrow(input, dim, 0, 1))
+    return F.cat((first, F.narrow(input, dim, 0, length - 1)), dim)
+
+
+@implements(ops.cumprod, input=_cumprod_backward)
+def cumprod(xp, input, dim, *, dtype, out):
+    if input.ndim == 0:
+        out[...] = input
+        return
+    input = input if input.dtype == out.dtype else input.astype(out.dtype)
+    xp.cumprod(input, axis=dim, out=out)
+
+
+def _running_backward(grad_values, input_meta, dim, indices):
+    if input_meta.ndim == 0:
+        return grad_values
+    nothing = F.zeros(input_meta.shape, dtype=grad_values.dtype, device=grad_values.device)
+    return F.scatter_add(nothing, dim, indices, grad_values)
+
+
+@implements(ops.cummax, input=_running_backward)
+def cummax(xp, input, dim, *, out):
+    _run(xp, xp.greater_equal, input, dim, out)
+
+
+@implements(ops.cummin, input=_running_backward)
+def cummin(xp, input, dim, *, out):
+    _run(xp, xp.less_equal, input, dim, out)
+
+
+def _run(xp, reaches, input, dim, out):
+    """Step along ``dim``, keeping the best so far; a NaN is better than any number."""
+    values, indices = out
+    if input.ndim == 0 or not input.size:
+        values[...], indices[...] = input, 0
+        return
+    source, best, where = (xp.moveaxis(a, dim, 0) for a in (input, values, indices))
+    best[0], where[0] = source[0], 0
+    for i in range(1, len(source)):
+        better = reaches(source[i], best[i - 1]) | (source[i] != source[i])
+        better &= (best[i - 1] == best[i - 1]) | (source[i] != source[i])
+        best[i] = xp.where(better, source[i], best[i - 1])
+        where[i] = xp.where(better, i, where[i - 1])
+
+
+def _logcumsumexp_backward(grad, input, out, dim):
+    if input.ndim == 0:
+        return grad
+    weights = F.mul(grad, F.exp(F.neg(out)))
+    return F.mul(F.exp(input), _flipped(lambda g: F.cumsum(g, dim), weights, dim))
+
+
+@implements(ops.logcumsumexp, input=_logcumsumexp_backward)
+def logcumsumexp(xp, input, dim, *, out):
+    if input.ndim == 0 or not input.size:
+        out[...] = input
+        return
+    source, target = xp.moveaxis(input, dim, 0), xp.moveaxis(out, dim, 0)
+    target[0] = source[0]
+    for i in range(1, len(source)):
+        xp.logaddexp(target[i - 1], source[i], out=target[i])
+
+
+def _recurrence_decay(grad, decay, out, dim):
+    """y[i] depends on decay[i] through y[i-1]."""
+    return F.mul(_reverse_recurrence(_conj(decay), grad, dim), _conj(_shifted(out, dim)))
+
+
+def _conj(value):
+    return F.conj(value) if value.dtype.is_complex else value
+
+
+@implements(
+    ops._linear_recurrence,
+    decay=_recurrence_decay,
+    input=lambda grad, decay, dim: _reverse_recurrence(_conj(decay), grad, dim),
+)
+def _linear_recurrence(xp, decay, input, dim, *, out):
+    if input.ndim == 0 or not input.size:
+        out[...] = input
+        return
+    factors, source, target = (xp.moveaxis(a, dim, 0) for a in (decay, input, out))
+    target[0] = source[0]
+    for i in range(1, len(source)):
+        target[i] = factors[i] * target[i - 1] + source[i]
