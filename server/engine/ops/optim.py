@@ -12,52 +12,64 @@ import numpy as np
 
 from telegrad_protocol.ops import optim as ops
 
-from ..backend import BY_NUMPY, HALVES
 from ..operators import implements
 
-_BLOCK = 1 << 14
-"""Elements of a block: state and scratch of five float32 arrays take 320 KB, a core's second-level cache."""
+_BLOCK = 1 << 16
+"""Elements of a block: few enough for the cache, enough to hide what calls of the array library cost."""
+
+_scratch: dict[str, np.ndarray] = {}
+"""One block per type, kept because fresh memory costs more than the arithmetic. The engine has one thread."""
 
 
 # -- walking through memory
 
 
-def _blocks(xp, arrays):
-    """Matching parts of arrays of one shape, each part small enough for the cache; whole arrays on a GPU."""
-    if xp is not np or arrays[0].size <= _BLOCK:
-        yield arrays
-        return
+def _apply(xp, update, arrays):
+    """Run ``update`` on scratch and arrays of one shape, block by block."""
+    first = arrays[0]
+    if first.itemsize == 2:
+        _apply_wide(xp, update, arrays)
+    elif xp is not np:
+        update(xp.empty_like(first), *arrays)
+    elif first.size <= _BLOCK:
+        update(_block(first.dtype)[: first.size].reshape(first.shape), *arrays)
+    else:
+        _apply_blocks(update, arrays)
+
+
+def _apply_wide(xp, update, arrays):
+    """Halves are computed as float32 copies and stored back."""
+    wide = [array.astype(np.float32) for array in arrays]
+    _apply(xp, update, wide)
+    for array, result in zip(arrays, wide, strict=True):
+        array[...] = result
+
+
+def _apply_blocks(update, arrays):
     flat = _flattened(arrays)
     if flat is None:
-        yield arrays
+        update(np.empty_like(arrays[0]), *arrays)
         return
+    scratch = _block(flat[0].dtype)
     for start in range(0, flat[0].size, _BLOCK):
-        yield [array[start : start + _BLOCK] for array in flat]
+        parts = [array[start : start + _BLOCK] for array in flat]
+        update(scratch[: parts[0].size], *parts)
+
+
+def _block(dtype):
+    found = _scratch.get(dtype.char)
+    if found is None:
+        found = _scratch[dtype.char] = np.empty(_BLOCK, dtype)
+    return found
 
 
 def _flattened(arrays):
     """The same memory as vectors, if all arrays lie in it in one dense order."""
-    if all(array.flags.c_contiguous for array in arrays):
+    if all([array.flags.c_contiguous for array in arrays]):
         return [array.reshape(-1) for array in arrays]
-    if all(array.flags.f_contiguous for array in arrays):
+    if all([array.flags.f_contiguous for array in arrays]):
         return [array.T.reshape(-1) for array in arrays]
     return None
-
-
-def _is_half(array):
-    return BY_NUMPY[array.dtype] in HALVES
-
-
-def _apply(xp, update, *arrays):
-    """Run ``update`` on the arrays block by block; halves are worked on as float32 copies and stored back."""
-    for parts in _blocks(xp, arrays):
-        if not _is_half(parts[0]):
-            update(*parts)
-            continue
-        wide = [part.astype(np.float32) for part in parts]
-        update(*wide)
-        for part, result in zip(parts, wide, strict=True):
-            part[...] = result
 
 
 def _number(xp, scalar):
@@ -70,13 +82,13 @@ def _number(xp, scalar):
 def _step(xp, update, tensors, found_inf):
     """Run ``update`` on ``tensors``, or on nothing where ``found_inf`` is 1."""
     if found_inf is None:
-        _apply(xp, update, *tensors)
+        _apply(xp, update, tensors)
     elif xp is np:
         if not found_inf.any():
-            _apply(xp, update, *tensors)
+            _apply(xp, update, tensors)
     else:
         copies = [tensor.copy() for tensor in tensors]  # whether to keep them is known to the device alone
-        _apply(xp, update, *copies)
+        _apply(xp, update, copies)
         for tensor, copied in zip(tensors, copies, strict=True):
             xp.copyto(tensor, copied, where=found_inf.reshape(()) == 0)
 
@@ -94,42 +106,40 @@ def _fused_sgd_(
     xp, params, grads, momentum_buffers, *, weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step,
     grad_scale, found_inf,
 ):  # fmt: skip
+    rate = _number(xp, lr)
     update = partial(
-        _descend, xp, lr=_number(xp, lr), decay=weight_decay, momentum=momentum,
+        _descend, xp, lr=rate, sign=-1.0 if maximize else 1.0, decay=weight_decay, momentum=momentum,
         kept=0.0 if is_first_step else momentum, taken=1.0 if is_first_step else 1.0 - dampening,
-        nesterov=nesterov, maximize=maximize, scale=_number(xp, grad_scale),
+        nesterov=nesterov, scale=_number(xp, grad_scale),
     )  # fmt: skip
     for tensors in zip(params, grads, momentum_buffers, strict=True) if momentum else zip(params, grads, strict=True):
         _step(xp, update, tensors, found_inf)
 
 
-def _descend(xp, param, grad, buffer=None, *, lr, decay, momentum, kept, taken, nesterov, maximize, scale):
-    """param -= lr * direction; the buffer becomes kept * buffer + taken * grad"""
+def _descend(xp, scratch, param, grad, buffer=None, *, lr, sign, decay, momentum, kept, taken, nesterov, scale):
+    """direction = sign * grad + decay * param; buffer = kept * buffer + taken * direction; param -= lr * what is wanted"""
     _unscale(xp, grad, scale)
-    rate = -lr if maximize else lr
-    if buffer is None and not decay:
-        xp.subtract(param, xp.multiply(grad, rate), out=param)
-        return
-    sign = -1.0 if maximize else 1.0
-    direction = xp.multiply(grad, sign)
-    if decay:
-        direction += xp.multiply(param, decay)
     if buffer is not None:
-        direction = _with_momentum(xp, direction, buffer, momentum, kept, taken, nesterov)
-    direction = xp.multiply(direction, lr)
-    xp.subtract(param, direction, out=param)
+        xp.multiply(buffer, kept, out=buffer) if kept else buffer.fill(0)
+        _add_multiple(xp, scratch, buffer, grad, sign * taken)
+        if decay:
+            _add_multiple(xp, scratch, buffer, param, decay * taken)
+        if not nesterov:
+            _add_multiple(xp, scratch, param, buffer, -lr)
+            return
+    if decay:
+        xp.multiply(param, 1.0 - lr * decay, out=param)
+    _add_multiple(xp, scratch, param, grad, -sign * lr)
+    if buffer is not None:
+        _add_multiple(xp, scratch, param, buffer, -lr * momentum)
 
 
-def _with_momentum(xp, direction, buffer, momentum, kept, taken, nesterov):
-    if kept:
-        xp.multiply(buffer, kept, out=buffer)
-        buffer += direction if taken == 1.0 else xp.multiply(direction, taken)
+def _add_multiple(xp, scratch, target, array, factor):
+    """target += factor * array"""
+    if isinstance(factor, float) and factor == 1.0:
+        xp.add(target, array, out=target)
     else:
-        buffer[...] = direction
-    if not nesterov:
-        return buffer
-    direction += xp.multiply(buffer, momentum)
-    return direction
+        xp.add(target, xp.multiply(array, factor, out=scratch), out=target)
 
 
 # -- Adam
@@ -140,7 +150,7 @@ def _fused_adam_(
     xp, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *, lr, weight_decay, amsgrad, **settings
 ):
     _adam(xp, (params, grads, exp_avgs, exp_avg_sqs), max_exp_avg_sqs if amsgrad else None, state_steps,
-          lr=_number(xp, lr), decay=weight_decay, shrink=0.0, **settings)  # fmt: skip
+          lr=_number(xp, lr), decay=weight_decay, shrunk=None, **settings)  # fmt: skip
 
 
 @implements(ops._fused_adamw_, movement=True)
@@ -149,11 +159,11 @@ def _fused_adamw_(
 ):
     rate = _number(xp, lr)
     _adam(xp, (params, grads, exp_avgs, exp_avg_sqs), max_exp_avg_sqs if amsgrad else None, state_steps,
-          lr=rate, decay=0.0, shrink=rate * weight_decay if weight_decay else 0.0, **settings)  # fmt: skip
+          lr=rate, decay=0.0, shrunk=1.0 - rate * weight_decay if weight_decay else None, **settings)  # fmt: skip
 
 
 def _adam(
-    xp, lists, maxima, steps, *, lr, decay, shrink, beta1, beta2, eps, maximize, grad_scale, found_inf, advance
+    xp, lists, maxima, steps, *, lr, decay, shrunk, beta1, beta2, eps, maximize, grad_scale, found_inf, advance
 ):
     if advance:
         _advance(xp, steps, found_inf)
@@ -162,9 +172,10 @@ def _adam(
         lists = (*lists, maxima)
     for step, *tensors in zip(steps, *lists, strict=True):
         at = _number(xp, step)
+        root = _root(xp, 1.0 - beta2**at)
         update = partial(
-            _adapt, xp, lr=lr / (1.0 - beta1**at), root=_root(xp, 1.0 - beta2**at), decay=decay, shrink=shrink,
-            beta1=beta1, beta2=beta2, eps=eps, maximize=maximize, scale=scale,
+            _adapt, xp, rate=lr * root / (1.0 - beta1**at), eps=eps * root, sign=-1.0 if maximize else 1.0, decay=decay,
+            shrunk=shrunk, beta1=beta1, beta2=beta2, scale=scale,
         )  # fmt: skip
         _step(xp, update, tensors, found_inf)
 
@@ -179,29 +190,28 @@ def _root(xp, number):
 
 
 def _adapt(
-    xp, param, grad, average, square, maximum=None, *, lr, root, decay, shrink, beta1, beta2, eps, maximize, scale
+    xp, scratch, param, grad, average, square, maximum=None, *, rate, eps, sign, decay, shrunk, beta1, beta2, scale
 ):
-    """param -= lr * average / (sqrt(square) / root + eps), with lr and root corrected for the start at zero"""
+    """param -= rate * average / (sqrt(square) + eps); rate and eps hold the corrections for the start at zero
+
+    average = beta1 * average + (1 - beta1) * gradient; square = beta2 * square + (1 - beta2) * gradient ** 2
+    """
     _unscale(xp, grad, scale)
-    if maximize:
-        grad = xp.negative(grad)
     if decay:
-        grad = xp.add(grad, xp.multiply(param, decay))
-    scratch = xp.multiply(grad, 1.0 - beta1, out=xp.empty_like(grad))
+        grad = xp.add(xp.multiply(param, sign * decay), grad)
     xp.multiply(average, beta1, out=average)
-    xp.add(average, scratch, out=average)
-    xp.multiply(grad, grad, out=scratch)
-    xp.multiply(scratch, 1.0 - beta2, out=scratch)
+    _add_multiple(xp, scratch, average, grad, sign * (1.0 - beta1))
     xp.multiply(square, beta2, out=square)
+    xp.multiply(grad, 1.0 - beta2, out=scratch)
+    xp.multiply(scratch, grad, out=scratch)
     xp.add(square, scratch, out=square)
     largest = square if maximum is None else xp.maximum(maximum, square, out=maximum)
     xp.sqrt(largest, out=scratch)
-    xp.divide(scratch, root, out=scratch)
     xp.add(scratch, eps, out=scratch)
     xp.divide(average, scratch, out=scratch)
-    xp.multiply(scratch, lr, out=scratch)
-    if shrink:
-        xp.multiply(param, 1.0 - shrink, out=param)
+    xp.multiply(scratch, rate, out=scratch)
+    if shrunk is not None:
+        xp.multiply(param, shrunk, out=param)
     xp.subtract(param, scratch, out=param)
 
 
@@ -217,7 +227,7 @@ def _foreach_zero_(xp, tensors):
 @implements(ops._foreach_clamp_, movement=True)
 def _foreach_clamp_(xp, tensors, min, max):
     for tensor in tensors:
-        if _is_half(tensor):
+        if tensor.itemsize == 2:
             tensor[...] = xp.clip(tensor.astype(np.float32), min, max)
         else:
             xp.clip(tensor, min, max, out=tensor)
@@ -249,14 +259,14 @@ def _vector(array):
 
 @implements(ops._clip_to_norm_, movement=True)
 def _clip_to_norm_(xp, tensors, total_norm, max_norm):
-    norm = total_norm.astype(np.float32) if _is_half(total_norm) else total_norm
+    norm = total_norm.astype(np.float32) if total_norm.itemsize == 2 else total_norm
     factor = xp.minimum(max_norm / (norm.reshape(()) + 1e-6), 1.0)
     if xp is np:
         factor = float(factor)
         if factor == 1.0:
             return
     for tensor in tensors:
-        if _is_half(tensor):
+        if tensor.itemsize == 2:
             tensor[...] = tensor.astype(np.float32) * factor
         else:
-            xp.multiply(tensor, factor, out=tensor, casting="same_kind")
+            xp.multiply(tensor, factor, out=tensor)
