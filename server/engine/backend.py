@@ -134,10 +134,6 @@ class Backend:
         """Begin to copy a value's elements, row-major, into host memory."""
         raise NotImplementedError
 
-    def receive(self, value: Value) -> Any:
-        """An array of this device with the elements of another device's value."""
-        raise NotImplementedError
-
     def enter(self, ctx: context.Context) -> None:
         """Work for ``ctx`` from here on: use its stream."""
 
@@ -216,9 +212,6 @@ class CpuBackend(Backend):
 
     def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
         np.copyto(value.array, data)
-
-    def receive(self, value: Value) -> Any:
-        return value.backend.to_host(value.array)
 
     def open_upload(self, value: Value) -> Upload:
         return HostUpload(value)

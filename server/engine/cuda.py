@@ -147,9 +147,6 @@ class CudaBackend(Backend):
     def store(self, target: Any, array: Any) -> None:
         target[...] = array if getattr(array, "dtype", target.dtype) == target.dtype else array.astype(target.dtype)
 
-    def receive(self, value: Value) -> Any:
-        return cp.asarray(value.backend.to_host(value.array))
-
     def synchronize(self) -> None:
         cp.cuda.Device(self.index).synchronize()
 
