@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from server.allocator.ledger import ALL, BYTES, LARGE, SMALL, Ledger, field, in_use
 from server.allocator.pool import Shelf
+from server.allocator.sizes import MIN_BLOCK, SMALL_REQUEST
 
 # Beyond this many different sizes the table starts anew; it only saves time.
 REMEMBERED_SIZES = 4096
@@ -17,7 +18,8 @@ class Request:
     """One requested size of one session on one stream."""
 
     __slots__ = (
-        "bin", "blocks", "charge", "is_small", "nbytes", "shelf", "size", "split_charge", "split_uses", "uses",
+        "bin", "blocks", "charge", "cut_charge", "is_small", "nbytes", "remainder", "shelf", "size", "split_charge",
+        "split_uses", "uses",
     )  # fmt: skip
 
     def __init__(self, nbytes: int, size: int, shelf: Shelf, *, is_oversize: bool = False) -> None:
@@ -29,7 +31,11 @@ class Request:
         self.blocks = [] if is_oversize else self.bin.blocks
         self.is_small = shelf.pool.is_small
         self.charge = in_use(size, nbytes, self.is_small)
-        self.split_charge = self.charge - shelf.pool.one_count - size * shelf.pool.one_byte
+        # The device's charge when the block is an inactive split one, or is cut off one.
+        self.cut_charge = self.charge - size * shelf.pool.one_byte
+        self.split_charge = self.cut_charge - shelf.pool.one_count
+        # What must remain of a larger block, at least, to cut this size off it.
+        self.remainder = MIN_BLOCK if self.is_small else SMALL_REQUEST + 1
         # How often it was served: from its bin by a part of a segment, and otherwise.
         self.split_uses = 0
         self.uses = 0

@@ -45,7 +45,8 @@ class Block:
     """A piece of a segment: the engine's handle on memory.
 
     ``owner`` is, while the block is in use, the session it is accounted to; while it is free, whose data it may
-    still hold. ``idle`` says that it lies in its pool. A block in use without a ``bin`` is freed the general way.
+    still hold. ``idle`` says that it lies in its pool, in ``bin``; to that bin it returns if it need not be merged. A
+    block in use without a bin is freed the general way.
     """
 
     __slots__ = (

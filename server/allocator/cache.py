@@ -13,7 +13,7 @@ import numpy as np
 
 from server.allocator import sizes
 from server.allocator.account import Account, Flow, Request
-from server.allocator.block import CLEAN, Block, Segment
+from server.allocator.block import CLEAN, Block, Segment, carve
 from server.allocator.config import AllocatorConfig
 from server.allocator.events import EventQueue
 from server.allocator.history import History
@@ -46,6 +46,7 @@ class BlockCache:
         # The accumulated statistics at their last reset.
         self._baselines: dict[int | None, dict[str, int]] = {}
         self._null = _null_block()
+        self._oversize = self.config.max_split_size
         # Set while something wants to see every call: then nothing takes the short way.
         self._attentive = False
         if self.config.per_process_memory_fraction < 1.0:
@@ -60,8 +61,10 @@ class BlockCache:
         if account is None or account.stream != stream or self._attentive:
             return self._allocate(nbytes, stream, owner)
         request = account.requests.get(nbytes)
-        if request is None or not request.blocks:
+        if request is None:
             return self._allocate(nbytes, stream, owner)
+        if not request.blocks:
+            return self._cut(request, account)
         block = request.blocks[-1]
         account_now = account.now + request.charge
         charge = request.split_charge if block.split else request.charge
@@ -86,18 +89,48 @@ class BlockCache:
         block.device_charge = charge
         return block
 
+    def _cut(self, request: Request, account: Account) -> Block:
+        """Serve a known size from the front of a larger block, the short way where nothing stands against it."""
+        size, shelf = request.size, request.shelf
+        block = shelf.best_fit(size)
+        if (
+            block is None
+            or block.owner != account.owner
+            or block.size - size < request.remainder
+            or block.size >= self._oversize
+            or account.quota_bytes is not None
+        ):
+            return self._allocate(request.nbytes, shelf.stream, account.owner)
+        shelf.remove(block)
+        if block.split:
+            shelf.pool.left_bytes += size
+            change = request.cut_charge
+        else:
+            change = request.charge + shelf.pool.one_count + (block.size - size) * shelf.pool.one_byte
+        front = carve(block, size)
+        shelf.add(block)
+        request.uses += 1
+        front.requested = request.nbytes
+        front.bin = request.bin
+        front.charge = charge = request.charge
+        front.device_charge = request.split_charge
+        ledger = self._ledger
+        ledger.now = now = ledger.now + change
+        if (ledger.ceiling - now) & GUARDS != GUARDS:
+            ledger.take_peaks()
+        account.now = now = account.now + charge
+        if (account.ceiling - now) & GUARDS != GUARDS:
+            account.take_peaks()
+        return front
+
     def free(self, block: Block) -> None:
         """Take a block back; it is reused once the streams that used it are done with it."""
         bin = block.bin
         previous, following = block.previous, block.next
-        if (
-            bin is None
-            or block.idle
-            or self._attentive
-            or (previous is not None and previous.idle)
-            or (following is not None and following.idle)
-        ):
+        if bin is None or block.idle or self._attentive:
             return self._free(block)
+        if (previous is not None and previous.idle) or (following is not None and following.idle):
+            return self._complete(block)
         ledger = self._ledger
         ledger.now = now = ledger.now - block.device_charge
         if (ledger.ceiling - now) & GUARDS != GUARDS:
@@ -252,6 +285,7 @@ class BlockCache:
         if block.bin is None and block in self._streams:
             self._suspend(block)
         else:
+            self._trace_completed(block)
             self._complete(block)
 
     def _suspend(self, block: Block) -> None:
@@ -262,20 +296,23 @@ class BlockCache:
         self._watch()
 
     def _complete(self, block: Block) -> None:
-        self._accounts[block.owner].now -= block.charge
-        self._ledger.add(self._put(block))
+        charge = block.charge
+        self._accounts[block.owner].now -= charge
+        ledger = self._ledger
+        ledger.now = now = ledger.now + self.policy.put(block) - charge
+        if (ledger.ceiling - now) & GUARDS != GUARDS:
+            ledger.take_peaks()
 
     def _resume(self, block: Block) -> None:
         suspended = in_use(block.size, 0, block.segment.pool.is_small)
         self._accounts[block.owner].resume(suspended, -block.charge)
-        self._ledger.resume(suspended, self._put(block))
+        self._trace_completed(block)
+        charge = block.charge
+        self._ledger.resume(suspended, self.policy.put(block) - charge)
 
-    def _put(self, block: Block) -> int:
-        """Make the block available; how the device's totals change."""
+    def _trace_completed(self, block: Block) -> None:
         if self.policy.trace is not None:
             self.policy.trace("free_completed", block.pointer, block.requested, block.stream, block.owner)
-        charge = block.charge
-        return self.policy.put(block) - charge
 
     def _complete_all(self, blocks: Iterator[Block]) -> None:
         for block in blocks:

@@ -62,7 +62,7 @@ class CachingPolicy:
     def take(self, block: Block, size: int, shelf: Shelf) -> tuple[Block, int]:
         """Take a free block, or the front of it; also the charge of the inactive blocks' change."""
         pool, was_split = shelf.pool, block.split
-        shelf.bins[block.size].remove(block)
+        shelf.remove(block)
         if self._should_split(size, block.size - size, pool):
             front = carve(block, size)
             shelf.add(block)
@@ -70,7 +70,6 @@ class CachingPolicy:
                 return front, pool.one_count + block.size * pool.one_byte
             pool.left_bytes += size
             return front, -size * pool.one_byte
-        block.idle = False
         if not was_split:
             return block, 0
         pool.left_count += 1
@@ -79,24 +78,22 @@ class CachingPolicy:
 
     def put(self, block: Block) -> int:
         """Merge a block with its free neighbours and make it available; the charge of the inactive blocks' change."""
-        segment = block.segment
-        pool = segment.pool
+        pool = block.segment.pool
         shelf = pool.shelves[block.stream]
-        count, nbytes = 0, 0
+        count = nbytes = 0
         for neighbour in (block.previous, block.next):
             if neighbour is not None and neighbour.idle:
-                count, nbytes = count - 1, nbytes - neighbour.size
-                shelf.bins[neighbour.size].remove(neighbour)
+                count -= 1
+                nbytes -= neighbour.size
+                shelf.remove(neighbour)
                 absorb(block, neighbour)
-        block.split = block.previous is not None or block.next is not None
-        shelf.add(block)
-        if block.split:
-            count, nbytes = count + 1, nbytes + block.size
+        if block.previous is not None or block.next is not None:
+            count += 1
+            nbytes += block.size
         else:
-            segment.age = pool.searches
-        return self._left(pool, count, nbytes)
-
-    def _left(self, pool: Pool, count: int, nbytes: int) -> int:
+            block.split = False
+            block.segment.age = pool.searches
+        shelf.add(block)
         if count < 0:
             pool.left_count -= count
         if nbytes < 0:

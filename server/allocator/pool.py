@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from typing import Any
 
 from server.allocator.block import Block
 from server.allocator.ledger import inactive
@@ -42,11 +43,7 @@ class Bin:
 
     def remove(self, block: Block) -> None:
         """Take out this very block."""
-        blocks = self.blocks
-        if blocks[-1] is block:
-            blocks.pop()
-        else:
-            del blocks[bisect_left(blocks, -block.pointer, key=_descending)]
+        del self.blocks[bisect_left(self.blocks, -block.pointer, key=_descending)]
 
 
 class Shelf:
@@ -82,13 +79,19 @@ class Shelf:
     def add(self, block: Block) -> None:
         """Make a block available."""
         block.idle = True
-        # A block may have had another size when it was last handed out.
         bin = block.bin = self.bins.get(block.size) or self.bin(block.size)
-        bin.add(block)
+        if bin.listed and not bin.blocks:
+            bin.blocks.append(block)
+        else:
+            bin.add(block)
 
     def remove(self, block: Block) -> None:
         """Take a block out; it is no longer available."""
-        self.bins[block.size].remove(block)
+        bin: Any = block.bin
+        if bin.blocks[-1] is block:
+            bin.blocks.pop()
+        else:
+            bin.remove(block)
         block.idle = False
 
     def prune(self, used: set[int]) -> None:

@@ -128,6 +128,22 @@ class Traces(RuleBasedStateMachine):
                 assert not (one.idle and other.idle)
 
     @invariant()
+    def free_blocks_lie_in_the_bins_of_their_sizes(self) -> None:
+        policy = self.allocator.policy
+        idle = {block.pointer for segment in policy.segments.values() for block in segment.blocks() if block.idle}
+        shelved = []
+        for shelf in (shelf for pool in policy.pools() for shelf in pool.shelves.values()):
+            assert shelf.sizes == sorted(set(shelf.sizes))
+            assert shelf.sizes == sorted(size for size, bin in shelf.bins.items() if bin.listed)
+            for bin in shelf.bins.values():
+                pointers = [block.pointer for block in bin.blocks]
+                assert pointers == sorted(pointers, reverse=True)
+                assert all(block.size == bin.size and block.bin is bin for block in bin.blocks)
+                assert bin.listed or not pointers
+                shelved += pointers
+        assert sorted(shelved) == sorted(idle)
+
+    @invariant()
     def owners_are_charged_for_what_they_hold(self) -> None:
         held = dict.fromkeys(range(3), 0)
         pieces = {id(piece) for stretch in self.reference.stretches for piece in stretch.pieces if piece.events}
