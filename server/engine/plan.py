@@ -70,7 +70,7 @@ class Plan:
         self.casts = self._plan_casts(bound)
         self.wrapped = _wrapped_scalars(op, bound)
         self.computes_half = any(m.dtype in HALVES for m in self.outs or ()) and not self.info.movement
-        self.simple = self.info.wants_out and not self.casts and not self.computes_half and not self._has_extras(bound)
+        self.simple = self.outs is not None and self.info.wants_out and not self.casts and not self.computes_half and not self._has_extras(bound)
         self.run = self._choose(op.form, bool(op.mutates))
         if op.mutates:
             _check_targets(op.public, [bound[p] for p in op.mutates])

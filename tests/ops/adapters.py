@@ -64,12 +64,12 @@ class EngineAdapter:
 
         backend = self.backends[self.device]
         flat = source.detach()
-        extent = sum((n - 1) * s for n, s in zip(flat.shape, flat.stride(), strict=True)) + 1 if flat.numel() else 0
-        memory = torch.as_strided(flat, (extent,), (1,), flat.storage_offset()) if extent else flat.reshape(-1)[:0]
         dtype = TORCH_TO_OURS[flat.dtype]
-        holder = backend.empty(Meta.of((extent,), dtype, self.device))
-        backend.fill_from_host(holder, to_numpy(memory))
-        value = type(holder)(holder.storage, Meta.of(tuple(flat.shape), dtype, self.device, tuple(flat.stride())), backend)
+        length = flat.untyped_storage().nbytes() // dtype.itemsize
+        holder = backend.empty(Meta.of((length,), dtype, self.device))
+        backend.fill_from_host(holder, to_numpy(torch.as_strided(flat, (length,), (1,), 0)))
+        meta = Meta.of(tuple(flat.shape), dtype, self.device, tuple(flat.stride()), flat.storage_offset())
+        value = type(holder)(holder.storage, meta, backend)
         if requires_grad:
             make_leaf(value, True)
         return value

@@ -21,8 +21,8 @@ _MASKS = (bool_, uint8)
 
 
 def check_integers(name: str, index: Meta) -> None:
-    """Refuse index tensors that do not hold 32- or 64-bit integers."""
-    if index.dtype is not int64 and index.dtype is not int32:
+    """Refuse index tensors that do not hold 32- or 64-bit integers; empty ones may be of any type."""
+    if index.dtype is not int64 and index.dtype is not int32 and index.numel:
         raise DTypeError(f"{name}: indices must be int64 or int32, got {index}")
 
 
@@ -304,15 +304,18 @@ def masked_select(input: Meta, mask: Meta) -> None:
 @op(no_grad=("mask",), inplace=True, out=False)
 def masked_scatter(input: Meta, mask: Meta, source: Meta) -> Meta:
     """A copy of ``input`` with the elements of ``source``, in order, where ``mask`` is true."""
-    check_mask("masked_scatter", mask)
+    if mask.dtype is not bool_:
+        raise DTypeError(f"masked_scatter: mask must be bool, got {mask}")
     _check_source("masked_scatter", input, source)
     shape = broadcast_shapes("masked_scatter", input.shape, mask.shape)
     return input.like(shape) if shape != input.shape else like(input, None, None)
 
 
 @op(data_dependent=True, differentiable=False)
-def nonzero(input: Meta) -> None:
-    """The positions of elements that are not zero, one per row."""
+def nonzero(input: Meta, *, as_tuple: bool = False) -> None:
+    """The positions of elements that are not zero, one per row; with ``as_tuple`` a vector per dimension."""
+    if as_tuple:
+        raise NotSupportedError("nonzero: as_tuple is a matter of the client, which takes the columns apart")
 
 
 @op(data_dependent=True, differentiable=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dtypes import result_type
+from ..dtypes import int32, int64, result_type
 from ..errors import ArgumentError, DimensionError, ShapeError
-from ..layout import Size, extent, overlaps_itself, wrap_dim, wrap_dims
+from ..layout import Size, extent, overlaps_itself, strides_in_order, wrap_dim, wrap_dims
 from ..meta import Meta
 from .contract import device_of, op
 from .creation import like
@@ -127,7 +127,29 @@ def _cat(name: str, tensors: Sequence[Meta], dim: int) -> Meta:
     at, lengths = joined(name, tensors, dim)
     model = next((t for t in tensors if not _is_legacy_empty(t)), tensors[0])
     shape = (*model.shape[:at], sum(lengths), *model.shape[at + 1 :])
-    return Meta.of(shape, result_type(tensors), device_of(tensors))
+    strides = _channels_last(shape) if all(_is_channels_last(t) for t in tensors) else None
+    return Meta.of(shape, result_type(tensors), device_of(tensors), strides)
+
+
+def _order_of_images(ndim: int) -> list[int]:
+    return [1, *range(ndim - 1, 1, -1), 0]
+
+
+def _is_channels_last(meta: Meta) -> bool:
+    """Whether images and volumes lie with their channels innermost, which ``cat`` keeps."""
+    if meta.ndim not in (4, 5) or 0 in meta.shape or not meta.strides[1]:
+        return False
+    least = 0
+    for dim in _order_of_images(meta.ndim):
+        stride = meta.strides[dim]
+        if stride < least or (dim == 0 and least == meta.strides[1]):
+            return False
+        least = stride * meta.shape[dim] if meta.shape[dim] > 1 else stride
+    return True
+
+
+def _channels_last(shape: Size) -> Size:
+    return strides_in_order(shape, _order_of_images(len(shape)))
 
 
 @op(method=False)
@@ -229,6 +251,8 @@ def roll(input: Meta, shifts: int | Size, dims: int | Size | None = None) -> Met
         raise ArgumentError(f"roll: {count} shifts for {len(listed)} dimensions")
     for dim in listed:
         wrap_dim("roll", dim, input.ndim)
+    if listed and not input.ndim:
+        raise DimensionError("roll: a 0-d tensor has no dimensions to roll along")
     return input.like()
 
 
@@ -275,6 +299,28 @@ def repeat_interleave(input: Meta, repeats: int, dim: int | None = None, *, outp
     if output_size is not None and output_size != length:
         raise ShapeError(f"repeat_interleave: the result has {length} elements along {at}, not output_size={output_size}")
     return input.like((*shape[:at], length, *shape[at + 1 :]))
+
+
+def _check_repeats(repeats: Meta) -> None:
+    if repeats.ndim > 1 or repeats.dtype not in (int32, int64):
+        raise ShapeError(f"repeat_interleave: repeats must be a vector of int64 or int32, got {repeats}")
+
+
+@op(data_dependent=True, differentiable=False, method=False)
+def _repeat_positions(repeats: Meta) -> None:
+    """Each position as often as ``repeats`` says."""
+    _check_repeats(repeats)
+
+
+@op(name="repeat_interleave.Tensor", data_dependent=True, no_grad=("repeats",))
+def repeat_interleave_tensor(
+    input: Meta, repeats: Meta, dim: int | None = None, *, output_size: int | None = None
+) -> None:
+    """Each part of ``input`` along ``dim`` as often in a row as ``repeats`` says."""
+    _check_repeats(repeats)
+    length = input.numel if dim is None else (input.shape or (1,))[wrap_dim("repeat_interleave", dim, input.ndim)]
+    if repeats.numel not in (1, length):
+        raise ShapeError(f"repeat_interleave: {repeats} does not hold one count for each of {length} parts of {input}")
 
 
 @op

@@ -82,10 +82,10 @@ def flatten(input: Meta, start_dim: int = 0, end_dim: int = -1) -> Meta:
     return _reshaped("flatten", input, flattened(input, start_dim, end_dim))
 
 
-@op(view_of="input", copies=lambda input: reshape_copies(input, (-1,)) if input.numel else False)
+@op(view_of="input", copies=lambda input: not input.is_contiguous)
 def ravel(input: Meta) -> Meta:
-    """All elements in a row, a view where that is possible."""
-    return _reshaped("ravel", input, (input.numel,))
+    """All elements in a row, without gaps: a view of a contiguous tensor."""
+    return input.view((input.numel,), (1,)) if input.is_contiguous else input.like((input.numel,))
 
 
 def unflattened(input: Meta, dim: int, sizes: Size) -> Size:

@@ -31,7 +31,7 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     written = _written(op.mutates, args)
     for target in written:
         check_writable(op.public, target)
-    edges = _edges(operator, args) if op.differentiable and not op.data_dependent else []
+    edges = _edges(operator, args) if op.differentiable else []
     if not any(edges):
         return redispatch(operator, args, signature, lower)
     if op.form == "out":

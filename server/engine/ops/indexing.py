@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from telegrad_protocol.dtypes import bool_
 from telegrad_protocol.errors import IndexOutOfRangeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import indexing as ops
@@ -276,10 +277,15 @@ def index_copy(xp, input, dim, index, source, *, out):
     target[places] = xp.moveaxis(xp.atleast_1d(source), dim, 0)
 
 
+def _filled_mask(grad, dim, index):
+    nothing = F.zeros(grad.meta.shape, dtype=bool_, device=grad.device)
+    return F.index_fill(nothing, dim, index, True)
+
+
 @implements(
     ops.index_fill, movement=True, updates=True,
     input=lambda grad, dim, index: F.index_fill(grad, dim, index, 0),
-    value=lambda grad, dim, index: F.sum(F.index_select(grad, dim, index)),
+    value=lambda grad, dim, index: F.sum(F.masked_select(grad, _filled_mask(grad, dim, index))),
 )  # fmt: skip
 def index_fill(xp, input, dim, index, value, *, out):
     _start(xp, out, input)
@@ -322,7 +328,9 @@ def put(xp, input, index, source, accumulate, *, out):
 @composite(ops.take_along_dim)
 def take_along_dim(input, indices, dim):
     if dim is None:
-        return F.gather(F.reshape(input, (-1,)), 0, F.reshape(indices, (-1,)))
+        return take_along_dim(F.reshape(input, (-1,)), F.reshape(indices, (-1,)), 0)
+    if input.meta.ndim:
+        indices = F.where(F.lt(indices, 0), F.add(indices, input.meta.shape[dim]), indices)
     shapes = [[1 if d == dim % v.meta.ndim else s for d, s in enumerate(v.meta.shape)] for v in (input, indices)]
     common = broadcast_shapes("take_along_dim", *map(tuple, shapes))
     return F.gather(_wide(input, common, dim), dim, _wide(indices, common, dim))
@@ -368,7 +376,7 @@ def masked_scatter(xp, input, mask, source, *, out):
 
 
 @implements(ops.nonzero, movement=True)
-def nonzero(xp, input):
+def nonzero(xp, input, *, as_tuple):
     if not input.ndim:
         return xp.zeros((int(bool(input)), 0), "int64")
     return xp.stack(xp.nonzero(input)).astype("int64", copy=False).T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from telegrad_protocol.errors import ArgumentError, ShapeError
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import rearrange as ops
 
@@ -139,6 +140,27 @@ def _interleave_back(grad, input_meta, repeats, dim):
 @implements(ops.repeat_interleave, movement=True, input=_interleave_back)
 def repeat_interleave(xp, input, repeats, dim, *, output_size, out):
     xp.copyto(out, xp.repeat(input, repeats, axis=dim if input.ndim else None))
+
+
+@implements(ops._repeat_positions, movement=True)
+def _repeat_positions(xp, repeats):
+    if repeats.size and int(repeats.min()) < 0:
+        raise ArgumentError("repeat_interleave: counts must not be negative")
+    counts = xp.atleast_1d(repeats).astype("int64", copy=False)
+    ends = xp.cumsum(counts)
+    positions = xp.arange(int(ends[-1]) if ends.size else 0)
+    return xp.searchsorted(ends, positions, side="right").astype("int64", copy=False)
+
+
+@composite(ops.repeat_interleave_tensor)
+def repeat_interleave_tensor(input, repeats, dim, *, output_size):
+    source = F.reshape(input, (-1,)) if dim is None or not input.meta.ndim else input
+    at = dim or 0
+    counts = F.expand(F.reshape(repeats, (-1,)), (source.meta.shape[at],))
+    found = F.index_select(source, at, F._repeat_positions(counts))
+    if output_size is not None and found.meta.shape[at] != output_size:
+        raise ShapeError(f"repeat_interleave: the result has {found.meta.shape[at]} parts, not output_size={output_size}")
+    return found
 
 
 @composite(ops.diag)

@@ -49,7 +49,7 @@ def flatten(input, start_dim, end_dim):
 
 @composite(ops.ravel)
 def ravel(input):
-    return F.reshape(input, (input.meta.numel,))
+    return F.view(contiguous(input), (input.meta.numel,))
 
 
 @composite(ops.unflatten)
