@@ -1,0 +1,117 @@
+"""A client that has only messages: what goes into a session and what comes out, with nothing in between."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from server.host import Host
+from server.session import Absent, Session
+from telegrad_protocol import dtypes, wire
+from telegrad_protocol.messages import CHUNK_BYTES, Answer, Call, Data, Failure, Query, Read, Reply, Resume, Upload
+from telegrad_protocol.ops import TABLE
+
+_numbers = itertools.count(1000)
+
+
+class Talk:
+    """One session on a host in this process."""
+
+    def __init__(self, host: Host, **options: Any) -> None:
+        self.host = host
+        self.number = next(_numbers)
+        self.session: Session = host.open(self.number, options)
+        self._requests = itertools.count(1)
+
+    # -- frames ---------------------------------------------------------------------------------------------------
+
+    def put(self, kind: int, body: bytes) -> None:
+        """Hand a frame over, and execute it."""
+        self.session.receive(kind, memoryview(body))
+        self.run()
+
+    def run(self) -> None:
+        while self.session.has_work:
+            self.session.run(64)
+
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        for kind, parts in self.session.take_replies():
+            yield kind, b"".join(parts)
+
+    def send(self, *instructions: Any) -> list[Reply]:
+        """Execute instructions; the replies, data of chunks put into their messages."""
+        self.put(wire.BATCH, wire.encode_batch(list(instructions)))
+        return self.replies()
+
+    def chunk(self, owner: int, offset: int, data: bytes) -> list[Reply]:
+        self.put(wire.CHUNK, wire.CHUNK_HEADER.pack(owner, offset) + data)
+        return self.replies()
+
+    def replies(self) -> list[Reply]:
+        found: list[Reply] = []
+        chunks: dict[int, bytes] = {}
+        for kind, body in self.frames():
+            if kind == wire.BATCH:
+                found += wire.decode_replies(body)
+            else:
+                owner, offset, data = wire.split_chunk(body)
+                assert offset == len(chunks.get(owner, b""))
+                chunks[owner] = chunks.get(owner, b"") + bytes(data)
+        return [
+            Data(r.request, r.dtype, r.shape, r.nbytes, chunks[r.request])
+            if isinstance(r, Data) and r.data is None and r.nbytes else r
+            for r in found
+        ]  # fmt: skip
+
+    # -- instructions ---------------------------------------------------------------------------------------------
+
+    def upload(self, id: int, array: Any) -> None:
+        """Make tensor ``id`` of a NumPy array."""
+        array = np.asarray(array)
+        code = dtypes.BY_NAME[array.dtype.name].code
+        data = array.tobytes()
+        assert len(data) <= CHUNK_BYTES
+        assert self.send(Upload(id, 0, code, array.shape, "cpu", data)) == []
+
+    def read(self, id: int) -> Any:
+        """The elements of a tensor, or the failure."""
+        (reply,) = self.send(Read(next(self._requests), id))
+        if isinstance(reply, Failure):
+            return reply
+        assert isinstance(reply, Data) and reply.data is not None
+        return np.frombuffer(reply.data, dtypes.ALL[reply.dtype].name).reshape(reply.shape)
+
+    def ask(self, what: str, *args: Any) -> Any:
+        """The answer to a query, or the failure."""
+        (reply,) = self.send(Query(next(self._requests), what, list(args)))
+        return reply.value if isinstance(reply, Answer) else reply
+
+    def resume(self) -> None:
+        assert self.send(Resume(self.session.failure)) == []
+
+    def held(self) -> int:
+        return sum(b.allocator.allocated_bytes(self.number) for b in self.host.backends.values())
+
+    def contents(self) -> dict[int, Any]:
+        """All that the session holds, to see whether it changed."""
+        values = self.session.values
+        return {id: _picture(value) for id, value in values.items() if not isinstance(value, Absent)}
+
+
+def _picture(value: Any) -> Any:
+    grad = value.autograd.grad if value.autograd is not None else None
+    elements = value.meta, value.array.tobytes(), value.autograd is not None and value.autograd.requires_grad
+    return elements, None if grad is None else _picture(grad)
+
+
+def call(name: str, outs: tuple[int, ...] | int, *args: Any, site: int = 0, **kwargs: Any) -> Call:
+    """A ``Call`` with its arguments as they travel; what is not given has its default."""
+    op = TABLE[name]
+    raw = list(args)
+    for param in op.params[len(args) :]:
+        default = kwargs[param.name] if param.name in kwargs else param.default
+        raw.append(param.kind.encode(default) if param.kind.encode and param.name not in kwargs else default)
+    return Call(op.index, site, (outs,) if isinstance(outs, int) else outs, raw)

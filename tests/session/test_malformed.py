@@ -1,0 +1,200 @@
+"""Whatever comes over the wire, a session answers with one of our errors and keeps what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from telegrad_protocol import wire
+from telegrad_protocol.errors import BY_CODE
+from telegrad_protocol.messages import Call, Data, Failure, Free, Read, SetRequiresGrad
+from telegrad_protocol.ops import BY_INDEX, TABLE
+
+from .driver import Talk, call
+
+QUOTA = 1 << 22
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+FUZZ = settings(
+    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@pytest.fixture
+def held(open_talk: Callable[..., Talk]) -> Talk:
+    """A session with a leaf (1), a view of it (2), something computed (3), and indices (4)."""
+    talk = open_talk(quota_bytes=QUOTA)
+    talk.upload(1, X)
+    talk.upload(4, np.array([1, 0]))
+    talk.send(SetRequiresGrad(1, True), call("t", 2, 1), call("mul", 3, 1, 1))
+    return talk
+
+
+def _fails_and_goes_on(talk: Talk, before: dict[int, Any], replies: list[Any]) -> None:
+    """Whatever the replies: known errors, nothing of what was there has changed, and the session works."""
+    for reply in replies:
+        if isinstance(reply, Failure):
+            assert reply.code in BY_CODE
+            assert reply.code != "InternalError", reply.traceback
+    if talk.session.failure:
+        talk.resume()
+    after = talk.contents() if before else {}
+    assert all(after[id] == picture for id, picture in before.items())
+    np.testing.assert_array_equal(talk.read(1), X)
+
+
+@FUZZ
+@given(kind=st.integers(0, 255), body=st.binary(max_size=200))
+def test_frames_of_any_bytes(held: Talk, kind: int, body: bytes) -> None:
+    before = held.contents()
+    held.put(kind, body)
+    replies = held.replies()
+    if replies or held.session.failure:
+        _fails_and_goes_on(held, before, replies)
+
+
+_plain = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
+_anything = st.recursive(
+    _plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+)
+
+
+@FUZZ
+@given(st.lists(st.lists(_anything, max_size=8), max_size=3))
+def test_batches_of_any_values(held: Talk, batch: list[Any]) -> None:
+    before = held.contents()
+    held.put(wire.BATCH, msgspec.msgpack.encode(batch))
+    _fails_and_goes_on(held, before, held.replies())
+
+
+@FUZZ
+@given(tag=st.integers(1, 15), fields=st.lists(st.integers(-1, 5) | st.lists(st.integers(-1, 5), max_size=3) | _anything))
+def test_instructions_of_any_fields(held: Talk, tag: int, fields: list[Any]) -> None:
+    held.put(wire.BATCH, msgspec.msgpack.encode([[tag, *fields]]))
+    for reply in held.replies():
+        assert not isinstance(reply, Failure) or (reply.code in BY_CODE and reply.code != "InternalError"), reply
+
+
+@FUZZ
+@given(head=st.binary(max_size=20), cut=st.integers(0, 60))
+def test_truncated_batches(held: Talk, head: bytes, cut: int) -> None:
+    before = held.contents()
+    body = wire.encode_batch([call("zeros", 50, [2]), call("neg", 51, 1), Read(1, 3)])
+    held.put(wire.BATCH, body[: min(cut, len(body) - 1)] + head)
+    _fails_and_goes_on(held, before, held.replies())
+
+
+_sizes = st.sampled_from([-1, 0, 1, 2, 3, 7, 65, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63), 2**64 - 1])
+_argument = st.one_of(
+    st.sampled_from([1, 2, 3, 4, 99]), _sizes, st.lists(_sizes, max_size=4), st.none(), st.booleans(), st.floats(),
+    st.sampled_from(["cpu", "cuda:0", "", "mean", "sum", "none", "tanh"]), st.integers(0, 12),
+    st.lists(st.sampled_from([1, 2, 3, 4, 99, None]), max_size=3), st.tuples(st.floats()).map(list),
+    st.tuples(st.floats(), st.floats()).map(list), _anything,
+)  # fmt: skip
+
+
+def _arguments_of(name: str) -> Any:
+    kinds = [param.kind.name for param in TABLE[name].params]
+    return st.tuples(st.just(name), st.tuples(*[_by_kind(kind) for kind in kinds]).map(list))
+
+
+def _by_kind(kind: str) -> Any:
+    """Mostly what fits the kind, so that shape rules and kernels are reached."""
+    tensor = st.sampled_from([1, 2, 3, 4])
+    fitting = {
+        "tensor": tensor, "tensor|scalar": tensor | st.just([2.0]), "tensors": st.lists(tensor, max_size=3),
+        "tensors?": st.lists(tensor | st.none(), max_size=3), "scalar": st.floats() | _sizes, "int": _sizes,
+        "float": st.floats(), "bool": st.booleans(), "size": st.lists(_sizes, max_size=4),
+        "int|size": _sizes | st.lists(_sizes, max_size=4), "scalars": st.lists(st.floats(), max_size=3),
+        "dtype": st.integers(0, 11), "device": st.just("cpu"), "str": st.sampled_from(["mean", "sum", "none", "ij"]),
+    }.get(kind.rstrip("?"), _argument)  # fmt: skip
+    return st.one_of(fitting, fitting, fitting, st.none() if kind.endswith("?") else fitting, _argument)
+
+
+PURE = sorted(op.name for op in BY_INDEX if not op.mutates)
+
+
+@settings(FUZZ, max_examples=1500)
+@given(st.sampled_from(PURE).flatmap(_arguments_of))
+def test_operations_on_any_arguments(held: Talk, drawn: tuple[str, list[Any]]) -> None:
+    name, raw = drawn
+    before = held.contents()
+    replies = held.send(Call(TABLE[name].index, 0, (60,), raw))
+    _fails_and_goes_on(held, before, replies)
+    held.send(Free([60]))
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "offset", "code"),
+    [
+        ([7], [1], 0, "ShapeError"), ([2, 3], [3, 2], 1, "ShapeError"), ([1], [1], 6, "ShapeError"),
+        ([2], [2**40], 0, "ShapeError"), ([1], [1], 2**62, "ShapeError"), ([2**40], [0], 6, "ShapeError"),
+        ([1], [2**63 - 1], 0, "ShapeError"), ([2], [-1], 1, "ShapeError"), ([2, 2], [1], 0, "ShapeError"),
+        ([1], [1], -1, "ShapeError"), ([2**64 - 1], [1], 0, "ShapeError"), ([-1], [1], 0, "ShapeError"),
+    ],
+)  # fmt: skip
+def test_views_beyond_the_storage(held: Talk, size: list[int], stride: list[int], offset: int, code: str) -> None:
+    before = held.contents()
+    (failure,) = held.send(call("as_strided", 50, 1, size, stride, offset))
+    assert failure.code == code
+    _fails_and_goes_on(held, before, [failure])
+
+
+def test_views_within_the_storage_are_what_numpy_shows(held: Talk) -> None:
+    held.send(call("as_strided", 50, 1, [2, 2], [1, 2], 1))
+    shown = np.lib.stride_tricks.as_strided(X.ravel()[1:], (2, 2), (4, 8))
+    np.testing.assert_array_equal(held.read(50), shown)
+
+
+@pytest.mark.parametrize(
+    ("op", "raw", "text"),
+    [
+        (10**6, [], "there is no operation"), (-1, [], "there is no operation"),
+        ("neg", [], "0 arguments, expected 1"), ("neg", [1, 1], "2 arguments"), ("neg", [None], "'input' must be a tensor"),
+        ("neg", [[2.0]], "'input' must be a tensor"), ("neg", ["1"], "must be the number of a tensor"),
+        ("neg", [1.0], "must be the number of a tensor"), ("neg", [True], "must be the number of a tensor"),
+        ("cat", [1, 0], "must be a list of tensors"), ("cat", [[1, None], 0], "must be a list of tensors"),
+        ("mul", [1, ["a", "b"]], "malformed"), ("zeros", [["2"], None, None], "expected a list of integers"),
+        ("zeros", [[2], 99, None], "unknown dtype code"), ("zeros", [[2], "float32", None], "unknown dtype code"),
+        ("sum", [1, 1.5, False, None], "expected a list"), ("mul", [1, {"a": 1}], "must be the number of a tensor"),
+    ],
+)  # fmt: skip
+def test_malformed_calls_say_what_is_wrong(held: Talk, op: Any, raw: list[Any], text: str) -> None:
+    index = op if isinstance(op, int) else TABLE[op].index
+    (failure,) = held.send(Call(index, 0, (50,), raw))
+    assert failure.code == "ProtocolError"
+    assert text in failure.message
+
+
+@pytest.mark.parametrize("outs", [(), (50, 51), (50, 51, 52)])
+def test_the_wrong_number_of_results_is_refused(held: Talk, outs: tuple[int, ...]) -> None:
+    (failure,) = held.send(call("neg", outs, 1))
+    assert failure.code == "ProtocolError"
+
+
+@pytest.mark.parametrize("shape", [[2**40], [2**62], [2**31, 2**31], [0, 2**62], [1] * 65, [2**20] * 5])
+def test_huge_results_are_refused_before_they_are_made(held: Talk, shape: list[int]) -> None:
+    (failure,) = held.send(call("zeros", 50, shape))
+    assert failure.code in ("OutOfMemoryError", "ShapeError")
+
+
+def test_ids_of_another_session_are_unknown(held: Talk, open_talk: Callable[..., Talk]) -> None:
+    other = open_talk()
+    for instruction in (Read(1, 1), call("neg", 2, 1)):
+        (failure,) = other.send(instruction)
+        assert failure.code == "UnknownIdError"
+        other.resume()
+    (data,) = held.send(Read(1, 1))
+    assert isinstance(data, Data)
+
+
+def test_a_result_that_is_refused_does_not_take_the_place_of_another(held: Talk) -> None:
+    before = held.contents()
+    replies = held.send(call("mm", 3, 1, 1))
+    assert replies[0].code == "ShapeError"
+    _fails_and_goes_on(held, before, replies)
