@@ -10,8 +10,13 @@ __all__ = ["BY_INDEX", "PUBLIC", "TABLE", "TABLE_HASH", "Op", "Scalar"]
 
 from . import views  # noqa: I001 - the order of families is the order of the table
 from . import creation
+from . import random
 from . import rearrange
 from . import pointwise
+from . import complex
+from . import elementary
+from . import comparison
+from . import activations
 from . import reduce
 from . import scans
 from . import softmax
@@ -26,7 +31,8 @@ from . import optim
 BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
-    views, creation, rearrange, pointwise, reduce, scans, softmax, sorting, linalg, indexing, nn, normalization, losses, optim,
+    views, creation, random, rearrange, pointwise, complex, elementary, comparison, activations,
+    reduce, scans, softmax, sorting, linalg, indexing, nn, normalization, losses, optim,
 )  # fmt: skip
 
 

@@ -1,24 +1,82 @@
-"""Contracts of operations that make tensors out of nothing, random ones included."""
+"""Contracts of operations that make tensors out of nothing, fill them, or copy them."""
 
 from __future__ import annotations
 
-from ..dtypes import DType, get_default_dtype
-from ..layout import Size
+import math
+
+from ..dtypes import BOOL, COMPLEX, FLOAT, DType, get_default_dtype, int64, of_scalar
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..layout import Size, broadcast_shapes, result_strides
 from ..meta import CPU, Device, Meta
 from .contract import Scalar, op
 from .rules import check_size
 
 
-@op(out=False, method=False, differentiable=False)
+def new(name: str, size: Size, dtype: DType | None, device: Device | None) -> Meta:
+    """A row-major tensor of the default type and device where none is given."""
+    return Meta.of(check_size(name, size), dtype or get_default_dtype(), device or CPU)
+
+
+def like(input: Meta, dtype: DType | None, device: Device | None) -> Meta:
+    """A new tensor in the memory order of ``input``."""
+    return input.like(dtype=dtype, device=device, strides=result_strides(input.shape, [(input.shape, input.strides)]))
+
+
+def check_fits(name: str, value: Scalar, dtype: DType) -> None:
+    """Refuse a number that a tensor of ``dtype`` cannot hold."""
+    if isinstance(value, complex):
+        if dtype.category < COMPLEX:
+            raise DTypeError(f"{name}: the complex number {value} does not go into {dtype.name}")
+    elif dtype.category not in (BOOL, FLOAT, COMPLEX):
+        low, high = integer_range(dtype)
+        if not low - (high if not dtype.is_signed else 0) <= value <= high:
+            raise DTypeError(f"{name}: the number {value} does not fit into {dtype.name}")
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The smallest and the largest number of an integer type."""
+    bits = 8 * dtype.itemsize
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+
+
+@op(method=False, differentiable=False)
 def zeros(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """A tensor of zeros."""
-    return Meta.of(check_size("zeros", size), dtype or get_default_dtype(), device or CPU)
+    return new("zeros", size, dtype, device)
 
 
-@op(out=False, method=False, differentiable=False)
+@op(method=False, differentiable=False)
 def ones(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """A tensor of ones."""
-    return Meta.of(check_size("ones", size), dtype or get_default_dtype(), device or CPU)
+    return new("ones", size, dtype, device)
+
+
+@op(method=False, differentiable=False)
+def empty(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """A tensor of whatever is in memory."""
+    return new("empty", size, dtype, device)
+
+
+@op(method=False, differentiable=False)
+def full(size: Size, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """A tensor of one number, of the number's type where none is given."""
+    check_fits("full", fill_value, dtype or of_scalar(fill_value))
+    return new("full", size, dtype or of_scalar(fill_value), device)
+
+
+@op(method=False, out=False, differentiable=False)
+def scalar_tensor(s: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """A 0-d tensor of one number."""
+    check_fits("scalar_tensor", s, dtype or get_default_dtype())
+    return new("scalar_tensor", (), dtype, device)
+
+
+@op(method=False, out=False, differentiable=False)
+def empty_strided(size: Size, stride: Size, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """A tensor of whatever is in memory, laid out with the given strides."""
+    if len(size) != len(stride) or min(stride, default=0) < 0:
+        raise ShapeError(f"empty_strided: sizes {list(size)} and strides {list(stride)} do not go together")
+    return Meta.of(check_size("empty_strided", size), dtype or get_default_dtype(), device or CPU, stride)
 
 
 @op(out=False, method=False, differentiable=False)
@@ -27,11 +85,190 @@ def zeros_like(input: Meta, *, dtype: DType | None = None, device: Device | None
     return like(input, dtype, device)
 
 
-def like(input: Meta, dtype: DType | None, device: Device | None) -> Meta:
-    """A new tensor in the memory order of ``input``."""
-    from ..layout import result_strides
+@op(out=False, method=False, differentiable=False)
+def ones_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Ones in the shape and layout of ``input``."""
+    return like(input, dtype, device)
 
-    return input.like(dtype=dtype, device=device, strides=result_strides(input.shape, [(input.shape, input.strides)]))
+
+@op(out=False, method=False, differentiable=False)
+def empty_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Whatever is in memory, in the shape and layout of ``input``."""
+    return like(input, dtype, device)
 
 
-__all__ = ["Scalar", "Size", "like"]
+@op(out=False, method=False, differentiable=False)
+def full_like(
+    input: Meta, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None
+) -> Meta:
+    """One number in the shape and layout of ``input``."""
+    check_fits("full_like", fill_value, dtype or input.dtype)
+    return like(input, dtype, device)
+
+
+def _new(name: str, input: Meta, size: Size, dtype: DType | None, device: Device | None) -> Meta:
+    return input.like(check_size(name, size), dtype, device)
+
+
+@op(out=False, differentiable=False)
+def new_zeros(input: Meta, *size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Zeros of the type and on the device of ``input``."""
+    return _new("new_zeros", input, size, dtype, device)
+
+
+@op(out=False, differentiable=False)
+def new_ones(input: Meta, *size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Ones of the type and on the device of ``input``."""
+    return _new("new_ones", input, size, dtype, device)
+
+
+@op(out=False, differentiable=False)
+def new_empty(input: Meta, *size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Whatever is in memory, of the type and on the device of ``input``."""
+    return _new("new_empty", input, size, dtype, device)
+
+
+@op(out=False, differentiable=False)
+def new_full(
+    input: Meta, size: Size, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None
+) -> Meta:
+    """One number, of the type and on the device of ``input``."""
+    check_fits("new_full", fill_value, dtype or input.dtype)
+    return _new("new_full", input, size, dtype, device)
+
+
+@op(out=False, differentiable=False)
+def new_empty_strided(
+    input: Meta, size: Size, stride: Size, *, dtype: DType | None = None, device: Device | None = None
+) -> Meta:
+    """Whatever is in memory with the given strides, of the type and on the device of ``input``."""
+    if len(size) != len(stride) or min(stride, default=0) < 0:
+        raise ShapeError(f"new_empty_strided: sizes {list(size)} and strides {list(stride)} do not go together")
+    return input.like(check_size("new_empty_strided", size), dtype, device, stride)
+
+
+def _arange(start: Scalar, end: Scalar, step: Scalar, dtype: DType | None, device: Device | None) -> Meta:
+    if any(isinstance(s, complex) for s in (start, end, step)):
+        raise DTypeError(f"arange: bounds and step must be real, got {start}, {end} and {step}")
+    if not all(map(math.isfinite, (start, end, step))):
+        raise ArgumentError(f"arange: bounds and step must be finite, got {start}, {end} and {step}")
+    if step == 0 or (end - start) * step < 0:  # type: ignore[operator]
+        raise ArgumentError(f"arange: no way from {start} to {end} in steps of {step}")
+    natural = get_default_dtype() if any(isinstance(s, float) for s in (start, end, step)) else int64
+    kind = dtype or natural
+    if kind.category in (BOOL, COMPLEX):
+        raise DTypeError(f"arange: not defined for {kind.name}")
+    return new("arange", (_count(start, end, step, kind),), kind, device)
+
+
+def _count(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> int:
+    if dtype is int64:
+        first, last, by = int(start), int(end), int(step)  # type: ignore[arg-type]
+        return -((first - last) // by) if by else 0
+    return math.ceil((end - start) / step)  # type: ignore[operator,arg-type]
+
+
+@op(method=False, differentiable=False)
+def arange(end: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """The numbers from 0 up to ``end``, which is left out."""
+    return _arange(0, end, 1, dtype, device)
+
+
+@op(name="arange.start", method=False, differentiable=False)
+def arange_start(
+    start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: DType | None = None, device: Device | None = None
+) -> Meta:
+    """The numbers from ``start`` in steps up to ``end``, which is left out."""
+    return _arange(start, end, step, dtype, device)
+
+
+def _spaced(
+    name: str, start: Meta | Scalar, end: Meta | Scalar, steps: int, dtype: DType | None, device: Device | None
+) -> Meta:
+    bounds = (start, end)
+    if steps < 0:
+        raise ArgumentError(f"{name}: the number of steps must not be negative, got {steps}")
+    if any(isinstance(b, Meta) and b.ndim for b in bounds):
+        raise ShapeError(f"{name}: bounds must be numbers or 0-d tensors, got {start} and {end}")
+    is_complex = any(b.dtype.is_complex if isinstance(b, Meta) else isinstance(b, complex) for b in bounds)
+    natural = get_default_dtype().to_complex() if is_complex else get_default_dtype()
+    if is_complex and dtype is not None and not dtype.is_complex:
+        raise DTypeError(f"{name}: complex bounds do not give {dtype.name}")
+    place = device or next((b.device for b in bounds if isinstance(b, Meta)), None)
+    return new(name, (steps,), dtype or natural, place)
+
+
+@op(method=False, differentiable=False)
+def linspace(
+    start: Meta | Scalar, end: Meta | Scalar, steps: int, *, dtype: DType | None = None, device: Device | None = None
+) -> Meta:
+    """``steps`` numbers evenly from ``start`` to ``end``, both included."""
+    return _spaced("linspace", start, end, steps, dtype, device)
+
+
+@op(method=False, differentiable=False)
+def logspace(
+    start: Meta | Scalar, end: Meta | Scalar, steps: int, base: float = 10.0, *, dtype: DType | None = None,
+    device: Device | None = None,
+) -> Meta:  # fmt: skip
+    """``steps`` powers of ``base``, exponents evenly from ``start`` to ``end``."""
+    return _spaced("logspace", start, end, steps, dtype, device)
+
+
+@op(method=False, differentiable=False)
+def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """A matrix of ``n`` rows with ones on the diagonal."""
+    return new("eye", (n, n if m is None else m), dtype, device)
+
+
+def _triangle(name: str, input: Meta) -> Meta:
+    if input.ndim < 2:
+        raise ShapeError(f"{name}: expected a matrix or a batch of them, got {input}")
+    return like(input, None, None)
+
+
+@op(inplace=True)
+def tril(input: Meta, diagonal: int = 0) -> Meta:
+    """The elements on and below a diagonal, the others 0"""
+    return _triangle("tril", input)
+
+
+@op(inplace=True)
+def triu(input: Meta, diagonal: int = 0) -> Meta:
+    """The elements on and above a diagonal, the others 0"""
+    return _triangle("triu", input)
+
+
+@op(out=False)
+def clone(input: Meta) -> Meta:
+    """A copy in the same memory order."""
+    return like(input, None, None)
+
+
+@op(mutates="input", out=False, mixed_devices=True)
+def copy_(input: Meta, src: Meta, non_blocking: bool = False) -> Meta:
+    """Overwrite ``input`` with ``src``, broadcast and cast."""
+    if broadcast_shapes("copy_", input.shape, src.shape) != input.shape:
+        raise ShapeError(f"copy_: {src} does not broadcast to {input}")
+    return input
+
+
+@op(mutates="input", out=False)
+def fill_(input: Meta, value: Scalar) -> Meta:
+    """Overwrite every element with a number."""
+    check_fits("fill_", value, input.dtype)
+    return input
+
+
+@op(name="fill_.Tensor", mutates="input", out=False)
+def fill_tensor_(input: Meta, value: Meta) -> Meta:
+    """Overwrite every element with the one of a 0-d tensor."""
+    if value.ndim:
+        raise ShapeError(f"fill_: the value must be a number or a 0-d tensor, not {value}")
+    return input
+
+
+@op(mutates="input", out=False)
+def zero_(input: Meta) -> Meta:
+    """Overwrite every element with 0."""
+    return input

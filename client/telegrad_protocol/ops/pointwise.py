@@ -1,17 +1,53 @@
-"""Contracts of element-wise operations: arithmetic, comparison, logic, elementary functions."""
+"""Contracts of element-wise arithmetic: sums, products, quotients, powers, extremes, interpolation."""
 
 from __future__ import annotations
 
-from ..dtypes import DType
-from ..errors import ArgumentError
+from ..dtypes import COMPLEX, FLOAT, DType, result_type
+from ..errors import ArgumentError, ArgumentTypeError, DTypeError
 from ..meta import Device, Meta
-from .contract import Scalar, op, pointwise
+from .contract import Scalar, alias, op, pointwise
 from .creation import like
+
+
+def check_alpha(name: str, alpha: Scalar, *operands: Meta | Scalar) -> None:
+    """Refuse a factor of a higher category than the operands' common type."""
+    dtype = result_type(operands)
+    if dtype.category < FLOAT and isinstance(alpha, (float, complex)):
+        raise DTypeError(f"{name}: alpha must be an integer where the operands are, got {alpha} for {dtype.name}")
+    if dtype.category < COMPLEX and isinstance(alpha, complex):
+        raise DTypeError(f"{name}: alpha must be real where the operands are, got {alpha} for {dtype.name}")
+    if dtype.category > 0 and isinstance(alpha, bool):
+        raise DTypeError(f"{name}: a boolean alpha is only for bool operands, not for {dtype.name}")
+
+
+def _check_subtraction(name: str, *operands: Meta | Scalar) -> None:
+    if any(o.dtype.category == 0 if isinstance(o, Meta) else isinstance(o, bool) for o in operands):
+        raise DTypeError(f"{name}: bool operands are not subtracted; use ^, logical_xor(), ~ or logical_not()")
+
+
+def _check_divisor(name: str, input: Meta | Scalar, other: Meta | Scalar) -> None:
+    if not isinstance(other, Meta) and other == 0 and result_type((input, other)).category < FLOAT:
+        raise DTypeError(f"{name}: integer division of {input!r} by zero")
 
 
 @pointwise
 def add(input: Meta | Scalar, other: Meta | Scalar, *, alpha: Scalar = 1) -> Meta:
     """input + alpha * other"""
+    check_alpha("add", alpha, input, other)
+
+
+@pointwise
+def sub(input: Meta | Scalar, other: Meta | Scalar, *, alpha: Scalar = 1) -> Meta:
+    """input - alpha * other"""
+    _check_subtraction("sub", input, other)
+    check_alpha("sub", alpha, input, other)
+
+
+@pointwise(inplace=False)
+def rsub(input: Meta | Scalar, other: Meta | Scalar, *, alpha: Scalar = 1) -> Meta:
+    """other - alpha * input"""
+    _check_subtraction("rsub", input, other)
+    check_alpha("rsub", alpha, input, other)
 
 
 @pointwise
@@ -19,14 +55,178 @@ def mul(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
     """input * other"""
 
 
+@pointwise(promotion="int_to_float")
+def div(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
+    """input / other; integers are divided as floating-point numbers."""
+
+
+def _division(input: Meta | Scalar, other: Meta | Scalar, rounding_mode: str | None) -> str:
+    return "int_to_float" if rounding_mode is None else "default"
+
+
+@pointwise(name="div.mode", promotion=_division)
+def div_mode(input: Meta | Scalar, other: Meta | Scalar, *, rounding_mode: str | None) -> Meta:
+    """input / other, rounded towards zero (``trunc``) or down (``floor``), or not (None)."""
+    if rounding_mode not in (None, "trunc", "floor"):
+        raise ArgumentError(f"div: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
+    if rounding_mode is not None:
+        _check_divisor("div", input, other)
+        check_rounded("div", input, other)
+
+
+def check_rounded(name: str, *operands: Meta | Scalar) -> None:
+    """Refuse operands that have no rounded quotient."""
+    dtype = result_type(operands)
+    if dtype.category in (0, COMPLEX):
+        raise DTypeError(f"{name}: a rounded quotient is not defined for {dtype.name}")
+
+
+@pointwise(takes="if", differentiable=False)
+def floor_divide(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
+    """input / other, rounded down"""
+    _check_divisor("floor_divide", input, other)
+
+
+@pointwise(takes="if")
+def remainder(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
+    """input - other * floor(input / other): the remainder with the divisor's sign"""
+    _check_divisor("remainder", input, other)
+
+
+@pointwise(takes="if")
+def fmod(input: Meta, other: Meta | Scalar) -> Meta:
+    """input - other * trunc(input / other): the remainder with the dividend's sign"""
+    _check_divisor("fmod", input, other)
+
+
 @pointwise
+def pow(input: Meta | Scalar, exponent: Meta | Scalar) -> Meta:
+    """input ** exponent"""
+    dtype = result_type((input, exponent))
+    if dtype.category < FLOAT and not isinstance(exponent, Meta) and exponent < 0:  # type: ignore[operator]
+        raise DTypeError(f"pow: integers have no negative integer powers: {input!r} ** {exponent}")
+
+
+@pointwise(takes="ifc")
 def neg(input: Meta) -> Meta:
     """-input"""
 
 
+@pointwise(takes="ifc", inplace=False)
+def positive(input: Meta) -> Meta:
+    """input itself; bools have no sign"""
+
+
+@pointwise(takes="ifc", promotion="complex_to_float")
+def abs(input: Meta) -> Meta:
+    """The absolute value."""
+
+
+@pointwise(takes="bif")
+def sign(input: Meta) -> Meta:
+    """-1, 0 or 1 by the sign of each element"""
+
+
+@pointwise
+def sgn(input: Meta) -> Meta:
+    """The sign; for complex numbers input / abs(input), 0 at 0"""
+
+
+@pointwise
+def square(input: Meta) -> Meta:
+    """input * input"""
+
+
 @pointwise(promotion="int_to_float")
-def exp(input: Meta) -> Meta:
-    """e ** input"""
+def reciprocal(input: Meta) -> Meta:
+    """1 / input"""
+
+
+@pointwise(promotion="int_to_float")
+def sqrt(input: Meta) -> Meta:
+    """The square root; NaN for negative numbers"""
+
+
+@pointwise(promotion="int_to_float")
+def rsqrt(input: Meta) -> Meta:
+    """1 / sqrt(input)"""
+
+
+@pointwise(takes="if")
+def hypot(input: Meta, other: Meta) -> Meta:
+    """sqrt(input ** 2 + other ** 2) without overflow on the way"""
+    same_dtype("hypot", input, other)
+
+
+@pointwise(promotion="int_to_float", takes="bif")
+def copysign(input: Meta, other: Meta | Scalar) -> Meta:
+    """The magnitude of input with the sign of other"""
+
+
+@pointwise(takes="bif", inplace=False)
+def maximum(input: Meta, other: Meta) -> Meta:
+    """The larger of both; NaN where either is"""
+
+
+@pointwise(takes="bif", inplace=False)
+def minimum(input: Meta, other: Meta) -> Meta:
+    """The smaller of both; NaN where either is"""
+
+
+@pointwise(takes="bif", inplace=False)
+def fmax(input: Meta, other: Meta) -> Meta:
+    """The larger of both; the other one where one is NaN"""
+
+
+@pointwise(takes="bif", inplace=False)
+def fmin(input: Meta, other: Meta) -> Meta:
+    """The smaller of both; the other one where one is NaN"""
+
+
+@pointwise(takes="if")
+def clamp(input: Meta, min: Meta | Scalar | None = None, max: Meta | Scalar | None = None) -> Meta:
+    """min where input is below it, max where it is above; max where min is greater than max"""
+    if min is None and max is None:
+        raise DTypeError("clamp: at least one of 'min' and 'max' must be given")
+    if min is not None and max is not None and isinstance(min, Meta) is not isinstance(max, Meta):
+        raise ArgumentTypeError(f"clamp: 'min' and 'max' must both be tensors or both be numbers, got {min} and {max}")
+
+
+@pointwise(takes="if")
+def clamp_min(input: Meta, min: Meta | Scalar) -> Meta:
+    """min where input is below it"""
+
+
+@pointwise(takes="if")
+def clamp_max(input: Meta, max: Meta | Scalar) -> Meta:
+    """max where input is above it"""
+
+
+def same_dtype(name: str, *operands: Meta | Scalar) -> None:
+    """Refuse tensors of different types where nothing is promoted."""
+    metas = [o for o in operands if isinstance(o, Meta)]
+    if any(m.dtype is not metas[0].dtype for m in metas):
+        raise DTypeError(f"{name}: operands must have the same dtype, got {', '.join(map(repr, metas))}")
+
+
+@pointwise(takes="fc", promotes=("input", "end"))
+def lerp(input: Meta, end: Meta, weight: Meta | Scalar) -> Meta:
+    """input + weight * (end - input)"""
+    same_dtype("lerp", input, end, weight)
+
+
+@pointwise(takes="ifc", promotes=("input", "tensor1", "tensor2"))
+def addcmul(input: Meta, tensor1: Meta, tensor2: Meta, *, value: Scalar = 1) -> Meta:
+    """input + value * tensor1 * tensor2"""
+    check_alpha("addcmul", value, input, tensor1, tensor2)
+
+
+@pointwise(takes="fc", promotes=("input", "tensor1", "tensor2"))
+def addcdiv(input: Meta, tensor1: Meta, tensor2: Meta, *, value: Scalar = 1) -> Meta:
+    """input + value * tensor1 / tensor2"""
+    if result_type((tensor1, tensor2)).category < FLOAT:
+        raise DTypeError(f"addcdiv: integers are not divided: {tensor1} / {tensor2}; use div() with a rounding_mode")
+    check_alpha("addcdiv", value, input, tensor1, tensor2)
 
 
 @op(out=False, method=False)
@@ -35,4 +235,10 @@ def _to_copy(input: Meta, *, dtype: DType | None = None, device: Device | None =
     return like(input, dtype, device)
 
 
-__all__ = ["ArgumentError"]
+alias("subtract", sub)
+alias("multiply", mul)
+alias("divide", div)
+alias("true_divide", div)
+alias("negative", neg)
+alias("absolute", abs)
+alias("clip", clamp)

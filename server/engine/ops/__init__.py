@@ -2,13 +2,15 @@
 
 from ..autograd import kernel as _autograd  # files the Autograd key's boxed kernel
 from . import (
-    creation, indexing, linalg, losses, nn, normalization, optim, pointwise, rearrange, reduce, scans, softmax, sorting, views,
+    activations, comparison, complex, creation, elementary, indexing, linalg, losses, nn, normalization,
+    optim, pointwise, random, rearrange, reduce, scans, softmax, sorting, views,
 )  # fmt: skip
 from ..operators import check_complete
 
 __all__ = [
-    "_autograd", "creation", "indexing", "linalg", "losses", "nn", "normalization", "optim",
-    "pointwise", "rearrange", "reduce", "scans", "softmax", "sorting", "views",
+    "_autograd", "activations", "comparison", "complex", "creation", "elementary", "indexing", "linalg",
+    "losses", "nn", "normalization", "optim", "pointwise", "random", "rearrange", "reduce", "scans",
+    "softmax", "sorting", "views",
 ]  # fmt: skip
 
 check_complete()

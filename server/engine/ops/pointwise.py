@@ -1,25 +1,165 @@
-"""Element-wise operations. Kernels get operands already cast to the type that the operation computes in."""
+"""Element-wise arithmetic. Kernels get operands already cast to the type that the operation computes in.
+
+``out`` may be the memory of the first operand: a kernel writes it when it has read everything that it needs.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
+from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
+from ..blocks import number
 from ..operators import implements
+from ..value import Value
+from .complex import conj
 
 
 def _scaled(grad, alpha):
-    return grad if alpha == 1 else grad * alpha
+    return grad if alpha == 1 else grad * conj(alpha)
+
+
+def times(x, alpha, dtype):
+    """alpha * x in ``dtype``"""
+    return x if alpha == 1 else number(x, dtype) * number(alpha, dtype) if _is_number(x) else x * number(alpha, dtype)
+
+
+def _is_number(x):
+    return isinstance(x, (bool, int, float, complex))
 
 
 @implements(ops.add, input=lambda grad: grad, other=lambda grad, alpha: _scaled(grad, alpha))
 def add(xp, input, other, *, alpha, out):
-    xp.add(input, other if alpha == 1 else other * alpha, out=out)
+    xp.add(input, other if alpha == 1 else times(other, alpha, out.dtype), out=out)
 
 
-@implements(ops.mul, input=lambda grad, other: grad * other, other=lambda grad, input: grad * input)
+@implements(ops.sub, input=lambda grad: grad, other=lambda grad, alpha: -_scaled(grad, alpha))
+def sub(xp, input, other, *, alpha, out):
+    xp.subtract(input, other if alpha == 1 else times(other, alpha, out.dtype), out=out)
+
+
+@implements(ops.rsub, input=lambda grad, alpha: -_scaled(grad, alpha), other=lambda grad: grad)
+def rsub(xp, input, other, *, alpha, out):
+    xp.subtract(other, input if alpha == 1 else times(input, alpha, out.dtype), out=out)
+
+
+@implements(ops.mul, input=lambda grad, other: grad * conj(other), other=lambda grad, input: grad * conj(input))
 def mul(xp, input, other, *, out):
     xp.multiply(input, other, out=out)
+
+
+def _div_other(grad, input, other):
+    return -grad * conj((input / other) / other)
+
+
+@implements(ops.div, input=lambda grad, other: grad / conj(other), other=_div_other)
+def div(xp, input, other, *, out):
+    xp.divide(input, other, out=out)
+
+
+def _zeros(grad):
+    return F.zeros_like(grad)
+
+
+@implements(
+    ops.div_mode,
+    input=lambda grad, other, rounding_mode: _zeros(grad) if rounding_mode else grad / conj(other),
+    other=lambda grad, input, other, rounding_mode: _zeros(grad) if rounding_mode else _div_other(grad, input, other),
+)
+def div_mode(xp, input, other, *, rounding_mode, out):
+    if rounding_mode == "floor":
+        floor_divide(xp, input, other, out=out)
+    elif rounding_mode == "trunc":
+        _divide_truncated(xp, input, other, out)
+    else:
+        xp.divide(input, other, out=out)
+
+
+def _divide_truncated(xp, input, other, out):
+    if out.dtype.kind == "f":
+        xp.divide(input, other, out=out)
+        xp.trunc(out, out=out)
+        return
+    _refuse_zero(xp, "div", other)
+    quotient, rest = xp.floor_divide(input, other), xp.remainder(input, other)
+    has_other_sign = (rest != 0) & (xp.less(input, 0) != xp.less(other, 0))
+    xp.add(quotient, has_other_sign, out=out, casting="unsafe")
+
+
+def _refuse_zero(xp, name, other):
+    """Integer division by zero is an error on the CPU; a GPU computes something, as in PyTorch."""
+    if xp is np and not _is_number(other) and other.dtype.kind in "iu" and not other.all():
+        raise DTypeError(f"{name}: integer division by zero")
+
+
+@implements(ops.floor_divide)
+def floor_divide(xp, input, other, *, out):
+    _refuse_zero(xp, "floor_divide", other)
+    xp.floor_divide(input, other, out=out)
+
+
+@implements(
+    ops.remainder,
+    input=lambda grad: grad,
+    other=lambda grad, input, other: -grad * F.div(input, other, rounding_mode="floor"),
+)
+def remainder(xp, input, other, *, out):
+    _refuse_zero(xp, "remainder", other)
+    xp.remainder(input, other, out=out)
+
+
+@implements(
+    ops.fmod,
+    input=lambda grad: grad,
+    other=lambda grad, input, other: -grad * F.div(input, other, rounding_mode="trunc"),
+)
+def fmod(xp, input, other, *, out):
+    _refuse_zero(xp, "fmod", other)
+    xp.fmod(input, other, out=out)
+
+
+def _pow_input(grad, input, exponent):
+    if exponent.__class__ is not Value:
+        return _zeros(grad) if exponent == 0 else grad * conj(exponent * F.pow(input, exponent - 1))
+    return grad * conj(F.where(exponent == 0, 0.0, exponent * F.pow(input, exponent - 1)))
+
+
+def _pow_exponent(grad, input, exponent, out):
+    """grad * out * log(input), 0 where 0 has a power that stays 0"""
+    if input.__class__ is not Value:
+        slope = out * F.log(F.full((), input, dtype=out.dtype, device=out.device))
+        return F.where(_real(exponent) >= 0, 0.0, grad * conj(slope)) if input == 0 else grad * conj(slope)
+    is_flat = F.logical_and(input == 0, _real(exponent) >= 0)
+    return F.where(is_flat, 0.0, grad * conj(out * F.log(input)))
+
+
+def _real(value):
+    return F.real(value) if value.meta.dtype.is_complex else value
+
+
+@implements(ops.pow, input=_pow_input, exponent=_pow_exponent)
+def pow(xp, input, exponent, *, out):
+    if out.dtype.kind in "iub":
+        _pow_integer(xp, input, exponent, out)
+    elif _is_number(exponent) and exponent == 2:
+        xp.multiply(input, input, out=out)
+    elif _is_number(exponent) and exponent == 0.5:
+        xp.sqrt(input, out=out)
+    else:
+        xp.power(input, exponent, out=out)
+
+
+def _pow_integer(xp, input, exponent, out):
+    """Negative powers are 0, but for those of 1 and -1."""
+    if _is_number(exponent):
+        xp.power(input, number(exponent, out.dtype), out=out)
+        return
+    base = xp.asarray(number(input, out.dtype) if _is_number(input) else input)
+    powers = xp.power(base, xp.maximum(exponent, 0))
+    inverse = xp.where(base == 1, 1, xp.where(base == -1, 1 - 2 * (exponent % 2), 0))
+    out[...] = xp.where(exponent < 0, inverse, powers)
 
 
 @implements(ops.neg, input=lambda grad: -grad)
@@ -27,14 +167,228 @@ def neg(xp, input, *, out):
     xp.negative(input, out=out)
 
 
-@implements(ops.exp, input=lambda grad, out: grad * out)
-def exp(xp, input, *, out):
-    xp.exp(input, out=out)
+@implements(ops.positive, movement=True, input=lambda grad: grad)
+def positive(xp, input, *, out):
+    xp.copyto(out, input)
+
+
+@implements(ops.abs, input=lambda grad, input: grad * F.sgn(input))
+def abs(xp, input, *, out):
+    xp.absolute(input, out=out)
+
+
+@implements(ops.sign, input=_zeros)
+def sign(xp, input, *, out):
+    if input.dtype.kind == "b":
+        xp.copyto(out, input)
+    else:
+        xp.sign(input, out=out)
+
+
+def _sgn_backward(grad, input, out):
+    """The part of grad across the direction of the number, over its length; nothing of a real number."""
+    if not input.meta.dtype.is_complex:
+        return _zeros(grad)
+    length = F.abs(input)
+    across = grad - F.real(conj(grad) * out) * out
+    return F.where(length == 0, 0.0, across / length)
+
+
+@implements(ops.sgn, input=_sgn_backward)
+def sgn(xp, input, *, out):
+    if input.dtype.kind != "c":
+        sign(xp, input, out=out)
+        return
+    length = xp.absolute(input)
+    xp.copyto(out, xp.where(length == 0, 0, input / length))
+
+
+@implements(ops.square, input=lambda grad, input: grad * conj(input * 2))
+def square(xp, input, *, out):
+    xp.multiply(input, input, out=out)
+
+
+@implements(ops.reciprocal, input=lambda grad, out: -grad * conj(out * out))
+def reciprocal(xp, input, *, out):
+    xp.divide(1, input, out=out)
+
+
+@implements(ops.sqrt, input=lambda grad, out: grad / conj(out * 2))
+def sqrt(xp, input, *, out):
+    xp.sqrt(input, out=out)
+
+
+@implements(ops.rsqrt, input=lambda grad, out: grad * conj(F.pow(out, 3)) * -0.5)
+def rsqrt(xp, input, *, out):
+    xp.sqrt(input, out=out)
+    xp.divide(1, out, out=out)
+
+
+@implements(
+    ops.hypot,
+    input=lambda grad, input, out: grad * (input / out),
+    other=lambda grad, other, out: grad * (other / out),
+)
+def hypot(xp, input, other, *, out):
+    if out.dtype.kind in "iu":
+        out[...] = xp.hypot(input.astype(np.float64), other.astype(np.float64))
+    else:
+        xp.hypot(input, other, out=out)
+
+
+@implements(
+    ops.copysign,
+    input=lambda grad, input, out: F.where(input == 0, 0.0, grad * (out / input)),
+    other=_zeros,
+)
+def copysign(xp, input, other, *, out):
+    xp.copysign(input, other, out=out)
+
+
+def _shared(grad, mine, theirs, wins):
+    """The gradient of an extreme: all of it where mine ``wins``, half where both are equal."""
+    return F.where(mine == theirs, grad / 2, F.where(wins, 0.0, grad))
+
+
+@implements(
+    ops.maximum,
+    input=lambda grad, input, other: _shared(grad, input, other, input < other),
+    other=lambda grad, input, other: _shared(grad, other, input, other < input),
+)
+def maximum(xp, input, other, *, out):
+    xp.maximum(input, other, out=out)
+
+
+@implements(
+    ops.minimum,
+    input=lambda grad, input, other: _shared(grad, input, other, input > other),
+    other=lambda grad, input, other: _shared(grad, other, input, other > input),
+)
+def minimum(xp, input, other, *, out):
+    xp.minimum(input, other, out=out)
+
+
+def _takes_first(first_is_better, other):
+    return F.logical_or(first_is_better, F.isnan(other))
+
+
+@implements(
+    ops.fmax,
+    input=lambda grad, input, other: F.where(_takes_first(input >= other, other), grad, 0.0),
+    other=lambda grad, input, other: F.where(_takes_first(input >= other, other), 0.0, grad),
+)
+def fmax(xp, input, other, *, out):
+    xp.fmax(input, other, out=out)
+
+
+@implements(
+    ops.fmin,
+    input=lambda grad, input, other: F.where(_takes_first(input <= other, other), grad, 0.0),
+    other=lambda grad, input, other: F.where(_takes_first(input <= other, other), 0.0, grad),
+)
+def fmin(xp, input, other, *, out):
+    xp.fmin(input, other, out=out)
+
+
+def _inside(input, min, max):
+    if min is None:
+        return input <= max
+    return input >= min if max is None else F.logical_and(input >= min, input <= max)
+
+
+def _clamp_min_backward(grad, input, min, max):
+    is_below = input < min
+    return F.where(is_below if max is None else F.logical_and(is_below, _below(min, max)), grad, 0.0)
+
+
+def _clamp_max_backward(grad, input, min, max):
+    is_above = input > max
+    return F.where(is_above if min is None else F.logical_or(is_above, _below(max, min)), grad, 0.0)
+
+
+def _below(a, b):
+    return a < b
+
+
+@implements(
+    ops.clamp,
+    input=lambda grad, input, min, max: F.where(_inside(input, min, max), grad, 0.0),
+    min=_clamp_min_backward,
+    max=_clamp_max_backward,
+)
+def clamp(xp, input, min, max, *, out):
+    if max is None:
+        xp.maximum(input, min, out=out)
+    elif min is None:
+        xp.minimum(input, max, out=out)
+    elif _is_number(max):
+        xp.maximum(input, min, out=out)
+        xp.minimum(out, max, out=out)
+    else:
+        xp.minimum(xp.maximum(input, min), max, out=out)
+
+
+@implements(
+    ops.clamp_min,
+    input=lambda grad, input, min: F.where(input >= min, grad, 0.0),
+    min=lambda grad, input, min: F.where(input < min, grad, 0.0),
+)
+def clamp_min(xp, input, min, *, out):
+    xp.maximum(input, min, out=out)
+
+
+@implements(
+    ops.clamp_max,
+    input=lambda grad, input, max: F.where(input <= max, grad, 0.0),
+    max=lambda grad, input, max: F.where(input > max, grad, 0.0),
+)
+def clamp_max(xp, input, max, *, out):
+    xp.minimum(input, max, out=out)
+
+
+@implements(
+    ops.lerp,
+    input=lambda grad, weight: grad * conj(1 - weight),
+    end=lambda grad, weight: grad * conj(weight),
+    weight=lambda grad, input, end: grad * conj(end - input),
+)
+def lerp(xp, input, end, weight, *, out):
+    step = end - input
+    # Counted from the nearer end, so that weights 0 and 1 give the ends exactly.
+    near = xp.abs(weight) < 0.5
+    if _is_number(weight):
+        xp.add(input, weight * step, out=out) if near else xp.subtract(end, step * (1 - weight), out=out)
+    else:
+        xp.copyto(out, xp.where(near, input + weight * step, end - step * (1 - weight)))
+
+
+@implements(
+    ops.addcmul,
+    input=lambda grad: grad,
+    tensor1=lambda grad, tensor2, value: _scaled(grad * conj(tensor2), value),
+    tensor2=lambda grad, tensor1, value: _scaled(grad * conj(tensor1), value),
+)
+def addcmul(xp, input, tensor1, tensor2, *, value, out):
+    product = times(tensor1, value, out.dtype) * tensor2
+    xp.add(input, product, out=out)
+
+
+@implements(
+    ops.addcdiv,
+    input=lambda grad: grad,
+    tensor1=lambda grad, tensor2, value: _scaled(grad / conj(tensor2), value),
+    tensor2=lambda grad, tensor1, tensor2, value: _scaled(_div_other(grad, tensor1, tensor2), value),
+)
+def addcdiv(xp, input, tensor1, tensor2, *, value, out):
+    xp.add(input, times(tensor1 / tensor2, value, out.dtype), out=out)
 
 
 @implements(ops._to_copy, movement=True, input=lambda grad: grad)  # the engine casts it back
 def _to_copy(xp, input, *, dtype, device, out):
-    xp.copyto(out, input, casting="unsafe")
+    cast_into(xp, out, input)
 
 
-__all__ = ["F"]
+def cast_into(xp, target, source):
+    """Copy with whatever cast it takes; a complex number's imaginary part is dropped where the target is real."""
+    is_narrowing = source.dtype.kind == "c" and target.dtype.kind not in "cb"
+    xp.copyto(target, source.real if is_narrowing else source, casting="unsafe")

@@ -1,0 +1,127 @@
+"""Contracts of activation functions. Those that PyTorch has in ``nn.functional`` alone are there alone."""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError
+from ..meta import Meta
+from .contract import Scalar, pointwise
+
+_F = {"module": "nn.functional", "method": False}
+
+
+@pointwise(takes="if")
+def relu(input: Meta) -> Meta:
+    """max(input, 0)"""
+
+
+@pointwise(takes="f", out=False, inplace=False, method=False)
+def _relu_backward(gradient: Meta, result: Meta) -> Meta:
+    """gradient where ``result`` is positive or NaN, else 0"""
+
+
+@pointwise(takes="f", inplace=False, **_F)
+def gelu(input: Meta, *, approximate: str = "none") -> Meta:
+    """input * Phi(input), Phi the normal distribution function; or its approximation by ``tanh``"""
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
+
+
+@pointwise(takes="f", out=False, inplace=False, method=False)
+def _gelu_backward(gradient: Meta, input: Meta, *, approximate: str = "none") -> Meta:
+    """gradient * gelu'(input)"""
+
+
+@pointwise(takes="fc", **_F)
+def silu(input: Meta) -> Meta:
+    """input * sigmoid(input)"""
+
+
+@pointwise(takes="fc", out=False, inplace=False, method=False)
+def _silu_backward(gradient: Meta, input: Meta) -> Meta:
+    """gradient * silu'(input)"""
+
+
+@pointwise(takes="f", promotes=("input",), **_F)
+def leaky_relu(input: Meta, negative_slope: Scalar = 0.01) -> Meta:
+    """input where it is positive, else negative_slope * input"""
+
+
+@pointwise(takes="f", promotes=("input",), **_F)
+def elu(input: Meta, alpha: Scalar = 1.0) -> Meta:
+    """input where it is positive, else alpha * (exp(input) - 1)"""
+
+
+@pointwise(takes="f", **_F)
+def selu(input: Meta) -> Meta:
+    """The self-normalizing scale * elu(input, alpha)"""
+
+
+@pointwise(takes="f", promotes=("input",), **_F)
+def celu(input: Meta, alpha: Scalar = 1.0) -> Meta:
+    """input where it is positive, else alpha * (exp(input / alpha) - 1)"""
+    if alpha == 0:
+        raise ArgumentError("celu: alpha must not be 0")
+
+
+@pointwise(takes="f", promotes=("input",), inplace=False, **_F)
+def softplus(input: Meta, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Meta:
+    """log(1 + exp(beta * input)) / beta; input itself where beta * input is above the threshold"""
+
+
+@pointwise(takes="if", promotes=("input",), **_F)
+def hardtanh(input: Meta, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Meta:
+    """input clamped to [min_val, max_val]"""
+    if min_val > max_val:  # type: ignore[operator]
+        raise ArgumentError(f"hardtanh: min_val must not be greater than max_val, got {min_val} and {max_val}")
+
+
+@pointwise(takes="if", inplace=False, **_F)
+def relu6(input: Meta) -> Meta:
+    """input clamped to [0, 6]"""
+
+
+@pointwise(takes="f", inplace=False, **_F)
+def hardsigmoid(input: Meta) -> Meta:
+    """input / 6 + 1 / 2 clamped to [0, 1]"""
+
+
+@pointwise(takes="f", inplace=False, **_F)
+def hardswish(input: Meta) -> Meta:
+    """input * hardsigmoid(input)"""
+
+
+@pointwise(takes="f", inplace=False, **_F)
+def mish(input: Meta) -> Meta:
+    """input * tanh(softplus(input))"""
+
+
+@pointwise(takes="f", inplace=False, **_F)
+def logsigmoid(input: Meta) -> Meta:
+    """log(sigmoid(input))"""
+
+
+@pointwise(promotion="int_to_float", inplace=False, **_F)
+def tanhshrink(input: Meta) -> Meta:
+    """input - tanh(input)"""
+
+
+@pointwise(promotion="int_to_float", inplace=False, **_F)
+def softsign(input: Meta) -> Meta:
+    """input / (1 + abs(input))"""
+
+
+@pointwise(takes="if", promotes=("input",), **_F)
+def threshold(input: Meta, threshold: Scalar, value: Scalar) -> Meta:
+    """input where it is above the threshold, else value"""
+
+
+@pointwise(takes="f", promotes=("input",), inplace=False, module="nn.functional")
+def hardshrink(input: Meta, lambd: Scalar = 0.5) -> Meta:
+    """0 where input is between -lambd and lambd, else input"""
+
+
+@pointwise(takes="f", promotes=("input",), inplace=False, **_F)
+def softshrink(input: Meta, lambd: Scalar = 0.5) -> Meta:
+    """input moved towards 0 by lambd, 0 where that passes it"""
+    if lambd < 0:  # type: ignore[operator]
+        raise ArgumentError(f"softshrink: lambd must not be negative, got {lambd}")

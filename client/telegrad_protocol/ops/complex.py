@@ -1,0 +1,85 @@
+"""Contracts of complex numbers: their parts, their angle, their conjugate, and pairs of floats seen as them."""
+
+from __future__ import annotations
+
+from ..dtypes import float32, float64
+from ..errors import DTypeError, ShapeError
+from ..meta import Meta
+from .contract import op, pointwise
+from .creation import like
+from .pointwise import same_dtype
+
+
+def _part(input: Meta, number: int) -> Meta:
+    strides = tuple(2 * stride for stride in input.strides)
+    return Meta.of(input.shape, input.dtype.to_real(), input.device, strides, 2 * input.offset + number)
+
+
+@op(view_of="input", method=False)
+def real(input: Meta) -> Meta:
+    """The real parts, a view; the tensor itself where it is real"""
+    return _part(input, 0) if input.dtype.is_complex else input.view(input.shape, input.strides)
+
+
+@op(view_of="input", method=False)
+def imag(input: Meta) -> Meta:
+    """The imaginary parts, a view"""
+    if not input.dtype.is_complex:
+        raise DTypeError(f"imag: real tensors have no imaginary part, got {input}")
+    return _part(input, 1)
+
+
+@op(view_of="input", method=False)
+def view_as_real(input: Meta) -> Meta:
+    """Complex numbers as pairs of floats, in a new last dimension; a view"""
+    if not input.dtype.is_complex:
+        raise DTypeError(f"view_as_real: expected a complex tensor, got {input}")
+    strides = (*(2 * stride for stride in input.strides), 1)
+    return Meta.of((*input.shape, 2), input.dtype.to_real(), input.device, strides, 2 * input.offset)
+
+
+@op(view_of="input", method=False)
+def view_as_complex(input: Meta) -> Meta:
+    """Pairs of floats in the last dimension as complex numbers; a view"""
+    if input.dtype not in (float32, float64):
+        raise DTypeError(f"view_as_complex: expected float32 or float64, got {input}")
+    if not input.ndim or input.shape[-1] != 2 or input.strides[-1] != 1:
+        raise ShapeError(f"view_as_complex: the last dimension must have size 2 and stride 1, got {input}, {input.strides}")
+    if any(stride % 2 for stride in (*input.strides[:-1], input.offset)):
+        raise ShapeError(f"view_as_complex: strides and offset must be even, got {input.strides} and {input.offset}")
+    strides = tuple(stride // 2 for stride in input.strides[:-1])
+    return Meta.of(input.shape[:-1], input.dtype.to_complex(), input.device, strides, input.offset // 2)
+
+
+@op(view_of="input", copies=lambda input: input.dtype.is_complex)
+def conj(input: Meta) -> Meta:
+    """The complex conjugate, a copy; the tensor itself where it is real"""
+    return like(input, None, None) if input.dtype.is_complex else input.view(input.shape, input.strides)
+
+
+@pointwise
+def conj_physical(input: Meta) -> Meta:
+    """The complex conjugate, always a copy"""
+
+
+@pointwise(promotion=lambda input: "complex_to_float" if input.dtype.is_complex else "int_to_float", inplace=False)
+def angle(input: Meta) -> Meta:
+    """The angle of complex numbers in the plane; 0 or pi of real ones"""
+
+
+def _check_parts(name: str, first: Meta, second: Meta) -> None:
+    same_dtype(name, first, second)
+    if first.dtype not in (float32, float64):
+        raise DTypeError(f"{name}: expected float32 or float64 operands, got {first}")
+
+
+@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False)
+def complex(real: Meta, imag: Meta) -> Meta:
+    """Complex numbers of their real and imaginary parts"""
+    _check_parts("complex", real, imag)
+
+
+@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False)
+def polar(abs: Meta, angle: Meta) -> Meta:
+    """Complex numbers of their absolute values and angles"""
+    _check_parts("polar", abs, angle)

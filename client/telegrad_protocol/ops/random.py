@@ -1,0 +1,223 @@
+"""Contracts of random numbers. They are drawn from the session's generator of the device, as ``manual_seed`` set it."""
+
+from __future__ import annotations
+
+from ..dtypes import FLOAT, DType, int64
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..layout import Size, broadcast_shapes
+from ..meta import Device, Meta
+from .contract import Scalar, op
+from .creation import like, new
+
+_DRAWN = {"out": False, "differentiable": False, "random": True}
+
+
+def _floating(name: str, meta: Meta, also_complex: bool = False) -> Meta:
+    if meta.dtype.category != FLOAT and not (also_complex and meta.dtype.is_complex):
+        raise DTypeError(f"{name}: not defined for {meta.dtype.name}")
+    return meta
+
+
+@op(method=False, **_DRAWN)
+def rand(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Numbers evenly distributed in [0, 1)."""
+    return _floating("rand", new("rand", size, dtype, device), also_complex=True)
+
+
+@op(method=False, **_DRAWN)
+def randn(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Numbers of the standard normal distribution."""
+    return _floating("randn", new("randn", size, dtype, device), also_complex=True)
+
+
+def _check_range(name: str, low: int, high: int) -> None:
+    if low >= high:
+        raise ArgumentError(f"{name}: low must be less than high, got {low} and {high}")
+
+
+def _randint(low: int, high: int, size: Size, dtype: DType | None, device: Device | None) -> Meta:
+    _check_range("randint", low, high)
+    return new("randint", size, _holding("randint", dtype or int64), device)
+
+
+def _holding(name: str, dtype: DType) -> DType:
+    if dtype.is_complex:
+        raise DTypeError(f"{name}: not defined for {dtype.name}")
+    return dtype
+
+
+@op(method=False, **_DRAWN)
+def randint(high: int, size: Size, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Integers in [0, high)."""
+    return _randint(0, high, size, dtype, device)
+
+
+@op(name="randint.low", method=False, **_DRAWN)
+def randint_low(low: int, high: int, size: Size, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Integers in [low, high)."""
+    return _randint(low, high, size, dtype, device)
+
+
+@op(method=False, **_DRAWN)
+def randperm(n: int, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """The integers from 0 to n - 1 in random order."""
+    return new("randperm", (n,), _holding("randperm", dtype or int64), device)
+
+
+@op(method=False, **_DRAWN)
+def rand_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Numbers evenly distributed in [0, 1), in the shape and layout of ``input``."""
+    return _floating("rand_like", like(input, dtype, device), also_complex=True)
+
+
+@op(method=False, **_DRAWN)
+def randn_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Numbers of the standard normal distribution, in the shape and layout of ``input``."""
+    return _floating("randn_like", like(input, dtype, device), also_complex=True)
+
+
+@op(method=False, **_DRAWN)
+def randint_like(input: Meta, high: int, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
+    """Integers in [0, high), in the shape and layout of ``input``."""
+    _check_range("randint_like", 0, high)
+    _holding("randint_like", dtype or input.dtype)
+    return like(input, dtype, device)
+
+
+@op(name="randint_like.low", method=False, **_DRAWN)
+def randint_like_low(
+    input: Meta, low: int, high: int, *, dtype: DType | None = None, device: Device | None = None
+) -> Meta:
+    """Integers in [low, high), in the shape and layout of ``input``."""
+    _check_range("randint_like", low, high)
+    _holding("randint_like", dtype or input.dtype)
+    return like(input, dtype, device)
+
+
+def _check_std(name: str, std: Scalar) -> None:
+    if not std >= 0:  # type: ignore[operator]
+        raise ArgumentError(f"{name}: std must not be negative, got {std}")
+
+
+@op(name="normal.size", method=False, **_DRAWN)
+def normal_size(
+    mean: float, std: float, size: Size, *, dtype: DType | None = None, device: Device | None = None
+) -> Meta:
+    """Numbers of the normal distribution with one mean and standard deviation."""
+    _check_std("normal", std)
+    return _floating("normal", new("normal", size, dtype, device))
+
+
+@op(name="normal.Tensor", method=False, out=False, random=True)
+def normal_tensor(mean: Meta, std: Meta | Scalar = 1.0) -> Meta:
+    """Numbers of normal distributions, each with its own mean; ``std`` for all or for each"""
+    if isinstance(std, Meta):
+        return _normal(mean, std)
+    _check_std("normal", std)
+    return _floating("normal", like(mean, None, None))
+
+
+@op(name="normal.std", method=False, out=False, random=True)
+def normal_std(mean: float, std: Meta) -> Meta:
+    """Numbers of normal distributions of one mean, each with its own standard deviation"""
+    return _floating("normal", like(std, None, None))
+
+
+def _normal(mean: Meta, std: Meta) -> Meta:
+    _floating("normal", std)
+    return _floating("normal", mean.like(broadcast_shapes("normal", mean.shape, std.shape)))
+
+
+@op(name="bernoulli", random=True, out=False)
+def bernoulli(input: Meta) -> Meta:
+    """1 with the probability that input holds, else 0"""
+    return _floating("bernoulli", like(input, None, None))
+
+
+@op(name="bernoulli.p", random=True, out=False)
+def bernoulli_p(input: Meta, p: float) -> Meta:
+    """1 with probability ``p``, else 0, in the shape of ``input``"""
+    check_probability("bernoulli", p)
+    return like(input, None, None)
+
+
+def check_probability(name: str, p: float) -> None:
+    """Refuse what is not a probability."""
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"{name}: p must be in [0, 1], got {p}")
+
+
+@op(mutates="input", out=False, random=True)
+def bernoulli_(input: Meta, p: float = 0.5) -> Meta:
+    """Overwrite with 1 with probability ``p``, else 0"""
+    check_probability("bernoulli_", p)
+    return input
+
+
+@op(name="bernoulli_.Tensor", mutates="input", no_grad=("p",), out=False, random=True)
+def bernoulli_tensor_(input: Meta, p: Meta) -> Meta:
+    """Overwrite with 1 with the probabilities that ``p`` holds, else 0"""
+    _floating("bernoulli_", p)
+    if broadcast_shapes("bernoulli_", input.shape, p.shape) != input.shape:
+        raise ShapeError(f"bernoulli_: {p} does not broadcast to {input}")
+    return input
+
+
+@op(mutates="input", out=False, random=True)
+def uniform_(input: Meta, a: float = 0.0, b: float = 1.0) -> Meta:
+    """Overwrite with numbers evenly distributed in [a, b)"""
+    if not a <= b:
+        raise ArgumentError(f"uniform_: a must not be greater than b, got {a} and {b}")
+    return _floating("uniform_", input)
+
+
+@op(mutates="input", out=False, random=True)
+def normal_(input: Meta, mean: float = 0.0, std: float = 1.0) -> Meta:
+    """Overwrite with numbers of the normal distribution."""
+    _check_std("normal_", std)
+    return _floating("normal_", input, also_complex=True)
+
+
+@op(mutates="input", out=False, random=True)
+def exponential_(input: Meta, lambd: float = 1.0) -> Meta:
+    """Overwrite with numbers of the exponential distribution of rate ``lambd``."""
+    if not lambd > 0:
+        raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}")
+    return _floating("exponential_", input)
+
+
+@op(mutates="input", out=False, random=True)
+def random_(input: Meta) -> Meta:
+    """Overwrite with integers from 0 to the largest that the type holds exactly."""
+    _holding("random_", input.dtype)
+    return input
+
+
+@op(name="random_.to", mutates="input", out=False, random=True)
+def random_to_(input: Meta, to: int) -> Meta:
+    """Overwrite with integers in [0, to)."""
+    _check_range("random_", 0, to)
+    _holding("random_", input.dtype)
+    return input
+
+
+@op(name="random_.range", mutates="input", out=False, random=True)
+def random_range_(input: Meta, low: int, to: int) -> Meta:
+    """Overwrite with integers in [low, to); PyTorch calls ``low`` ``from``, which is a keyword of Python"""
+    _check_range("random_", low, to)
+    _holding("random_", input.dtype)
+    return input
+
+
+@op(out=False, differentiable=False, random=True)
+def multinomial(input: Meta, num_samples: int, replacement: bool = False) -> Meta:
+    """Indices drawn by the weights in each row, with or without putting them back."""
+    _floating("multinomial", input)
+    if not 1 <= input.ndim <= 2:
+        raise ShapeError(f"multinomial: expected weights in 1 or 2 dimensions, got {input}")
+    if num_samples <= 0:
+        raise ArgumentError(f"multinomial: num_samples must be positive, got {num_samples}")
+    if not replacement and num_samples > input.shape[-1]:
+        raise ArgumentError(f"multinomial: cannot draw {num_samples} from {input} without replacement")
+    return input.like((*input.shape[:-1], num_samples), int64)
+

@@ -1,0 +1,297 @@
+"""Activation functions. Those that networks use most have their own backward kernels, the others are made of operations.
+
+Kernels go through memory once, in blocks that stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+from telegrad_protocol.ops import activations as ops
+
+from .. import functional as F  # noqa: N812 - the field's name
+from ..blocks import in_blocks
+from ..operators import composite, implements
+from ..special import special
+from .complex import conj
+
+
+@implements(ops.relu, input=lambda grad, out: F._relu_backward(grad, out))
+def relu(xp, input, *, out):
+    xp.maximum(input, 0, out=out)
+
+
+@implements(ops._relu_backward, gradient=lambda grad, result: F._relu_backward(grad, result), result=None)
+def _relu_backward(xp, gradient, result, *, out):
+    """0 by selection, not by a product: the gradient may be infinite"""
+    xp.copyto(out, xp.where(result <= 0, out.dtype.type(0), gradient))
+
+
+_HALF_ROOT = math.sqrt(0.5)
+_DENSITY = 1 / math.sqrt(2 * math.pi)
+_TANH_SCALE = math.sqrt(2 / math.pi)
+_TANH_CUBIC = 0.044715
+
+
+@implements(ops.gelu, input=lambda grad, input, approximate: F._gelu_backward(grad, input, approximate=approximate))
+def gelu(xp, input, *, approximate, out):
+    share = _normal_share if approximate == "none" else _tanh_share
+    for x, o in in_blocks(xp, input, out):
+        xp.multiply(share(xp, x), x, out=o)
+
+
+def _normal_share(xp, x):
+    """The normal distribution function."""
+    share = x * _HALF_ROOT
+    special(xp).erf(share, out=share)
+    share += 1
+    share *= 0.5
+    return share
+
+
+def _tanh_share(xp, x):
+    share = _tanh_argument(xp, x)
+    xp.tanh(share, out=share)
+    share += 1
+    share *= 0.5
+    return share
+
+
+def _tanh_argument(xp, x):
+    """sqrt(2 / pi) * (x + 0.044715 * x ** 3)"""
+    inner = x * x
+    inner *= _TANH_SCALE * _TANH_CUBIC
+    inner += _TANH_SCALE
+    inner *= x
+    return inner
+
+
+def _gelu_curvature(grad, gradient, input, approximate):
+    squared = F.square(input)
+    if approximate == "none":
+        return grad * gradient * (2 - squared) * F.exp(squared * -0.5) * _DENSITY
+    slope = (1 + squared * (3 * _TANH_CUBIC)) * _TANH_SCALE
+    bend = F.tanh(input * (1 + squared * _TANH_CUBIC) * _TANH_SCALE)
+    rest = slope + squared * (3 * _TANH_CUBIC * _TANH_SCALE) - input * F.square(slope) * bend
+    return grad * gradient * (1 - F.square(bend)) * rest
+
+
+@implements(
+    ops._gelu_backward,
+    gradient=lambda grad, input, approximate: F._gelu_backward(grad, input, approximate=approximate),
+    input=_gelu_curvature,
+)
+def _gelu_backward(xp, gradient, input, *, approximate, out):
+    slope = _normal_slope if approximate == "none" else _tanh_slope
+    for g, x, o in in_blocks(xp, gradient, input, out):
+        xp.multiply(slope(xp, x), g, out=o)
+
+
+def _normal_slope(xp, x):
+    """The distribution function, and x times its density."""
+    density = x * x
+    density *= -0.5
+    xp.exp(density, out=density)
+    density *= _DENSITY
+    density *= x
+    density += _normal_share(xp, x)
+    return density
+
+
+def _tanh_slope(xp, x):
+    bend = _tanh_argument(xp, x)
+    xp.tanh(bend, out=bend)
+    slope = x * x
+    slope *= 3 * _TANH_CUBIC * _TANH_SCALE
+    slope += _TANH_SCALE
+    slope *= x
+    slope *= 1 - bend * bend
+    slope += bend
+    slope += 1
+    slope *= 0.5
+    return slope
+
+
+def _sigmoid(xp, x):
+    found = xp.negative(x)
+    xp.exp(found, out=found)
+    found += 1
+    xp.divide(1, found, out=found)
+    return found
+
+
+@implements(ops.silu, input=lambda grad, input: F._silu_backward(grad, input))
+def silu(xp, input, *, out):
+    for x, o in in_blocks(xp, input, out):
+        xp.multiply(_sigmoid(xp, x), x, out=o)
+
+
+def _silu_curvature(grad, gradient, input):
+    share = F.sigmoid(input)
+    return grad * conj(gradient * share * (1 - share) * (2 + input * (1 - 2 * share)))
+
+
+@implements(
+    ops._silu_backward,
+    gradient=lambda grad, input: F._silu_backward(grad, input),
+    input=_silu_curvature,
+)
+def _silu_backward(xp, gradient, input, *, out):
+    """gradient * s * (1 + input * (1 - s)), s the sigmoid of input"""
+    for g, x, o in in_blocks(xp, gradient, input, out):
+        share = _sigmoid(xp, x)
+        slope = 1 - share
+        slope *= x
+        slope += 1
+        slope *= share
+        xp.multiply(g, xp.conjugate(slope) if slope.dtype.kind == "c" else slope, out=o)
+
+
+@implements(
+    ops.leaky_relu,
+    input=lambda grad, input, negative_slope: F.where(input > 0, grad, grad * negative_slope),
+)
+def leaky_relu(xp, input, negative_slope, *, out):
+    for x, o in in_blocks(xp, input, out):
+        xp.copyto(o, xp.where(x > 0, x, x * negative_slope))
+
+
+def _elu_backward(grad, input, alpha):
+    return F.where(input > 0, grad, grad * F.exp(input) * alpha)
+
+
+@implements(ops.elu, input=_elu_backward)
+def elu(xp, input, alpha, *, out):
+    _exponential_unit(xp, input, alpha, 1.0, 1.0, out)
+
+
+def _exponential_unit(xp, input, alpha, scale, input_scale, out):
+    """scale * (x, or alpha * (exp(input_scale * x) - 1) where x is negative)"""
+    for x, o in in_blocks(xp, input, out):
+        negative = xp.minimum(x, 0)
+        negative *= input_scale
+        xp.expm1(negative, out=negative)
+        negative *= alpha * scale
+        xp.copyto(o, xp.where(x > 0, x * scale, negative))
+
+
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+@implements(ops.selu, input=lambda grad, input: _elu_backward(grad, input, _SELU_ALPHA) * _SELU_SCALE)
+def selu(xp, input, *, out):
+    _exponential_unit(xp, input, _SELU_ALPHA, _SELU_SCALE, 1.0, out)
+
+
+@implements(ops.celu, input=lambda grad, input, alpha: F.where(input > 0, grad, grad * F.exp(input / alpha)))
+def celu(xp, input, alpha, *, out):
+    _exponential_unit(xp, input, alpha, 1.0, 1.0 / alpha, out)
+
+
+def _softplus_backward(grad, input, beta, threshold):
+    return F.where(input * beta > threshold, grad, grad * F.sigmoid(input * beta))
+
+
+@implements(ops.softplus, input=_softplus_backward)
+def softplus(xp, input, beta, threshold, *, out):
+    for x, o in in_blocks(xp, input, out):
+        scaled = x * beta
+        soft = xp.log1p(xp.exp(scaled))
+        soft /= beta
+        xp.copyto(o, xp.where(scaled > threshold, x, soft))
+
+
+def _between(grad, input, low, high):
+    """grad strictly between two bounds, else 0"""
+    return F.where(F.logical_or(input <= low, input >= high), 0.0, grad)
+
+
+@implements(ops.hardtanh, input=lambda grad, input, min_val, max_val: _between(grad, input, min_val, max_val))
+def hardtanh(xp, input, min_val, max_val, *, out):
+    clipped = xp.minimum(xp.maximum(input, min_val), max_val)
+    xp.copyto(out, clipped, casting="unsafe")
+
+
+@implements(ops.relu6, input=lambda grad, input: _between(grad, input, 0, 6))
+def relu6(xp, input, *, out):
+    xp.maximum(input, 0, out=out)
+    xp.minimum(out, 6, out=out)
+
+
+@implements(ops.hardsigmoid, input=lambda grad, input: _between(grad / 6, input, -3, 3))
+def hardsigmoid(xp, input, *, out):
+    for x, o in in_blocks(xp, input, out):
+        xp.add(x, 3, out=o)
+        xp.maximum(o, 0, out=o)
+        xp.minimum(o, 6, out=o)
+        xp.divide(o, 6, out=o)
+
+
+def _hardswish_backward(grad, input):
+    middle = F.where(input < 3, grad * (input / 3 + 0.5), grad)
+    return F.where(input <= -3, 0.0, middle)
+
+
+@implements(ops.hardswish, input=_hardswish_backward)
+def hardswish(xp, input, *, out):
+    for x, o in in_blocks(xp, input, out):
+        gate = x + 3
+        xp.maximum(gate, 0, out=gate)
+        xp.minimum(gate, 6, out=gate)
+        gate *= x
+        xp.divide(gate, 6, out=o)
+
+
+def _mish_backward(grad, input):
+    bend = F.tanh(F.softplus(input))
+    return grad * (bend + input * F.sigmoid(input) * (1 - F.square(bend)))
+
+
+@implements(ops.mish, input=_mish_backward)
+def mish(xp, input, *, out):
+    for x, o in in_blocks(xp, input, out):
+        soft = xp.logaddexp(x, 0)
+        xp.tanh(soft, out=soft)
+        xp.multiply(soft, x, out=o)
+
+
+@implements(ops.logsigmoid, input=lambda grad, input: grad * F.sigmoid(-input))
+def logsigmoid(xp, input, *, out):
+    for x, o in in_blocks(xp, input, out):
+        tail = xp.abs(x)
+        xp.negative(tail, out=tail)
+        xp.exp(tail, out=tail)
+        xp.log1p(tail, out=tail)
+        xp.subtract(xp.minimum(x, 0), tail, out=o)
+
+
+@composite(ops.tanhshrink)
+def tanhshrink(input):
+    return input - F.tanh(input)
+
+
+@composite(ops.softsign)
+def softsign(input):
+    return input / (F.abs(input) + 1)
+
+
+@implements(ops.threshold, input=lambda grad, input, threshold: F.where(input <= threshold, 0.0, grad))
+def threshold(xp, input, threshold, value, *, out):
+    xp.copyto(out, xp.where(input <= threshold, out.dtype.type(value), input))
+
+
+def _outside(grad, input, lambd):
+    return F.where(F.logical_and(input >= -lambd, input <= lambd), 0.0, grad)
+
+
+@implements(ops.hardshrink, input=_outside)
+def hardshrink(xp, input, lambd, *, out):
+    xp.copyto(out, xp.where((input >= -lambd) & (input <= lambd), out.dtype.type(0), input))
+
+
+@implements(ops.softshrink, input=_outside)
+def softshrink(xp, input, lambd, *, out):
+    for x, o in in_blocks(xp, input, out):
+        # What lies between the bounds is subtracted: nothing is left of it, and lambd of the rest.
+        xp.subtract(x, xp.minimum(xp.maximum(x, -lambd), lambd), out=o)

@@ -1,0 +1,223 @@
+"""Random numbers out of the session's generator of the device; the same ones on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.ops import random as ops
+
+from .. import functional as F  # noqa: N812 - the field's name
+from .. import random
+from ..operators import implements
+
+_WIDE = np.dtype(np.float64)
+_NARROW = np.dtype(np.float32)
+
+
+def _zeros(grad):
+    return F.zeros_like(grad)
+
+
+def _part_type(dtype):
+    """The type of the numbers that make up ``dtype``: a complex number's parts, else itself."""
+    return {"complex64": _NARROW, "complex128": _WIDE}.get(dtype.name, dtype)
+
+
+def _parts(array):
+    return (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+
+
+def _fill_uniform(xp, generator, target):
+    for part in _parts(target):
+        part[...] = random.uniform(xp, generator, part.size, _part_type(target.dtype)).reshape(part.shape)
+
+
+def _fill_normal(xp, generator, target, mean=0.0, std=1.0):
+    parts = _parts(target)
+    for part in parts:
+        drawn = random.normal(xp, generator, part.size, _part_type(target.dtype)).reshape(part.shape)
+        drawn *= std / math.sqrt(len(parts))
+        drawn += mean if part is parts[0] else 0.0
+        part[...] = drawn
+
+
+def _fill_integers(xp, generator, target, low, high):
+    drawn = random.random_integers(xp, generator, target.size, low, high).reshape(target.shape)
+    xp.copyto(target, drawn, casting="unsafe")
+
+
+@implements(ops.rand, movement=True)
+def rand(xp, size, *, dtype, device, generator, out):
+    _fill_uniform(xp, generator, out)
+
+
+@implements(ops.randn, movement=True)
+def randn(xp, size, *, dtype, device, generator, out):
+    _fill_normal(xp, generator, out)
+
+
+@implements(ops.randint, movement=True)
+def randint(xp, high, size, *, dtype, device, generator, out):
+    _fill_integers(xp, generator, out, 0, high)
+
+
+@implements(ops.randint_low, movement=True)
+def randint_low(xp, low, high, size, *, dtype, device, generator, out):
+    _fill_integers(xp, generator, out, low, high)
+
+
+@implements(ops.randperm, movement=True)
+def randperm(xp, n, *, dtype, device, generator, out):
+    xp.copyto(out, random.permutation(xp, generator, n), casting="unsafe")
+
+
+@implements(ops.rand_like, movement=True)
+def rand_like(xp, input, *, dtype, device, generator, out):
+    _fill_uniform(xp, generator, out)
+
+
+@implements(ops.randn_like, movement=True)
+def randn_like(xp, input, *, dtype, device, generator, out):
+    _fill_normal(xp, generator, out)
+
+
+@implements(ops.randint_like, movement=True)
+def randint_like(xp, input, high, *, dtype, device, generator, out):
+    _fill_integers(xp, generator, out, 0, high)
+
+
+@implements(ops.randint_like_low, movement=True)
+def randint_like_low(xp, input, low, high, *, dtype, device, generator, out):
+    _fill_integers(xp, generator, out, low, high)
+
+
+@implements(ops.normal_size, movement=True)
+def normal_size(xp, mean, std, size, *, dtype, device, generator, out):
+    _fill_normal(xp, generator, out, mean, std)
+
+
+def _draw_normal(xp, generator, mean, std, out):
+    drawn = random.normal(xp, generator, out.size, out.dtype).reshape(out.shape)
+    drawn *= std
+    drawn += mean
+    xp.copyto(out, drawn, casting="unsafe")
+
+
+@implements(ops.normal_tensor, mean=_zeros, std=_zeros)
+def normal_tensor(xp, mean, std, *, generator, out):
+    if hasattr(std, "dtype") and xp is np and (std < 0).any():
+        raise ArgumentError("normal: std must not be negative")
+    _draw_normal(xp, generator, mean, std, out)
+
+
+@implements(ops.normal_std, std=_zeros)
+def normal_std(xp, mean, std, *, generator, out):
+    normal_tensor(xp, mean, std, generator=generator, out=out)
+
+
+def _draw_bernoulli(xp, generator, p, target):
+    drawn = random.bernoulli(xp, generator, p, target.size).reshape(target.shape)
+    xp.copyto(target, drawn, casting="unsafe")
+
+
+def _check_probabilities(xp, name, p):
+    if xp is np and not ((p >= 0) & (p <= 1)).all():
+        raise ArgumentError(f"{name}: probabilities must be in [0, 1]")
+
+
+@implements(ops.bernoulli, input=_zeros)
+def bernoulli(xp, input, *, generator, out):
+    _check_probabilities(xp, "bernoulli", input)
+    _draw_bernoulli(xp, generator, input, out)
+
+
+@implements(ops.bernoulli_p, movement=True, input=_zeros)
+def bernoulli_p(xp, input, p, *, generator, out):
+    _draw_bernoulli(xp, generator, p, out)
+
+
+@implements(ops.bernoulli_, movement=True, input=_zeros)
+def bernoulli_(xp, input, p, *, generator):
+    _draw_bernoulli(xp, generator, p, input)
+
+
+@implements(ops.bernoulli_tensor_, movement=True, input=_zeros)
+def bernoulli_tensor_(xp, input, p, *, generator):
+    wide = xp.broadcast_to(p.astype(_WIDE), input.shape)
+    _check_probabilities(xp, "bernoulli_", wide)
+    _draw_bernoulli(xp, generator, wide, input)
+
+
+@implements(ops.uniform_, movement=True, input=_zeros)
+def uniform_(xp, input, a, b, *, generator):
+    drawn = random.uniform(xp, generator, input.size, input.dtype).reshape(input.shape)
+    drawn *= b - a
+    drawn += a
+    xp.copyto(input, drawn, casting="unsafe")
+
+
+@implements(ops.normal_, movement=True, input=_zeros)
+def normal_(xp, input, mean, std, *, generator):
+    _fill_normal(xp, generator, input, mean, std)
+
+
+@implements(ops.exponential_, movement=True, input=_zeros)
+def exponential_(xp, input, lambd, *, generator):
+    drawn = random.exponential(xp, generator, input.size, input.dtype, lambd).reshape(input.shape)
+    xp.copyto(input, drawn, casting="unsafe")
+
+
+_EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "bool": 1, "uint8": 8}
+
+
+@implements(ops.random_, movement=True, input=_zeros)
+def random_(xp, input, *, generator):
+    bits = _EXACT_BITS.get(input.dtype.name, 8 * input.itemsize - 1)
+    # Floating-point types hold every integer up to 2 ** bits, that one included.
+    high = (1 << bits) + (input.dtype.name in ("float16", "bfloat16", "float32", "float64"))
+    _fill_integers(xp, generator, input, 0, high)
+
+
+@implements(ops.random_to_, movement=True, input=_zeros)
+def random_to_(xp, input, to, *, generator):
+    _fill_integers(xp, generator, input, 0, to)
+
+
+@implements(ops.random_range_, movement=True, input=_zeros)
+def random_range_(xp, input, low, to, *, generator):
+    _fill_integers(xp, generator, input, low, to)
+
+
+@implements(ops.multinomial)
+def multinomial(xp, input, num_samples, replacement, *, generator, out):
+    weights = input.astype(_WIDE)
+    if xp is np:
+        _check_weights(weights, num_samples, replacement)
+    drawn = _with_replacement if replacement else _without_replacement
+    out[...] = drawn(xp, generator, weights, num_samples)
+
+
+def _check_weights(weights, num_samples, replacement):
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ArgumentError("multinomial: weights must be finite and not negative")
+    enough = (weights > 0).sum(axis=-1) >= (1 if replacement else num_samples)
+    if not enough.all():
+        raise ArgumentError("multinomial: a row has too few weights that are not 0")
+
+
+def _with_replacement(xp, generator, weights, num_samples):
+    """The place of a uniform number among the cumulative weights."""
+    limits = xp.cumsum(weights, axis=-1)
+    rows = limits.reshape(-1, limits.shape[-1])
+    uniform = random.uniform(xp, generator, len(rows) * num_samples, _WIDE).reshape(len(rows), num_samples)
+    found = [xp.searchsorted(row, u * row[-1], side="right") for row, u in zip(rows, uniform, strict=True)]
+    return xp.stack(found).reshape(*weights.shape[:-1], num_samples) if found else 0
+
+
+def _without_replacement(xp, generator, weights, num_samples):
+    """The first arrivals of exponential clocks whose rates are the weights."""
+    clocks = random.exponential(xp, generator, weights.size, _WIDE).reshape(weights.shape)
+    return xp.argsort(clocks / weights, axis=-1)[..., :num_samples]
