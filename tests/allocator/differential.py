@@ -1,0 +1,173 @@
+"""Replay random traces through PyTorch's own CUDA allocator and through ours: the same statistics after every step.
+
+``python -m tests.allocator.differential SEED TRACES STEPS [LIMIT_MIB]`` prints one JSON line. PyTorch reads its options
+from PYTORCH_CUDA_ALLOC_CONF when the process starts, hence one process per choice of options; ours are parsed from the
+same text. Segments get the addresses that ``cudaMalloc`` gave PyTorch, because addresses break ties.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from server.allocator import CachingAllocator, Segment
+from server.allocator.options import parse_options
+from server.allocator.sizes import MIB
+from telegrad_protocol.errors import OutOfMemoryError
+
+Step = tuple[str, int, int]
+Stats = dict[str, int]
+
+
+class ScriptedUpstream:
+    """Gives out the segments that PyTorch obtained, in the same order; events are done at once."""
+
+    scrubbed = True
+
+    def __init__(self, script: list[tuple[int, int]], total: int) -> None:
+        self.script = script
+        self.total = total
+
+    def obtain(self, nbytes: int, stream: int) -> Segment | None:
+        if not self.script:
+            raise AssertionError(f"PyTorch obtained no further segment, we want {nbytes} bytes")
+        pointer, size = self.script.pop(0)
+        assert size == nbytes, f"PyTorch obtained {size} bytes, we want {nbytes}"
+        return Segment(pointer, nbytes)
+
+    def give_back(self, segment: Segment) -> None:
+        pass
+
+    def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
+        pass
+
+    def free_and_total(self) -> tuple[int, int]:
+        return 0, self.total
+
+    def record_event(self, stream: int) -> None:
+        pass
+
+    def is_done(self, event: None) -> bool:
+        return True
+
+    def wait_for(self, event: None) -> None:
+        pass
+
+
+def make_trace(draw: random.Random, steps: int) -> list[Step]:
+    """Steps of (what, which or how many bytes, stream)."""
+    favourites = [draw.choice([1, 700, 4096, 60_000, MIB - 5, MIB + 5, 3 * MIB, 9 * MIB, 24 * MIB]) for _ in range(6)]
+    trace: list[Step] = []
+    for _ in range(steps):
+        choice = draw.random()
+        if choice < 0.50:
+            nbytes = draw.choice([*favourites, draw.randrange(1, 5000), draw.randrange(1, 2 * MIB)])
+            if draw.random() < 0.08:
+                nbytes = draw.randrange(MIB, 70 * MIB)
+            trace.append(("allocate", nbytes, draw.choice([0, 0, 0, 1, 2])))
+        elif choice < 0.94:
+            trace.append(("free", draw.randrange(1 << 30), 0))
+        elif choice < 0.99:
+            trace.append(("record_stream", draw.randrange(1 << 30), draw.randrange(3)))
+        else:
+            trace.append(("empty_cache", 0, 0))
+    return trace
+
+
+def flatten(nested: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def replay_torch(trace: list[Step], streams: list[Any]) -> tuple[list[Stats], list[tuple[int, int]]]:
+    """PyTorch's statistics after every step, and the segments that it obtained."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.reset_accumulated_memory_stats()
+    torch.cuda.memory._record_memory_history(None)
+    torch.cuda.memory._record_memory_history("all", context=None, max_entries=10 * len(trace))
+    live: list[torch.Tensor] = []
+    stats = []
+    for what, number, stream in trace:
+        _step_torch(what, number, streams[stream], live)
+        stats.append(dict(flatten(torch._C._cuda_memoryStats(0))))
+    entries = torch.cuda.memory._snapshot()["device_traces"][0]
+    live.clear()
+    return stats, [(entry["addr"], entry["size"]) for entry in entries if entry["action"] == "segment_alloc"]
+
+
+def _step_torch(what: str, number: int, stream: Any, live: list[torch.Tensor]) -> None:
+    if what == "allocate":
+        torch.cuda.synchronize()
+        with contextlib.suppress(torch.OutOfMemoryError), torch.cuda.stream(stream):
+            live.append(torch.empty(number, dtype=torch.uint8, device="cuda"))
+    elif what == "free" and live:
+        live.pop(number % len(live))
+    elif what == "record_stream" and live:
+        live[number % len(live)].record_stream(stream)
+    elif what == "empty_cache":
+        torch.cuda.empty_cache()
+
+
+def step_ours(allocator: CachingAllocator, what: str, number: int, stream: int, live: list[Any]) -> None:
+    if what == "allocate":
+        with contextlib.suppress(OutOfMemoryError):
+            live.append(allocator.allocate(number, stream))
+    elif what == "free" and live:
+        allocator.free(live.pop(number % len(live)))
+    elif what == "record_stream" and live:
+        allocator.record_stream(live[number % len(live)], stream)
+    elif what == "empty_cache":
+        allocator.empty_cache()
+
+
+def compare(trace: list[Step], streams: list[Any], fraction: float | None) -> dict[str, Any]:
+    """The first step whose statistics differ, or how much happened."""
+    expected, script = replay_torch(trace, streams)
+    allocator = CachingAllocator(
+        ScriptedUpstream(script, torch.cuda.mem_get_info()[1]),
+        parse_options(os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")),
+    )
+    if fraction is not None:
+        allocator.set_memory_fraction(fraction)
+    live: list[Any] = []
+    for at, (step, theirs) in enumerate(zip(trace, expected)):
+        step_ours(allocator, *step, live)
+        ours = allocator.memory_stats()
+        missing = sorted(set(theirs) - set(ours))
+        wrong = {key: (ours[key], theirs[key]) for key in theirs if key in ours and ours[key] != theirs[key]}
+        if wrong or missing:
+            return {"step": at, "what": step, "ours, theirs": wrong, "missing": missing}
+    last = expected[-1]
+    return {key: last[key] for key in ("num_ooms", "num_alloc_retries", "num_device_free", "allocation.all.allocated")}
+
+
+def main() -> None:
+    seed, traces, steps = map(int, sys.argv[1:4])
+    fraction = None
+    if len(sys.argv) > 4:
+        fraction = int(sys.argv[4]) * MIB / torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(fraction)
+    streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    results = []
+    for number in range(traces):
+        results.append(compare(make_trace(random.Random(seed + number), steps), streams, fraction))
+        if "step" in results[-1]:
+            print(json.dumps({"seed": seed + number, "difference": results[-1]}))
+            sys.exit(1)
+    totals = {key: sum(result[key] for result in results) for key in results[0]}
+    print(json.dumps({"traces": traces, "steps": traces * steps, **totals}))
+
+
+if __name__ == "__main__":
+    main()
