@@ -16,7 +16,7 @@ from ..operators import Operator
 from ..value import Value
 from .graph import Edge, Saved, with_history
 from .inplace import check_writable, edge_of, rebase
-from .node import Kept, OpNode
+from .node import OpNode
 
 _BELOW = keys.below(keys.AUTOGRAD)
 Arguments: TypeAlias = tuple[Any, ...]
@@ -28,22 +28,32 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     op = operator.op
     if not context.current.grad_enabled:
         return redispatch(operator, args, signature, lower)
-    written = _written(op.mutates, args)
+    written = _written(op.mutates, args) if op.mutates else _NONE
     for target in written:
         check_writable(op.public, target)
-    edges = _edges(operator, args) if op.differentiable else []
-    if not any(edges):
+    edges: list[Edge | None] = []
+    needed = _gather(operator, args, edges) if op.differentiable else ()
+    if not needed:
         return redispatch(operator, args, signature, lower)
     if op.form == "out":
         raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
-    kept = _keep_inputs(operator, args, edges, written)
+    saves = operator.grad_plans.get(needed) or _plan_saving(operator, needed)
+    kept = tuple([_keep(arg, position in saves[0], written) for position, arg in enumerate(args)])
     result = redispatch(operator, args, signature, lower)
     outs = result if result.__class__ is tuple else (result,)
-    node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), kept)
-    _set_history(node, outs, written)
+    node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), (kept, needed, saves[1]))
+    for number in saves[1]:
+        node.saved_outs[number] = Saved(outs[number].alias(), node, number)
+    if written:
+        rebase(written[0], node)
+        return result
+    for number, out in enumerate(outs):
+        if out.meta.dtype.is_differentiable:
+            with_history(out, node, number)
     return result
 
 
+_NONE: list[Value] = []
 BOXED[keys.AUTOGRAD] = autograd_kernel
 
 
@@ -58,43 +68,33 @@ def _written(mutates: tuple[int, ...], args: Arguments) -> list[Value]:
     return found
 
 
-def _edges(operator: Operator, args: Arguments) -> list[Edge | None]:
-    """One edge per differentiable tensor input, lists flattened, None where no gradient is required."""
-    edges: list[Edge | None] = []
+def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> tuple[int, ...]:
+    """Fill in an edge per differentiable tensor input, lists flattened; returns the positions that require a gradient."""
+    needed: tuple[int, ...] = ()
     for position in operator.grad_positions:
         arg = args[position]
         if arg.__class__ is Value:
-            edges.append(edge_of(arg))
+            edge = edge_of(arg) if arg.autograd is not None or arg.base is not None else None
+            edges.append(edge)
+            if edge is not None:
+                needed += (position,)
         elif arg.__class__ is tuple:
-            edges.extend([edge_of(a) if a is not None else None for a in arg])
+            found = [edge_of(a) if a is not None else None for a in arg]
+            edges.extend(found)
+            if any(found):
+                needed += (position,)
         else:
             edges.append(None)
-    return edges
+    return needed
 
 
-def _needed(operator: Operator, args: Arguments, edges: list[Edge | None]) -> tuple[int, ...]:
-    """The differentiable positions of which at least one tensor requires a gradient."""
-    needed = []
-    at = 0
-    for position in operator.grad_positions:
-        arg = args[position]
-        width = len(arg) if arg.__class__ is tuple else 1
-        if any(edges[at : at + width]):
-            needed.append(position)
-        at += width
-    return tuple(needed)
-
-
-def _keep_inputs(operator: Operator, args: Arguments, edges: list[Edge | None], written: list[Value]) -> Kept:
-    needed = _needed(operator, args, edges)
-    plan = operator.grad_plans.get(needed)
-    if plan is None:
-        derivatives = [operator.derivatives[p] for p in needed if p in operator.derivatives]
-        inputs = frozenset(p for d in derivatives for p in d.saves_args)
-        outputs = frozenset(p for d in derivatives for p in d.saves_outs)
-        plan = operator.grad_plans[needed] = (inputs, outputs)
-    kept = tuple([_keep(arg, position in plan[0], written) for position, arg in enumerate(args)])
-    return kept, needed, plan[1]
+def _plan_saving(operator: Operator, needed: tuple[int, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """The arguments and the results that the formulas of these inputs name."""
+    derivatives = [operator.derivatives[p] for p in needed if p in operator.derivatives]
+    inputs = frozenset(p for d in derivatives for p in d.saves_args)
+    outputs = frozenset(p for d in derivatives for p in d.saves_outs)
+    plan = operator.grad_plans[needed] = (inputs, outputs)
+    return plan
 
 
 def _keep(arg: Any, wanted: bool, written: list[Value]) -> Any:
@@ -102,7 +102,7 @@ def _keep(arg: Any, wanted: bool, written: list[Value]) -> Any:
     if arg.__class__ is Value:
         if not wanted:
             return arg.meta
-        return _keep_overwritten(arg) if any(arg is w for w in written) else Saved(arg)
+        return _keep_overwritten(arg) if written and any(arg is w for w in written) else Saved(arg)
     if arg.__class__ is tuple:
         return tuple([_keep(a, wanted, written) for a in arg])
     return arg
@@ -115,14 +115,3 @@ def _keep_overwritten(arg: Value) -> Saved:
     if edge is not None and arg.autograd is not None and arg.autograd.grad_fn is not None:
         with_history(copy, edge.node, edge.output)
     return Saved(copy)
-
-
-def _set_history(node: OpNode, outs: Arguments, written: list[Value]) -> None:
-    for number in node.saves_outs:
-        node.saved_outs[number] = Saved(outs[number].alias(), node, number)
-    if written:
-        rebase(written[0], node)
-        return
-    for number, out in enumerate(outs):
-        if out.meta.dtype.is_differentiable:
-            with_history(out, node, number)
