@@ -191,13 +191,19 @@ def _decode_scalars(values: Any) -> tuple[Any, ...]:
 
 
 def _decode_size(values: Any) -> tuple[int, ...]:
-    if isinstance(values, list) and all(type(v) is int for v in values):
-        return tuple(values)
-    raise ProtocolError("expected a list of integers")
+    if isinstance(values, list):
+        return tuple(map(_decode_int, values))
+    raise ProtocolError(f"expected a list of integers, not {type(values).__name__}")
 
 
 def _decode_int_or_size(values: Any) -> Any:
-    return values if type(values) is int else _decode_size(values)
+    return _decode_int(values) if type(values) is int else _decode_size(values)
+
+
+def _decode_int(value: Any) -> int:
+    if type(value) is int and _INT_MIN <= value < 2**63:
+        return value
+    raise ProtocolError(f"expected an integer of 64 bits, not {value!r:.40}")
 
 
 def _typed(kind: type | tuple[type, ...]) -> Callable[[Any], Any]:
@@ -227,7 +233,7 @@ _BASIC = (
     Kind("tensors", "a list of tensors", _accept_tensors, holds_tensors=True),
     Kind("tensors?", "a list of tensors and None", _accept_optional_tensors, holds_tensors=True),
     Kind("scalar", "a number", _accept_scalar, encode=encode_scalar, decode=decode_scalar),
-    Kind("int", "an integer", _accept_int, decode=_typed(int)),
+    Kind("int", "an integer", _accept_int, decode=_decode_int),
     Kind("float", "a real number", _accept_float, decode=_typed((int, float))),
     Kind("bool", "a bool", _accept_bool, decode=_typed(bool)),
     Kind("str", "a string", _instance(str), decode=_typed(str)),
