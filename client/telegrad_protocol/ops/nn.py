@@ -1,3 +1,191 @@
-"""Contracts of neural networks: activations, normalization, losses."""
+"""Contracts of neural networks: dropout, gates, padding, attention. Losses and normalization are among the reductions."""
 
 from __future__ import annotations
+
+from ..dtypes import FLOAT, DType, bool_, get_default_dtype
+from ..errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
+from ..layout import Size, broadcast_shapes, result_strides, wrap_dim
+from ..meta import Meta
+from .contract import Scalar, op
+
+
+def _in_order(input: Meta, dtype: DType | None = None) -> Meta:
+    """A new tensor in the memory order of ``input``."""
+    return input.like(dtype=dtype, strides=result_strides(input.shape, [(input.shape, input.strides)]))
+
+
+def _check_dropout(name: str, input: Meta, p: float) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"{name}: the probability must be between 0 and 1, got {p}")
+    if input.dtype.category < FLOAT:
+        raise DTypeError(f"{name}: expected a floating-point or complex tensor, got {input}")
+
+
+@op(out=False, method=False, random=True, returns=("output", "mask"))
+def native_dropout(input: Meta, p: float, train: bool | None) -> tuple[Meta, Meta]:
+    """Zero elements with probability ``p`` and scale the others by 1 / (1 - p); also tell which were kept."""
+    _check_dropout("native_dropout", input, p)
+    return _in_order(input), _in_order(input, bool_)
+
+
+@op(out=False, method=False)
+def native_dropout_backward(grad_output: Meta, mask: Meta, scale: float) -> Meta:
+    """grad_output * mask * scale"""
+    if mask.shape != grad_output.shape or mask.dtype is not bool_:
+        raise ShapeError(f"native_dropout_backward: the mask {mask} is not one for {grad_output}")
+    return _in_order(grad_output, grad_output.dtype if grad_output.dtype.category >= FLOAT else get_default_dtype())
+
+
+def keeps_all(input: Meta, p: float, training: bool) -> bool:
+    """Whether dropout gives its input back, itself and not a copy."""
+    return not training or p == 0.0 or not input.numel
+
+
+@op(out=False, method=False, random=True, inplace=True, module="nn.functional")
+def dropout(input: Meta, p: float = 0.5, training: bool = True) -> Meta:
+    """Zero elements with probability ``p`` and scale the others by 1 / (1 - p); without training, the input itself."""
+    if training:
+        _check_dropout("dropout", input, p)
+    return input if keeps_all(input, p, training) else _in_order(input)
+
+
+@op(out=False, method=False, random=True, inplace=True)
+def feature_dropout(input: Meta, p: float, train: bool) -> Meta:
+    """Dropout of whole channels (dimension 1)."""
+    if train:
+        _check_dropout("feature_dropout", input, p)
+    if input.ndim < 2:
+        raise ShapeError(f"feature_dropout: expected at least two dimensions, got {input}")
+    return input if keeps_all(input, p, train) else _in_order(input)
+
+
+@op(out=False, method=False, random=True, inplace=True, module="nn.functional")
+def alpha_dropout(input: Meta, p: float = 0.5, training: bool = False) -> Meta:
+    """Dropout that keeps mean and variance of self-normalizing networks: dropped elements become SELU's lower limit."""
+    if training:
+        _check_dropout("alpha_dropout", input, p)
+    return input if keeps_all(input, p, training) else _in_order(input)
+
+
+@op(method=False, module="nn.functional")
+def glu(input: Meta, dim: int = -1) -> Meta:
+    """The first half along ``dim``, times the sigmoid of the second."""
+    if not input.ndim:
+        raise ShapeError(f"glu: expected at least one dimension, got {input}")
+    along = wrap_dim("glu", dim, input.ndim)
+    if input.shape[along] % 2:
+        raise ShapeError(f"glu: dimension {along} of {input} must be even")
+    if input.dtype.category < FLOAT:
+        raise DTypeError(f"glu: expected a floating-point tensor, got {input}")
+    shape = (*input.shape[:along], input.shape[along] // 2, *input.shape[along + 1 :])
+    return input.like(shape, strides=result_strides(shape, [(shape, input.strides)] * 2))
+
+
+def per_channel(input: Meta, weight: Meta) -> Size:
+    """The shape in which one weight per channel broadcasts to ``input``."""
+    return (1, weight.numel, *(1,) * (input.ndim - 2)) if input.ndim > 1 else (1,) * input.ndim
+
+
+@op(out=False)
+def prelu(input: Meta, weight: Meta) -> Meta:
+    """input where it is positive, else weight * input; one weight, or one per channel (dimension 1)"""
+    if input.dtype is not weight.dtype:
+        raise DTypeError(f"prelu: input and weight must have the same dtype, got {input} and {weight}")
+    if weight.ndim > 1:
+        raise ShapeError(f"prelu: the weight must have at most one dimension, got {weight}")
+    channels = input.shape[1] if input.ndim > 1 else 1
+    if weight.numel not in (1, channels) or (weight.numel != 1 and not input.ndim):
+        raise ShapeError(f"prelu: {weight.numel} weights for {channels} channels of {input}")
+    return _in_order(input)
+
+
+def _padded(name: str, input: Meta, pad: Size) -> Size:
+    """The shape with ``pad`` added, given from the last dimension backwards as pairs of before and after."""
+    if len(pad) % 2:
+        raise ShapeError(f"{name}: paddings come in pairs, got {list(pad)}")
+    if len(pad) > 2 * input.ndim:
+        raise ShapeError(f"{name}: {len(pad) // 2} pairs of paddings for {input}")
+    shape = list(input.shape)
+    for i in range(len(pad) // 2):
+        shape[-1 - i] += pad[2 * i] + pad[2 * i + 1]
+    if min(shape, default=0) < 0:
+        raise ShapeError(f"{name}: {list(pad)} takes more from {input} than there is")
+    return tuple(shape)
+
+
+@op(method=False)
+def constant_pad_nd(input: Meta, pad: Size, value: Scalar = 0) -> Meta:
+    """Surround with ``value``; negative paddings cut off."""
+    return input.like(_padded("constant_pad_nd", input, pad))
+
+
+def _check_mirrored(input: Meta, pad: Size, mode: str) -> None:
+    """Refuse paddings that ``mode`` cannot make from the input's own elements."""
+    if len(pad) not in (2, 4, 6) or input.ndim not in (len(pad) // 2 + 1, len(pad) // 2 + 2):
+        raise NotSupportedError(f"pad: {len(pad)} paddings of mode {mode!r} do not go with {input}")
+    for i, amount in enumerate(pad):
+        size = input.shape[-1 - i // 2]
+        if mode == "reflect" and amount >= size:
+            raise ShapeError(f"pad: a reflection of {amount} must be less than dimension {input.ndim - 1 - i // 2} of {input}")
+        if mode == "circular" and amount > size:
+            raise ShapeError(f"pad: {amount} wraps around dimension {input.ndim - 1 - i // 2} of {input} more than once")
+        if mode == "replicate" and not size:
+            raise ShapeError(f"pad: nothing to replicate in dimension {input.ndim - 1 - i // 2} of {input}")
+
+
+@op(out=False, method=False, module="nn.functional")
+def pad(input: Meta, pad: Size, mode: str = "constant", value: Scalar | None = None) -> Meta:
+    """Surround with a value (``constant``), or with elements mirrored (``reflect``), repeated or wrapped around.
+
+    ``mode``: ``constant``, ``reflect``, ``replicate`` or ``circular``.
+    """
+    shape = _padded("pad", input, pad)
+    if mode == "constant":
+        return input.like(shape)
+    if mode not in ("reflect", "replicate", "circular"):
+        raise NotSupportedError(f"pad: unknown mode {mode!r}")
+    if value is not None and value != 0:
+        raise ArgumentError(f"pad: mode {mode!r} takes no value, got {value}")
+    _check_mirrored(input, pad, mode)
+    return input.like(shape)
+
+
+def _check_attention(query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, is_causal: bool) -> None:
+    name = "scaled_dot_product_attention"
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise ShapeError(f"{name}: operands need at least two dimensions, got {query}, {key} and {value}")
+    if not (query.dtype is key.dtype is value.dtype) or query.dtype.category != FLOAT:
+        raise DTypeError(f"{name}: operands must have one floating-point type, got {query}, {key} and {value}")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ShapeError(f"{name}: {query}, {key} and {value} do not go together")
+    if attn_mask is not None and is_causal:
+        raise ArgumentError(f"{name}: give either attn_mask or is_causal")
+    if attn_mask is not None and attn_mask.dtype is not bool_ and attn_mask.dtype is not query.dtype:
+        raise DTypeError(f"{name}: the mask must be bool or {query.dtype.name}, got {attn_mask}")
+
+
+def _grouped_heads(query: Meta, shared: Meta) -> Size:
+    """The batch dimensions of a key or value whose heads several query heads share."""
+    heads = query.shape[-3] if query.ndim > 2 and shared.ndim > 2 else 0
+    if not heads or not shared.shape[-3] or heads % shared.shape[-3]:
+        raise ShapeError(f"scaled_dot_product_attention: {shared} does not divide the heads of {query}")
+    return (*shared.shape[:-3], heads)
+
+
+@op(out=False, method=False, random=True, module="nn.functional")
+def scaled_dot_product_attention(
+    query: Meta, key: Meta, value: Meta, attn_mask: Meta | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    *, scale: float | None = None, enable_gqa: bool = False,
+) -> Meta:  # fmt: skip
+    """softmax(query @ key.T * scale + mask) @ value: (..., l, e), (..., s, e), (..., s, v) -> (..., l, v)
+
+    A bool mask says what takes part. ``is_causal`` lets row i see columns up to i. ``scale`` is 1 / sqrt(e) by default.
+    """
+    _check_attention(query, key, value, attn_mask, is_causal)
+    name = "scaled_dot_product_attention"
+    batches = [_grouped_heads(query, m) if enable_gqa else m.shape[:-2] for m in (key, value)]
+    batch = broadcast_shapes(name, query.shape[:-2], *batches)
+    scores = (*batch, query.shape[-2], key.shape[-2])
+    if attn_mask is not None and broadcast_shapes(name, scores, attn_mask.shape) != scores:
+        raise ShapeError(f"{name}: the mask {attn_mask} does not expand to {list(scores)}")
+    return query.like((*batch, query.shape[-2], value.shape[-1]))

@@ -168,10 +168,14 @@ def baddbmm(xp, input, batch1, batch2, *, beta, alpha, out):
 
 @composite(ops.addbmm)
 def addbmm(input, batch1, batch2, *, beta, alpha):
-    """One product of wide matrices: the sum over the batch is part of it."""
-    batch, rows, shared = batch1.shape
-    left = F.reshape(F.transpose(batch1, 0, 1), (rows, batch * shared))
-    return F.addmm(input, left, F.reshape(batch2, (batch * shared, batch2.shape[2])), beta=beta, alpha=alpha)
+    """One product after the other, rounded in between: PyTorch's half precision shows it."""
+    if not batch1.shape[0]:
+        nothing = F.zeros(batch1.shape[1], batch2.shape[2], dtype=input.dtype, device=input.device)
+        return nothing if beta == 0 else F.add(nothing, input, alpha=beta)
+    result = F.addmm(input, F.select(batch1, 0, 0), F.select(batch2, 0, 0), beta=beta, alpha=alpha)
+    for i in range(1, batch1.shape[0]):
+        result = F.addmm(result, F.select(batch1, 0, i), F.select(batch2, 0, i), alpha=alpha)
+    return result
 
 
 # -- matmul: vectors and matrices by their own operations, stacks folded into one matrix where that needs no copy

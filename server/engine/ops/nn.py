@@ -1,3 +1,196 @@
-"""Neural networks: activations, normalization, losses."""
+"""Neural networks: dropout, gates, padding, attention."""
 
 from __future__ import annotations
+
+import math
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.ops import nn as ops
+
+from .. import functional as F  # noqa: N812 - the field's name
+from .. import random
+from ..backend import HALVES
+from ..operators import composite, implements
+
+# -- dropout
+
+
+def _scale(p):
+    return 1.0 / (1.0 - p) if p < 1.0 else 0.0
+
+
+def _dropout_gradient(grad_output, mask, p, train):
+    return F.native_dropout_backward(grad_output, mask, _scale(p) if train is not False else 1.0)
+
+
+@implements(ops.native_dropout, input=_dropout_gradient)
+def native_dropout(xp, input, p, train, *, generator, out):
+    output, mask = out
+    if train is False:
+        output[...], mask[...] = input, True
+        return
+    mask[...] = random.bernoulli(xp, generator, 1.0 - p, input.size).reshape(input.shape)
+    xp.multiply(input, mask, out=output)
+    xp.multiply(output, _scale(p), out=output)
+
+
+@implements(
+    ops.native_dropout_backward,
+    grad_output=lambda grad, mask, scale: F.native_dropout_backward(grad, mask, scale),
+    mask=None,
+)
+def native_dropout_backward(xp, grad_output, mask, scale, *, out):
+    xp.multiply(grad_output, mask, out=out)
+    xp.multiply(out, scale, out=out)
+
+
+@composite(ops.dropout)
+def dropout(input, p, training):
+    if ops.keeps_all(input.meta, p, training):
+        return input
+    return F.native_dropout(input, p, True)[0]
+
+
+def _noise(input, p):
+    """What whole channels are multiplied by: 0 or 1 / (1 - p)."""
+    size = (*input.shape[:2], *(1,) * (input.ndim - 2))
+    return F.dropout(F.ones(size, dtype=input.dtype, device=input.device), p)
+
+
+@composite(ops.feature_dropout)
+def feature_dropout(input, p, train):
+    return input if ops.keeps_all(input.meta, p, train) else F.mul(input, _noise(input, p))
+
+
+_SELU_LIMIT = 1.7580993408473766
+
+
+@composite(ops.alpha_dropout)
+def alpha_dropout(input, p, training):
+    """G. Klambauer et al., Self-Normalizing Neural Networks (2017): input * kept * a + (1 - kept) * -limit * a + b"""
+    if ops.keeps_all(input.meta, p, training):
+        return input
+    if p == 1.0:
+        return F.mul(input, 0)
+    kept = F.native_dropout(F.ones(input.shape, dtype=input.dtype, device=input.device), p, True)[1]
+    a = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * _SELU_LIMIT**2))
+    return F.add(F.mul(F.where(kept, input, -_SELU_LIMIT), a), a * p * _SELU_LIMIT)
+
+
+# -- gates
+
+
+@composite(ops.glu)
+def glu(input, dim):
+    half = input.shape[dim] // 2
+    return F.mul(F.narrow(input, dim, 0, half), F.sigmoid(F.narrow(input, dim, half, half)))
+
+
+@composite(ops.prelu)
+def prelu(input, weight):
+    spread = F.reshape(weight, ops.per_channel(input.meta, weight.meta))
+    return F.where(F.gt(input, 0), input, F.mul(input, spread))
+
+
+# -- padding
+
+
+def _cut(pad, sign):
+    """The parts that lie inside: of the result with sign 1, of the input with sign -1; last dimension first."""
+    return tuple([(max(sign * pad[i], 0), max(sign * pad[i + 1], 0)) for i in range(0, len(pad), 2)])
+
+
+def _inside(array, margins):
+    slices = [slice(before, size - after) for size, (before, after) in zip(array.shape[::-1], margins, strict=False)]
+    return array[(..., *reversed(slices))]
+
+
+@implements(
+    ops.constant_pad_nd, movement=True, input=lambda grad, pad: F.constant_pad_nd(grad, tuple(-amount for amount in pad))
+)
+def constant_pad_nd(xp, input, pad, value, *, out):
+    out[...] = value
+    if pad:
+        _inside(out, _cut(pad, 1))[...] = _inside(input, _cut(pad, -1))
+    else:
+        out[...] = input
+
+
+@composite(ops.pad)
+def pad(input, pad, mode, value):
+    if mode == "constant":
+        return F.constant_pad_nd(input, pad, 0 if value is None else value)
+    surround = _SURROUNDED_BY[mode]
+    for i in range(0, len(pad), 2):
+        parts = surround(input, input.ndim - 1 - i // 2, pad[i], pad[i + 1])
+        input = F.cat([part for part in parts if part is not None], input.ndim - 1 - i // 2)
+    return input
+
+
+def _cropped(input, dim, before, after):
+    start = max(-before, 0)
+    return F.narrow(input, dim, start, input.shape[dim] - start - max(-after, 0))
+
+
+def _reflected(input, dim, before, after):
+    size = input.shape[dim]
+    left = F.flip(F.narrow(input, dim, 1, before), (dim,)) if before > 0 else None
+    right = F.flip(F.narrow(input, dim, size - 1 - after, after), (dim,)) if after > 0 else None
+    return left, _cropped(input, dim, before, after), right
+
+
+def _replicated(input, dim, before, after):
+    def repeated(position, count):
+        size = (*input.shape[:dim], count, *input.shape[dim + 1 :])
+        return F.expand(F.narrow(input, dim, position, 1), size) if count > 0 else None
+
+    return repeated(0, before), _cropped(input, dim, before, after), repeated(input.shape[dim] - 1, after)
+
+
+def _wrapped(input, dim, before, after):
+    middle = _cropped(input, dim, before, after)
+    left = F.narrow(middle, dim, middle.shape[dim] - before, before) if before > 0 else None
+    return left, middle, F.narrow(middle, dim, 0, after) if after > 0 else None
+
+
+_SURROUNDED_BY = {"reflect": _reflected, "replicate": _replicated, "circular": _wrapped}
+
+
+# -- attention
+
+
+@composite(ops.scaled_dot_product_attention)
+def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa):
+    dtype = query.dtype
+    if dtype in HALVES:  # scores need more digits than a half has
+        query, key, value = (F._to_copy(v, dtype=dtypes.float32) for v in (query, key, value))
+    if enable_gqa:
+        key, value = (_repeated_heads(v, query.shape[-3]) for v in (key, value))
+    factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    scores = F.matmul(F.mul(query, factor), F.transpose(key, -2, -1))
+    weights = _attention_weights(scores, attn_mask, is_causal)
+    if dropout_p > 0.0:
+        weights = F.dropout(weights, dropout_p)
+    result = F.matmul(weights, value)
+    return result if result.dtype is dtype else F._to_copy(result, dtype=dtype)
+
+
+def _repeated_heads(value, heads):
+    """Each head as often as query heads share it."""
+    *batch, shared, length, width = value.shape
+    spread = F.expand(F.unsqueeze(value, -3), (*batch, shared, heads // shared, length, width))
+    return F.reshape(spread, (*batch, heads, length, width))
+
+
+def _attention_weights(scores, mask, is_causal):
+    if is_causal:
+        rows, columns = (F.arange(n, device=scores.device) for n in scores.shape[-2:])
+        scores = F.masked_fill(scores, F.lt(F.unsqueeze(rows, 1), columns), -math.inf)
+    if mask is None:
+        return F.softmax(scores, -1)
+    if mask.dtype is dtypes.bool_:
+        scores = F.masked_fill(scores, F.logical_not(mask), -math.inf)
+    else:
+        scores = F.add(scores, mask)
+    unseeing = F.all(F.eq(scores, -math.inf), -1, True)  # rows that see nothing get no weights instead of NaN
+    return F.masked_fill(F.softmax(F.masked_fill(scores, unseeing, 0), -1), unseeing, 0)
