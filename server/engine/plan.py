@@ -18,7 +18,7 @@ from telegrad_protocol.meta import CPU, Device, Meta
 from . import context
 from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
 from .operators import KernelInfo, Operator
-from .value import Value
+from .value import MULTIPLE, TRACKED, UNTRACKED, Value
 
 Arguments = tuple[Any, ...]
 _CAPACITY = 1 << 15
@@ -137,15 +137,28 @@ class Plan:
 
     def _run_view(self, args: Arguments) -> Any:
         source = args[self.operator.op.view_of]  # type: ignore[call-overload]
-        root = source if source.base is None else source.base
         self._check_bounds(source)
+        if not self.operator.op.differentiable:
+            return Value(source.storage, self.outs[0], source.backend)  # type: ignore[index]
+        root = source if source.base is None else source.base
         made = tuple([Value(source.storage, meta, source.backend, root) for meta in self.outs or ()])
+        origin = self._origin(source)
+        if origin:
+            for view in made:
+                view.origin = origin
         return made[0] if self.count == 1 else made
+
+    def _origin(self, source: Value) -> int:
+        """What in-place operations must know of how a view was made; views of views inherit it."""
+        current = context.current
+        if not current.grad_enabled or current.inference:
+            return UNTRACKED
+        return MULTIPLE if self.count < 0 else TRACKED if source.base is None else source.origin
 
     def _check_bounds(self, source: Value) -> None:
         """Refuse a view beyond its storage; only ``as_strided`` can ask for one."""
-        itemsize = source.meta.dtype.itemsize
         for meta in self.outs or ():
+            itemsize = meta.dtype.itemsize
             if meta.extent * itemsize > source.storage.nbytes:
                 raise ShapeError(
                     f"{self.operator.op.public}: sizes {list(meta.shape)}, strides {list(meta.strides)} and offset {meta.offset} "

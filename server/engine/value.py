@@ -41,17 +41,29 @@ class Storage:
             self.backend.release(self.block)
 
 
-class Value:
-    """The engine's tensor (the seeds' TensorImpl)."""
+TRACKED, UNTRACKED, MULTIPLE = range(3)
+"""How a view was made: with gradients on, with gradients off, or as one of several results."""
 
-    __slots__ = ("__weakref__", "_array", "autograd", "backend", "base", "keys", "meta", "storage")
+
+class Value:
+    """The engine's tensor (the seeds' TensorImpl).
+
+    Views have a ``base`` that is no view itself, an ``origin``, and the storage's version that their history has ``seen``.
+    """
+
+    __slots__ = ("__weakref__", "_array", "autograd", "backend", "base", "keys", "meta", "origin", "seen", "storage")
 
     def __init__(self, storage: Storage, meta: Meta, backend: Backend, base: Value | None = None) -> None:
         self.storage = storage
         self.meta = meta
         self.backend = backend
         self.base = base
-        self.keys = backend.key if base is None else backend.key | keys.AUTOGRAD
+        if base is None:
+            self.keys = backend.key
+        else:
+            self.keys = backend.key | keys.AUTOGRAD
+            self.seen = storage.version
+            self.origin = TRACKED
         self.autograd: AutogradMeta | None = None
         self._array: Any = None
 

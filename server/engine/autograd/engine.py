@@ -216,8 +216,7 @@ def retain_grad(value: Value) -> None:
         raise AutogradError(f"retain_grad: {value.meta} does not require grad")
     if isinstance(edge.node, AccumulateGrad):
         return
-    edge.node.retained = edge.node.retained or {}
-    edge.node.retained[edge.output] = ref(value)
+    edge.node.retain(edge.output, value)
 
 
 def set_grad(value: Value, gradient: Value | None) -> None:

@@ -30,9 +30,12 @@ class Edge(NamedTuple):
 
 
 class AutogradMeta:
-    """Autograd's part of a value: a leaf's gradient, or where the value came from."""
+    """Autograd's part of a value: a leaf's gradient, or where the value came from.
 
-    __slots__ = ("accumulator", "grad", "grad_fn", "output", "requires_grad", "retains_grad", "version")
+    ``rebased`` is the storage's version at the last in-place operation that changed the history, 0 if there was none.
+    """
+
+    __slots__ = ("accumulator", "grad", "grad_fn", "output", "rebased", "requires_grad")
 
     def __init__(self, requires_grad: bool = False, grad_fn: Node | None = None, output: int = 0) -> None:
         self.requires_grad = requires_grad
@@ -40,8 +43,7 @@ class AutogradMeta:
         self.output = output
         self.grad: Value | None = None
         self.accumulator: ReferenceType[AccumulateGrad] | None = None
-        self.retains_grad = False
-        self.version = 0
+        self.rebased = 0
 
 
 class Node:
@@ -59,6 +61,19 @@ class Node:
     def name(self) -> str:
         """What PyTorch prints as ``grad_fn``."""
         return type(self).__name__
+
+    def retain(self, output: int, value: Value) -> None:
+        """Keep the gradient of an output in ``value.grad``."""
+        if self.retained is None:
+            self.retained = {}
+        self.retained[output] = ref(value)
+
+    def forget(self, value: Value) -> bool:
+        """No longer keep a gradient in ``value.grad``; tells whether one was to be kept."""
+        found = [output for output, holder in (self.retained or {}).items() if holder() is value]
+        for output in found:
+            del self.retained[output]  # type: ignore[union-attr]
+        return bool(found)
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
         """Gradients for ``edges`` from the gradients of the outputs."""
@@ -83,41 +98,60 @@ class AccumulateGrad(Node):
 
 
 class Saved:
-    """A value kept for backward, with the version that it had."""
+    """What backward needs of a value: its memory, the version that it had, and its history then.
 
-    __slots__ = ("creator", "output", "value", "version")
+    It holds a leaf itself, but never a result: a result's later history may lead back here, and the cycle would keep
+    memory until a garbage collection. For a result of the very node that saves it, ``creator`` is a weak reference.
+    """
+
+    __slots__ = ("array", "backend", "creator", "leaf", "meta", "node", "output", "storage", "version")
 
     def __init__(self, value: Value, creator: Node | None = None, output: int = 0) -> None:
-        self.value = value
-        self.version = value.storage.version
-        self.creator: ReferenceType[Node] | None = ref(creator) if creator else None
+        self.meta = value.meta
+        self.storage = storage = value.storage
+        self.version = storage.version
+        self.backend = value.backend
+        self.array = value._array
+        self.leaf: Value | None = None
+        self.node: Node | None = None
+        self.creator: ReferenceType[Node] | None = None
         self.output = output
+        known = value.autograd
+        if creator is not None:
+            self.creator = ref(creator)
+        elif known is not None:
+            if known.grad_fn is not None:
+                self.node, self.output = known.grad_fn, known.output
+            elif known.requires_grad:
+                self.leaf = value
 
     def unpack(self, consumer: Node) -> Value:
         """The value, if nobody has modified it since."""
-        found = self.value.storage.version
+        found = self.storage.version
         if found != self.version:
             raise AutogradError(
                 "one of the values needed for gradient computation has been modified by an in-place operation: "
-                f"{self.value.meta}, {self._origin(consumer)}, is at version {found}; expected version {self.version} "
+                f"{self.meta}, {self._origin(consumer)}, is at version {found}; expected version {self.version} "
                 "instead; clone it before you modify it"
             )
-        creator = self.creator() if self.creator else None
-        return self.value if creator is None else with_history(self.value.alias(), creator, self.output)
+        if self.leaf is not None:
+            return self.leaf
+        value = Value(self.storage, self.meta, self.backend)
+        value._array = self.array
+        node = self.creator() if self.creator else self.node
+        return value if node is None else with_history(value, node, self.output)
 
     def _origin(self, consumer: Node) -> str:
-        creator = self.creator() if self.creator else None
-        if creator is None and self.value.autograd is not None:
-            creator = self.value.autograd.grad_fn
-        return f"output {self.output} of {creator.name}" if creator else f"an input of {consumer.name}"
+        node = self.creator() if self.creator else self.node
+        return f"output {self.output} of {node.name}" if node is not None else f"an input of {consumer.name}"
 
 
 def with_history(value: Value, node: Node, output: int) -> Value:
     """Mark ``value`` as what ``node`` computed as its output number ``output``."""
     meta = value.autograd
-    if meta is None or meta.retains_grad or meta.grad is not None:
+    if meta is None:
         meta = value.autograd = AutogradMeta()
-    meta.requires_grad, meta.grad_fn, meta.output, meta.version = True, node, output, value.storage.version
+    meta.requires_grad, meta.grad_fn, meta.output = True, node, output
     value.keys |= keys.AUTOGRAD
     return value
 

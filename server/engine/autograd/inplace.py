@@ -1,7 +1,7 @@
 """In-place operations and views: who may be modified, and how history is rebased.
 
 Modifying a view gives its root a ``CopySlices`` node; the other views of that root see it through ``as_strided`` of the
-root when they are next used. ``AutogradMeta.version`` is the storage's version when the history was last rebased.
+root when they are next used: when the root's history was rebased at a later version than they have seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from telegrad_protocol.meta import Meta
 
 from .. import functional as F  # noqa: N812 - the field's name
 from ..operators import OPERATORS
-from ..value import Value
+from ..value import MULTIPLE, TRACKED, UNTRACKED, Value
 from .graph import Edge, Node, accumulator_of, make_leaf, with_history
 from .node import OpNode
 
@@ -50,27 +50,51 @@ def edge_of(value: Value) -> Edge | None:
 
 
 def _refresh(view: Value, root: Value) -> None:
-    rebased = root.autograd.version if root.autograd is not None else 0
-    if rebased == 0 or (view.autograd is not None and view.autograd.version >= rebased):
+    """Let ``view`` see what in-place operations on its root, or on other views of it, did to the history."""
+    known = root.autograd
+    if known is None or view.seen >= known.rebased:
         return
+    if view.origin != TRACKED:
+        raise AutogradError(
+            f"{view.meta} is a view {_MADE[view.origin]}, and its base or another view of its base was modified in place "
+            "with gradients enabled; make the view anew"
+        )
     edge = edge_of(root)
     if edge is not None:
-        _see_through(view, edge, root, rebased)
+        _see_through(view, edge, root)
 
 
-def _see_through(view: Value, edge: Edge, root: Value, version: int) -> None:
+def _see_through(view: Value, edge: Edge, root: Value) -> None:
     """Make ``view``'s history that of a view of ``root`` as it is now."""
     args = (root.meta, view.meta.shape, view.meta.strides, view.meta.offset)
-    node = OpNode(OPERATORS["as_strided"], (edge,), (view.meta,), (args, (0,), frozenset()))
-    with_history(view, node, 0).autograd.version = version  # type: ignore[union-attr]
+    _set_history(view, OpNode(OPERATORS["as_strided"], (edge,), (view.meta,), (args, (0,), frozenset())))
+    view.seen = view.storage.version
+
+
+def _set_history(value: Value, node: Node) -> None:
+    """Make ``node`` the history of a value that was modified; a gradient that is to be retained is that of the new value."""
+    old = value.autograd.grad_fn if value.autograd is not None else None
+    retains = old is not None and old.forget(value)
+    with_history(value, node, 0)
+    if retains:
+        node.retain(0, value)
+
+
+_MADE = {UNTRACKED: "made with gradients disabled", MULTIPLE: "made by an operation that gives several"}
 
 
 def check_writable(name: str, target: Value) -> None:
-    """Refuse to modify a leaf that requires a gradient, or a view of one."""
+    """Refuse to modify, with gradients, a leaf that requires one, a view of such a leaf, or a view of unclear history."""
     if _is_wanted_leaf(target):
         raise InplaceError(f"{name}: a leaf tensor that requires grad is modified in place; use no_grad() or detach() it first")
-    if target.base is not None and _is_wanted_leaf(target.base):
+    if target.base is None:
+        return
+    if _is_wanted_leaf(target.base):
         raise InplaceError(f"{name}: a view of a leaf tensor that requires grad is modified in place; use no_grad()")
+    if target.origin != TRACKED:
+        raise InplaceError(
+            f"{name}: a view {_MADE[target.origin]} is modified in place with gradients enabled; clone it, or use no_grad()"
+        )
 
 
 def _is_wanted_leaf(value: Value) -> bool:
@@ -78,16 +102,29 @@ def _is_wanted_leaf(value: Value) -> bool:
     return meta is not None and meta.requires_grad and meta.grad_fn is None
 
 
-def rebase(target: Value, node: OpNode) -> None:
+def rebase(target: Value, node: Node) -> None:
     """Make ``node`` the history of ``target``, and of the root that it is a view of."""
-    version = target.storage.version
     root = target.base
     if root is None:
-        with_history(target, node, 0).autograd.version = version  # type: ignore[union-attr]
+        _set_history(target, node)
+        target.autograd.rebased = target.storage.version  # type: ignore[union-attr]
         return
     copied = CopySlices(edge_of(root), root.meta, target.meta, node)
-    with_history(root, copied, 0).autograd.version = version  # type: ignore[union-attr]
-    _see_through(target, Edge(copied, 0), root, version)
+    _set_history(root, copied)
+    root.autograd.rebased = target.storage.version  # type: ignore[union-attr]
+    _see_through(target, Edge(copied, 0), root)
+
+
+class Overwritten(Node):
+    """Backward of an in-place operation without derivative: no gradient passes."""
+
+    __slots__ = ()
+
+    def __init__(self, meta: Meta) -> None:
+        super().__init__((None,), (meta,))
+
+    def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        return (None,)
 
 
 class CopySlices(Node):
@@ -95,7 +132,7 @@ class CopySlices(Node):
 
     __slots__ = ("inner", "view")
 
-    def __init__(self, root_edge: Edge | None, root: Meta, view: Meta, inner: OpNode) -> None:
+    def __init__(self, root_edge: Edge | None, root: Meta, view: Meta, inner: Node) -> None:
         super().__init__((root_edge, *inner.edges[1:]), (root,))
         self.view = view
         self.inner = inner
@@ -103,21 +140,20 @@ class CopySlices(Node):
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
         if grads[0] is None:
             return [None] * len(self.edges)
-        geometry = (self.view.shape, self.view.strides, self.view.offset)
-        grad = restride(grads[0], self.metas[0])
-        seen = F.as_strided(grad, *geometry)
+        root, view = self.metas[0], self.view
+        grad = restride(grads[0], root)
+        offset = view.offset - root.offset
+        seen = F.as_strided(grad, view.shape, view.strides, grad.meta.offset + offset)
         through = list(self.inner.apply([seen]))
+        if self.edges[0] is None:
+            return [None, *through[1:]]
         replaced = through[0] if through[0] is not None else F.zeros_like(seen)
-        return [F.as_strided_scatter(grad, replaced, *geometry), *through[1:]]
+        return [F._scatter_strided(grad, replaced, view.shape, view.strides, offset), *through[1:]]
 
     def release(self) -> None:
         self.inner.release()
 
 
 def restride(grad: Value, meta: Meta) -> Value:
-    """``grad`` in the memory order of ``meta``; itself where it has that order already."""
-    if grad.meta.strides == meta.strides and grad.meta.offset == 0:
-        return grad
-    return F._in_layout(grad, meta.strides)
-
-
+    """``grad`` in the strides of ``meta``; itself where it has them already."""
+    return grad if grad.meta.strides == meta.strides else F._in_layout(grad, meta.strides)

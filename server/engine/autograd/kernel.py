@@ -15,7 +15,7 @@ from ..dispatcher import BOXED, redispatch
 from ..operators import Operator
 from ..value import Value
 from .graph import Edge, Saved, with_history
-from .inplace import check_writable, edge_of, rebase
+from .inplace import Overwritten, check_writable, edge_of, rebase, requires_grad
 from .node import OpNode
 
 _BELOW = keys.below(keys.AUTOGRAD)
@@ -28,11 +28,17 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     op = operator.op
     if not context.current.grad_enabled:
         return redispatch(operator, args, signature, lower)
-    written = _written(op.mutates, args) if op.mutates else _NONE
-    for target in written:
-        check_writable(op.public, target)
     edges: list[Edge | None] = []
     needed = _gather(operator, args, edges) if op.differentiable else ()
+    written = _NONE
+    if op.mutates:
+        written = _written(op.mutates, args)
+        touches_graph = any(map(requires_grad, written))
+        if needed or touches_graph:
+            for target in written:
+                check_writable(op.public, target)
+        if touches_graph and not needed:
+            return _overwrite(operator, args, signature, lower, written)
     if not needed:
         return redispatch(operator, args, signature, lower)
     if op.form == "out":
@@ -43,13 +49,22 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     outs = result if result.__class__ is tuple else (result,)
     node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), (kept, needed, saves[1]))
     for number in saves[1]:
-        node.saved_outs[number] = Saved(outs[number].alias(), node, number)
+        node.saved_outs[number] = Saved(outs[number], node, number)
     if written:
         rebase(written[0], node)
         return result
     for number, out in enumerate(outs):
         if out.meta.dtype.is_differentiable:
             with_history(out, node, number)
+    return result
+
+
+def _overwrite(operator: Operator, args: Arguments, signature: Arguments, lower: int, written: list[Value]) -> Any:
+    """Run an in-place operation without derivative: what was modified no longer passes gradients on."""
+    result = redispatch(operator, args, signature, lower)
+    for target in written:
+        if requires_grad(target):
+            rebase(target, Overwritten(target.meta))
     return result
 
 
@@ -112,6 +127,6 @@ def _keep_overwritten(arg: Value) -> Saved:
     """The old value of an operand that is about to be overwritten: a copy with the old history."""
     edge = edge_of(arg)
     copy = arg.backend.adopt(arg.array, arg.meta.like(strides=result_strides(arg.meta.shape, [(arg.meta.shape, arg.meta.strides)])))
-    if edge is not None and arg.autograd is not None and arg.autograd.grad_fn is not None:
+    if edge is not None:
         with_history(copy, edge.node, edge.output)
     return Saved(copy)

@@ -98,7 +98,7 @@ def _is_saved(kept: Any) -> bool:
 
 
 def _meta(kept: Any) -> Any:
-    return kept.value.meta if isinstance(kept, Saved) else kept
+    return kept.meta if isinstance(kept, Saved) else kept
 
 
 def _fit(grad: Value | None, meta: Any) -> Value | None:
