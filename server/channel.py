@@ -212,17 +212,20 @@ class FrameWriter:
 
 
 class AsyncChannel:
-    """The gateway's end of a channel: calls ``on_frame`` for each frame, ``on_end`` once when the other end is gone."""
+    """The gateway's end of a channel: calls ``on_frame`` for each frame, ``on_end`` once when the other end is gone.
+
+    ``on_progress`` is called when the other end has taken some of what had to wait.
+    """
 
     def __init__(
         self, sock: socket.socket, on_frame: Callable[[Frame], None], on_end: Callable[[], None],
-        on_drained: Callable[[], None] = lambda: None,
+        on_progress: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._socket = sock
         self._reader = FrameReader(sock)
         self._writer = FrameWriter(sock)
-        self._on_frame, self._on_end, self._on_drained = on_frame, on_end, on_drained
+        self._on_frame, self._on_end, self._on_progress = on_frame, on_end, on_progress
         self._reading = self._writing = False
         self.closed = False
         self.resume_reading()
@@ -296,7 +299,7 @@ class AsyncChannel:
         if drained:
             self._writing = False
             self._loop.remove_writer(self._socket)
-            self._on_drained()
+        self._on_progress()
 
     def _end(self) -> None:
         if not self.closed:

@@ -1,7 +1,8 @@
 """One session as the gateway sees it: the link to its client, the channel to its worker, at most one connection.
 
-It passes bodies on as they are: what is in a batch is between client and worker. Where one side does not keep up it
-stops reading from the other, so that it never holds more than the link's window and a few frames.
+It passes bodies on as they are: what is in a batch is between client and worker. It never holds more than a window of
+either direction: what the worker has not taken is not acknowledged, and while the client does not keep up nothing more
+is read from the worker. From the client it always reads, or acknowledgements would wait behind data, and both for ever.
 """
 
 from __future__ import annotations
@@ -9,19 +10,17 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from telegrad_protocol import wire
 from telegrad_protocol.errors import ProtocolError, TelegradError
-from telegrad_protocol.link import Link, Parts
+from telegrad_protocol.link import Link, Parts, Received
 from telegrad_protocol.messages import Failure, Hello
 
 from . import channel
 from .channel import AsyncChannel, Frame
-
-UNSENT_BYTES: Final = 4 << 20
-"""Beyond this many bytes that the worker has not taken, the client has to wait."""
 
 NORMAL: Final = 1000
 LOST: Final = 4001
@@ -59,10 +58,12 @@ class GatewaySession:
         self.last_sign = self.last_sent = time.monotonic()
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
         self._on_close, self._on_lost = on_close, on_lost
-        self._link = Link()
+        self._link = Link(hold=True)
         self._connection: Connection | None = None
-        self._waiting_for_worker = self._ended_by_worker = False
-        self._channel = AsyncChannel(sock, self._from_worker, self._channel_ended, self._worker_took_all)
+        self._ended_by_worker = False
+        self._passed_on: deque[tuple[int, int]] = deque()
+        self._passed_bytes = self._released_bytes = 0
+        self._channel = AsyncChannel(sock, self._from_worker, self._channel_ended, self._worker_took_some)
 
     @property
     def connected(self) -> bool:
@@ -79,7 +80,6 @@ class GatewaySession:
         self._acknowledge(connection)
         for parts in missing:
             self._write(connection, parts)
-        self._hold_client()
         self._hold_worker()
 
     def detach(self, connection: Connection) -> None:
@@ -101,10 +101,8 @@ class GatewaySession:
             self.refuse(error)
             return
         while link.inbox:
-            _, kind, body = link.inbox.popleft()
-            self._deliver(kind, body)
-        if link.wants_acknowledgement:
-            self._acknowledge(connection)
+            self._deliver(link.inbox.popleft())
+        self._release()
         self._hold_worker()
 
     def writable(self) -> None:
@@ -113,8 +111,6 @@ class GatewaySession:
 
     def tick(self, now: float, heartbeat: float) -> None:
         """Say something to the client if that is due."""
-        if self._waiting_for_worker:
-            self.last_sign = now  # it is we who do not read what the client has to say
         connection = self._connection
         if connection is not None and (self._link.owes_acknowledgement or now - self.last_sent >= heartbeat):
             self._acknowledge(connection)
@@ -133,22 +129,30 @@ class GatewaySession:
         self._channel.close()
         self._end_connection(LOST if error else NORMAL, error)
 
-    def _deliver(self, kind: int, body: memoryview) -> None:
-        if kind == wire.CLOSE:
+    def _deliver(self, frame: Received) -> None:
+        if frame.kind == wire.CLOSE:
             self._on_close(self)
             return
-        self._channel.send(kind, 0, [body])
-        self._hold_client()
+        self._channel.send(frame.kind, 0, [frame.body])
+        self._passed_bytes += channel.HEADER.size + len(frame.body)
+        self._passed_on.append((frame.sequence, self._passed_bytes))
+        if self._channel.pending > 2 * self._link.window and self._connection is not None:
+            self._connection.pause_reading()  # a client that ignores its window
 
-    def _hold_client(self) -> None:
-        waiting = self._channel.pending > UNSENT_BYTES
-        self._waiting_for_worker = waiting
-        if waiting and self._connection is not None:
-            self._connection.pause_reading()
+    def _release(self) -> None:
+        """Acknowledge what the worker has taken."""
+        taken = self._passed_bytes - self._channel.pending
+        link, passed_on = self._link, self._passed_on
+        while passed_on and passed_on[0][1] <= taken:
+            sequence, end = passed_on.popleft()
+            link.release(sequence, end - self._released_bytes)
+            self._released_bytes = end
+        if link.wants_acknowledgement and self._connection is not None:
+            self._acknowledge(self._connection)
 
-    def _worker_took_all(self) -> None:
-        self._waiting_for_worker = False
-        if self._connection is not None:
+    def _worker_took_some(self) -> None:
+        self._release()
+        if self._connection is not None and self._channel.pending <= self._link.window:
             self._connection.resume_reading()
 
     def _hold_worker(self) -> None:

@@ -20,14 +20,16 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from telegrad_protocol.bulk import BulkReader
-from telegrad_protocol.errors import InternalError, ProtocolError, TelegradError
+from telegrad_protocol.errors import InternalError, ProtocolError, SessionLostError, TelegradError
 from telegrad_protocol.link import Parts
 
 from .auth import SESSION_KEY_HEADER, check_session_key
 from .problems import Refused, problem_response
-from .relay import GatewaySession
+from .relay import LOST, REFUSED, GatewaySession
 
 EXTENSION: Final = "telegrad.stream"
+CLOSE_SECONDS: Final = 2.0
+"""How long a client may take to agree to the end."""
 READ_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = 4 << 20
 MAX_REASON_BYTES: Final = 123
@@ -72,6 +74,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.close_timeout = CLOSE_SECONDS
         self.ping_interval = None  # the link has heartbeats of its own
         self.conn = _BulkProtocol(max_size=self.config.ws_max_size, logger=self.logger)
         self._session: GatewaySession | None = None
@@ -84,7 +87,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         try:
             session.attach(self, received)
         except ProtocolError as error:
-            self.end(4003, f"{error.code}: {error.message}")
+            self.end(REFUSED, f"{error.code}: {error.message}")
         self._take_over_queue()
         self.transport.set_protocol(_Receiver(self, self.conn.bulk))
         try:
@@ -126,6 +129,13 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.close_sent = True
         self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
         self.resume_reading()
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when the server stops: sessions do not outlive it, so their clients need not try again."""
+        if self._session is None or self.close_sent:
+            super().shutdown()
+            return
+        self.end(LOST, f"{SessionLostError.__name__}: the server is shutting down")
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

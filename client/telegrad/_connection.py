@@ -1,7 +1,7 @@
 """One WebSocket over one socket, driven by whichever thread calls it. Connects, reads and writes; knows no link.
 
 ``websockets`` does the handshake, the parsing and the closing. Messages are masked here, into the form in which they
-are kept until they are acknowledged, so that a payload is copied once. Any ``OSError`` means that the connection is gone.
+are kept until they are acknowledged, so that a payload is copied once. ``OSError`` means that the connection is gone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-import numpy as np
 from telegrad_protocol.bulk import BulkReader, pool
 from telegrad_protocol.errors import (
     BY_CODE,

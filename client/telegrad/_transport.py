@@ -278,12 +278,11 @@ class SocketTransport:
 
     def _connect(self) -> None:
         link = self._link
-        connection = Connection(self._address, link.received, link.receive)
+        self._connection = connection = Connection(self._address, link.received, link.receive)
         for parts in link.resend_after(link.acknowledged):
             connection.queue(parts)
         connection.write()
         self._counted.reconnects += self._pause > 0
-        self._connection = connection
         self._pause = 0.0
 
     def _drop(self) -> None:

@@ -49,14 +49,17 @@ class Link:
     """Numbers what is sent, remembers it until it is acknowledged, and admits each received frame once.
 
     Sending a frame is ``header(kind)`` and then ``keep(parts, nbytes)``. Receiving is ``receive(frame)``, which adds to
-    ``inbox`` what is new.
+    ``inbox`` what is new. With ``hold``, a received frame is acknowledged only when its owner releases it: so the other
+    end's window bounds what waits here, while acknowledgements in the other direction are never stuck behind it.
     """
 
-    def __init__(self, window: int = WINDOW_BYTES) -> None:
+    def __init__(self, window: int = WINDOW_BYTES, hold: bool = False) -> None:
         self.window = window
         self.inbox: deque[Received] = deque()
         self.received = 0
+        self.released = 0
         self.acknowledged = 0
+        self._hold = hold
         self._announced = 0
         self._unannounced_bytes = 0
         self._tail: deque[_Kept] = deque()
@@ -77,8 +80,8 @@ class Link:
 
     @property
     def owes_acknowledgement(self) -> bool:
-        """Whether something was received that no header has acknowledged yet."""
-        return self._announced != self.received
+        """Whether something was received, and released, that no header has acknowledged yet."""
+        return self._announced != self.released
 
     @property
     def wants_acknowledgement(self) -> bool:
@@ -87,9 +90,9 @@ class Link:
 
     def header(self, kind: int) -> bytes:
         """The link header of the frame that ``keep`` takes next, or of an ``ACK``, which has no number."""
-        self._announced = self.received
+        self._announced = released = self.released
         self._unannounced_bytes = 0
-        return LINK_HEADER.pack(kind, self.sent + 1 if kind in _NUMBERED else 0, self.received)
+        return LINK_HEADER.pack(kind, self.sent + 1 if kind in _NUMBERED else 0, released)
 
     def keep(self, parts: Parts, nbytes: int) -> None:
         """Remember a frame, in the form in which it is written, until the other end has it."""
@@ -124,19 +127,27 @@ class Link:
         self.forget(received)
         return [kept.parts for kept in self._tail]
 
+    def release(self, sequence: int, nbytes: int) -> None:
+        """Acknowledge up to this frame, of ``nbytes``, with the next header."""
+        self._unannounced_bytes += nbytes
+        self.released = sequence
+
     def settle(self) -> None:
         """Finish a ``receive`` that an interrupt cut short."""
         if self.inbox and self.inbox[-1].sequence > self.received:
             self.received = self.inbox[-1].sequence
+        if not self._hold:
+            self.released = self.received
 
     def _admit(self, sequence: int, kind: int, frame: Buffer) -> None:
         if sequence <= self.received:
             return
         if sequence != self.received + 1:
             raise ProtocolError(f"frame {sequence} follows frame {self.received}: frames are missing")
-        self._unannounced_bytes += len(frame)
         self.inbox.append(Received(sequence, kind, memoryview(frame)[LINK_HEADER.size :]))
         self.received = sequence
+        if not self._hold:
+            self.release(sequence, len(frame))
 
 
 def heartbeat_seconds(lease_seconds: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+
 from telegrad._opening import open_session
 from telegrad._transport import SocketTransport
 from telegrad_protocol import wire

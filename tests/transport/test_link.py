@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from telegrad_protocol import wire
 from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.link import Link
@@ -155,6 +156,18 @@ def test_an_acknowledgement_is_wanted_before_the_window_of_the_other_end_closes(
     assert link.wants_acknowledgement
     link.header(wire.ACK)
     assert not link.owes_acknowledgement and not link.wants_acknowledgement
+
+
+def test_a_link_that_holds_acknowledges_only_what_was_released() -> None:
+    link = Link(window=100, hold=True)
+    for sequence in (1, 2):
+        link.receive(_frame(wire.BATCH, sequence, 0) + b"x" * 40)
+    assert not link.owes_acknowledgement
+    link.release(1, 57)
+    assert link.owes_acknowledgement and link.wants_acknowledgement
+    assert wire.LINK_HEADER.unpack(link.header(wire.ACK)) == (wire.ACK, 0, 1)
+    link.receive(_frame(wire.BATCH, 2, 0) + b"x" * 40)
+    assert len(link.inbox) == 2
 
 
 def test_a_receive_that_was_interrupted_is_finished_by_settling() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from telegrad import _connection
 from telegrad._connection import Address
 from telegrad._opening import open_session
@@ -184,7 +185,6 @@ def test_the_flush_callback_is_called_soon_after_arming(gateway: GatewayProcess)
             flushed.clear()
             transport.arm()
             assert flushed.wait(10)
-        assert not flushed.wait(0.01) or True
     finally:
         transport.close()
 
@@ -208,7 +208,7 @@ def test_a_closed_session_is_gone_and_says_so(connect: Connect, gateway: Gateway
 
 
 def test_nobody_answers(gateway: GatewayProcess) -> None:
-    with pytest.raises(ConnectError, match="cannot reach a telegrad server at http://127.0.0.1:1"):
+    with pytest.raises(ConnectError, match=r"cannot reach a telegrad server at http://127\.0\.0\.1:1"):
         open_session("http://127.0.0.1:1", {})
     with pytest.raises(ConnectError, match="begins with http"):
         open_session("localhost:8000", {})
