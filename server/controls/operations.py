@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import BY_NAME
-from telegrad_protocol.errors import ArgumentError, AutogradError, DTypeError
+from telegrad_protocol.errors import ArgumentError, AutogradError, DTypeError, TelegradError
 
 from .. import failures, verbs
 from ..arguments import describe_values
@@ -30,13 +30,22 @@ def run_ops(session: Session, request: RunOps) -> list[list[TensorInfo]]:
     for i, step in enumerate(request.steps):
         try:
             answers.append(_new_tensor(session, step) if isinstance(step, NewTensor) else _run_op(session, step))
-        except Exception as problem:
-            name, mentioned = ("tensor", {}) if isinstance(step, NewTensor) else (step.op, _mentioned(session, step))
-            error = failures.known(problem, name)
-            error.operation, error.operands = name, describe_values(list(mentioned.values()))
-            error.site = f"ops[{request.first + i}]"
-            raise error from (None if error is problem else problem)
+        except TelegradError as error:
+            _locate(session, error, step, f"ops[{request.first + i}]")
+            raise
+        except Exception as error:  # no name is bound to what is raised: its traceback would keep this frame's values
+            raise _locate(session, failures.known(error, _operation(step)), step, f"ops[{request.first + i}]") from error
     return answers
+
+
+def _operation(step: verbs.Step) -> str:
+    return "tensor" if isinstance(step, NewTensor) else step.op
+
+
+def _locate(session: Session, error: TelegradError, step: verbs.Step, site: str) -> TelegradError:
+    mentioned = {} if isinstance(step, NewTensor) else _mentioned(session, step)
+    error.operation, error.site, error.operands = _operation(step), site, describe_values(list(mentioned.values()))
+    return error
 
 
 def _new_tensor(session: Session, step: NewTensor) -> list[TensorInfo]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import ALIASES, BY_NAME
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DTypeError
-from telegrad_protocol.ops import PUBLIC, Op
+from telegrad_protocol.ops import PUBLIC, TABLE, Op
 from telegrad_protocol.ops.params import Param
 
 from ..arguments import SIZES, check_length
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..session import Session
 
 Bound = tuple[Operator, tuple[Any, ...]]
+_MODULES = {op.module for op in TABLE.values()} - {""}
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -54,12 +55,11 @@ def _named(name: str) -> list[Operator]:
     if name in OPERATORS:
         return [OPERATORS[name]]
     module, _, public = name.rpartition(".")
-    found = [operator for operator in overloads(public) if operator.op.module == module] if public in PUBLIC else []
-    if not found:
-        similar = difflib.get_close_matches(name, PUBLIC, 3)
-        hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
-        raise ArgumentError(f"there is no operation {name!r}{hint}")
-    return found
+    if module in _MODULES and public in PUBLIC:
+        return overloads(public)
+    similar = difflib.get_close_matches(name, PUBLIC, 3)
+    hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
+    raise ArgumentError(f"there is no operation {name!r}{hint}")
 
 
 def _arguments(session: Session, op: Op, args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
