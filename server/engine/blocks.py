@@ -14,6 +14,10 @@ BLOCK = 1 << 14
 def in_blocks(xp: Any, *arrays: Any) -> Iterator[tuple[Any, ...]]:
     """Yield matching pieces of arrays of one shape; all at once on a GPU, or where memory is not contiguous."""
     first = arrays[0]
+    if first.ndim == 0:
+        # Operators on 0-d arrays would give NumPy scalars, which cannot be written into.
+        yield tuple([array.reshape(1) for array in arrays])
+        return
     if xp is not np or first.size <= BLOCK or not _are_aligned(arrays):
         yield arrays
         return

@@ -20,6 +20,9 @@ from telegrad_protocol.meta import CPU, Device, Meta
 TORCH_TO_OURS = {getattr(torch, d.name): d for d in dtypes.ALL}
 OURS_TO_TORCH = {ours: theirs for theirs, ours in TORCH_TO_OURS.items()}
 
+CLIENT_OPTIONS = frozenset(("requires_grad", "layout", "pin_memory"))
+"""Options of creation that the client applies itself; the engine does not know them."""
+
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """A torch CPU tensor's elements; bfloat16 as ml_dtypes has it."""
@@ -94,7 +97,8 @@ class EngineAdapter:
         return requires_grad(value)
 
     def function(self, name: str) -> Callable[..., Any]:
-        return getattr(self.functional, name.split(".")[-1])
+        found = getattr(self.functional, name.split(".")[-1])
+        return lambda *args, **kwargs: found(*args, **{k: v for k, v in kwargs.items() if k not in CLIENT_OPTIONS})
 
     def convert(self, thing: Any) -> Any:
         """Attributes as telegrad takes them: dtypes and devices translated."""

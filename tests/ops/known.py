@@ -7,6 +7,8 @@ from typing import Any
 import torch
 
 ALIASES: dict[str, str] = {
+    "where": "in test_pointwise",  # the database calls the method, whose first argument is the function's second
+    "zero_": "in test_creation",  # the database hides that it modifies a copy
     "nn.functional.unfold": "im2col",  # not the method of tensors, which has the same last name
     "nn.functional.embedding": "in test_indexing",  # the database gives the table first, the function takes it second
 }
@@ -20,6 +22,8 @@ COVERED_ELSEWHERE: set[str] = {
     "embedding_renorm_", "moveaxis", "swapdims", "concat", "concatenate", "index", "put", "triu_indices",
     "_in_layout", "_to_copy", "as_strided_scatter", "native_layer_norm_backward", "_layer_norm_weight_backward",
     "nll_loss_forward", "nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
+    "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",
+    "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm",
     "_linear_recurrence", "_squared_error", "_huber_error", "_bce", "_bce_with_logits",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
@@ -27,7 +31,13 @@ COVERED_ELSEWHERE: set[str] = {
 VIEWS: set[str] = {"as_strided", "transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"}
 """Views: telegrad has no in-place forms of these, which would change a tensor's own shape."""
 
-RANDOM: set[str] = {"nn.functional.dropout", "bernoulli", "normal", "randn_like", "rand_like", "randint_like"}
+RANDOM: set[str] = {
+    "nn.functional.dropout", "bernoulli", "normal", "rand", "randn", "randint", "randn_like", "rand_like", "randint_like",
+    "multinomial", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
+}  # fmt: skip
+
+NUMBERS_TAKEN: set[str] = {"clamp_min", "clamp_max"}
+"""The database says that PyTorch refuses a number as the second operand of these; it does not."""
 
 
 def is_random(name: str) -> bool:
@@ -39,9 +49,23 @@ def is_out_of_scope(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
     """Samples of features that telegrad does not have: sparse, quantized, named, complex32, unsigned beyond 8 bits."""
     if name in _PLACES and any(isinstance(a, torch.Tensor) for a in args[1:]):
         return True
+    if name == "normal" and len(args) == 3 and isinstance(args[0], torch.Tensor):
+        return True  # the method normal_ under the function's name
     if name == "nonzero" and kwargs.get("as_tuple"):
         return True  # the client takes the columns apart
+    if _chooses_among_equals(name, args, kwargs) or "nuc" in args:  # the nuclear norm needs singular values
+        return True
     return any(_foreign(a) for a in [*args, *kwargs.values()])
+
+
+ORDERING = {"sort", "argsort", "msort", "topk", "kthvalue", "median", "mode"}
+
+
+def _chooses_among_equals(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Which of several equal elements is found is not defined by PyTorch, unless the sort is stable; see test_sorting."""
+    if name not in ORDERING or kwargs.get("stable") or not isinstance(args[0], torch.Tensor):
+        return False
+    return args[0].unique().numel() < args[0].numel()
 
 
 _PLACES = {"narrow", "tensor_split"}

@@ -75,22 +75,22 @@ def hardtanh(input: Meta, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Meta
         raise ArgumentError(f"hardtanh: min_val must not be greater than max_val, got {min_val} and {max_val}")
 
 
-@pointwise(takes="if", inplace=False, **_F)
+@pointwise(takes="if", **_F)
 def relu6(input: Meta) -> Meta:
     """input clamped to [0, 6]"""
 
 
-@pointwise(takes="f", inplace=False, **_F)
+@pointwise(takes="f", **_F)
 def hardsigmoid(input: Meta) -> Meta:
     """input / 6 + 1 / 2 clamped to [0, 1]"""
 
 
-@pointwise(takes="f", inplace=False, **_F)
+@pointwise(takes="f", **_F)
 def hardswish(input: Meta) -> Meta:
     """input * hardsigmoid(input)"""
 
 
-@pointwise(takes="f", inplace=False, **_F)
+@pointwise(takes="f", **_F)
 def mish(input: Meta) -> Meta:
     """input * tanh(softplus(input))"""
 
@@ -100,12 +100,12 @@ def logsigmoid(input: Meta) -> Meta:
     """log(sigmoid(input))"""
 
 
-@pointwise(promotion="int_to_float", inplace=False, **_F)
+@pointwise(promotion="int_to_float", inplace=False, out=False, **_F)
 def tanhshrink(input: Meta) -> Meta:
     """input - tanh(input)"""
 
 
-@pointwise(promotion="int_to_float", inplace=False, **_F)
+@pointwise(promotion="int_to_float", inplace=False, out=False, **_F)
 def softsign(input: Meta) -> Meta:
     """input / (1 + abs(input))"""
 

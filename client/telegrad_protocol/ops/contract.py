@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from ..dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, result_type
+from ..dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, int64, result_type
 from ..errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, result_strides
 from ..meta import Device, Meta
@@ -168,17 +168,20 @@ class Op:
         dtype = result_type(operands)
         if dtype.category < FLOAT and self._promotion(bound) == "int_to_float":
             return get_default_dtype()
-        return dtype
+        return int64 if dtype is bool_ and self._promotion(bound) == "bool_to_int" else dtype
 
     def _promotion(self, bound: Sequence[Any]) -> str:
         return self.promotion if isinstance(self.promotion, str) else self.promotion(*bound[: len(self.base.params)])
 
     def output_dtype(self, bound: Sequence[Any]) -> DType:
         """The type of a pointwise operation's result."""
-        if self.promotion == "bool":
+        promotion = self._promotion(bound)
+        if promotion == "bool":
             return bool_
         dtype = self.compute_dtype(bound)
-        return dtype.to_real() if self.promotion == "complex_to_float" else dtype
+        if promotion == "float_to_complex":
+            return dtype.to_complex()
+        return dtype.to_real() if promotion == "complex_to_float" else dtype
 
 
 _MISSING: Any = object()
@@ -228,7 +231,7 @@ def pointwise(
     """Declare an element-wise operation; its rule only checks, shape, strides and dtype follow from the operands.
 
     ``promotion``: ``default``, ``int_to_float``, ``bool`` (computes in the common type, gives bool),
-    ``complex_to_float``. ``promotes``: the parameters that decide the type; all that may hold tensors by default.
+    ``complex_to_float``, ``float_to_complex``, ``bool_to_int``. ``promotes``: the parameters that decide the type; all that may hold tensors by default.
     ``takes``: the categories of types that it is made for, out of bool, int, float, complex, by their first letters.
     """
 

@@ -44,7 +44,7 @@ def sub(input: Meta | Scalar, other: Meta | Scalar, *, alpha: Scalar = 1) -> Met
 
 
 @pointwise(inplace=False)
-def rsub(input: Meta | Scalar, other: Meta | Scalar, *, alpha: Scalar = 1) -> Meta:
+def rsub(input: Meta, other: Meta | Scalar, *, alpha: Scalar = 1) -> Meta:
     """other - alpha * input"""
     _check_subtraction("rsub", input, other)
     check_alpha("rsub", alpha, input, other)
@@ -132,7 +132,7 @@ def sgn(input: Meta) -> Meta:
     """The sign; for complex numbers input / abs(input), 0 at 0"""
 
 
-@pointwise
+@pointwise(promotion="bool_to_int")
 def square(input: Meta) -> Meta:
     """input * input"""
 
@@ -192,12 +192,12 @@ def clamp(input: Meta, min: Meta | Scalar | None = None, max: Meta | Scalar | No
         raise ArgumentTypeError(f"clamp: 'min' and 'max' must both be tensors or both be numbers, got {min} and {max}")
 
 
-@pointwise(takes="if")
+@pointwise(takes="bif")
 def clamp_min(input: Meta, min: Meta | Scalar) -> Meta:
     """min where input is below it"""
 
 
-@pointwise(takes="if")
+@pointwise(takes="bif")
 def clamp_max(input: Meta, max: Meta | Scalar) -> Meta:
     """max where input is above it"""
 

@@ -37,7 +37,10 @@ def _conj(input):
 
 @implements(ops.conj_physical, input=lambda grad: conj(grad))
 def conj_physical(xp, input, *, out):
-    xp.conjugate(input, out=out)
+    if input.dtype.kind == "c":
+        xp.conjugate(input, out=out)
+    else:
+        xp.copyto(out, input)
 
 
 def _angle_backward(grad, input):
