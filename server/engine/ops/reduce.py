@@ -41,8 +41,12 @@ def restore(grad, input_meta, dim, keepdim):
     return grad if grad.shape == input_meta.shape else F.expand(grad, input_meta.shape)
 
 
-def _converted(input, dtype):
-    return input if input.dtype == dtype else input.astype(dtype)
+def converted(input, dtype):
+    """``input`` in another type; a complex number's imaginary part is dropped where the type is real."""
+    if input.dtype == dtype:
+        return input
+    is_narrowing = input.dtype.kind == "c" and dtype.kind not in "cb"
+    return (input.real if is_narrowing else input).astype(dtype)
 
 
 # -- sums -------------------------------------------------------------------------------------------------------------
@@ -50,8 +54,8 @@ def _converted(input, dtype):
 
 @implements(ops.sum, input=lambda grad, input_meta, dim, keepdim: restore(grad, input_meta, dim, keepdim))
 def sum(xp, input, dim, keepdim, *, dtype, out):
-    if input.dtype.kind in "fcV" and input.dtype != out.dtype:
-        input = input.astype(out.dtype)
+    if input.dtype.kind in "fc":
+        input = converted(input, out.dtype)
     xp.sum(input, axis=axes(input, dim), keepdims=keepdim, dtype=out.dtype, out=out)
 
 
@@ -68,7 +72,7 @@ def _nansum_backward(grad, input, input_meta, dim, keepdim):
 
 @implements(ops.nansum, input=_nansum_backward)
 def nansum(xp, input, dim, keepdim, *, dtype, out):
-    input = _converted(input, out.dtype)
+    input = converted(input, out.dtype)
     xp.nansum(input, axis=axes(input, dim), keepdims=keepdim, out=out)
 
 
@@ -79,7 +83,7 @@ def _mean_backward(grad, input_meta, dim, keepdim):
 
 @implements(ops.mean, input=_mean_backward)
 def mean(xp, input, dim, keepdim, *, dtype, out):
-    input = _converted(input, out.dtype)
+    input = converted(input, out.dtype)
     count = input.size // out.size if out.size else 1
     xp.sum(input, axis=axes(input, dim), keepdims=keepdim, out=out)
     xp.divide(out, out.dtype.type(count), out=out)
@@ -131,7 +135,7 @@ def exclusive_cumprod(input, dim):
 
 @implements(ops.prod, input=_prod_backward)
 def prod(xp, input, dim, keepdim, *, dtype, out):
-    input = _converted(input, out.dtype)
+    input = converted(input, out.dtype)
     xp.prod(input, axis=axes(input, dim), keepdims=keepdim, out=out)
 
 
@@ -287,7 +291,7 @@ def _logsumexp_backward(grad, input, input_meta, out, dim, keepdim):
 @implements(ops.logsumexp, input=_logsumexp_backward)
 def logsumexp(xp, input, dim, keepdim, *, out):
     axis = axes(input, dim)
-    input = _converted(input, out.dtype)
+    input = converted(input, out.dtype)
     if input.size == 0:
         out[...] = xp.log(xp.sum(input, axis=axis, keepdims=keepdim))
         return
@@ -327,7 +331,7 @@ def _unless_zero(condition, value):
 @implements(ops.norm, input=_norm_backward)
 def norm(xp, input, p, dim, keepdim, *, dtype, out):
     if dtype is not None:
-        input = _converted(input, _accumulator(input, out))
+        input = converted(input, _accumulator(input, out))
     if input.dtype.kind == "c":
         input = xp.abs(input)
     axis, p = axes(input, dim), 2 if p is None else p

@@ -7,7 +7,7 @@ from telegrad_protocol.ops import scans as ops
 from .. import functional as F  # noqa: N812 - the field's name
 from .. import keys
 from ..operators import implements, kernel
-from .reduce import exclusive_cumprod
+from .reduce import converted, exclusive_cumprod
 
 _WIDE = 64
 """Rows at least this long are added as wholes; NumPy's accumulate goes down columns one element at a time."""
@@ -21,9 +21,9 @@ def _flipped(function, grad, dim):
 @implements(ops.cumsum, input=lambda grad, dim: _flipped(lambda g: F.cumsum(g, dim), grad, dim))
 def cumsum(xp, input, dim, *, dtype, out):
     if input.ndim == 0:
-        out[...] = input
+        out[...] = converted(input, out.dtype)
         return
-    input = input if input.dtype == out.dtype else input.astype(out.dtype)
+    input = converted(input, out.dtype)
     xp.cumsum(input, axis=dim, out=out)
 
 
@@ -73,9 +73,9 @@ def _shifted(input, dim):
 @implements(ops.cumprod, input=_cumprod_backward)
 def cumprod(xp, input, dim, *, dtype, out):
     if input.ndim == 0:
-        out[...] = input
+        out[...] = converted(input, out.dtype)
         return
-    input = input if input.dtype == out.dtype else input.astype(out.dtype)
+    input = converted(input, out.dtype)
     xp.cumprod(input, axis=dim, out=out)
 
 

@@ -10,6 +10,7 @@ from .. import functional as F  # noqa: N812 - the field's name
 from .. import keys
 from ..operators import composite, implements, kernel
 from . import rows
+from .reduce import converted
 
 _NARROW = 48
 """Rows shorter than this are faster as columns: NumPy vectorizes along the many, not along the few."""
@@ -28,6 +29,7 @@ def _largest(xp, input, dim):
 )
 def softmax(xp, input, dim, dtype, *, out):
     if out.size:
+        input = converted(input, out.dtype)
         xp.subtract(input, _largest(xp, input, dim), out=out)
         xp.exp(out, out=out)
         out /= xp.sum(out, axis=dim, keepdims=True)
@@ -44,6 +46,7 @@ def softmax_functional(input, dim, _stacklevel, dtype):
 )
 def log_softmax(xp, input, dim, dtype, *, out):
     if out.size:
+        input = converted(input, out.dtype)
         xp.subtract(input, _largest(xp, input, dim), out=out)
         out -= xp.log(xp.sum(xp.exp(out), axis=dim, keepdims=True))
 
