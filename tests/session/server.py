@@ -1,0 +1,78 @@
+"""A real server, gateway and worker, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 60.0
+
+
+class ServerProcess:
+    """``python -m server`` on a free port; a context manager, after which no process of it is left."""
+
+    def __init__(self, **variables: str) -> None:
+        paths = os.pathsep.join((str(ROOT / "client"), str(ROOT)))
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("TELEGRAD_")}
+        settings = {f"TELEGRAD_{name}": value for name, value in variables.items()}
+        read, self._parent = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "server", "--port", "0", "--devices", "cpu", "--announce", "--parent-fd", str(read)],
+            cwd=ROOT, env=environ | {"PYTHONPATH": paths} | settings, pass_fds=[read], stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        os.close(read)
+        assert self.process.stdout is not None
+        self.url = json.loads(self.process.stdout.readline() or "{}")["url"]
+        self.workers = psutil.Process(self.process.pid).children(recursive=True)
+        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=DEADLINE)
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+        os.close(self._parent)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        assert self.process.wait(DEADLINE) == 0
+        assert psutil.wait_procs(self.workers, timeout=DEADLINE)[1] == [], "a worker survived its gateway"
+
+    def held(self, session: str | None = None) -> int:
+        """Bytes in use on the device, by all or by one session."""
+        answer = self.http.get("/memory_stats", params={} if session is None else {"session": session})
+        stats: int = answer.json()["cpu"]["allocated_bytes.all.current"]
+        return stats
+
+
+class HttpSession:
+    """A session opened over HTTP; what is not answered with the expected status fails."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        opened = server.http.post("/v1/sessions").json()
+        self.id, self.key = opened["session"], opened["key"]
+
+    def call(self, method: str, path: str = "", status: int = 200, **rest: Any) -> httpx.Response:
+        headers = {"Telegrad-Session-Key": self.key} | rest.pop("headers", {})
+        answer = self.server.http.request(method, f"/v1/sessions/{self.id}{path}", headers=headers, **rest)
+        assert answer.status_code == status, f"{answer.status_code} {answer.text[:2000]}"
+        return answer
+
+    def ops(self, *steps: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        results = self.call("POST", "/ops", json=list(steps)).json()["results"]
+        return [result["tensors"] for result in results]
+
+    def refused(self, status: int, *steps: dict[str, Any]) -> dict[str, Any]:
+        problem: dict[str, Any] = self.call("POST", "/ops", status, json=list(steps)).json()
+        return problem
+
+    def close(self) -> None:
+        self.call("DELETE", status=204)
