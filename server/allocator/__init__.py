@@ -6,6 +6,11 @@ ledger, account    running totals and their peaks; what a session holds and may 
 caching            the allocator that the engine calls
 host, simulated, cuda    upstreams: where segments come from
 statistics, summary, snapshot, history    what people look at
+
+Statistics are PyTorch's after every step of a trace. What differs on purpose: waiting streams are asked in the order in
+which they began to wait (PyTorch's order is that of a hash table); a block that passes from one session to another is
+zeroed; a quota refuses before the device is asked and counts as ``num_oom_rejections``. A session's number must never
+be used again while the allocator lives: it tells whose data a free block holds.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ class Segment:
 
     __slots__ = ("age", "buffer", "first", "handle", "pointer", "pool", "size", "stream")
 
-    is_expandable = False
     pool: Pool
     first: Block
 
@@ -53,8 +52,6 @@ class Block:
         "bin", "charge", "device_charge", "idle", "next", "offset", "owner", "pointer", "previous", "requested",
         "segment", "size", "split", "stream",
     )  # fmt: skip
-
-    mapped = True
 
     def __init__(self, segment: Segment, offset: int, size: int, stream: int, owner: int) -> None:
         self.segment = segment

@@ -24,10 +24,6 @@ class AllocatorConfig:
     roundup_power2_divisions: tuple[int, ...] = (0,) * ROUNDUP_INTERVALS
     garbage_collection_threshold: float = 0.0
     per_process_memory_fraction: float = 1.0
-    expandable_segments: bool = False
-    pinned_use_cuda_host_register: bool = False
-    pinned_num_register_threads: int = 1
-    pinned_reserve_segment_size: int = 0
 
     def round_size(self, nbytes: int) -> int:
         """The bytes that a request for ``nbytes`` takes."""

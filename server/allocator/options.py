@@ -31,7 +31,8 @@ def parse_options(text: str) -> AllocatorConfig:
             chosen[field] = read(value)
         except ValueError as wrong:
             raise ConfigurationError(f"{VARIABLE}: {name}:{value}: {wrong}") from None
-    chosen.pop("backend", None)
+    # What may only be left as it is changes nothing.
+    chosen.pop("", None)
     return AllocatorConfig(**chosen)
 
 
@@ -61,10 +62,11 @@ def _bytes_of_mb(at_least: int) -> Callable[[str], int]:
     return read
 
 
-def _boolean(text: str) -> bool:
+def _off(text: str) -> None:
     if text not in ("True", "False"):
         raise ValueError("must be True or False")
-    return text == "True"
+    if text == "True":
+        raise ValueError("this allocator has no expandable segments, only False is possible")
 
 
 def _fraction(upper_included: bool) -> Callable[[str], float]:
@@ -77,10 +79,9 @@ def _fraction(upper_included: bool) -> Callable[[str], float]:
     return read
 
 
-def _native(text: str) -> str:
+def _native(text: str) -> None:
     if text != "native":
         raise ValueError("there is only the backend native")
-    return text
 
 
 def _power_of_two(text: str) -> int:
@@ -88,12 +89,6 @@ def _power_of_two(text: str) -> int:
     if value & (value - 1) or value == 0:
         raise ValueError("must be a power of 2")
     return value
-
-
-def _threads(text: str) -> int:
-    if _power_of_two(text) > 128:
-        raise ValueError("must be at most 128")
-    return int(text)
 
 
 def _divisions(text: str) -> tuple[int, ...]:
@@ -117,14 +112,11 @@ def _divisions(text: str) -> tuple[int, ...]:
 
 
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "backend": ("backend", _native),
+    "backend": ("", _native),
     "max_split_size_mb": ("max_split_size", _bytes_of_mb(20)),
     "max_non_split_rounding_mb": ("max_non_split_rounding", _bytes_of_mb(20)),
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
     "garbage_collection_threshold": ("garbage_collection_threshold", _fraction(upper_included=False)),
     "per_process_memory_fraction": ("per_process_memory_fraction", _fraction(upper_included=True)),
-    "expandable_segments": ("expandable_segments", _boolean),
-    "pinned_use_cuda_host_register": ("pinned_use_cuda_host_register", _boolean),
-    "pinned_num_register_threads": ("pinned_num_register_threads", _threads),
-    "pinned_reserve_segment_size_mb": ("pinned_reserve_segment_size", _bytes_of_mb(0)),
+    "expandable_segments": ("", _off),
 }

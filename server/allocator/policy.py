@@ -55,7 +55,7 @@ class CachingPolicy:
 
     def _should_split(self, size: int, remaining: int, pool: Pool) -> bool:
         """Whether what remains is worth keeping apart."""
-        if pool.is_small or self.config.expandable_segments:
+        if pool.is_small:
             return remaining >= sizes.MIN_BLOCK
         return size < self.config.max_split_size and remaining > sizes.SMALL_REQUEST
 

@@ -7,7 +7,7 @@ allocator's parts and changes nothing.
 from __future__ import annotations
 
 import pickle  # noqa: TID251  written for PyTorch's viewer, never read
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from server.allocator.block import Block, Segment
@@ -22,10 +22,10 @@ def picture(
     segments: Iterable[Segment], history: History, config: AllocatorConfig, is_waiting: IsWaiting, owner: int | None
 ) -> Picture:
     """Segments, blocks, trace and settings; for one session only its own blocks, lines and events are told."""
-    drawn = [_draw(stretch, history, is_waiting, owner) for segment in segments for stretch in _mapped(segment)]
+    drawn = [_draw(segment, history, is_waiting, owner) for segment in segments]
     entries = [entry for entry in history.entries if owner is None or entry["owner"] == owner]
     return {
-        "segments": sorted(drawn, key=lambda segment: segment["address"]),
+        "segments": sorted(drawn, key=lambda drawing: drawing["address"]),
         "device_traces": [entries],
         "allocator_settings": _settings(config),
         "external_annotations": [],
@@ -37,35 +37,21 @@ def to_pickle(snapshot: Picture) -> bytes:
     return pickle.dumps(snapshot, protocol=4)
 
 
-def _mapped(segment: Segment) -> Iterator[list[Block]]:
-    """The stretches of memory that are really there; an expandable segment may have holes."""
-    stretch: list[Block] = []
-    for block in segment.blocks():
-        if block.mapped:
-            stretch.append(block)
-        elif stretch:
-            yield stretch
-            stretch = []
-    if stretch:
-        yield stretch
-
-
-def _draw(stretch: list[Block], history: History, is_waiting: IsWaiting, owner: int | None) -> Picture:
-    first, segment = stretch[0], stretch[0].segment
-    blocks = [_draw_block(block, history, is_waiting, owner) for block in stretch]
+def _draw(segment: Segment, history: History, is_waiting: IsWaiting, owner: int | None) -> Picture:
+    blocks = [_draw_block(block, history, is_waiting, owner) for block in segment.blocks()]
     active = [block for block in blocks if block["state"] != "inactive"]
     return {
         "device": 0,
-        "address": first.pointer,
-        "total_size": sum(block["size"] for block in blocks),
+        "address": segment.pointer,
+        "total_size": segment.size,
         "stream": segment.stream,
         "segment_type": "small" if segment.pool.is_small else "large",
         "segment_pool_id": segment.pool.identity,
-        "is_expandable": segment.is_expandable,
+        "is_expandable": False,
         "allocated_size": sum(block["size"] for block in active if block["state"] == "active_allocated"),
         "active_size": sum(block["size"] for block in active),
         "requested_size": sum(block["requested_size"] for block in active),
-        "frames": history.frames_of_segment(first.pointer) if owner is None else [],
+        "frames": history.frames_of_segment(segment.pointer) if owner is None else [],
         "blocks": blocks,
     }
 
@@ -90,8 +76,6 @@ def _settings(config: AllocatorConfig) -> Picture:
         "max_non_split_rounding_size": config.max_non_split_rounding,
         "garbage_collection_threshold": config.garbage_collection_threshold,
         "per_process_memory_fraction": config.per_process_memory_fraction,
-        "expandable_segments": config.expandable_segments,
-        "pinned_num_register_threads": config.pinned_num_register_threads,
-        "pinned_use_cuda_host_register": config.pinned_use_cuda_host_register,
+        "expandable_segments": False,
         "roundup_power2_divisions": {str(1 << at): each for at, each in enumerate(config.roundup_power2_divisions)},
     }

@@ -2,7 +2,9 @@
 
 ``python -m tests.allocator.differential SEED TRACES STEPS [LIMIT_MIB]`` prints one JSON line. PyTorch reads its options
 from PYTORCH_CUDA_ALLOC_CONF when the process starts, hence one process per choice of options; ours are parsed from the
-same text. Segments get the addresses that ``cudaMalloc`` gave PyTorch, because addresses break ties.
+same text. Segments get the addresses that ``cudaMalloc`` gave PyTorch, because addresses break ties. Blocks are used on
+one other stream only: PyTorch asks several waiting streams in the order of a hash table, and so merges what they give
+back in an order that nobody can know.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def make_trace(draw: random.Random, steps: int) -> list[Step]:
         elif choice < 0.94:
             trace.append(("free", draw.randrange(1 << 30), 0))
         elif choice < 0.99:
-            trace.append(("record_stream", draw.randrange(1 << 30), draw.randrange(3)))
+            trace.append(("record_stream", draw.randrange(1 << 30), 3))
         else:
             trace.append(("empty_cache", 0, 0))
     return trace
@@ -158,7 +160,7 @@ def main() -> None:
     if len(sys.argv) > 4:
         fraction = int(sys.argv[4]) * MIB / torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(fraction)
-    streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    streams = [torch.cuda.default_stream(), *(torch.cuda.Stream() for _ in range(3))]
     results = []
     for number in range(traces):
         results.append(compare(make_trace(random.Random(seed + number), steps), streams, fraction))

@@ -18,19 +18,14 @@ def test_nothing_set_is_pytorchs_default() -> None:
 def test_all_options_together() -> None:
     text = (
         "max_split_size_mb:128, max_non_split_rounding_mb:32,garbage_collection_threshold:0.8,"
-        "expandable_segments:True,roundup_power2_divisions:4,per_process_memory_fraction:0.5,backend:native,"
-        "pinned_use_cuda_host_register:True,pinned_num_register_threads:8,pinned_reserve_segment_size_mb:64"
+        "expandable_segments:False,roundup_power2_divisions:4,per_process_memory_fraction:0.5,backend:native"
     )
     assert parse_options(text) == AllocatorConfig(
         max_split_size=128 * MIB,
         max_non_split_rounding=32 * MIB,
         garbage_collection_threshold=0.8,
-        expandable_segments=True,
         roundup_power2_divisions=(4,) * 16,
         per_process_memory_fraction=0.5,
-        pinned_use_cuda_host_register=True,
-        pinned_num_register_threads=8,
-        pinned_reserve_segment_size=64 * MIB,
     )
 
 
@@ -80,7 +75,7 @@ def test_what_pytorch_refuses_is_refused_by_name(text: str) -> None:
         ("max_split_size_mb:-5", "max_split_size_mb"),
         ("max_split_size_mb:30,,", ","),
         ("backend:cudaMallocAsync", "backend"),
-        ("pinned_num_register_threads:256", "pinned_num_register_threads"),
+        ("expandable_segments:True", "expandable_segments"),
         ("per_process_memory_fraction:2", "per_process_memory_fraction"),
         ("garbage_collection_threshold:nan", "garbage_collection_threshold"),
         ("roundup_power2_divisions:[]", "roundup_power2_divisions"),

@@ -38,7 +38,6 @@ class Traces(RuleBasedStateMachine):
             self.allocator.set_memory_fraction(fraction)
         self.reference = ReferenceAllocator(DEVICE_SIZE, config, fraction)
         self.live: list = []
-        self.owned: dict[int, int] = {}
 
     @rule(nbytes=SIZES, stream=st.integers(0, 2), owner=st.integers(0, 2))
     def allocate(self, nbytes: int, stream: int, owner: int) -> None:

@@ -50,7 +50,8 @@ def documented_keys() -> Iterator[str]:
 def test_every_documented_statistic_is_there(allocator: CachingAllocator) -> None:
     # There are no private pools yet, and the nested dictionary has an entry per pool.
     expected = set(documented_keys()) - {"reserved_bytes_by_private_pools"}
-    assert expected == set(allocator.memory_stats()) == set(allocator.memory_stats(1))
+    assert len(expected) > 120
+    assert expected <= set(allocator.memory_stats()) == set(allocator.memory_stats(1))
     assert allocator.memory_stats()["max_split_size"] == 24 * MIB
     assert CachingAllocator(SimulatedUpstream(0)).memory_stats()["max_split_size"] == -1
 
