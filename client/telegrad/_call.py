@@ -223,7 +223,7 @@ def _unknown(plan: CallPlan, session: Session, wire: list[Any]) -> Any:
 def _mutate(plan: CallPlan, session: Session, bound: tuple[Any, ...], wire: list[Any], parents: list[Any] | None) -> Any:
     op = plan.op
     targets = [bound[p] for p in op.mutates]
-    if _modes.grad_enabled:
+    if _modes.grad_enabled and not op.updates:
         for target in targets:
             for tensor in target if isinstance(target, (tuple, list)) else (target,):
                 if tensor is not None:

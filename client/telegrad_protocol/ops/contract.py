@@ -33,7 +33,7 @@ class Op:
     __slots__ = (
         "_defaults", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form", "index", "is_random",
         "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional", "promoted",
-        "promotion", "public", "returns", "rule", "tensor_positions", "varargs_at", "view_of",
+        "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at", "view_of",
     )  # fmt: skip
 
     index: int
@@ -59,6 +59,7 @@ class Op:
         self.data_dependent: bool = flags.pop("data_dependent", False)
         self.is_random: bool = flags.pop("random", False)
         self.mixed_devices: bool = flags.pop("mixed_devices", False)
+        self.updates: bool = flags.pop("updates", False)
         self.module: str = flags.pop("module", "")
         self.method: bool = flags.pop("method", True)
         self.returns: tuple[str, ...] = tuple(flags.pop("returns", ()))
@@ -212,6 +213,7 @@ def op(
     ``copies``: tells, for a ``view_of`` operation, when it has to copy after all.
     ``name``: the unique name where it is not the function's, such as ``"max.dim"`` for the overload of ``max``.
     ``inplace``, ``out``: derive those forms. ``view_of``, ``mutates``, ``no_grad``: parameter names.
+    ``updates``: it writes into leaves that require grad even where gradients are recorded, as an optimizer does.
     ``returns``: names of several results. ``module``: where users find it, such as ``"nn.functional"``.
     """
 

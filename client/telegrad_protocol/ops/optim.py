@@ -41,7 +41,10 @@ def _check_steps(name: str, count: int, steps: list[Meta]) -> None:
             raise ArgumentError(f"{name}: state_steps must be float32 tensors of one element, got {meta}")
 
 
-@op(out=False, method=False, differentiable=False, mutates=("params", "grads", "momentum_buffers"))
+@op(
+    out=False, method=False, differentiable=False, updates=True, mutates=("params", "grads", "momentum_buffers"),
+    no_grad=("params", "grads", "momentum_buffers", "lr", "grad_scale", "found_inf"),
+)  # fmt: skip
 def _fused_sgd_(
     params: list[Meta], grads: list[Meta], momentum_buffers: list[Meta], *, weight_decay: float, momentum: float,
     lr: Meta | Scalar, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
@@ -55,6 +58,7 @@ def _fused_sgd_(
 
 
 _MOMENTS = ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps")
+_ADAM_TENSORS = (*_MOMENTS, "lr", "grad_scale", "found_inf")
 
 
 def _check_adam(
@@ -68,7 +72,7 @@ def _check_adam(
     _check_scalars(name, **scalars)
 
 
-@op(out=False, method=False, differentiable=False, mutates=_MOMENTS)
+@op(out=False, method=False, differentiable=False, updates=True, mutates=_MOMENTS, no_grad=_ADAM_TENSORS)
 def _fused_adam_(
     params: list[Meta], grads: list[Meta], exp_avgs: list[Meta], exp_avg_sqs: list[Meta], max_exp_avg_sqs: list[Meta],
     state_steps: list[Meta], *, lr: Meta | Scalar, beta1: float, beta2: float, weight_decay: float, eps: float,
@@ -81,7 +85,7 @@ def _fused_adam_(
     )  # fmt: skip
 
 
-@op(out=False, method=False, differentiable=False, mutates=_MOMENTS)
+@op(out=False, method=False, differentiable=False, updates=True, mutates=_MOMENTS, no_grad=_ADAM_TENSORS)
 def _fused_adamw_(
     params: list[Meta], grads: list[Meta], exp_avgs: list[Meta], exp_avg_sqs: list[Meta], max_exp_avg_sqs: list[Meta],
     state_steps: list[Meta], *, lr: Meta | Scalar, beta1: float, beta2: float, weight_decay: float, eps: float,
@@ -94,17 +98,17 @@ def _fused_adamw_(
     )  # fmt: skip
 
 
-@op(out=False, method=False, differentiable=False, mutates="tensors")
+@op(out=False, method=False, differentiable=False, updates=True, mutates="tensors", no_grad="tensors")
 def _foreach_zero_(tensors: list[Meta]) -> None:
     """Set all elements of all tensors to zero."""
 
 
-@op(out=False, method=False, differentiable=False, mutates="tensors")
+@op(out=False, method=False, differentiable=False, updates=True, mutates="tensors", no_grad="tensors")
 def _foreach_clamp_(tensors: list[Meta], min: float, max: float) -> None:
     """Limit all elements of all tensors to [min, max]."""
 
 
-@op(out=False, method=False, differentiable=False)
+@op(out=False, method=False, differentiable=False, no_grad="tensors")
 def _total_norm(tensors: list[Meta], norm_type: float = 2.0) -> Meta:
     """The norm of the vector of all elements of all tensors; ``inf`` gives the largest magnitude."""
     if not tensors:
@@ -115,7 +119,9 @@ def _total_norm(tensors: list[Meta], norm_type: float = 2.0) -> Meta:
     return tensors[0].like((), tensors[0].dtype.to_real())
 
 
-@op(out=False, method=False, differentiable=False, mutates="tensors")
+@op(
+    out=False, method=False, differentiable=False, updates=True, mutates="tensors", no_grad=("tensors", "total_norm")
+)  # fmt: skip
 def _clip_to_norm_(tensors: list[Meta], total_norm: Meta, max_norm: float) -> None:
     """Scale all tensors by max_norm / (total_norm + 1e-6), where that is less than 1."""
     _check_scalars("_clip_to_norm_", total_norm=total_norm)

@@ -26,7 +26,7 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     """Redispatch below Autograd, then attach a node where an input requires a gradient."""
     lower = key_set & _BELOW
     op = operator.op
-    if not context.current.grad_enabled:
+    if not context.current.grad_enabled or op.updates:
         return redispatch(operator, args, signature, lower)
     edges: list[Edge | None] = []
     needed = _gather(operator, args, edges) if op.differentiable else ()
