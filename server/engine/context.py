@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class Context:
     """Modes and resources of one session."""
 
-    __slots__ = ("backends", "excluded", "generators", "grad_enabled", "included", "inference", "owner", "streams", "trace")
+    __slots__ = ("backends", "_grad_enabled", "excluded", "generators", "included", "inference", "owner", "streams", "trace")
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
         self.backends = backends
         self.owner = owner
-        self.grad_enabled = True
+        self._grad_enabled = True
         self.inference = False
         self.included = 0
         self.excluded = 0
@@ -34,10 +34,24 @@ class Context:
         self.streams: dict[Device, int] = {}
         self.trace: list[str] | None = None
 
+    @property
+    def grad_enabled(self) -> bool:
+        """Whether operations are recorded on the tape; where not, the Autograd key is left out of every dispatch."""
+        return self._grad_enabled
+
+    @grad_enabled.setter
+    def grad_enabled(self, enabled: bool) -> None:
+        self._grad_enabled = enabled
+        self._exclude_autograd()
+
     def set_inference(self, enabled: bool) -> None:
-        """Enter or leave inference mode: the Autograd key is taken out of every dispatch."""
+        """Enter or leave inference mode: like no_grad, whatever the grad mode is."""
         self.inference = enabled
-        self.excluded = self.excluded | keys.AUTOGRAD if enabled else self.excluded & ~keys.AUTOGRAD
+        self._exclude_autograd()
+
+    def _exclude_autograd(self) -> None:
+        recording = self._grad_enabled and not self.inference
+        self.excluded = self.excluded & ~keys.AUTOGRAD if recording else self.excluded | keys.AUTOGRAD
 
 
 current: Context = Context({})

@@ -120,5 +120,9 @@ def is_value(item: Any) -> bool:
 
 def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Bind Python arguments to the contract and dispatch; how formulas and composites call operations."""
-    bound = operator.op.normalize(operator.op.bind(args, kwargs), is_value)
+    bound = operator.op.bind(args, kwargs)
+    for argument, canonical in zip(bound, operator.canonical):  # noqa: B905 - bind gives one per parameter
+        if argument.__class__ not in canonical:
+            bound = operator.op.normalize(bound, is_value)
+            break
     return dispatch(operator, bound)

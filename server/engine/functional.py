@@ -18,6 +18,8 @@ from .value import Value
 
 def _function(public: str) -> Callable[..., Any]:
     candidates = [operator for operator in overloads(public) if operator.op.form != "out"]
+    if len(candidates) == 1:
+        return _single(public, candidates[0])
 
     def run(*args: Any, **kwargs: Any) -> Any:
         for operator in candidates[:-1]:
@@ -26,6 +28,14 @@ def _function(public: str) -> Callable[..., Any]:
             except ArgumentTypeError:
                 continue
         return call(candidates[-1], args, kwargs)
+
+    run.__name__ = run.__qualname__ = public
+    return run
+
+
+def _single(public: str, operator: Operator) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return call(operator, args, kwargs)
 
     run.__name__ = run.__qualname__ = public
     return run

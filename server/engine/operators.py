@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from telegrad_protocol.dtypes import DType
 from telegrad_protocol.ops import PUBLIC, TABLE, Op
 
 from . import keys
+from .value import Value
 
 Kernel = Callable[..., Any]
 Formula = Callable[..., Any]
@@ -72,11 +74,23 @@ def _source(op: Op, name: str) -> tuple[str, int]:
     raise TypeError(f"derivative of {op.name}: no input, attribute or result is called {name!r}")
 
 
+_CANONICAL: dict[str, tuple[type, ...]] = {
+    "tensor": (Value,), "tensor|scalar": (Value, bool, int, float, complex), "scalar": (bool, int, float, complex),
+    "int": (int,), "float": (float,), "bool": (bool,), "str": (str,), "int|size": (int,), "dtype": (DType,),
+}  # fmt: skip
+
+
+def _canonical(kind: str) -> frozenset[type]:
+    """Classes whose instances a parameter takes as they are; all else is normalized by the contract first."""
+    absent = (type(None),) if kind.endswith("?") and kind != "tensors?" else ()
+    return frozenset((*_CANONICAL.get(kind.removesuffix("?"), ()), *absent))
+
+
 class Operator:
     """An operation in the engine."""
 
     __slots__ = (
-        "composite", "derivatives", "grad_plans", "grad_positions", "kernels", "keyword_names", "op", "plans", "resolved",
+        "canonical", "composite", "derivatives", "grad_plans", "grad_positions", "kernels", "keyword_names", "op", "plans", "resolved",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
@@ -89,6 +103,7 @@ class Operator:
         self.grad_plans: dict[Any, Any] = {}
         self.grad_positions = tuple(p for p in op.tensor_positions if p not in op.no_grad)
         self.keyword_names = tuple(p.name for p in op.params[op.positional :])
+        self.canonical = tuple(_canonical(p.kind.name) for p in op.params)
 
     @property
     def has_implementation(self) -> bool:

@@ -199,10 +199,17 @@ _ALONE = 2
 def _own(leaf: Meta, gradient: Value) -> Value:
     """A gradient that shares memory with nothing, in the leaf's layout; stolen where nobody else holds it."""
     layout = leaf.strides if leaf.is_dense else Meta.of(leaf.shape, leaf.dtype).strides
-    is_temporary = sys.getrefcount(gradient) <= _HELD_BY_ENGINE and sys.getrefcount(gradient.storage) <= _ALONE
-    if is_temporary and gradient.meta.strides == layout and gradient.meta.offset == 0:
-        return gradient
+    if sys.getrefcount(gradient) <= _HELD_BY_ENGINE and _owns_memory(gradient):
+        if gradient.meta.strides == layout and gradient.meta.offset == 0:
+            return gradient if gradient.base is None else gradient.alias()
     return F._in_layout(gradient.alias(), layout)
+
+
+def _owns_memory(value: Value) -> bool:
+    """Whether nobody else sees the value's memory; a view may be the last that holds its root."""
+    if value.base is None:
+        return sys.getrefcount(value.storage) <= _ALONE
+    return sys.getrefcount(value.base) <= _ALONE and sys.getrefcount(value.storage) <= _ALONE + 1
 
 
 _HELD_BY_ENGINE = 5

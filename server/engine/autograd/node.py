@@ -122,6 +122,7 @@ def sum_to_size(grad: Value, shape: tuple[int, ...]) -> Value:
     """Sum ``grad`` over the dimensions along which ``shape`` was broadcast to it."""
     lead = grad.meta.ndim - len(shape)
     dims = [d for d in range(grad.meta.ndim) if d < lead or (shape[d - lead] == 1 and grad.meta.shape[d] != 1)]
-    if dims:
-        grad = F.sum(grad, dims, True)
+    if len(dims) == lead:
+        return F.sum(grad, tuple(dims))
+    grad = F.sum(grad, tuple(dims), True)
     return F.reshape(grad, shape) if lead else grad

@@ -248,15 +248,34 @@ def _flattened(value, batch, size):
     return spread if spread.shape == size else F.reshape(spread, size)
 
 
-@composite(ops.linear)
-def linear(input, weight, bias):
-    if weight.ndim == 1 or (bias is not None and bias.ndim != 1):
-        product = F.matmul(input, F.t(weight))
-        return product if bias is None else F.add(product, bias)
-    matrix = input if input.ndim == 2 else F.reshape(input, (math.prod(input.shape[:-1]), input.shape[-1]))
-    turned = F.t(weight)
-    result = F.mm(matrix, turned) if bias is None else F.addmm(bias, matrix, turned)
-    return result if input.ndim == 2 else F.view(result, (*input.shape[:-1], weight.shape[0]))
+def _rows(value):
+    """All but the last dimension flattened into one."""
+    return value if value.ndim == 2 else F.reshape(value, (-1, value.shape[-1]) if value.numel else (0, value.shape[-1]))
+
+
+def _linear_input(grad, weight):
+    return F.matmul(grad, weight) if weight.ndim == 2 else F.mul(F.unsqueeze(grad, -1), weight)
+
+
+def _linear_weight(grad, input, weight_meta):
+    if weight_meta.ndim == 1:
+        return F.matmul(F.reshape(grad, (grad.numel,)), _rows(input))
+    return F.mm(F.t(_rows(grad)), _rows(input))  # (m,n).T @ (m,k) -> (n,k)
+
+
+@implements(
+    ops.linear,
+    input=lambda grad, weight: _linear_input(grad, weight),  # (m,n) @ (n,k) -> (m,k)
+    weight=lambda grad, input, weight_meta: _linear_weight(grad, input, weight_meta),
+    bias=lambda grad: grad,
+)
+def linear(xp, input, weight, bias, *, out):
+    if input.ndim > 2 and weight.ndim == 2:
+        xp.matmul(input.reshape(-1, input.shape[-1]), weight.T, out=out.reshape(-1, out.shape[-1]))
+    else:
+        xp.matmul(input, weight.T, out=out)
+    if bias is not None:
+        xp.add(out, bias, out=out)
 
 
 @composite(ops.bilinear)
