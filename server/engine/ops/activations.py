@@ -128,12 +128,12 @@ def silu(xp, input, *, out):
 
 def _silu_curvature(grad, gradient, input):
     share = F.sigmoid(input)
-    return grad * conj(gradient * share * (1 - share) * (2 + input * (1 - 2 * share)))
+    return conj(grad) * gradient * conj(share * (1 - share) * (2 + input * (1 - 2 * share)))
 
 
 @implements(
     ops._silu_backward,
-    gradient=lambda grad, input: F._silu_backward(grad, input),
+    gradient=lambda grad, input: F._silu_backward(grad, conj(input)),
     input=_silu_curvature,
 )
 def _silu_backward(xp, gradient, input, *, out):

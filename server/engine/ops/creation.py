@@ -125,6 +125,8 @@ def _spaced(xp, start, end, steps, out):
     first, last = _wide(xp, start, out), _wide(xp, end, out)
     position = xp.arange(steps, dtype=np.float64)
     step = (last - first) / max(steps - 1, 1)
+    if out.dtype.kind not in "iu":
+        step = step.astype(out.dtype).astype(first.dtype)  # as PyTorch does; it shows in half precision
     return xp.where(position < max(steps // 2, 1), first + step * position, last - step * (steps - 1 - position))
 
 

@@ -112,8 +112,8 @@ def tanh(xp, input, *, out):
 
 @implements(
     ops._tanh_backward,
-    gradient=lambda grad, result: F._tanh_backward(grad, result),
-    result=lambda grad, gradient, result: grad * conj(gradient) * conj(result) * -2,
+    gradient=lambda grad, result: F._tanh_backward(grad, conj(result)),
+    result=lambda grad, gradient, result: conj(grad) * gradient * conj(result) * -2,
 )
 def _tanh_backward(xp, gradient, result, *, out):
     """gradient * (1 - result ** 2)"""
@@ -149,8 +149,8 @@ def sigmoid(xp, input, *, out):
 
 @implements(
     ops._sigmoid_backward,
-    gradient=lambda grad, result: F._sigmoid_backward(grad, result),
-    result=lambda grad, gradient, result: grad * conj(gradient) * (1 - 2 * result),
+    gradient=lambda grad, result: F._sigmoid_backward(grad, conj(result)),
+    result=lambda grad, gradient, result: conj(grad) * gradient * conj(1 - 2 * result),
 )
 def _sigmoid_backward(xp, gradient, result, *, out):
     """gradient * result * (1 - result)"""
@@ -221,7 +221,12 @@ def _polygamma(xp, input, n, *, out):
     other=lambda grad, input, other: grad / conj(1 + F.exp(input - other)),
 )
 def logaddexp(xp, input, other, *, out):
-    xp.logaddexp(input, other, out=out)
+    if out.dtype.kind != "c":
+        xp.logaddexp(input, other, out=out)
+        return
+    is_first = input.real >= other.real
+    larger, smaller = xp.where(is_first, input, other), xp.where(is_first, other, input)
+    out[...] = larger + xp.log1p(xp.exp(smaller - larger))
 
 
 def _xlogy_input(grad, input, other):

@@ -11,6 +11,7 @@ from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
+from ..backend import NUMPY_DTYPES
 from ..blocks import number
 from ..operators import implements
 from ..value import Value
@@ -19,6 +20,10 @@ from .complex import conj
 
 def _scaled(grad, alpha):
     return grad if alpha == 1 else grad * conj(alpha)
+
+
+def _times(factor, alpha):
+    return factor if alpha == 1 else factor * alpha
 
 
 def times(x, alpha, dtype):
@@ -68,19 +73,19 @@ def _zeros(grad):
     input=lambda grad, other, rounding_mode: _zeros(grad) if rounding_mode else grad / conj(other),
     other=lambda grad, input, other, rounding_mode: _zeros(grad) if rounding_mode else _div_other(grad, input, other),
 )
-def div_mode(xp, input, other, *, rounding_mode, out):
+def div_mode(xp, input, other, *, rounding_mode, meta, out):
     if rounding_mode == "floor":
         floor_divide(xp, input, other, out=out)
     elif rounding_mode == "trunc":
-        _divide_truncated(xp, input, other, out)
+        _divide_truncated(xp, input, other, meta, out)
     else:
         xp.divide(input, other, out=out)
 
 
-def _divide_truncated(xp, input, other, out):
+def _divide_truncated(xp, input, other, meta, out):
     if out.dtype.kind == "f":
-        xp.divide(input, other, out=out)
-        xp.trunc(out, out=out)
+        # The quotient is a number of the result's type before it is cut, also in half precision.
+        xp.trunc((input / other).astype(NUMPY_DTYPES[meta.dtype]).astype(out.dtype), out=out)
         return
     _refuse_zero(xp, "div", other)
     quotient, rest = xp.floor_divide(input, other), xp.remainder(input, other)
@@ -365,8 +370,8 @@ def lerp(xp, input, end, weight, *, out):
 @implements(
     ops.addcmul,
     input=lambda grad: grad,
-    tensor1=lambda grad, tensor2, value: _scaled(grad * conj(tensor2), value),
-    tensor2=lambda grad, tensor1, value: _scaled(grad * conj(tensor1), value),
+    tensor1=lambda grad, tensor2, value: grad * conj(_times(tensor2, value)),
+    tensor2=lambda grad, tensor1, value: grad * conj(_times(tensor1, value)),
 )
 def addcmul(xp, input, tensor1, tensor2, *, value, out):
     product = times(tensor1, value, out.dtype) * tensor2
@@ -376,8 +381,8 @@ def addcmul(xp, input, tensor1, tensor2, *, value, out):
 @implements(
     ops.addcdiv,
     input=lambda grad: grad,
-    tensor1=lambda grad, tensor2, value: _scaled(grad / conj(tensor2), value),
-    tensor2=lambda grad, tensor1, tensor2, value: _scaled(_div_other(grad, tensor1, tensor2), value),
+    tensor1=lambda grad, tensor2, value: grad * conj(value / tensor2),
+    tensor2=lambda grad, tensor1, tensor2, value: -grad * conj(_times(tensor1, value) / (tensor2 * tensor2)),
 )
 def addcdiv(xp, input, tensor1, tensor2, *, value, out):
     xp.add(input, times(tensor1 / tensor2, value, out.dtype), out=out)
