@@ -12,6 +12,15 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import InternalError, OutOfMemoryError, TelegradError
 
 
+class Absent:
+    """Stands for a result that was never computed."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
 def known(error: Exception, operation: str) -> TelegradError:
     """``error`` as one of ours; what we did not foresee is a defect of the server and says so."""
     if isinstance(error, TelegradError):

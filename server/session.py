@@ -9,22 +9,23 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import NotComputedError, ProtocolError, TelegradError, UnknownIdError
 from telegrad_protocol.meta import Device
 
-from . import failures, queries
+from . import failures, gradients, queries
 from .arguments import BY_INDEX, decode_arguments, describe_operands
 from .engine import context
-from .engine.autograd import engine as autograd
-from .engine.autograd.inplace import requires_grad, set_requires_grad
+from .engine.autograd.inplace import requires_grad
 from .engine.backend import Backend
 from .engine.context import Context
 from .engine.dispatcher import dispatch
 from .engine.random import Generator
 from .engine.value import Value
+from .failures import Absent
 from .transfer import Barrier, Frame, Incoming, Outgoing, Pending, Transfers, new_value
 from .verbs import SERVER_IDS
 
@@ -35,15 +36,6 @@ CHUNK_COST = 16
 """A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
 PENDING_BYTES = 64 << 20
 """Beyond this many bytes of copies that the device has yet to deliver, the next read waits for those before it."""
-
-
-class Absent:
-    """Stands for a result that was never computed."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
 
 
 class Session:
@@ -76,9 +68,11 @@ class Session:
         self._handlers: dict[type, Callable[[Any], int | None]] = {
             messages.Call: self._call, messages.Free: self._free, messages.Site: self._site,
             messages.Upload: self._upload, messages.Read: self._read, messages.Describe: self._describe,
-            messages.Backward: self._backward, messages.Gradient: self._gradient, messages.Mode: self._mode,
-            messages.SetRequiresGrad: self._set_requires_grad, messages.RetainGrad: self._retain_grad,
-            messages.SetGrad: self._set_grad, messages.Seed: self._seed, messages.Query: self._query,
+            messages.Backward: partial(gradients.backward, self), messages.Gradient: partial(gradients.grad, self),
+            messages.SetRequiresGrad: partial(gradients.set_requires_grad, self),
+            messages.RetainGrad: partial(gradients.retain_grad, self),
+            messages.SetGrad: partial(gradients.set_grad, self), messages.Mode: self._mode,
+            messages.Seed: self._seed, messages.Query: self._query,
             messages.Resume: self._resume, Chunk: self._chunk,
         }  # fmt: skip
 
@@ -188,7 +182,8 @@ class Session:
         self._next_id += 1
         return self._next_id - 1
 
-    def _optional(self, id: int | None) -> Value | None:
+    def optional(self, id: int | None) -> Value | None:
+        """The value that the client calls ``id``; None where it calls nothing so."""
         return None if id is None else self.value(id)
 
     def _bind(self, outs: tuple[int, ...], results: tuple[Any, ...]) -> None:
@@ -276,42 +271,6 @@ class Session:
         metas = [(v.shape, v.meta.strides, v.meta.offset, v.dtype.code, requires_grad(v)) for v in found]
         self.replies.append(messages.Description(describe.request, metas))
 
-    def _backward(self, backward: messages.Backward) -> None:
-        roots, gradients = self._seeds(backward)
-        leaves = [(self.value(leaf), grad) for leaf, grad in backward.leaves]
-        try:
-            autograd.backward(
-                roots, gradients, retain_graph=backward.retain_graph, create_graph=backward.create_graph,
-                inputs=[leaf for leaf, _ in leaves] if backward.restricted else None,
-            )  # fmt: skip
-        finally:
-            self._name_gradients(leaves)
-        for _, id in leaves:
-            self.values.setdefault(id, Absent("no gradient reached it"))
-
-    def _seeds(self, message: messages.Backward | messages.Gradient) -> tuple[list[Value], list[Value | None]]:
-        if len(message.roots) != len(message.gradients):
-            raise ProtocolError(f"{len(message.gradients)} gradients for {len(message.roots)} roots")
-        return [self.value(id) for id in message.roots], [self._optional(id) for id in message.gradients]
-
-    def _name_gradients(self, leaves: list[tuple[Value, int]]) -> None:
-        """Give the gradients that are there the numbers that the client has for them."""
-        for leaf, id in leaves:
-            if leaf.autograd is not None and leaf.autograd.grad is not None:
-                self.values[id] = leaf.autograd.grad
-
-    def _gradient(self, gradient: messages.Gradient) -> None:
-        if len(gradient.inputs) != len(gradient.outs):
-            raise ProtocolError(f"{len(gradient.outs)} ids for the gradients of {len(gradient.inputs)} inputs")
-        roots, gradients = self._seeds(gradient)
-        found = autograd.grad(
-            roots, gradients, [self.value(id) for id in gradient.inputs], retain_graph=gradient.retain_graph,
-            create_graph=gradient.create_graph, allow_unused=gradient.allow_unused,
-        )  # fmt: skip
-        for id, result in zip(gradient.outs, found, strict=True):
-            if id is not None:
-                self.values[id] = result if result is not None else Absent("no gradient reached it")
-
     def _mode(self, mode: messages.Mode) -> None:
         if mode.name == "grad":
             self.context.grad_enabled = bool(mode.value)
@@ -324,15 +283,6 @@ class Session:
             self.default_dtype = dtypes.ALL[mode.value]
         else:
             raise ProtocolError(f"unknown mode {mode.name!r} or value {mode.value!r}")
-
-    def _set_requires_grad(self, message: messages.SetRequiresGrad) -> None:
-        set_requires_grad(self.value(message.id), message.value)
-
-    def _retain_grad(self, message: messages.RetainGrad) -> None:
-        autograd.retain_grad(self.value(message.id))
-
-    def _set_grad(self, message: messages.SetGrad) -> None:
-        autograd.set_grad(self.value(message.id), self._optional(message.grad))
 
     def _seed(self, seed: messages.Seed) -> None:
         only = self.host.backend(seed.device).device if seed.device else None

@@ -34,7 +34,8 @@ def run_ops(session: Session, request: RunOps) -> list[list[TensorInfo]]:
             _locate(session, error, step, f"ops[{request.first + i}]")
             raise
         except Exception as error:  # no name is bound to what is raised: its traceback would keep this frame's values
-            raise _locate(session, failures.known(error, _operation(step)), step, f"ops[{request.first + i}]") from error
+            site = f"ops[{request.first + i}]"
+            raise _locate(session, failures.known(error, _operation(step)), step, site) from error
     return answers
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from server.failures import Absent
 from server.host import Host
-from server.session import Absent, Session
+from server.session import Session
 from telegrad_protocol import dtypes, wire
 from telegrad_protocol.messages import CHUNK_BYTES, Answer, Call, Data, Failure, Query, Read, Reply, Resume, Upload
 from telegrad_protocol.ops import TABLE
@@ -112,6 +113,6 @@ def call(name: str, outs: tuple[int, ...] | int, *args: Any, site: int = 0, **kw
     op = TABLE[name]
     raw = list(args)
     for param in op.params[len(args) :]:
-        default = kwargs[param.name] if param.name in kwargs else param.default
-        raw.append(param.kind.encode(default) if param.kind.encode and param.name not in kwargs else default)
+        default = param.default if param.kind.encode is None else param.kind.encode(param.default)
+        raw.append(kwargs.get(param.name, default))
     return Call(op.index, site, (outs,) if isinstance(outs, int) else outs, raw)

@@ -24,9 +24,10 @@ class ServerProcess:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TELEGRAD_")}
         settings = {f"TELEGRAD_{name}": value for name, value in variables.items()}
         read, self._parent = os.pipe()
+        command = [sys.executable, "-m", "server", "--port", "0", "--devices", "cpu", "--announce"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "server", "--port", "0", "--devices", "cpu", "--announce", "--parent-fd", str(read)],
-            cwd=ROOT, env=environ | {"PYTHONPATH": paths} | settings, pass_fds=[read], stdout=subprocess.PIPE, text=True,
+            [*command, "--parent-fd", str(read)], cwd=ROOT, env=environ | {"PYTHONPATH": paths} | settings,
+            pass_fds=[read], text=True, stdout=subprocess.PIPE,
         )  # fmt: skip
         os.close(read)
         assert self.process.stdout is not None

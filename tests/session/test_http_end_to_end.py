@@ -97,8 +97,10 @@ def test_a_network_learns_over_http(session: HttpSession, rng: np.random.Generat
         losses.append(loss[0]["values"])
         (gradient,) = session.call("POST", "/backward", json={"roots": 7}).json()["gradients"]
         assert gradient["leaf"] == 3
-        update = op("mul", t(gradient["gradient"]["id"]), -0.1, out=8), op("detach", t(3), out=9), op("add_", t(9), t(8))
-        session.ops(*update, op("mul_", t(gradient["gradient"]["id"]), 0))
+        slope = t(gradient["gradient"]["id"])
+        session.ops(
+            op("mul", slope, -0.1, out=8), op("detach", t(3), out=9), op("add_", t(9), t(8)), op("mul_", slope, 0)
+        )
     assert losses[-1] < 0.01 * losses[0]
     np.testing.assert_allclose(get(session, 3), weight, atol=0.2)
 

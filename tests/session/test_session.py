@@ -9,12 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from server.failures import Absent
 from server.host import Host
-from server.session import Absent
 from telegrad_protocol import dtypes, wire
 from telegrad_protocol.messages import (
-    CHUNK_BYTES, Answer, Backward, Data, Describe, Failure, Free, Gradient, Mode, Query, Read, Resume, RetainGrad, Seed,
-    SetGrad, SetRequiresGrad, Site, Upload,
+    CHUNK_BYTES,
+    Answer,
+    Backward,
+    Data,
+    Describe,
+    Failure,
+    Free,
+    Gradient,
+    Mode,
+    Query,
+    Read,
+    Resume,
+    RetainGrad,
+    Seed,
+    SetGrad,
+    SetRequiresGrad,
+    Site,
+    Upload,
 )  # fmt: skip
 from telegrad_protocol.meta import CPU
 
@@ -263,9 +279,10 @@ def test_inline_data_of_another_size_is_refused(talk: Talk, size: int) -> None:
     ("changed", "code"),
     [
         ({"shape": (2**62, 2**62)}, "ShapeError"), ({"shape": (2**44,)}, "OutOfMemoryError"),
-        ({"shape": (-1,)}, "ArgumentError"), ({"shape": (1,) * 65}, "ShapeError"), ({"shape": (0, 2**63 - 1)}, "ShapeError"),
-        ({"shape": (2**31, 2**31, 0)}, "ShapeError"), ({"dtype": 12}, "ProtocolError"), ({"dtype": -1}, "ProtocolError"),
-        ({"device": "cuda:7"}, "DeviceError"), ({"device": "tpu"}, "ArgumentError"), ({"device": "meta"}, "DeviceError"),
+        ({"shape": (-1,)}, "ArgumentError"), ({"shape": (1,) * 65}, "ShapeError"),
+        ({"shape": (0, 2**63 - 1)}, "ShapeError"), ({"shape": (2**31, 2**31, 0)}, "ShapeError"),
+        ({"dtype": 12}, "ProtocolError"), ({"dtype": -1}, "ProtocolError"), ({"device": "cuda:7"}, "DeviceError"),
+        ({"device": "tpu"}, "ArgumentError"), ({"device": "meta"}, "DeviceError"),
     ],
 )  # fmt: skip
 def test_an_upload_of_what_cannot_be_is_refused(talk: Talk, changed: dict[str, Any], code: str) -> None:
@@ -427,7 +444,8 @@ def test_seeds_and_states_of_generators(talk: Talk) -> None:
     assert talk.ask("get_rng_state", "cpu") == state
     assert fails(talk, Seed("cuda:3", 1)).code == "DeviceError"
     talk.resume()
-    assert fails(talk, Seed("cpu", 2**64 - 1), Seed("cpu", -(2**63)), Seed("", 1), Seed("none", 1)).code == "ArgumentError"
+    assert talk.send(Seed("cpu", 2**64 - 1), Seed("cpu", -(2**63)), Seed("", 1)) == []
+    assert fails(talk, Seed("none", 1)).code == "ArgumentError"
     talk.resume()
     assert talk.ask("set_rng_state", "cpu", b"short").code == "ArgumentError"
 

@@ -1,0 +1,75 @@
+"""Instructions about gradients: the client's numbers for roots, leaves and results, handed to the autograd engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from telegrad_protocol import messages
+from telegrad_protocol.errors import ProtocolError
+
+from .engine.autograd import engine, inplace
+from .engine.value import Value
+from .failures import Absent
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_UNREACHED = "no gradient reached it"
+
+
+def backward(session: Session, message: messages.Backward) -> None:
+    """Accumulate into leaves, and give their gradients the client's numbers, also where it fails half-way."""
+    roots, gradients = _seeds(session, message)
+    leaves = [(session.value(leaf), grad) for leaf, grad in message.leaves]
+    try:
+        engine.backward(
+            roots, gradients, retain_graph=message.retain_graph, create_graph=message.create_graph,
+            inputs=[leaf for leaf, _ in leaves] if message.restricted else None,
+        )  # fmt: skip
+    finally:
+        _name(session, leaves)
+    for _, id in leaves:
+        session.values.setdefault(id, Absent(_UNREACHED))
+
+
+def _seeds(
+    session: Session, message: messages.Backward | messages.Gradient
+) -> tuple[list[Value], list[Value | None]]:
+    if len(message.roots) != len(message.gradients):
+        raise ProtocolError(f"{len(message.gradients)} gradients for {len(message.roots)} roots")
+    return [session.value(id) for id in message.roots], [session.optional(id) for id in message.gradients]
+
+
+def _name(session: Session, leaves: list[tuple[Value, int]]) -> None:
+    for leaf, id in leaves:
+        if leaf.autograd is not None and leaf.autograd.grad is not None:
+            session.values[id] = leaf.autograd.grad
+
+
+def grad(session: Session, message: messages.Gradient) -> None:
+    """Make gradients with respect to inputs; those that are not wanted have no number."""
+    if len(message.inputs) != len(message.outs):
+        raise ProtocolError(f"{len(message.outs)} ids for the gradients of {len(message.inputs)} inputs")
+    roots, gradients = _seeds(session, message)
+    found = engine.grad(
+        roots, gradients, [session.value(id) for id in message.inputs], retain_graph=message.retain_graph,
+        create_graph=message.create_graph, allow_unused=message.allow_unused,
+    )  # fmt: skip
+    for id, result in zip(message.outs, found, strict=True):
+        if id is not None:
+            session.values[id] = result if result is not None else Absent(_UNREACHED)
+
+
+def set_requires_grad(session: Session, message: messages.SetRequiresGrad) -> None:
+    """``tensor.requires_grad_(value)``"""
+    inplace.set_requires_grad(session.value(message.id), message.value)
+
+
+def retain_grad(session: Session, message: messages.RetainGrad) -> None:
+    """``tensor.retain_grad()``"""
+    engine.retain_grad(session.value(message.id))
+
+
+def set_grad(session: Session, message: messages.SetGrad) -> None:
+    """``tensor.grad = other``"""
+    engine.set_grad(session.value(message.id), session.optional(message.grad))
