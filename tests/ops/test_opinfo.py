@@ -19,14 +19,13 @@ from .adapters import TORCH_TO_OURS, EngineAdapter
 from .harness import Comparison, tree_map
 from .known import ALIASES, NUMBERS_TAKEN, ROUNDS_OFTEN, VIEWS, WRONG_GRADIENTS, is_out_of_scope, is_random
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning"),  # PyTorch's, of kl_div
-    pytest.mark.filterwarnings("ignore:Casting complex values to real:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Using a target size:UserWarning"),
-]
 QUICK = (torch.float32, torch.int64, torch.bool)
 MAX_SAMPLES = 40
-pytestmark = pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter"),
+    pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Casting complex values to real:UserWarning"),
+]
 
 
 def _ours(name: str) -> str | None:
@@ -150,9 +149,9 @@ def test_refuses_what_pytorch_refuses(info: Any, adapter: EngineAdapter) -> None
             continue
         if is_out_of_scope(info.name, (sample.input, *sample.args), sample.kwargs):
             continue
-        args = tree_map(adapter.tensor, adapter.convert, [sample.input, *sample.args])
-        kwargs = tree_map(adapter.tensor, adapter.convert, sample.kwargs)
         try:
+            args = tree_map(adapter.tensor, adapter.convert, [sample.input, *sample.args])
+            kwargs = tree_map(adapter.tensor, adapter.convert, sample.kwargs)
             adapter.function(_ours(info.name))(*args, **kwargs)
         except TelegradError as error:
             assert str(error), "the message is empty"

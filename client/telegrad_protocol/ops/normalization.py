@@ -33,11 +33,11 @@ def layer_norm(
 
 
 @op(out=False, method=False, returns=("out", "mean", "rstd"))
-def native_layer_norm(
+def _layer_norm(
     input: Meta, normalized_shape: Size, weight: Meta | None, bias: Meta | None, eps: float
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
     """``layer_norm`` with the mean and the reciprocal standard deviation that backward needs."""
-    _check_layer("native_layer_norm", input, normalized_shape, weight, bias)
+    _check_layer("_layer_norm", input, normalized_shape, weight, bias)
     lead = input.ndim - len(normalized_shape)
     dtype = float32 if input.dtype.itemsize == 2 else input.dtype
     statistic = input.like((*input.shape[:lead], *(1 for _ in normalized_shape)), dtype=dtype)
@@ -45,16 +45,16 @@ def native_layer_norm(
 
 
 @op(out=False, method=False)
-def native_layer_norm_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None) -> Meta:
-    """The gradient of the input of ``native_layer_norm``."""
+def _layer_norm_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None) -> Meta:
+    """The gradient of the input of ``_layer_norm``."""
     if grad_out.shape != input.shape:
-        raise ShapeError(f"native_layer_norm_backward: gradient {grad_out} does not have the shape of {input}")
+        raise ShapeError(f"_layer_norm_backward: gradient {grad_out} does not have the shape of {input}")
     return input.like()
 
 
 @op(out=False, method=False)
 def _layer_norm_weight_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, normalized_shape: Size) -> Meta:
-    """The gradient of the weight of ``native_layer_norm``: the sum over rows of grad_out * (input - mean) * rstd"""
+    """The gradient of the weight of ``_layer_norm``: the sum over rows of grad_out * (input - mean) * rstd"""
     if grad_out.shape != input.shape:
         raise ShapeError(f"_layer_norm_weight_backward: gradient {grad_out} does not have the shape of {input}")
     return input.like(normalized_shape)
@@ -98,6 +98,8 @@ def batch_norm(
     bias: Meta | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Meta:  # fmt: skip
     """Normalize each channel over the batch when training, by the running statistics otherwise; (N, C, ...)."""
+    if input.numel == 0:
+        return input.like()
     if input.ndim < 2:
         raise ShapeError(f"batch_norm: expected (N, C, ...), got {input}")
     _check_channels("batch_norm", input.shape[1], running_mean, running_var, weight, bias)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..dtypes import DType, bool_, get_default_dtype, int64, uint8
 from ..errors import ArgumentError, DimensionError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes, wrap_dim, wrap_dims
+from ..layout import Size, broadcast_shapes, result_strides, wrap_dim, wrap_dims
 from ..meta import Meta
 from .contract import Scalar, op, pointwise_meta
 
@@ -254,14 +254,15 @@ def diff(input: Meta, n: int = 1, dim: int = -1, prepend: Meta | None = None, ap
         raise ShapeError(f"diff: expects a tensor of at least one dimension, got {input}")
     if n < 0:
         raise ArgumentError(f"diff: order must be non-negative, got {n}")
+    if n == 0:
+        return input.like(strides=result_strides(input.shape, [(input.shape, input.strides)]))
     at = wrap_dim("diff", dim, input.ndim)
     length = input.shape[at]
     for extra in (prepend, append):
         if extra is not None:
             length += _extension(input, extra, at)
     left = length - n if n < length else 0
-    dtype = bool_ if input.dtype is bool_ else input.dtype
-    return input.like((*input.shape[:at], left if n else length, *input.shape[at + 1 :]), dtype=dtype)
+    return input.like((*input.shape[:at], left, *input.shape[at + 1 :]))
 
 
 def _extension(input: Meta, extra: Meta, at: int) -> int:

@@ -45,13 +45,6 @@ def cummin(input: Meta, dim: int) -> tuple[Meta, Meta]:
     return _running("cummin", input, dim)
 
 
-@op
-def logcumsumexp(input: Meta, dim: int) -> Meta:
-    """log(cumsum(exp(input))) without overflow."""
-    wrap_dim("logcumsumexp", dim, input.ndim)
-    return input.like()
-
-
 @op(out=False, method=False)
 def _linear_recurrence(decay: Meta, input: Meta, dim: int) -> Meta:
     """y[i] = decay[i] * y[i-1] + input[i] along a dimension: what the derivatives of products are made of."""

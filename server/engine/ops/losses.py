@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import losses as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
@@ -112,7 +113,7 @@ def nll_loss_forward(xp, input, target, weight, reduction, ignore_index, *, out)
 
 @kernel(ops.nll_loss_forward, keys.CPU)
 def _nll_loss_forward_cpu(xp, input, target, weight, reduction, ignore_index, *, out):
-    positions = _plain_positions(input.shape, target, weight)
+    positions = _plain_positions(input.shape, target, weight, ignore_index)
     if positions is None or not input.flags.c_contiguous:
         nll_loss_forward(xp, input, target, weight, reduction, ignore_index, out=out)
         return
@@ -125,12 +126,14 @@ def _nll_loss_forward_cpu(xp, input, target, weight, reduction, ignore_index, *,
         loss[...] = -np.add.reduce(picked) / (len(positions) if reduction == "mean" else 1)
 
 
-def _plain_positions(shape, target, weight):
+def _plain_positions(shape, target, weight, ignore_index):
     """As ``_positions`` for a matrix, where all targets are classes of it; None where that is not so simple."""
-    if len(shape) != 2 or weight is not None or target.dtype.char != "l" or not target.flags.c_contiguous or not target.size:
+    if len(shape) != 2 or weight is not None or not target.size:
+        return None
+    if target.dtype != np.int64 or not target.flags.c_contiguous:
         return None
     samples, classes = shape
-    if np.maximum.reduce(target.view(np.uint64)) >= classes:  # negative ones are large as unsigned
+    if 0 <= ignore_index < classes or np.maximum.reduce(target.view(np.uint64)) >= classes:  # negative ones are large as unsigned
         return None
     return np.arange(0, samples * classes, classes) + target
 
@@ -158,7 +161,7 @@ def nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduc
 
 @kernel(ops.nll_loss_backward, keys.CPU)
 def _nll_loss_backward_cpu(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, *, out):
-    positions = _plain_positions(size, target, weight)
+    positions = _plain_positions(size, target, weight, ignore_index)
     if positions is None or not out.flags.c_contiguous:
         nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, out=out)
         return
@@ -291,5 +294,7 @@ def kl_div(input, target, size_average, reduce, reduction, log_target):
 
 @composite(ops.cosine_similarity)
 def cosine_similarity(x1, x2, dim, eps):
+    shape = broadcast_shapes("cosine_similarity", x1.shape, x2.shape)
+    x1, x2 = F.expand(x1, shape), F.expand(x2, shape)
     norms = [F.clamp(F.norm(x, 2, dim, True), min=eps) for x in (x1, x2)]
     return F.sum(F.mul(F.div(x1, norms[0]), F.div(x2, norms[1])), dim)

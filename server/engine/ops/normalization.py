@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import wraps
 
 import numpy as np
 
@@ -11,12 +12,13 @@ from telegrad_protocol.ops import normalization as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
 from .. import keys
+from ..backend import HALVES
 from ..operators import composite, implements, kernel
+from ..value import Value
 from . import rows
 
 _EPSILON = {
-    dtypes.float16: 2.0**-23, dtypes.bfloat16: 2.0**-23, dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52,
-    dtypes.complex64: 2.0**-23, dtypes.complex128: 2.0**-52,
+    dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52, dtypes.complex64: 2.0**-23, dtypes.complex128: 2.0**-52,
 }  # fmt: skip
 
 
@@ -25,7 +27,7 @@ _EPSILON = {
 
 @composite(ops.layer_norm)
 def layer_norm(input, normalized_shape, weight, bias, eps):
-    return F.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
+    return F._layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 def _last(statistic, input):
@@ -43,14 +45,14 @@ def _standardized(input, mean, rstd):
 
 
 @implements(
-    ops.native_layer_norm,
-    input=lambda grad_out, input, mean, rstd, weight: F.native_layer_norm_backward(grad_out, input, mean, rstd, weight),
+    ops._layer_norm,
+    input=lambda grad_out, input, mean, rstd, weight: F._layer_norm_backward(grad_out, input, mean, rstd, weight),
     weight=lambda grad_out, input, mean, rstd, normalized_shape: F._layer_norm_weight_backward(
         grad_out, input, mean, rstd, normalized_shape
     ),
     bias=lambda grad_out: grad_out,  # the engine sums over the rows
 )
-def native_layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
+def _layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
     result, mean, rstd = out
     axis = tuple(range(-len(normalized_shape), 0))
     mean[...] = xp.mean(input, axis=axis, keepdims=True)
@@ -76,26 +78,26 @@ def _grad_by_input(grad, grad_out, input, mean, rstd, weight):
     covariance = F.sub(covariance, F.mul(v_x, w_x))
     through_x = F.neg(F.mul(F.add(F.mul(grad, w_x), F.mul(scaled, v_x)), rstd))
     through_rstd = F.mul(F.mul(F.mul(rstd, rstd), covariance), x)
-    return F.sub(F.native_layer_norm_backward(through_x, input, mean, rstd, None), through_rstd)
+    return F.sub(F._layer_norm_backward(through_x, input, mean, rstd, None), through_rstd)
 
 
 def _grad_by_grad(grad, input, mean, rstd, weight):
     """The map is symmetric but for the weight."""
-    found = F.native_layer_norm_backward(grad, input, mean, rstd, None)
+    found = F._layer_norm_backward(grad, input, mean, rstd, None)
     return found if weight is None else F.mul(found, weight)
 
 
 @implements(
-    ops.native_layer_norm_backward,
+    ops._layer_norm_backward,
     grad_out=_grad_by_grad,
     input=_grad_by_input,
     mean=None,  # the formula of input is total: it counts what goes through the statistics
     rstd=None,
     weight=lambda grad, grad_out, input, mean, rstd: F.mul(
-        grad_out, F.native_layer_norm_backward(grad, input, mean, rstd, None)
+        grad_out, F._layer_norm_backward(grad, input, mean, rstd, None)
     ),
 )
-def native_layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
+def _layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
     axis = _last(mean, input)
     scaled = grad_out if weight is None else grad_out * weight
     x = (input - mean) * rstd
@@ -106,7 +108,7 @@ def native_layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
 @implements(
     ops._layer_norm_weight_backward,
     grad_out=lambda grad, input, mean, rstd: F.mul(_standardized(input, mean, rstd), grad),
-    input=lambda grad, grad_out, input, mean, rstd: F.native_layer_norm_backward(grad_out, input, mean, rstd, grad),
+    input=lambda grad, grad_out, input, mean, rstd: F._layer_norm_backward(grad_out, input, mean, rstd, grad),
     mean=None,
     rstd=None,
 )
@@ -127,11 +129,11 @@ def _flat(array):
     return None if array is None else array.reshape(-1)
 
 
-@kernel(ops.native_layer_norm, keys.CPU)
-def _native_layer_norm_cpu(xp, input, normalized_shape, weight, bias, eps, *, out):
+@kernel(ops._layer_norm, keys.CPU)
+def _layer_norm_cpu(xp, input, normalized_shape, weight, bias, eps, *, out):
     result, mean, rstd = out
     if not _all_fast(result, input, weight, bias):
-        native_layer_norm(xp, input, normalized_shape, weight, bias, eps, out=out)
+        _layer_norm(xp, input, normalized_shape, weight, bias, eps, out=out)
         return
     length = math.prod(normalized_shape)
     x, y = input.reshape(-1, length), result.reshape(-1, length)
@@ -152,10 +154,10 @@ def _normalize_rows(x, y, weight, bias, eps, mean, rstd):
             part += bias
 
 
-@kernel(ops.native_layer_norm_backward, keys.CPU)
-def _native_layer_norm_backward_cpu(xp, grad_out, input, mean, rstd, weight, *, out):
+@kernel(ops._layer_norm_backward, keys.CPU)
+def _layer_norm_backward_cpu(xp, grad_out, input, mean, rstd, weight, *, out):
     if not _all_fast(out, grad_out, input, mean, rstd, weight):
-        native_layer_norm_backward(xp, grad_out, input, mean, rstd, weight, out=out)
+        _layer_norm_backward(xp, grad_out, input, mean, rstd, weight, out=out)
         return
     length = input.size // mean.size
     shaped = [a.reshape(-1, length) for a in (grad_out, input, out)]
@@ -194,27 +196,40 @@ def _layer_norm_weight_backward_cpu(xp, grad_out, input, mean, rstd, normalized_
 # -- others -----------------------------------------------------------------------------------------------------------
 
 
+def _in_float32(function):
+    """Let a composite compute half precision in float32, with one rounding at the end."""
+
+    @wraps(function)
+    def run(input, *args):
+        dtype = input.dtype
+        if dtype not in HALVES:
+            return function(input, *args)
+        return F._to_copy(function(_widened(input), *map(_widened, args)), dtype=dtype)
+
+    return run
+
+
+def _widened(arg):
+    return F._to_copy(arg, dtype=dtypes.float32) if arg.__class__ is Value and arg.dtype in HALVES else arg
+
+
 @composite(ops.rms_norm)
+@_in_float32
 def rms_norm(input, normalized_shape, weight, eps):
-    dtype = input.dtype
-    if dtype.itemsize == 2:
-        input = F._to_copy(input, dtype=dtypes.float32)
-    power = F.mul(input, F.conj(input)) if dtype.is_complex else F.mul(input, input)
-    power = F.mean(power, tuple(range(-len(normalized_shape), 0)), True)
-    result = F.mul(input, F.rsqrt(F.add(power, _EPSILON[dtype] if eps is None else eps)))
-    if weight is not None:
-        result = F.mul(result, weight)
-    return result if result.dtype is dtype else F._to_copy(result, dtype=dtype)
+    power = F.mean(F.mul(input, input), tuple(range(-len(normalized_shape), 0)), True)
+    result = F.mul(input, F.rsqrt(F.add(power, _EPSILON[input.dtype] if eps is None else eps)))
+    return result if weight is None else F.mul(result, weight)
 
 
 @composite(ops.group_norm)
+@_in_float32
 def group_norm(input, num_groups, weight, bias, eps):
-    batch, channels = input.shape[:2]
+    batch = input.shape[0]
     if input.numel == 0:
-        return F.zeros_like(input)
+        return _affine(input, weight, bias)
     length = input.numel // (batch * num_groups)
     grouped = F.reshape(input, (batch, num_groups, length))
-    result = F.reshape(F.native_layer_norm(grouped, (length,), None, None, eps)[0], input.shape)
+    result = F.reshape(F._layer_norm(grouped, (length,), None, None, eps)[0], input.shape)
     return _affine(result, weight, bias)
 
 
@@ -228,25 +243,38 @@ def _affine(result, weight, bias):
 
 @composite(ops.batch_norm)
 def batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
-    shape = (1, -1, *(1 for _ in input.shape[2:]))
-    dims = (0, *range(2, input.ndim))
+    if input.numel == 0:
+        return F.clone(input) if input.ndim < 2 else _affine(input, weight, bias)
     if not training:
-        rstd = F.rsqrt(F.add(running_var, eps))
-        result = F.mul(F.sub(input, F.reshape(running_mean, shape)), F.reshape(rstd, shape))
-        return _affine(result, weight, bias)
-    mean, var = F.mean(input, dims, True), F.var(input, dims, correction=0, keepdim=True)
-    _update_running(running_mean, mean, momentum)
+        return _standardize(input, weight, bias, running_mean, running_var, eps)
+    statistics = (running_mean, running_var, momentum)
+    return _in_float32(_batch_norm_training)(input, weight, bias, statistics, eps)
+
+
+def _batch_norm_training(input, weight, bias, statistics, eps):
+    running_mean, running_var, momentum = statistics
+    dims = (0, *range(2, input.ndim))
+    mean, var = F.mean(input, dims), F.var(input, dims, correction=0)
     count = input.numel // input.shape[1]
+    _update_running(running_mean, F.detach(mean), momentum)
     _update_running(running_var, F.mul(F.detach(var), count / (count - 1)), momentum)
-    return _affine(F.mul(F.sub(input, mean), F.rsqrt(F.add(var, eps))), weight, bias)
+    return _standardize(input, weight, bias, mean, var, eps)
+
+
+@_in_float32
+def _standardize(input, weight, bias, mean, var, eps):
+    shape = (1, -1, *(1 for _ in input.shape[2:]))
+    rstd = F.reshape(F.rsqrt(F.add(var, eps)), shape)
+    return _affine(F.mul(F.sub(input, F.reshape(mean, shape)), rstd), weight, bias)
 
 
 def _update_running(running, found, momentum):
     if running is not None:
         F.mul_(running, 1 - momentum)
-        F.add_(running, F.reshape(F.detach(found), running.shape), alpha=momentum)
+        F.add_(running, found, alpha=momentum)
 
 
 @composite(ops.normalize)
+@_in_float32
 def normalize(input, p, dim, eps):
     return F.div(input, F.clamp_min(F.norm(input, p, dim, True), eps))

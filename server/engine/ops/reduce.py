@@ -363,12 +363,14 @@ def dist(input, other, p):
 
 @composite(ops.diff)
 def diff(input, n, dim, prepend, append):
+    if n == 0:
+        return F.clone(input)
     parts = [part for part in (prepend, input, append) if part is not None]
     if len(parts) > 1:
         input = F.cat(parts, dim)
     for _ in range(n):
         input = _difference(input, dim)
-    return F.clone(input) if n == 0 else input
+    return input
 
 
 def _difference(input, dim):

@@ -111,24 +111,6 @@ def _run(xp, reaches, input, dim, out):
         where[i] = xp.where(better, i, where[i - 1])
 
 
-def _logcumsumexp_backward(grad, input, out, dim):
-    if input.ndim == 0:
-        return grad
-    weights = F.mul(grad, F.exp(F.neg(out)))
-    return F.mul(F.exp(input), _flipped(lambda g: F.cumsum(g, dim), weights, dim))
-
-
-@implements(ops.logcumsumexp, input=_logcumsumexp_backward)
-def logcumsumexp(xp, input, dim, *, out):
-    if input.ndim == 0 or not input.size:
-        out[...] = input
-        return
-    source, target = xp.moveaxis(input, dim, 0), xp.moveaxis(out, dim, 0)
-    target[0] = source[0]
-    for i in range(1, len(source)):
-        xp.logaddexp(target[i - 1], source[i], out=target[i])
-
-
 def _recurrence_decay(grad, decay, out, dim):
     """y[i] depends on decay[i] through y[i-1]."""
     return F.mul(_reverse_recurrence(_conj(decay), grad, dim), _conj(_shifted(out, dim)))
