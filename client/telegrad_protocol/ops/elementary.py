@@ -158,7 +158,7 @@ def _polygamma(input: Meta, n: int) -> Meta:
     """The derivative number ``n`` of digamma."""
 
 
-@pointwise(promotion="int_to_float")
+@pointwise(takes="fc")
 def logaddexp(input: Meta, other: Meta) -> Meta:
     """log(exp(input) + exp(other))"""
 

@@ -99,7 +99,7 @@ def fmod(input: Meta, other: Meta | Scalar) -> Meta:
     _check_divisor("fmod", input, other)
 
 
-@pointwise
+@pointwise(takes="ifc")
 def pow(input: Meta | Scalar, exponent: Meta | Scalar) -> Meta:
     """input ** exponent"""
     dtype = result_type((input, exponent))
@@ -152,10 +152,9 @@ def rsqrt(input: Meta) -> Meta:
     """1 / sqrt(input)"""
 
 
-@pointwise(takes="if")
+@pointwise(takes="f")
 def hypot(input: Meta, other: Meta) -> Meta:
     """sqrt(input ** 2 + other ** 2) without overflow on the way"""
-    same_dtype("hypot", input, other)
 
 
 @pointwise(promotion="int_to_float", takes="bif")
@@ -183,7 +182,7 @@ def fmin(input: Meta, other: Meta) -> Meta:
     """The smaller of both; the other one where one is NaN"""
 
 
-@pointwise(takes="if")
+@pointwise(takes="bif")
 def clamp(input: Meta, min: Meta | Scalar | None = None, max: Meta | Scalar | None = None) -> Meta:
     """min where input is below it, max where it is above; max where min is greater than max"""
     if min is None and max is None:

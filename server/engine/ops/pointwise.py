@@ -235,10 +235,7 @@ def rsqrt(xp, input, *, out):
     other=lambda grad, other, out: grad * (other / out),
 )
 def hypot(xp, input, other, *, out):
-    if out.dtype.kind in "iu":
-        out[...] = xp.hypot(input.astype(np.float64), other.astype(np.float64))
-    else:
-        xp.hypot(input, other, out=out)
+    xp.hypot(input, other, out=out)
 
 
 @implements(
