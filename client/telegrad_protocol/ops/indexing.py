@@ -11,7 +11,9 @@ from ..dtypes import FLOAT, bool_, int32, int64, uint8
 from ..errors import (
     ArgumentError, DimensionError, DTypeError, IndexOutOfRangeError, NotSupportedError, ShapeError,
 )  # fmt: skip
-from ..layout import Size, broadcast_shapes, broadcast_strides, result_strides, wrap_dim
+from ..layout import (
+    Size, broadcast_shapes, broadcast_strides, contiguous_strides, result_strides, view_strides, wrap_dim,
+)  # fmt: skip
 from ..meta import Meta
 from .contract import Scalar, op
 from .creation import like
@@ -81,7 +83,7 @@ def _index_strides(input: Meta, indices: Indices, place: Placement) -> Size:
         if index is not None:
             strides = broadcast_strides(index.shape, index.strides, place.block)
             shape = (1,) * place.at + place.block + (1,) * after
-            operands.append((shape, (0,) * place.at + strides + (0,) * after))
+            operands.append((shape, view_strides(place.block, strides, shape) or contiguous_strides(shape)))
     return result_strides(place.shape, operands)
 
 

@@ -1,0 +1,250 @@
+"""``x[index]`` and ``x[index] = value`` as calls of operations, by PyTorch's rules.
+
+Pure logic: it works on anything with ``shape``, ``ndim`` and ``dtype``. ``call(name, *args)`` runs an operation,
+``upload(array)`` makes a tensor of host data. It knows neither sessions nor sockets.
+
+Integers, slices, None and Ellipsis give views. Integer tensors, lists and arrays are looked up together by ``index``;
+masks become positions first, which waits for their number unless the mask is host data. A 0-d integer tensor counts as
+an integer, but is looked up on the device: the result is a copy, and nothing waits.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from telegrad_protocol.dtypes import DType, bool_, int32, int64, uint8
+from telegrad_protocol.errors import ArgumentTypeError, DimensionError, IndexOutOfRangeError
+
+Call = Callable[..., Any]
+Upload = Callable[[np.ndarray[Any, Any]], Any]
+_MASKS = (bool_, uint8)
+_EVERYTHING = slice(None)
+
+
+def getitem(tensor: Any, index: Any, call: Call, upload: Upload) -> Any:
+    """``tensor[index]``"""
+    walk = _Walk(tensor, call, upload)
+    walk.follow(index)
+    if walk.advanced:
+        return call("index", walk.view, walk.positions())
+    return walk.view if walk.view is not tensor else call("alias", tensor)
+
+
+def setitem(tensor: Any, index: Any, value: Any, call: Call, upload: Upload) -> None:
+    """``tensor[index] = value``"""
+    walk = _Assignment(tensor, call, upload)
+    walk.follow(index)
+    value = _assignable(value, upload)
+    if walk.advanced:
+        call("index_put_", walk.view, walk.listed(), _without_leading_ones(value, walk.result_ndim(), call))
+    elif is_tensor(value):
+        call("copy_", walk.view, _without_leading_ones(value, walk.view.ndim, call))
+    else:
+        call("fill_", walk.view, value)
+
+
+def is_tensor(thing: Any) -> bool:
+    """Whether ``thing`` is a tensor of ours."""
+    return isinstance(getattr(thing, "dtype", None), DType)
+
+
+class _Walk:
+    """Follows an index through the dimensions of a tensor.
+
+    ``view`` is what basic indexing has made so far, ``dim`` its next dimension, ``advanced`` the index tensors by the
+    dimension of ``view`` where they begin.
+    """
+
+    def __init__(self, tensor: Any, call: Call, upload: Upload) -> None:
+        self.view = tensor
+        self.call = call
+        self.upload = upload
+        self.dim = 0
+        self.advanced: dict[int, Any] = {}
+
+    def follow(self, index: Any) -> None:
+        items = [_plain(item, self.call) for item in (index if isinstance(index, tuple) else (index,))]
+        used = sum(map(_dimensions_of, items))
+        if used > self.view.ndim:
+            raise DimensionError(f"too many indices for {_show(self.view)}: {used}")
+        missing = self.view.ndim - used
+        self.needs_integers = sum(map(_is_advanced, items)) > 0
+        for item in items:
+            if item is Ellipsis:
+                self.dim += missing
+                missing = 0
+            else:
+                self._take(item)
+
+    def _take(self, item: Any) -> None:
+        if item is None:
+            self._insert()
+        elif isinstance(item, bool):
+            self._insert(self.upload(np.zeros(int(item), np.int64)))
+        elif isinstance(item, int):
+            self.view = self.call("select", self.view, self.dim, item)
+        elif isinstance(item, slice):
+            self._slice(item)
+        elif isinstance(item, np.ndarray):
+            self._array(item)
+        elif item.dtype in _MASKS:
+            self._mask(item)
+        elif item.ndim:
+            self._lookup(item)
+        else:
+            self._integer(item)
+
+    def _insert(self, index: Any = None) -> None:
+        self.view = self.call("unsqueeze", self.view, self.dim)
+        if index is not None:
+            self.advanced[self.dim] = index
+        self.dim += 1
+
+    def _slice(self, item: slice) -> None:
+        if item != _EVERYTHING or self.dim == 0:
+            bounds = [None if b is None else operator.index(b) for b in (item.start, item.stop, item.step)]
+            step = 1 if bounds[2] is None else bounds[2]
+            self.view = self.call("slice", self.view, self.dim, bounds[0], bounds[1], step)
+        self.dim += 1
+
+    def _array(self, array: np.ndarray[Any, Any]) -> None:
+        if array.dtype == np.bool_:
+            _check_mask(array, self.view, self.dim)
+            for positions in np.nonzero(array):
+                self._lookup(self.upload(positions.astype(np.int64)))
+        else:
+            _check_bounds(array, self.view, self.dim)
+            self._lookup(self.upload(array.astype(np.int64)))
+
+    def _lookup(self, index: Any) -> None:
+        self.advanced[self.dim] = index
+        self.dim += 1
+
+    def _mask(self, mask: Any) -> None:
+        if not mask.ndim:
+            self._insert(self.call("reshape", mask, (1,)))
+            return
+        _check_mask(mask, self.view, self.dim)
+        self.advanced[self.dim] = mask
+        self.dim += mask.ndim
+
+    def _integer(self, item: Any) -> None:
+        self.view = self.call("index", self.view, [*[None] * self.dim, item])
+
+    def positions(self) -> list[Any]:
+        """The list that ``index`` takes, masks as positions."""
+        return [*self._listed(self._expand)]
+
+    def listed(self) -> list[Any]:
+        """The list that ``index_put_`` takes, masks as they are."""
+        return [*self._listed(lambda index: [index])]
+
+    def _listed(self, expand: Callable[[Any], list[Any]]) -> Iterator[Any]:
+        dim = 0
+        for start, index in sorted(self.advanced.items()):
+            yield from [None] * (start - dim)
+            yield from expand(index)
+            dim = start + _dimensions_of(index)
+
+    def _expand(self, index: Any) -> list[Any]:
+        if index.dtype not in _MASKS:
+            return [index]
+        return list(self.call("unbind", self.call("nonzero", index), 1))
+
+    def result_ndim(self) -> int:
+        """Dimensions of the indexed part."""
+        block = max(1 if index.dtype in _MASKS else index.ndim for index in self.advanced.values())
+        return int(self.view.ndim) - sum(map(_dimensions_of, self.advanced.values())) + block
+
+
+class _Assignment(_Walk):
+    """An index that is assigned to: 0-d integer tensors must lead to the memory itself."""
+
+    def _integer(self, item: Any) -> None:
+        if self.needs_integers:
+            self.view = self.call("select", self.view, self.dim, operator.index(item))
+        else:
+            self._lookup(item)
+
+
+def _plain(item: Any, call: Call) -> Any:
+    """An index as one of: None, Ellipsis, bool, int, slice, a tensor, a host array of at least one dimension."""
+    if item is None or item is Ellipsis or isinstance(item, (bool, int, slice)):
+        return item
+    if is_tensor(item):
+        if item.dtype not in (*_MASKS, int32, int64):
+            raise IndexOutOfRangeError(f"tensors that index must be int64, int32, bool or uint8, not {_show(item)}")
+        return item
+    if isinstance(item, (list, tuple)) and item and all(map(is_tensor, item)):
+        return call("stack", list(item))
+    return _host_index(item)
+
+
+def _host_index(item: Any) -> Any:
+    if isinstance(item, (str, bytes, dict, set)):
+        raise ArgumentTypeError(f"only integers, slices, None, Ellipsis, tensors, lists and arrays can index, not {item!r}")
+    array = np.asarray(item)
+    if array.dtype.kind not in "biu" and array.size:
+        raise IndexOutOfRangeError(
+            f"only integers, slices, None, Ellipsis, and tensors, lists or arrays of integers or bools can index, not {item!r}"
+        )
+    if array.ndim:
+        return array if array.size or array.dtype == np.bool_ else array.astype(np.int64)
+    return bool(array) if array.dtype == np.bool_ else int(array)
+
+
+def _dimensions_of(item: Any) -> int:
+    """How many dimensions of the tensor an index takes up."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    if isinstance(item, (int, slice)):
+        return 1
+    is_mask = item.dtype == np.bool_ if isinstance(item, np.ndarray) else item.dtype in _MASKS
+    return int(item.ndim) if is_mask else 1
+
+
+def _is_advanced(item: Any) -> bool:
+    """Whether an index has dimensions of its own in the result, so that 0-d tensors beside it must be integers."""
+    if isinstance(item, (bool, np.ndarray)):
+        return True
+    return is_tensor(item) and (item.ndim > 0 or item.dtype in _MASKS)
+
+
+def _check_mask(mask: Any, view: Any, dim: int) -> None:
+    if tuple(view.shape[dim : dim + mask.ndim]) != tuple(mask.shape):
+        raise IndexOutOfRangeError(f"mask of shape {list(mask.shape)} does not match {_show(view)} at dimension {dim}")
+
+
+def _check_bounds(array: np.ndarray[Any, Any], view: Any, dim: int) -> None:
+    size = view.shape[dim]
+    if array.size and not (-size <= array.min() and array.max() < size):
+        offending = array.max() if array.max() >= size else array.min()
+        raise IndexOutOfRangeError(f"index {offending} is out of range for dimension {dim} of {_show(view)}")
+
+
+def _show(tensor: Any) -> str:
+    return f"{tensor.dtype.name}[{','.join(map(str, tensor.shape))}]"
+
+
+def _assignable(value: Any, upload: Upload) -> Any:
+    if is_tensor(value) or isinstance(value, (bool, int, float, complex)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return upload(value)
+    raise ArgumentTypeError(f"only a tensor, an array or a number can be assigned to a part of a tensor, not {value!r}")
+
+
+def _without_leading_ones(value: Any, ndim: int, call: Call) -> Any:
+    """``value`` without dimensions of size 1 in front that the assigned part does not have."""
+    if not is_tensor(value) or value.ndim <= ndim:
+        return value
+    surplus = 0
+    while surplus < value.ndim - ndim and value.shape[surplus] == 1:
+        surplus += 1
+    return call("reshape", value, tuple(value.shape[surplus:])) if surplus else value
