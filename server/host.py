@@ -23,6 +23,9 @@ from .session import Session
 _ = _ops
 log = logging.getLogger(__name__)
 
+COLLECTIONS = 3
+"""How often to collect garbage for a closed session that still holds memory; it takes milliseconds."""
+
 
 class Host:
     """The devices of one worker, and its sessions by number."""
@@ -33,7 +36,7 @@ class Host:
         self.default_device = names[0] if names else CPU
         self.sessions: dict[int, Session] = {}
         self.operations = 0
-        self._ending: set[int] = set()
+        self._ending: dict[int, int] = {}
 
     def open(self, number: int, options: dict[str, Any]) -> Session:
         """A new session; ``quota_bytes`` among the options limits what it may allocate on each device."""
@@ -50,20 +53,20 @@ class Host:
         """Called by a session that was closed; reference cycles that held its values are collected at once."""
         if self.sessions.pop(session.number, None) is None:
             return
-        self._ending.add(session.number)
-        if any(map(self._holds_memory, self._ending)):
-            gc.collect()
+        self._ending[session.number] = COLLECTIONS
         self._settle()
-        if self._ending:
-            log.warning("memory of closed sessions is still in use", extra={"sessions": sorted(self._ending)})
 
     def _holds_memory(self, number: int) -> bool:
         return any(backend.allocator.allocated_bytes(number) for backend in self.backends.values())
 
     def _settle(self) -> None:
         """End the accounts of closed sessions; an exception in flight may hold values until later."""
+        if any(left and self._holds_memory(number) for number, left in self._ending.items()):
+            self._ending = {number: max(left - 1, 0) for number, left in self._ending.items()}
+            gc.collect()
         for number in [number for number in self._ending if not self._holds_memory(number)]:
-            self._ending.remove(number)
+            if self._ending.pop(number) == 0:
+                log.info("memory of a closed session was freed late", extra={"session": number})
             for backend in self.backends.values():
                 backend.allocator.end_session(number)
 

@@ -199,9 +199,11 @@ class Session:
         if index >= len(BY_INDEX) or index < 0:
             raise ProtocolError(f"there is no operation number {index}")
         operator = BY_INDEX[index]
+        outs = call.outs
+        if len(outs) > 1 and operator.op.mutates and len(outs) != len(operator.op.mutates):
+            raise ProtocolError(f"{operator.op.name}: {len(outs)} ids for {len(operator.op.mutates)} results")
         result = dispatch(operator, decode_arguments(self, operator.op, call.args))
         self.host.operations += 1
-        outs = call.outs
         if result.__class__ is Value:
             if len(outs) == 1:
                 self.values[outs[0]] = result

@@ -181,6 +181,13 @@ def test_the_wrong_number_of_results_is_refused(held: Talk, outs: tuple[int, ...
     assert failure.code == "ProtocolError"
 
 
+def test_too_many_names_for_a_result_in_place_change_nothing(held: Talk) -> None:
+    before = held.contents()
+    replies = held.send(call("add_", (50, 51), 4, [1]))
+    assert replies[0].code == "ProtocolError"
+    _fails_and_goes_on(held, before, replies)
+
+
 @pytest.mark.parametrize("shape", [[2**40], [2**62], [2**31, 2**31], [0, 2**62], [1] * 65, [2**20] * 5])
 def test_huge_results_are_refused_before_they_are_made(held: Talk, shape: list[int]) -> None:
     (failure,) = held.send(call("zeros", 50, shape))

@@ -507,7 +507,7 @@ def test_a_closed_session_holds_nothing(host: Host, no_collector: None, begin: C
 
 def test_a_session_that_ends_by_an_error_in_flight_is_settled_later(host: Host, no_collector: None) -> None:
     talk = Talk(host)
-    talk.upload(1, ONES)
+    _second_order(talk)
     try:
         keeper = talk.session.values[1]
         raise RuntimeError("a defect")
@@ -517,7 +517,7 @@ def test_a_session_that_ends_by_an_error_in_flight_is_settled_later(host: Host, 
     del keeper
     host.control("devices", [])
     assert talk.held() == 0
-    assert host._ending == set()
+    assert host._ending == {}
 
 
 def test_a_failing_session_keeps_no_values_by_its_traceback(talk: Talk, no_collector: None) -> None:
