@@ -1,4 +1,4 @@
-"""Element-wise work in pieces that stay in a core's cache, and numbers in an array's type; knows nothing of operations."""
+"""Element-wise work in pieces that stay in a core's cache, numbers in an array's type; knows nothing of operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _are_aligned(arrays: tuple[Any, ...]) -> bool:
 
 
 def number(value: Any, dtype: Any) -> Any:
-    """``value`` as ``dtype`` holds it; integers wrap around, real parts of complex numbers are kept where it is real."""
+    """``value`` as ``dtype`` holds it; integers wrap around, imaginary parts are dropped where it is real."""
     if isinstance(value, complex) and np.dtype(dtype).kind != "c":
         value = value.real
     return np.asarray(value).astype(dtype)[()]

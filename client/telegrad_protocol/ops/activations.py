@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import ArgumentError
 from ..meta import Meta
 from .contract import Scalar, pointwise
 
-_F = {"module": "nn.functional", "method": False}
+_F: dict[str, Any] = {"module": "nn.functional", "method": False}
 
 
 @pointwise(takes="if")

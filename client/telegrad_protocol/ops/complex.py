@@ -44,7 +44,7 @@ def view_as_complex(input: Meta) -> Meta:
     if input.dtype not in (float32, float64):
         raise DTypeError(f"view_as_complex: expected float32 or float64, got {input}")
     if not input.ndim or input.shape[-1] != 2 or input.strides[-1] != 1:
-        raise ShapeError(f"view_as_complex: the last dimension must have size 2 and stride 1, got {input}, {input.strides}")
+        raise ShapeError(f"view_as_complex: the last size must be 2 and its stride 1, got {input}, {input.strides}")
     if any(stride % 2 for stride in (*input.strides[:-1], input.offset)):
         raise ShapeError(f"view_as_complex: strides and offset must be even, got {input.strides} and {input.offset}")
     strides = tuple(stride // 2 for stride in input.strides[:-1])

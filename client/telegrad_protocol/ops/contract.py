@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from ..dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, int64, result_type
 from ..errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
@@ -41,7 +41,7 @@ class Op:
     def __init__(self, name: str, rule: Rule, params: tuple[Param, ...], **flags: Any) -> None:
         self.name = name
         self.public = name.split(".")[0]
-        self.rule = rule
+        self.rule: Callable[..., Any] = rule
         self.params = params
         self.doc = inspect.cleandoc(rule.__doc__ or "")
         self.positional = sum(not p.keyword_only for p in params)
@@ -146,7 +146,8 @@ class Op:
         """Run the shape rule on metas; None where only the data can tell the shape."""
         if not self.mixed_devices:
             self._check_devices(bound)
-        return self.rule(*self._positional(bound), **self._keywords(bound))
+        inferred: Metas = self.rule(*self._positional(bound), **self._keywords(bound))
+        return inferred
 
     def _positional(self, bound: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.varargs_at < 0:
@@ -205,6 +206,12 @@ def describe(value: Any) -> str:
 # -- declaring ----------------------------------------------------------------------------------------------------
 
 
+@overload
+def op(rule: Rule) -> Op: ...
+@overload
+def op(
+    *, name: str | None = None, inplace: bool = False, out: bool | None = None, **flags: Any
+) -> Callable[[Rule], Op]: ...
 def op(
     rule: Rule | None = None, *, name: str | None = None, inplace: bool = False, out: bool | None = None, **flags: Any
 ) -> Any:
@@ -226,6 +233,13 @@ def op(
     return declare if rule is None else declare(rule)
 
 
+@overload
+def pointwise(rule: Rule) -> Op: ...
+@overload
+def pointwise(
+    *, promotion: Promotion = "default", promotes: Sequence[str] | None = None, takes: str = "bifc", inplace: bool = True,
+    out: bool = True, **flags: Any,
+) -> Callable[[Rule], Op]: ...  # fmt: skip
 def pointwise(
     rule: Rule | None = None, *, promotion: Promotion = "default", promotes: Sequence[str] | None = None,
     takes: str = "bifc", inplace: bool = True, out: bool = True, **flags: Any,

@@ -150,7 +150,7 @@ def new_empty_strided(
 def _arange(start: Scalar, end: Scalar, step: Scalar, dtype: DType | None, device: Device | None) -> Meta:
     if any(isinstance(s, complex) for s in (start, end, step)):
         raise DTypeError(f"arange: bounds and step must be real, got {start}, {end} and {step}")
-    if not all(map(math.isfinite, (start, end, step))):
+    if not all(math.isfinite(s) for s in (start, end, step)):  # type: ignore[arg-type]
         raise ArgumentError(f"arange: bounds and step must be finite, got {start}, {end} and {step}")
     if step == 0 or (end - start) * step < 0:  # type: ignore[operator]
         raise ArgumentError(f"arange: no way from {start} to {end} in steps of {step}")
@@ -165,7 +165,7 @@ def _count(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> int:
     if dtype is int64:
         first, last, by = int(start), int(end), int(step)  # type: ignore[arg-type]
         return -((first - last) // by) if by else 0
-    return math.ceil((end - start) / step)  # type: ignore[operator,arg-type]
+    return math.ceil((end - start) / step)  # type: ignore[arg-type]
 
 
 @op(method=False, differentiable=False)

@@ -1,4 +1,4 @@
-"""Contracts of elementary and special functions: exponentials, trigonometry, rounding, the error and gamma functions."""
+"""Contracts of elementary and special functions: exponentials, trigonometry, rounding, error and gamma functions."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..dtypes import FLOAT, DType, int64
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes
@@ -9,7 +11,7 @@ from ..meta import Device, Meta
 from .contract import Scalar, op
 from .creation import like, new
 
-_DRAWN = {"out": False, "differentiable": False, "random": True}
+_DRAWN: dict[str, Any] = {"out": False, "differentiable": False, "random": True}
 
 
 def _floating(name: str, meta: Meta, also_complex: bool = False) -> Meta:

@@ -1,4 +1,4 @@
-"""Activation functions. Those that networks use most have their own backward kernels, the others are made of operations.
+"""Activation functions. Those that networks use most have backward kernels, the others are made of operations.
 
 Kernels go through memory once, in blocks that stay in the cache.
 """

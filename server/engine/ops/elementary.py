@@ -10,9 +10,9 @@ from telegrad_protocol.ops import elementary as ops
 from .. import functional as F  # noqa: N812 - the field's name
 from ..blocks import in_blocks
 from ..operators import implements
+from ..special import special
 from ..value import Value
 from .complex import conj
-from ..special import special
 
 
 @implements(ops.exp, input=lambda grad, out: grad * conj(out))
