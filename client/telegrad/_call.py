@@ -16,6 +16,7 @@ from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import is_view
 
 from . import _modes
+from ._modes import Modes, thread
 from ._reach import Aliases, Leaf, Node
 from ._session import Session
 from ._tensor import Tensor
@@ -156,33 +157,36 @@ def _foreign(op: Op) -> DeviceError:
 def execute(plan: CallPlan, session: Session, bound: tuple[Any, ...]) -> Any:
     """Submit the instruction and make the results."""
     op = plan.op
+    modes = thread.modes
+    records = modes.records
     wire = plan.template.copy()
     parents: list[Any] | None = None
     for position in plan.positions:
         argument = bound[position]
         if argument.__class__ is tuple or argument.__class__ is list:
             wire[position] = [None if t is None else t._id for t in argument]
-            if _modes.grad_enabled:
+            if records:
                 parents = _collect(op, position, argument, parents)
             continue
         wire[position] = argument._id
         if argument._aliases is not None:
             argument._refresh()
-        if argument._requires_grad and _modes.grad_enabled:
+        if argument._requires_grad and records:
             parents = _collect(op, position, (argument,), parents)
     if op.mutates:
-        return _mutate(plan, session, bound, wire, parents)
+        return _mutate(plan, session, bound, wire, parents, modes)
     outs = plan.outs
     if outs is None:
-        return _unknown(plan, session, wire)
+        return _unknown(plan, session, wire, modes)
     node = Node(tuple(parents), op.public) if parents and plan.differentiable else None
     if not plan.is_tuple:
         id = session.new_id()
-        session.submit(Call(op.index, session.sites.current(), (id,), wire))
-        return _made(plan, session, bound, id, outs[0], node)
+        result = _made(plan, session, bound, id, outs[0], node)
+        session.submit(Call(op.index, session.sites.current(3), (id,), wire), modes)
+        return result
     ids = tuple([session.new_id() for _ in outs])
-    session.submit(Call(op.index, session.sites.current(), ids, wire))
     results = [_made(plan, session, bound, i, m, node) for i, m in zip(ids, outs, strict=True)]
+    session.submit(Call(op.index, session.sites.current(3), ids, wire), modes)
     return plan.result_type(results)
 
 
@@ -211,24 +215,31 @@ def _made(plan: CallPlan, session: Session, bound: tuple[Any, ...], id: int, met
     return result
 
 
-def _unknown(plan: CallPlan, session: Session, wire: list[Any]) -> Any:
+def _unknown(plan: CallPlan, session: Session, wire: list[Any], modes: Modes) -> Any:
     """An operation whose result's shape depends on data: the one kind of call that waits."""
-    count = max(len(plan.op.returns), 1)
-    ids = tuple([session.new_id() for _ in range(count)])
-    session.submit(Call(plan.op.index, session.sites.current(), ids, wire))
-    results = [Tensor(session, i, m) for i, (m, _) in zip(ids, session.describe(ids, plan.device), strict=True)]
+    ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
+    try:
+        session.submit(Call(plan.op.index, session.sites.current(3), ids, wire), modes)
+        metas = session.describe(ids, plan.device)
+    except BaseException:
+        for id in ids:
+            session.free(id)
+        raise
+    results = [Tensor(session, id, meta) for id, (meta, _) in zip(ids, metas, strict=True)]
     return plan.result_type(results) if plan.op.returns else results[0]
 
 
-def _mutate(plan: CallPlan, session: Session, bound: tuple[Any, ...], wire: list[Any], parents: list[Any] | None) -> Any:
+def _mutate(
+    plan: CallPlan, session: Session, bound: tuple[Any, ...], wire: list[Any], parents: list[Any] | None, modes: Modes
+) -> Any:
     op = plan.op
     targets = [bound[p] for p in op.mutates]
-    if _modes.grad_enabled and not op.updates:
+    if modes.records:
         for target in targets:
             for tensor in target if isinstance(target, (tuple, list)) else (target,):
                 if tensor is not None:
                     _check_writable(op, tensor)
-    session.submit(Call(op.index, session.sites.current(), (), wire))
+    session.submit(Call(op.index, session.sites.current(3), (), wire), modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], Node(tuple(parents), op.base.public))
     if plan.outs is None:

@@ -28,24 +28,20 @@ class Connection:
         return self.session.transport.hello.session
 
     def __enter__(self) -> Connection:
-        if self.session not in _modes._current:
-            _modes._current.append(self.session)
+        _modes.enter(self.session, is_block=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.disconnect()
 
     def use(self) -> Connection:
-        """Make this the session that new tensors belong to."""
-        if self.session in _modes._current:
-            _modes._current.remove(self.session)
-        _modes._current.append(self.session)
+        """Make this the session that new tensors of this thread belong to."""
+        _modes.enter(self.session)
         return self
 
     def disconnect(self) -> None:
         """End the session, and the private server if this started one."""
-        if self.session in _modes._current:
-            _modes._current.remove(self.session)
+        _modes.leave(self.session)
         if self in _connections:
             _connections.remove(self)
         self.session.close()
@@ -84,8 +80,8 @@ def connect(
         session = Session(lambda flush: _remote(url, token, flush, tls))
     connection = Connection(session, server)
     _connections.append(connection)
-    _modes._current.append(session)
-    _modes.announce_all(session)
+    _modes.enter(session)
+    _modes.announce(session)
     return connection
 
 
@@ -104,8 +100,8 @@ def _in_process(host: Any) -> Transport:
 
 def disconnect() -> None:
     """End the current session."""
-    if _modes._current:
-        session = _modes._current[-1]
+    if _modes.has_session():
+        session = _modes.current_session()
         next(c for c in _connections if c.session is session).disconnect()
 
 

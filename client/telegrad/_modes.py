@@ -1,13 +1,17 @@
 """Modes of the calling program: which session it talks to, whether gradients are recorded.
 
-Each is told to the server as an instruction in the stream, so that it takes effect between the right two operations.
+Grad mode and current session belong to a thread, as in PyTorch. What differs from the default rides with each queued
+operation, and the session tells the server where it changes between two operations: so it takes effect between the
+right two, whichever threads they come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import threading
+from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
@@ -18,35 +22,88 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-grad_enabled = True
-inference_enabled = False
-_current: list[Session] = []
+
+class Modes:
+    """What a thread's operations run under; the four instances are the only ones."""
+
+    __slots__ = ("grad", "inference", "records")
+
+    def __init__(self, grad: bool, inference: bool) -> None:
+        self.grad = grad
+        self.inference = inference
+        self.records = grad and not inference
+
+    def changes_from(self, other: Modes) -> list[Mode]:
+        """What to tell a server that has ``other``."""
+        found = []
+        if self.inference is not other.inference:
+            found.append(Mode("inference", self.inference))
+        if self.grad is not other.grad:
+            found.append(Mode("grad", self.grad))
+        return found
+
+
+_ALL: Final = {(grad, inference): Modes(grad, inference) for grad in (True, False) for inference in (True, False)}
+DEFAULT: Final = _ALL[True, False]
+
+
+class _Thread(threading.local):
+    """What each thread has for itself."""
+
+    modes: Modes = DEFAULT
+    sessions: tuple[Session, ...] = ()
+
+
+thread: Final = _Thread()
+_shared: list[Session] = []
+"""Sessions for threads that chose none, the last one first in line."""
+_open: list[Session] = []
 _open_default: Callable[[], Session]
 
 
+# -- sessions -------------------------------------------------------------------------------------------------------
+
+
 def current_session() -> Session:
-    """The session that new tensors belong to; connects to a private local server where there is none."""
-    return _current[-1] if _current else _open_default()
+    """The session that new tensors belong to; connects to a private local server where there is none.
+
+    A thread that has not chosen one shares the main thread's.
+    """
+    own = thread.sessions
+    if own and own[-1].was_left:
+        own = thread.sessions = tuple([session for session in own if not session.was_left])
+    if own:
+        return own[-1]
+    return _shared[-1] if _shared else _open_default()
 
 
-def all_sessions() -> list[Session]:
-    """Sessions from the outermost to the current one."""
-    return list(_current)
+def has_session() -> bool:
+    """Whether ``current_session`` would connect nowhere."""
+    return bool(_shared) or any(not session.was_left for session in thread.sessions)
 
 
-def tell_all(name: str, value: Any) -> None:
-    """Announce a mode to every open session."""
-    for session in _current:
-        if session.is_open:
-            session.submit(Mode(name, value))
+def enter(session: Session, is_block: bool = False) -> None:
+    """Make ``session`` this thread's; also that of threads without one, if this is the main thread or there is none."""
+    thread.sessions = (*[s for s in thread.sessions if s is not session], session)
+    if session not in _open:
+        _open.append(session)
+    if is_block and len(_shared) > 1 and session in _shared:
+        _shared.remove(session)
+    elif not is_block and (not _shared or threading.current_thread() is threading.main_thread()):
+        _shared[:] = [*[s for s in _shared if s is not session], session]
 
 
-def announce_all(session: Session) -> None:
-    """Tell a new session the modes that differ from its defaults."""
-    if not grad_enabled:
-        session.submit(Mode("grad", False))
-    if inference_enabled:
-        session.submit(Mode("inference", True))
+def leave(session: Session) -> None:
+    """Forget a session, in all threads."""
+    session.was_left = True
+    thread.sessions = tuple([s for s in thread.sessions if s is not session])
+    for listed in (_shared, _open):
+        if session in listed:
+            listed.remove(session)
+
+
+def announce(session: Session) -> None:
+    """Tell a new session the program's modes that differ from its defaults; a thread's ride with its operations."""
     if dtypes.get_default_dtype() is not dtypes.float32:
         session.submit(Mode("default_dtype", dtypes.get_default_dtype().code))
 
@@ -54,19 +111,54 @@ def announce_all(session: Session) -> None:
 def set_default_dtype(dtype: DType) -> None:
     """The type of new floating-point tensors, and what Python floats count as."""
     dtypes.set_default_dtype(dtype)
-    tell_all("default_dtype", dtype.code)
+    for session in _open[:]:
+        if session.is_open:
+            session.submit(Mode("default_dtype", dtype.code))
+
+
+# -- recording ------------------------------------------------------------------------------------------------------
+
+
+def _set_grad(enabled: bool) -> None:
+    thread.modes = _ALL[enabled, thread.modes.inference]
 
 
 class _Block:
-    """A context manager that is also a decorator."""
+    """A context manager that is also a decorator, of functions and of generators."""
 
     def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return self._around_generator(function)
+
         @wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
-            with self.__class__.again(self):
+            with self.again():
                 return function(*args, **kwargs)
 
         return inside  # type: ignore[return-value]
+
+    def _around_generator(self, function: Any) -> Any:
+        """The mode holds while the generator runs, and not while whoever iterates over it does."""
+
+        @wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            generator = function(*args, **kwargs)
+            step, arguments = next, ()
+            while True:
+                try:
+                    with self.again():
+                        item = step(generator, *arguments)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    step, arguments = type(generator).send, ((yield item),)
+                except GeneratorExit:
+                    generator.close()
+                    raise
+                except BaseException as error:
+                    step, arguments = type(generator).throw, (error,)
+
+        return inside
 
     def again(self) -> Any:
         """A fresh block with the same settings."""
@@ -79,20 +171,13 @@ class _Block:
         raise NotImplementedError
 
 
-def _set_grad(enabled: bool) -> None:
-    global grad_enabled
-    if enabled != grad_enabled:
-        grad_enabled = enabled
-        tell_all("grad", enabled)
-
-
 class set_grad_enabled(_Block):  # noqa: N801 - PyTorch's name
     """Record operations for differentiation, or do not; at once, and until the end of the block if used as one."""
 
     def __init__(self, mode: bool) -> None:
-        self.mode = mode
-        self.previous = grad_enabled
-        _set_grad(mode)
+        self.mode = bool(mode)
+        self.previous = thread.modes.grad
+        _set_grad(self.mode)
 
     def again(self) -> set_grad_enabled:
         return set_grad_enabled(self.mode)
@@ -118,7 +203,7 @@ class no_grad(_Block):  # noqa: N801 - PyTorch's name
         return made if function is None else made(function)
 
     def __enter__(self) -> None:
-        self.previous = grad_enabled
+        self.previous = thread.modes.grad
         _set_grad(self.mode)
 
     def __exit__(self, *_: object) -> None:
@@ -134,31 +219,32 @@ class enable_grad(no_grad):  # noqa: N801 - PyTorch's name
 class inference_mode(_Block):  # noqa: N801 - PyTorch's name
     """Take autograd out of the path of every operation in this block or function."""
 
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if isinstance(mode, bool):
+            return made
+        made.mode = True
+        return made(mode)
+
     def __init__(self, mode: bool = True) -> None:
         self.mode = mode
 
     def again(self) -> inference_mode:
-        return inference_mode(self.mode)
+        return inference_mode(self.mode)  # type: ignore[no-any-return]
 
     def __enter__(self) -> None:
-        global inference_enabled
-        self.previous = (inference_enabled, grad_enabled)
-        inference_enabled = self.mode
-        tell_all("inference", self.mode)
-        _set_grad(not self.mode)
+        self.previous = thread.modes
+        thread.modes = _ALL[not self.mode, self.mode]
 
     def __exit__(self, *_: object) -> None:
-        global inference_enabled
-        inference_enabled = self.previous[0]
-        tell_all("inference", inference_enabled)
-        _set_grad(self.previous[1])
+        thread.modes = self.previous
 
 
 def is_grad_enabled() -> bool:
     """Whether operations are recorded for differentiation."""
-    return grad_enabled
+    return thread.modes.grad
 
 
 def is_inference_mode_enabled() -> bool:
     """Whether ``inference_mode`` is on."""
-    return inference_enabled
+    return thread.modes.inference

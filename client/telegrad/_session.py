@@ -1,32 +1,49 @@
 """The client's side of a session: numbers for tensors, batches of instructions, answers, and failures.
 
 Everything that changes state goes through ``submit`` in one order. Nothing waits but ``request``. Knows no operations.
+
+Any thread may submit, send and wait. One at a time sends, and one at a time reads for all that wait. An interrupt may
+come between any two steps: what is queued leaves the queue after it was sent, and an answer the transport after it was
+taken, so that neither is lost nor done twice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 from telegrad_protocol import messages, wire
-from telegrad_protocol.dtypes import DType
+from telegrad_protocol.dtypes import ALL, DType
 from telegrad_protocol.errors import (
-    CommunicationError, HandshakeError, ProtocolError, SessionLostError, TelegradError, revive,
+    CommunicationError, HandshakeError, SessionLostError, TelegradError, revive,
 )  # fmt: skip
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION, Failure
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import TABLE_HASH
 
+from ._downloads import Download
+from ._modes import DEFAULT, Modes
 from ._sites import Sites
 from ._transport import Transport
 
 BATCH_OPERATIONS: Final = 64
 BATCH_BYTES: Final = 1 << 15
-R = TypeVar("R", bound=Any)
+_MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient))
+"""What a thread's modes make a difference to."""
+
+
+class _Draft(NamedTuple):
+    """A batch on its way out: where it ends in the queue, what had been sent before it, the modes that it ends in."""
+
+    end: object
+    accepted: int
+    told: Modes
 
 
 class Session:
@@ -34,20 +51,27 @@ class Session:
 
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
         self._pending: deque[Any] = deque()
-        self._dead: deque[int] = deque()
         self._pending_bytes = 0
-        self._lock = threading.RLock()
+        self._dead: deque[int] = deque()
+        self._draft: _Draft | None = None
+        self._told = DEFAULT
+        self._is_mixed = self._is_armed = False
+        self._sending = threading.RLock()
+        self._reading = threading.RLock()
+        self._waiting: dict[int, threading.Event | None] = {}
         self._answers: dict[int, Any] = {}
         self._downloads: dict[int, Download] = {}
         self._failure: Failure | None = None
+        self._raised = 0
         self._lost: TelegradError | None = None
-        self.last_id = 0
-        self._last_request = 0
-        self.round_trips = 0
-        self.operations = 0
+        self.new_id = count(1).__next__
+        self._new_request = count(1).__next__
+        self.round_trips = self.operations = 0
         self.is_open = True
+        self.was_left = False
         self.sites = Sites(self._pending.append)
         self.blocking = os.environ.get("TELEGRAD_LAUNCH_BLOCKING", "0") not in ("", "0")
+        self._is_urgent = self.blocking
         self.transport = open_transport(self.flush_quietly)
         hello = self.transport.hello
         self.default_device = Device(hello.default_device)
@@ -64,29 +88,33 @@ class Session:
 
     # -- submitting -----------------------------------------------------------------------------------------------
 
-    def new_id(self) -> int:
-        """The number of a tensor to be."""
-        self.last_id = id = self.last_id + 1
-        return id
-
-    def submit(self, instruction: Any) -> None:
-        """Queue an instruction; sends the batch when it is full."""
+    def submit(self, instruction: Any, modes: Modes = DEFAULT) -> None:
+        """Queue an instruction that runs under ``modes``; sends the batch when it is full."""
         pending = self._pending
-        if not pending:
-            self.transport.arm()
-        pending.append(instruction)
+        if modes is DEFAULT:
+            pending.append(instruction)
+        else:
+            self._is_mixed = True
+            pending.append((modes, instruction))
         if self._dead:
             pending.append(self._frees())
+        if not self._is_armed:
+            self._is_armed = True
+            self.transport.arm()
         self.operations = count = self.operations + 1
-        if not count % BATCH_OPERATIONS or self.blocking or not self.is_open:
-            self._flush_full()
+        if not count % BATCH_OPERATIONS or self._is_urgent:
+            self._send_full()
 
     def _frees(self) -> messages.Free:
         """What died since the last instruction; freed in its place, so that the server reuses memory as PyTorch would."""
         dead = self._dead
-        return messages.Free([dead.popleft() for _ in range(len(dead))])
+        ids = []
+        with contextlib.suppress(IndexError):  # another thread takes from it too
+            while dead:
+                ids.append(dead.popleft())
+        return messages.Free(ids)
 
-    def _flush_full(self) -> None:
+    def _send_full(self) -> None:
         if self.blocking:
             self.synchronize()
             return
@@ -100,27 +128,61 @@ class Session:
     def flush(self) -> None:
         """Send what is queued."""
         self._require_open()
-        with self._lock:
+        with self._sending:
             self._send_pending()
 
     def _send_pending(self) -> None:
-        frees = self._frees() if self._dead else None
+        """Send a batch; the caller holds ``_sending``."""
+        if self._draft is not None:
+            self._settle(self._draft)
+        self._is_armed = False
         pending = self._pending
-        batch = [pending.popleft() for _ in range(len(pending))]
-        if frees is not None:
-            batch.append(frees)
-        if batch:
-            self._pending_bytes = 0
-            self.transport.send_batch(wire.encode_batch(batch))
+        if self._dead:
+            pending.append(self._frees())
+        if not pending:
+            return
+        end = object()
+        pending.append(end)
+        batch = list(pending)
+        while batch.pop() is not end:  # other threads queue meanwhile
+            pass
+        told = self._told
+        if self._is_mixed or told is not DEFAULT:
+            self._is_mixed = False
+            batch, told = _with_modes(batch, told)
+        body = wire.encode_batch(batch)
+        self._draft = _Draft(end, self.transport.accepted, told)
+        try:
+            self.transport.send_batch(body)
+        except CommunicationError as error:
+            self._lose(error)
+            self._require_open()
+        self._forget_sent(self._draft)
+
+    def _settle(self, draft: _Draft) -> None:
+        """Finish what an interrupt cut short: what went out leaves the queue, what did not stays in it."""
+        if draft.end in self._pending:
+            if self.transport.accepted != draft.accepted:
+                self._forget_sent(draft)
+                return
+            self._pending.remove(draft.end)
+            self._is_mixed = True
+        self._draft = None
+
+    def _forget_sent(self, draft: _Draft) -> None:
+        self._told = draft.told
+        self._pending_bytes = 0
+        pending, end = self._pending, draft.end
+        while pending.popleft() is not end:
+            pass
+        self._draft = None
 
     def flush_quietly(self) -> None:
         """Send what is queued, from the timer's thread: errors are left for the user's next call."""
-        if not self.is_open:
-            return
-        try:
-            self.flush()
-        except CommunicationError as error:
-            self._lost = error
+        self._is_armed = False
+        if self.is_open:
+            with contextlib.suppress(CommunicationError):
+                self.flush()
 
     def upload(self, meta: Meta, data: memoryview, site: int) -> int:
         """Make a tensor of row-major bytes."""
@@ -132,56 +194,87 @@ class Session:
             if self._pending_bytes > BATCH_BYTES:
                 self.flush()
             return id
-        with self._lock:
-            self._pending.append(messages.Upload(id, site, meta.dtype.code, shape, device))
-            self.operations += 1
-            self.flush()
+        try:
+            with self._sending:
+                self._pending.append(messages.Upload(id, site, meta.dtype.code, shape, device))
+                self.operations += 1
+                self.flush()
+                self._send_chunks(id, data)
+            self._poll()
+        except BaseException:
+            self.free(id)  # also ends an upload that is incomplete
+            raise
+        return id
+
+    def _send_chunks(self, id: int, data: memoryview) -> None:
+        try:
             for start in range(0, len(data), CHUNK_BYTES):
                 self.transport.send_chunk(id, start, data[start : start + CHUNK_BYTES])
-        self._poll()
-        return id
+        except CommunicationError as error:
+            self._lose(error)
+            self._require_open()
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
     def request(self, make: Callable[[int], Any]) -> Any:
         """Send a request and wait for its answer: one round trip."""
         self._require_open()
-        with self._lock:
-            self._last_request += 1
-            number = self._last_request
+        number = self._new_request()
+        self._waiting[number] = None
+        try:
             self._pending.append(make(number))
             self.operations += 1
             self.round_trips += 1
-            self._send_pending()
-        return self._await(number)
-
-    def _await(self, number: int) -> Any:
-        while number not in self._answers:
-            with self._lock:
-                if number not in self._answers:
-                    self._receive(None if self._is_alone() else 0.05)
-        answer = self._answers.pop(number)
+            with self._sending:
+                self._send_pending()
+            answer = self._await(number)
+        finally:
+            del self._waiting[number]
+            self._answers.pop(number, None)
+            self._downloads.pop(number, None)
         if isinstance(answer, Failure):
             self._raise(answer)
         return answer
 
-    def _is_alone(self) -> bool:
-        return threading.active_count() <= 2
+    def _await(self, number: int) -> Any:
+        answers = self._answers
+        answered: threading.Event | None = None
+        while number not in answers:
+            self._require_open()
+            if self._reading.acquire(blocking=False):
+                try:
+                    if number not in answers:
+                        self._receive(None)
+                finally:
+                    self._stop_reading(number)
+            elif answered is None:
+                answered = self._waiting[number] = threading.Event()  # and look again: the reader may be gone
+            else:
+                answered.wait()
+                answered.clear()
+        return answers[number]
+
+    def _stop_reading(self, number: int | None = None) -> None:
+        """Leave reading to another thread, if there is one that waits."""
+        self._reading.release()
+        if len(self._waiting) > (number in self._waiting):
+            self._wake()
+
+    def _wake(self) -> None:
+        for answered in list(self._waiting.values()):
+            if answered is not None:
+                answered.set()
 
     def read(self, id: int) -> tuple[DType, tuple[int, ...], memoryview]:
         """The elements of a tensor, row-major: dtype, shape, bytes."""
-        from telegrad_protocol.dtypes import ALL
-
-        data: messages.Data = self.request(lambda number: messages.Read(number, id))
-        if data.data is not None:
-            return ALL[data.dtype], data.shape, memoryview(data.data)
-        download = self._downloads.pop(data.request)
-        return ALL[data.dtype], data.shape, memoryview(download.buffer)
+        answer = self.request(lambda number: messages.Read(number, id))
+        if isinstance(answer, Download):
+            data = answer.message
+            return ALL[data.dtype], data.shape, memoryview(answer.buffer)
+        return ALL[answer.dtype], answer.shape, memoryview(answer.data or b"")
 
     def describe(self, ids: tuple[int, ...], device: Device) -> list[tuple[Meta, bool]]:
         """Metas of tensors whose shape only the data could tell, and whether they require grad."""
-        from telegrad_protocol.dtypes import ALL
-
         answer = self.request(lambda number: messages.Describe(number, ids))
         return [
             (Meta.of(shape, ALL[dtype], device, strides, offset), grad) for shape, strides, offset, dtype, grad in answer.metas
@@ -199,99 +292,125 @@ class Session:
 
     def _poll(self) -> None:
         """Take what has arrived, and raise a failure that has."""
-        while self._lock.acquire(blocking=False):
+        if self._reading.acquire(blocking=False):
             try:
-                if not self._receive(0):
-                    break
+                while self._receive(0):
+                    pass
             finally:
-                self._lock.release()
+                self._stop_reading()
+        self._require_open()
         failure = self._failure
         if failure is not None:
             self._raise(failure)
 
     def _receive(self, timeout: float | None) -> bool:
-        frame = self.transport.receive(timeout)
-        if frame is None:
+        """Take one frame; the caller holds ``_reading``. Taking it again after an interrupt changes nothing."""
+        try:
+            frame = self.transport.peek(timeout)
+            if frame is None:
+                return False
+            kind, body = frame
+            if kind == wire.CHUNK:
+                self._take_chunk(body)
+            else:
+                for reply in wire.decode_replies(body):
+                    self._take(reply)
+        except CommunicationError as error:
+            self._end(error)
             return False
-        kind, body = frame
-        if kind == wire.CHUNK:
-            self._take_chunk(body)
-        else:
-            for reply in wire.decode_replies(body):
-                self._take(reply)
+        self.transport.drop()
         return True
 
     def _take(self, reply: Any) -> None:
         if isinstance(reply, Failure):
             self._take_failure(reply)
         elif isinstance(reply, messages.Data) and reply.data is None and reply.nbytes:
-            self._downloads[reply.request] = Download(reply)
+            if reply.request in self._waiting:
+                self._downloads[reply.request] = Download(reply)
         else:
-            self._answers[reply.request] = reply
+            self._answer(reply.request, reply)
+
+    def _answer(self, request: int, reply: Any) -> None:
+        """Hand an answer to who waits for it; whoever was interrupted does not."""
+        if request in self._waiting:
+            self._answers[request] = reply
+            answered = self._waiting.get(request)
+            if answered is not None:
+                answered.set()
 
     def _take_failure(self, failure: Failure) -> None:
         if failure.number == 0:
-            self.is_open = False
-            self._lost = _error_of(failure)
-            raise self._lost
-        if failure.request is not None:
-            self._answers[failure.request] = failure
-        elif self._failure is None:
+            self._end(_error_of(failure))
+        elif failure.request is not None:
+            self._answer(failure.request, failure)
+        elif failure.number > self._raised:
             self._failure = failure
 
     def _take_chunk(self, body: memoryview) -> None:
-        owner, offset, data = wire.split_chunk(body)
-        download = self._downloads.get(owner)
+        request, offset, data = wire.split_chunk(body)
+        download = self._downloads.get(request)
         if download is None:
-            raise ProtocolError(f"the server sent a chunk for request {owner}, which was not made")
+            return  # who wanted it was interrupted
         download.write(offset, data)
         if download.is_complete:
-            self._answers[owner] = download.message
+            self._answer(request, download)
 
     def _raise(self, failure: Failure) -> None:
         """Raise a failure, once, and let the session go on."""
-        self._failure = None
+        if self._failure is not None and self._failure.number <= failure.number:
+            self._failure = None
+        self._raised = max(self._raised, failure.number)
         self._pending.append(messages.Resume(failure.number))
         raise _error_of(failure)
 
+    # -- ending ---------------------------------------------------------------------------------------------------
+
+    def _lose(self, error: TelegradError) -> None:
+        """The transport gave up; the server may have said why before."""
+        with self._reading:
+            while self._receive(0):
+                pass
+        self._end(error)
+
+    def _end(self, error: TelegradError) -> None:
+        self._lost = self._lost or error
+        self.is_open = False
+        self._is_urgent = True
+        self._wake()
+
     def _require_open(self) -> None:
         if self._lost is not None:
-            raise self._lost
+            raise copy.copy(self._lost)
         if not self.is_open:
             raise SessionLostError("this session was closed; connect() again")
 
     def close(self) -> None:
         """End the session; its tensors are gone."""
-        if self.is_open:
-            self.is_open = False
-            with contextlib.suppress(CommunicationError, OSError):
-                self.transport.close()
+        self.is_open = False
+        self._is_urgent = True
+        with contextlib.suppress(CommunicationError, OSError):
+            self.transport.close()
+        self._wake()
 
 
-class Download:
-    """A tensor's bytes as they arrive in chunks."""
-
-    __slots__ = ("_missing", "buffer", "message")
-
-    def __init__(self, message: messages.Data) -> None:
-        import numpy as np
-
-        self.message = message
-        self.buffer = np.empty(message.nbytes, np.uint8)
-        self._missing = message.nbytes
-
-    @property
-    def is_complete(self) -> bool:
-        return self._missing == 0
-
-    def write(self, offset: int, data: memoryview) -> None:
-        import numpy as np
-
-        self.buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-        self._missing -= len(data)
+def _with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
+    """The instructions, with the changes of mode between them; and the modes at the end."""
+    batch: list[Any] = []
+    for item in queued:
+        modes = DEFAULT
+        if item.__class__ is tuple:
+            modes, item = item
+        if modes is not told and item.__class__ in _MODAL:
+            batch.extend(modes.changes_from(told))
+            told = modes
+        batch.append(item)
+    return batch, told
 
 
 def _error_of(failure: Failure) -> TelegradError:
     return revive(
         failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback
     )
+
+
+

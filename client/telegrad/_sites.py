@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from itertools import count
 from types import CodeType, FrameType
 from typing import Any
 
@@ -26,31 +27,38 @@ def _belongs_to_telegrad(code: CodeType) -> bool:
 def user_frame(depth: int) -> FrameType:
     """The innermost frame that is not telegrad's own."""
     frame = sys._getframe(depth + 1)
-    while frame.f_back is not None:
-        known = _is_own.get(id(frame.f_code))
-        if not (known[1] if known else _belongs_to_telegrad(frame.f_code)):
+    known = _is_own.get
+    while True:
+        code = frame.f_code
+        found = known(id(code))
+        if not (found[1] if found else _belongs_to_telegrad(code)) or frame.f_back is None:
             return frame
         frame = frame.f_back
-    return frame
 
 
 class Sites:
     """The lines that one session has introduced."""
 
-    __slots__ = ("_numbers", "_submit")
+    __slots__ = ("_new_number", "_numbers", "_submit")
 
     def __init__(self, submit: Callable[[Any], None]) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
+        self._new_number = count(1).__next__
         self._submit = submit
 
     def current(self, depth: int = 1) -> int:
-        """The number of the user's current line."""
+        """The number of the user's current line; ``depth`` callers are known to be telegrad's own."""
         frame = user_frame(depth + 1)
         key = (id(frame.f_code), frame.f_lasti)
         return self._numbers.get(key) or self._introduce(key, frame)
 
     def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:
-        number = self._numbers[key] = len(self._numbers) + 1
+        number = self._new_number()
         code = frame.f_code
-        self._submit(Site(number, code.co_filename, frame.f_lineno or 0, code.co_name))
+        self._submit(Site(number, _encodable(code.co_filename), frame.f_lineno or 0, _encodable(code.co_name)))
+        self._numbers[key] = number  # last: another thread may be on the same line
         return number
+
+
+def _encodable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()

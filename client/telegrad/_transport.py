@@ -27,6 +27,8 @@ from ._timer import Timer
 
 FLUSH_SECONDS: Final = 0.002
 CLOSE_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 0.25
+"""A thread that waits looks again after this, because another thread may have read what it waits for."""
 FIRST_PAUSE_SECONDS: Final = 0.01
 MAX_PAUSE_SECONDS: Final = 1.0
 
@@ -75,6 +77,16 @@ class Transport(Protocol):
         None waits as long as it takes, and 0 only looks. One thread at a time may receive; any may send.
         """
 
+    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        """What ``receive`` would return; it stays the next until ``drop``."""
+
+    def drop(self) -> None:
+        """Be done with the frame that ``peek`` gave."""
+
+    @property
+    def accepted(self) -> int:
+        """How many frames were accepted for sending: tells after an interrupt whether a send had begun."""
+
     def arm(self) -> None:
         """Have the flush callback called soon, from another thread."""
 
@@ -103,7 +115,7 @@ class SocketTransport:
         self._last_alive = time.monotonic()
         self._last_error = ""
         self._pause = 0.0
-        self._busy = self._closed = False
+        self._busy = self._closed = self._waiting = False
         self._fatal: CommunicationError | None = None
         self._timer: Timer | None = None
         if not self._drive(lambda: self._connection is not None, CLOSE_SECONDS):
@@ -127,14 +139,30 @@ class SocketTransport:
         self._send(wire.CHUNK, wire.CHUNK_HEADER.pack(owner, offset), data.cast("B") if data.nbytes else b"")
         self._drive(self._has_room, None)
 
+    @property
+    def accepted(self) -> int:
+        with self._lock:
+            self._recover()
+            return self._link.sent
+
     def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        frame = self.peek(timeout)
+        if frame is not None:
+            self.drop()
+        return frame
+
+    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
         inbox = self._link.inbox
         if not inbox and not self._drive(lambda: bool(inbox), timeout):
             return None
         with self._lock:
             self._recover()
-            _, kind, body = inbox.popleft()
+            _, kind, body = inbox[0]
         return kind, body
+
+    def drop(self) -> None:
+        with self._lock:
+            self._link.inbox.popleft()
 
     def arm(self) -> None:
         if self._timer is not None:
@@ -169,7 +197,7 @@ class SocketTransport:
             return  # whoever holds the lock does all of this
         try:
             self._check()
-            self._advance(READ)
+            self._advance(0 if self._waiting else READ)
         except (CommunicationError, OSError):
             pass  # whoever calls next is told
         finally:
@@ -202,6 +230,7 @@ class SocketTransport:
         happened = READ if timeout == 0 else 0
         while True:
             with self._lock:
+                self._waiting = False
                 self._check()
                 self._advance(happened, may_connect=timeout != 0)
                 if done():
@@ -209,7 +238,8 @@ class SocketTransport:
                 connection = self._connection
                 if timeout == 0:
                     return False
-            left = self._heartbeat if deadline is None else min(deadline - time.monotonic(), self._heartbeat)
+                self._waiting = True
+            left = LOOK_SECONDS if deadline is None else min(deadline - time.monotonic(), LOOK_SECONDS)
             if left <= 0:
                 return False
             happened = self._wait(connection, left)
@@ -317,11 +347,18 @@ if hasattr(os, "register_at_fork"):
 class InProcessTransport:
     """Drives a server's ``Session`` that lives in this process; what is sent is executed before the call returns."""
 
+    _engine: Final = threading.RLock()
+    """The engine has one thread; those of this process take turns."""
+
     def __init__(self, session: LocalSession, hello: Hello) -> None:
         self.hello = hello
         self.stats = Stats()
         self._session = session
         self._inbox: deque[tuple[int, memoryview]] = deque()
+
+    @property
+    def accepted(self) -> int:
+        return self.stats.frames
 
     def send_batch(self, body: bytes) -> None:
         self._send(wire.BATCH, body)
@@ -330,25 +367,37 @@ class InProcessTransport:
         self._send(wire.CHUNK, b"".join((wire.CHUNK_HEADER.pack(owner, offset), data)))
 
     def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        frame = self.peek(timeout)
+        if frame is not None:
+            self.drop()
+        return frame
+
+    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._inbox:
             if not self._session.waits or (deadline is not None and time.monotonic() >= deadline):
                 return None
-            self._session.poll()
-            self._execute()
-        return self._inbox.popleft()
+            with self._engine:
+                self._session.poll()
+                self._execute()
+        return self._inbox[0]
+
+    def drop(self) -> None:
+        self._inbox.popleft()
 
     def arm(self) -> None:
         """Nothing to do: who reads, flushes first."""
 
     def close(self) -> None:
-        self._session.close()
+        with self._engine:
+            self._session.close()
 
     def _send(self, kind: int, body: bytes) -> None:
-        self.stats.frames += 1
-        self.stats.bytes_sent += len(body)
-        self._session.receive(kind, memoryview(body))
-        self._execute()
+        with self._engine:
+            self.stats.frames += 1
+            self.stats.bytes_sent += len(body)
+            self._session.receive(kind, memoryview(body))
+            self._execute()
 
     def _execute(self) -> None:
         while self._session.has_work:

@@ -9,7 +9,7 @@ from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 from telegrad_protocol.meta import Meta
 
-from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled, thread
 from ._reach import Node, receivers
 from ._tensor import Tensor
 
@@ -34,7 +34,8 @@ def backward(
         Backward(
             session.sites.current(), tuple(r._id for r in roots), tuple(g._id if g is not None else None for g in gradients),
             leaves, create_graph if retain_graph is None else retain_graph, create_graph, inputs is not None,
-        )
+        ),
+        thread.modes,
     )  # fmt: skip
     if create_graph:
         _learn([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
@@ -66,7 +67,8 @@ def grad(
             session.sites.current(), tuple(r._id for r in roots), tuple(g._id if g is not None else None for g in gradients),
             tuple(s._id for s, u in zip(sources, used, strict=True) if u), tuple(f._id for f in found if f is not None),
             create_graph if retain_graph is None else retain_graph, create_graph, True,
-        )
+        ),
+        thread.modes,
     )  # fmt: skip
     if create_graph:
         _learn([f for f in found if f is not None], roots, gradients)
