@@ -86,7 +86,9 @@ class Plan:
             return self._run_out_form
         if mutates:
             return self._run_mutating
-        return self._run_simple if self.simple and self.count == 1 else self._run_functional
+        if self.simple:
+            return self._run_simple if self.count == 1 else self._run_simple_many
+        return self._run_functional
 
     # -- operands -------------------------------------------------------------------------------------------------
 
@@ -175,6 +177,15 @@ class Plan:
         else:
             self.info.function(backend.xp, *operands, out=value.array)
         return value
+
+    def _run_simple_many(self, args: Arguments) -> Any:
+        backend = self.backend
+        values = tuple([backend.empty(meta) for meta in self.outs or ()])
+        operands = [arg.array if arg.__class__ is Value else arg for arg in args]
+        extra = dict(zip(self.keyword_names, operands[self.positional :], strict=True))
+        out = tuple([value.array for value in values])
+        self.info.function(backend.xp, *operands[: self.positional], out=out, **extra)
+        return values
 
     def _run_functional(self, args: Arguments) -> Any:
         if self.outs is None:

@@ -24,7 +24,7 @@ COVERED_ELSEWHERE: set[str] = {
     "nll_loss_forward", "nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
     "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",
     "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm",
-    "_linear_recurrence", "_squared_error", "_huber_error", "_bce", "_bce_with_logits",
+    "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_linear_recurrence", "_squared_error", "_huber_error", "_bce", "_bce_with_logits",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
 

@@ -106,6 +106,26 @@ def nll_loss_backward(
     return gradient
 
 
+@op(out=False, method=False, no_grad=("target",), returns=("loss", "probabilities"))
+def _softmax_cross_entropy(input: Meta, target: Meta, reduction: str, ignore_index: int) -> tuple[Meta, Meta]:
+    """``cross_entropy`` of a matrix and class indices in one pass, with the softmax that backward needs."""
+    _check_classes("cross_entropy", input, target, None)
+    if input.ndim != 2:
+        raise ShapeError(f"_softmax_cross_entropy: expected (N, C), got {input}")
+    return input.like(target.shape if reduction == "none" else ()), input.like()
+
+
+@op(out=False, method=False, no_grad=("probabilities", "target"))
+def _softmax_cross_entropy_backward(
+    grad_loss: Meta, input: Meta, probabilities: Meta, target: Meta, reduction: str, ignore_index: int
+) -> Meta:  # fmt: skip
+    """(probabilities - one_hot(target)) * grad_loss, over the number of targets where a mean was taken."""
+    _check_classes("cross_entropy", probabilities, target, None)
+    if grad_loss.shape != (target.shape if reduction == "none" else ()) or input.shape != probabilities.shape:
+        raise ShapeError(f"_softmax_cross_entropy_backward: gradient {grad_loss} does not fit {probabilities} and {target}")
+    return probabilities.like()
+
+
 # -- regression -------------------------------------------------------------------------------------------------------
 
 

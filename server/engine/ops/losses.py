@@ -12,6 +12,8 @@ from .. import functional as F  # noqa: N812 - the field's name
 from .. import keys
 from ..arrays import check_index
 from ..operators import composite, implements, kernel
+from . import rows
+from .softmax import exponentials
 
 # -- classes ----------------------------------------------------------------------------------------------------------
 
@@ -19,6 +21,8 @@ from ..operators import composite, implements, kernel
 @composite(ops.cross_entropy)
 def cross_entropy(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
     kind = ops.reduction_of("cross_entropy", reduction, size_average, reduce)
+    if input.ndim == 2 and target.ndim == 1 and weight is None and label_smoothing == 0:
+        return F._softmax_cross_entropy(input, target, kind, ignore_index)[0]
     dim = 0 if input.ndim == 1 else 1
     log_probabilities = F.log_softmax(input, dim)
     if ops.has_probabilities(input.meta, target.meta):
@@ -167,6 +171,93 @@ def _nll_loss_backward_cpu(xp, grad_output, target, weight, total_weight, size, 
         return
     out.fill(0)
     out.reshape(-1)[positions] = -grad_output / len(positions) if reduction == "mean" else -grad_output
+
+
+# -- one pass for matrices --------------------------------------------------------------------------------------------
+
+
+@implements(
+    ops._softmax_cross_entropy,
+    input=lambda grad_loss, input, probabilities, target, reduction, ignore_index: F._softmax_cross_entropy_backward(
+        grad_loss, input, probabilities, target, reduction, ignore_index
+    ),
+)
+def _softmax_cross_entropy(xp, input, target, reduction, ignore_index, *, out):
+    loss, probabilities = out
+    positions, _, counted = _positions(xp, input.shape, target, ignore_index)
+    shifted = input - xp.amax(input, axis=1, keepdims=True) if input.size else input
+    picked = xp.take(shifted.reshape(-1), positions[:, 0]) if input.size else xp.zeros(len(input), input.dtype)
+    powers = xp.exp(shifted)
+    sums = xp.sum(powers, axis=1)
+    xp.divide(powers, sums[:, None], out=probabilities)
+    losses = xp.where(counted[:, 0], xp.log(sums) - picked, 0)
+    if reduction == "none":
+        loss[...] = losses
+    else:
+        loss[...] = xp.sum(losses)
+        if reduction == "mean":
+            loss /= xp.sum(counted)
+
+
+@kernel(ops._softmax_cross_entropy, keys.CPU)
+def _softmax_cross_entropy_cpu(xp, input, target, reduction, ignore_index, *, out):
+    loss, probabilities = out
+    positions = _plain_positions(input.shape, target, None, ignore_index)
+    if positions is None or not rows.is_fast(input) or not probabilities.flags.c_contiguous:
+        _softmax_cross_entropy(xp, input, target, reduction, ignore_index, out=out)
+        return
+    sums, largest = exponentials(input, probabilities)
+    losses = np.log(sums, out=sums)
+    losses += np.subtract(largest, input.reshape(-1)[positions], out=largest)
+    if reduction == "none":
+        loss[...] = losses
+    else:
+        loss[...] = np.add.reduce(losses) / (len(losses) if reduction == "mean" else 1)
+
+
+def _second_gradient(grad, grad_loss, probabilities, target, reduction, ignore_index):
+    """The derivative of ``_softmax_cross_entropy_backward`` by the logits, through the probabilities."""
+    counted = F.ne(target, ignore_index)
+    scale = F.mul(counted, F.div(grad_loss, F.sum(counted)) if reduction == "mean" else grad_loss)
+    return F._softmax_backward_data(F.mul(grad, F.unsqueeze(scale, 1)), probabilities, 1, grad.dtype)
+
+
+def _second_grad_loss(grad, grad_loss, input, probabilities, target, reduction, ignore_index):
+    unit = F._softmax_cross_entropy_backward(
+        F.ones_like(grad_loss), input, probabilities, target, reduction, ignore_index
+    )
+    return F.sum(F.mul(grad, unit), 1) if reduction == "none" else F.sum(F.mul(grad, unit))
+
+
+@implements(
+    ops._softmax_cross_entropy_backward,
+    grad_loss=_second_grad_loss,
+    input=_second_gradient,  # total: it counts what goes through the probabilities
+)
+def _softmax_cross_entropy_backward(xp, grad_loss, input, probabilities, target, reduction, ignore_index, *, out):
+    positions, _, counted = _positions(xp, probabilities.shape, target, ignore_index)
+    scale = xp.where(counted[:, 0], grad_loss, 0).astype(out.dtype)
+    if reduction == "mean":
+        scale /= xp.sum(counted)
+    xp.multiply(probabilities, scale[:, None], out=out)
+    if out.size:
+        flat = out.reshape(-1)
+        flat[positions[:, 0]] -= scale
+
+
+@kernel(ops._softmax_cross_entropy_backward, keys.CPU)
+def _softmax_cross_entropy_backward_cpu(
+    xp, grad_loss, input, probabilities, target, reduction, ignore_index, *, out
+):  # fmt: skip
+    positions = _plain_positions(probabilities.shape, target, None, ignore_index)
+    if positions is None:
+        _softmax_cross_entropy_backward(
+            xp, grad_loss, input, probabilities, target, reduction, ignore_index, out=out
+        )
+        return
+    scale = grad_loss / len(positions) if reduction == "mean" else grad_loss
+    np.multiply(probabilities, scale[:, None] if reduction == "none" else scale, out=out)
+    out.reshape(-1)[positions] -= scale
 
 
 # -- regression -------------------------------------------------------------------------------------------------------

@@ -121,6 +121,31 @@ def _softmax_columns(x, out):
     np.divide(columns, np.add.reduce(columns, axis=0), out=out.T)
 
 
+def exponentials(x, out):
+    """Write the softmax of the rows of a matrix; return each row's sum of exponentials of x - max, and the max."""
+    return _exponential_columns(x, out) if x.shape[1] < _NARROW else _exponential_rows(x, out)
+
+
+def _exponential_columns(x, out):
+    columns = np.array(x.T, order="C")
+    largest = np.maximum.reduce(columns, axis=0)
+    columns -= largest
+    np.exp(columns, out=columns)
+    sums = np.add.reduce(columns, axis=0)
+    np.divide(columns, sums, out=out.T)
+    return sums, largest
+
+
+def _exponential_rows(x, out):
+    sums, largest = np.empty(len(x), x.dtype), np.maximum.reduce(x, axis=1)
+    for block in rows.row_blocks(*x.shape):
+        y = out[block]
+        np.subtract(x[block], largest[block, None], out=y)
+        sums[block] = rows.row_sums(np.exp(y, out=y))
+        y *= (1 / sums[block])[:, None]
+    return sums, largest
+
+
 def _log_softmax_rows(x, out):
     for block in rows.row_blocks(*x.shape):
         y = out[block]
