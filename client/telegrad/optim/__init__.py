@@ -1,1 +1,10 @@
-"""Optimizers: one instruction per step."""
+"""Optimizers: ``torch.optim``'s names and options; every step is one instruction per parameter group."""
+
+from __future__ import annotations
+
+from . import lr_scheduler
+from .adam import Adam, AdamW
+from .optimizer import Optimizer
+from .sgd import SGD
+
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
