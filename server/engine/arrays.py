@@ -17,6 +17,13 @@ _UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.mi
 _WIDENED = frozenset(("float16", "bfloat16"))
 
 
+def negative(xp: Any, array: Array, out: Array) -> None:
+    """``-array``. NumPy 2.4 gives wrong numbers where a result with gaps is the operand itself, so that is copied."""
+    if xp is np and not out.flags.c_contiguous and np.may_share_memory(array, out):
+        array = array.copy()
+    xp.negative(array, out=out)
+
+
 def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = False) -> None:
     """Refuse an index array that points beyond ``size``; negative ones count from the end where ``wraps``."""
     if index.size == 0:

@@ -7,6 +7,7 @@ import math
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import elementary as ops
 
+from .. import arrays
 from .. import functional as F  # noqa: N812 - the field's name
 from ..blocks import in_blocks
 from ..operators import implements
@@ -141,7 +142,7 @@ def atanh(xp, input, *, out):
 @implements(ops.sigmoid, input=lambda grad, out: F._sigmoid_backward(grad, out))
 def sigmoid(xp, input, *, out):
     for x, o in in_blocks(xp, input, out):
-        xp.negative(x, out=o)
+        arrays.negative(xp, x, o)
         xp.exp(o, out=o)
         xp.add(o, 1, out=o)
         xp.divide(1, o, out=o)

@@ -10,6 +10,7 @@ import numpy as np
 from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops
 
+from .. import arrays
 from .. import functional as F  # noqa: N812 - the field's name
 from ..backend import NUMPY_DTYPES
 from ..blocks import number
@@ -169,7 +170,7 @@ def _pow_integer(xp, input, exponent, out):
 
 @implements(ops.neg, input=lambda grad: -grad)
 def neg(xp, input, *, out):
-    xp.negative(input, out=out)
+    arrays.negative(xp, input, out)
 
 
 @implements(ops.positive, movement=True, input=lambda grad: grad)
