@@ -20,7 +20,8 @@ from telegrad_protocol.link import Link, Parts, Received
 from telegrad_protocol.messages import Failure, Hello
 
 from . import channel
-from .channel import AsyncChannel, Frame
+from .async_channel import AsyncChannel
+from .channel import Frame
 
 NORMAL: Final = 1000
 LOST: Final = 4001

@@ -76,7 +76,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self.close_timeout = CLOSE_SECONDS
         self.ping_interval = None  # the link has heartbeats of its own
-        self.conn = _BulkProtocol(max_size=self.config.ws_max_size, logger=self.logger)
+        self.conn = self._protocol = _BulkProtocol(max_size=self.config.ws_max_size, logger=self.logger)
         self._session: GatewaySession | None = None
         self._over = asyncio.Event()
 
@@ -89,7 +89,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         except ProtocolError as error:
             self.end(REFUSED, f"{error.code}: {error.message}")
         self._take_over_queue()
-        self.transport.set_protocol(_Receiver(self, self.conn.bulk))
+        self.transport.set_protocol(_Receiver(self, self._protocol.bulk))
         try:
             await self._over.wait()
         finally:

@@ -22,7 +22,8 @@ from telegrad_protocol.errors import InternalError, TelegradError, WorkerCrashed
 from telegrad_protocol.messages import Failure
 
 from . import channel
-from .channel import AsyncChannel, Frame
+from .async_channel import AsyncChannel
+from .channel import Frame
 
 START_SECONDS: Final = 180.0
 """A worker that has said nothing for so long will not start: creating a CUDA context takes seconds."""
@@ -119,9 +120,7 @@ class WorkerProcess:
 class Supervisor:
     """Keeps one worker running."""
 
-    def __init__(
-        self, devices: Sequence[str] = (), host: str = "server.host:Host", log_level: str = "INFO"
-    ) -> None:
+    def __init__(self, devices: Sequence[str] = (), host: str = "server.host:Host", log_level: str = "INFO") -> None:
         self.restarts = 0
         self._options = (devices, host, log_level)
         self._worker: WorkerProcess | None = None
@@ -190,6 +189,4 @@ def _describe_exit(code: int) -> str:
 def _error_of(failure: Failure) -> TelegradError:
     if not failure.code:
         return InternalError(failure.message)
-    return revive(
-        failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback
-    )
+    return revive(failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback)

@@ -39,12 +39,12 @@ def main() -> None:
     app = create_app(settings, registry)
     config = uvicorn.Config(
         app, port=0, ws=StreamProtocol, ws_max_size=8 << 20, loop=os.environ.get("STUB_LOOP", "uvloop"),
+        ssl_certfile=os.environ.get("STUB_CERTIFICATE"), ssl_keyfile=os.environ.get("STUB_KEY"),
         ws_per_message_deflate=False, access_log=False, log_level="warning", http="httptools",
     )  # fmt: skip
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    asyncio.run(_Server(config).serve(), loop_factory=config.get_loop_factory()) if sys.version_info >= (3, 12) else (
-        asyncio.Runner(loop_factory=config.get_loop_factory()).run(_Server(config).serve())
-    )
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(_Server(config).serve())
 
 
 if __name__ == "__main__":

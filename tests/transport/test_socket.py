@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -259,3 +263,34 @@ def test_a_transport_that_was_forgotten_stops_its_timer(gateway: GatewayProcess)
     transport._connection.close()
     del transport
     wait_until(lambda: set(threading.enumerate()) <= before, "the timer ended")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_the_stream_works_over_tls_and_only_to_whom_we_trust(tmp_path: Path) -> None:
+    certificate, key = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    data = random.Random(0).randbytes(3_000_001)
+    with GatewayProcess(STUB_CERTIFICATE=certificate, STUB_KEY=key) as gateway:
+        url = gateway.url.replace("http:", "https:")
+        with pytest.raises(ConnectError, match="cannot reach"):
+            open_session(url, {})
+        client = Client(open_session(url, {}, tls=ssl.create_default_context(cafile=certificate)))
+        client.upload(1, data)
+        assert client.read(1) == data
+        with FaultProxy(gateway.port) as proxy:
+            proxied = Client(
+                open_session(f"https://127.0.0.1:{proxy.port}", {}, tls=ssl.create_default_context(cafile=certificate))
+            )
+            proxy.cut_after([20_000] * 10)
+            for number in range(500):
+                proxied.send(Call(number, 0, (), []))
+            proxied.upload(1, data[:200_000])
+            assert proxied.ask("calls") == list(range(500))
+            assert proxied.read(1) == data[:200_000]
+            assert proxy.cuts == 10
+            proxied.transport.close()
+        client.transport.close()
