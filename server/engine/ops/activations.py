@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from telegrad_protocol.ops import activations as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
@@ -24,7 +26,15 @@ def relu(xp, input, *, out):
 @implements(ops._relu_backward, gradient=lambda grad, result: F._relu_backward(grad, result), result=None)
 def _relu_backward(xp, gradient, result, *, out):
     """0 by selection, not by a product: the gradient may be infinite"""
-    xp.copyto(out, xp.where(result <= 0, out.dtype.type(0), gradient))
+    bits = _BITS.get(out.dtype.itemsize) if out.dtype.kind == "f" and gradient.dtype == out.dtype else None
+    if bits is None or xp is not np:
+        xp.copyto(out, xp.where(result <= 0, out.dtype.type(0), gradient))
+    else:  # all ones or all zeros, by which the gradient's bits are masked: twice as fast as a selection
+        mask = ((result <= 0).view(xp.int8) - 1).astype(bits)
+        xp.bitwise_and(gradient.view(bits), mask, out=out.view(bits))
+
+
+_BITS = {4: np.int32, 8: np.int64}
 
 
 _HALF_ROOT = math.sqrt(0.5)
