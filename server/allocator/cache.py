@@ -8,6 +8,7 @@ statistics are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -92,45 +93,83 @@ class BlockCache:
     def _cut(self, request: Request, account: Account) -> Block:
         """Serve a known size from the front of a larger block, the short way where nothing stands against it."""
         size, shelf = request.size, request.shelf
-        block = shelf.best_fit(size)
-        if (
-            block is None
-            or block.owner != account.owner
-            or block.size - size < request.remainder
-            or block.size >= self._oversize
-            or account.quota_bytes is not None
-        ):
+        account_now = account.now + request.charge
+        if (account.ceiling - account_now) & GUARDS != GUARDS and account.quota_bytes is not None:
             return self._allocate(request.nbytes, shelf.stream, account.owner)
-        shelf.remove(block)
-        if block.split:
-            shelf.pool.left_bytes += size
-            change = request.cut_charge
+        span = shelf.span
+        found = shelf.best_in_bins(size)
+        if span < size or (found is not None and found.size < span):
+            block = self._cut_from_bin(found, request, account.owner)
+        elif span - size < request.remainder or span >= self._oversize or shelf.tail.owner != account.owner:  # type: ignore[union-attr]
+            block = None
         else:
-            change = request.charge + shelf.pool.one_count + (block.size - size) * shelf.pool.one_byte
-        front = carve(block, size)
-        shelf.add(block)
+            block = self._cut_from_tail(request)
+        if block is None:
+            return self._allocate(request.nbytes, shelf.stream, account.owner)
         request.uses += 1
-        front.requested = request.nbytes
-        front.bin = request.bin
-        front.charge = charge = request.charge
-        front.device_charge = request.split_charge
+        block.requested = request.nbytes
+        block.bin = request.bin
+        block.charge = request.charge
+        block.device_charge = request.split_charge
+        account.now = account_now
+        if (account.ceiling - account_now) & GUARDS != GUARDS:
+            account.take_peaks()
+        return block
+
+    def _cut_from_tail(self, request: Request) -> Block:
+        """The front of a shelf's tail: what was merged with it last, if that has the size."""
+        size, shelf = request.size, request.shelf
+        tail: Any = shelf.tail
+        block: Block = shelf.front  # type: ignore[assignment]  # there is one where there is a tail
+        if block is not tail and block.size == size:
+            shelf.front = block.next
+            block.idle = False
+        else:
+            shelf.merge_tail()
+            block = carve(tail, size)
+        span = shelf.span = shelf.span - size
+        bin = shelf.bins.get(span)
+        if bin is not None and bin.listed:
+            shelf.resize_tail(span)
+        shelf.pool.left_bytes += size
         ledger = self._ledger
-        ledger.now = now = ledger.now + change
+        ledger.now = now = ledger.now + request.cut_charge
         if (ledger.ceiling - now) & GUARDS != GUARDS:
             ledger.take_peaks()
-        account.now = now = account.now + charge
-        if (account.ceiling - now) & GUARDS != GUARDS:
-            account.take_peaks()
-        return front
+        return block
+
+    def _cut_from_bin(self, found: Block | None, request: Request, owner: int) -> Block | None:
+        """The front of a free block, whose remainder becomes the tail; None where only the policy may decide."""
+        size, shelf = request.size, request.shelf
+        if (
+            found is None
+            or found.owner != owner
+            or found.size - size < request.remainder
+            or found.size >= self._oversize
+        ):
+            return None
+        pool = shelf.pool
+        shelf.remove(found)
+        change = request.cut_charge
+        if found.split:
+            pool.left_bytes += size
+        else:
+            change = request.charge + pool.one_count + (found.size - size) * pool.one_byte
+        block = carve(found, size)
+        shelf.open_tail(found)
+        self._ledger.add(change)
+        return block
 
     def free(self, block: Block) -> None:
         """Take a block back; it is reused once the streams that used it are done with it."""
         bin = block.bin
-        previous, following = block.previous, block.next
         if bin is None or block.idle or self._attentive:
             return self._free(block)
-        if (previous is not None and previous.idle) or (following is not None and following.idle):
+        previous, following = block.previous, block.next
+        if previous is not None and previous.idle:
             return self._complete(block)
+        if following is not None and following.idle:
+            return self._merge(block, bin.shelf)
         ledger = self._ledger
         ledger.now = now = ledger.now - block.device_charge
         if (ledger.ceiling - now) & GUARDS != GUARDS:
@@ -142,6 +181,30 @@ class BlockCache:
             blocks.append(block)
         else:
             bin.add(block)
+
+    def _merge(self, block: Block, shelf: Shelf) -> None:
+        """Merge a block with the free one behind it, which is or becomes the tail: in the books only."""
+        following: Any = block.next
+        if block.owner != following.owner:
+            return self._complete(block)
+        if following is not shelf.front:
+            shelf.remove(following)
+            shelf.open_tail(following)
+        tail: Any = shelf.tail
+        if tail is None or (block.previous is None and tail.next is None):
+            # The segment would be wholly free.
+            return self._complete(block)
+        self._accounts[block.owner].now -= block.charge
+        ledger = self._ledger
+        ledger.now = now = ledger.now - block.device_charge - shelf.pool.one_count
+        if (ledger.ceiling - now) & GUARDS != GUARDS:
+            ledger.take_peaks()
+        block.idle = True
+        shelf.front = block
+        span = shelf.span = shelf.span + block.size
+        bin = shelf.bins.get(span)
+        if bin is not None and bin.listed:
+            shelf.resize_tail(span)
 
     def record_stream(self, block: Block, stream: int) -> None:
         """Hold the block back, once freed, until what ``stream`` has queued by then is done."""

@@ -72,6 +72,7 @@ class CachingAllocator(BlockCache):
         """Segments, blocks and trace in PyTorch's format; for one session, only what is its own is told."""
         if self.history.is_wanted:
             self.history.record("snapshot", 0, self.allocated_bytes(), 0, owner or 0)
+        self.policy.settle()
         return picture(
             self.policy.segments.values(), self.history, self.config, lambda block: block in self._events, owner
         )

@@ -36,6 +36,11 @@ class CachingPolicy:
         """All pools."""
         return self.small, self.large
 
+    def settle(self) -> None:
+        """Carry out what was merged in the books only, for who looks at segments block by block."""
+        for pool in self.pools():
+            pool.settle()
+
     def pool_for(self, size: int) -> Pool:
         """The pool that serves requests of this rounded size."""
         return self.small if size <= sizes.SMALL_REQUEST else self.large
@@ -80,6 +85,8 @@ class CachingPolicy:
         """Merge a block with its free neighbours and make it available; the charge of the inactive blocks' change."""
         pool = block.segment.pool
         shelf = pool.shelves[block.stream]
+        if shelf.is_beside_tail(block):
+            shelf.settle()
         count = nbytes = 0
         for neighbour in (block.previous, block.next):
             if neighbour is not None and neighbour.idle:
@@ -184,6 +191,7 @@ class CachingPolicy:
 
     def prune(self) -> None:
         """Drop the bins that no block lies in or will return to."""
+        self.settle()
         blocks = (block for segment in self.segments.values() for block in segment.blocks())
         used = {id(block.bin) for block in blocks if block.bin is not None}
         for pool in self.pools():

@@ -1,7 +1,9 @@
 """Free blocks, found by best fit: the smallest that is large enough, of those the one at the lowest address.
 
-Blocks of one size on one stream share a bin, so that a repeated size is found without a search. Knows nothing of
-sessions or devices.
+Blocks of one size on one stream share a bin, so that a repeated size is found without a search. One free block of a
+shelf, its tail, may lie outside the bins: the one that was cut last. What is freed right in front of it is merged with
+it in the books only and stays whole, because the next request often has its size and would be cut from that very place.
+Whoever wants to see bins or blocks calls ``settle`` first. Knows nothing of sessions or devices.
 """
 
 from __future__ import annotations
@@ -33,13 +35,24 @@ class Bin:
     def add(self, block: Block) -> None:
         """Put a block in its place."""
         if not self.listed:
-            self.listed = True
-            insort(self.shelf.sizes, self.size)
+            if self.size == self.shelf.span:
+                self.shelf.settle()
+            self._list()
         blocks = self.blocks
         if blocks and blocks[-1].pointer < block.pointer:
             insort(blocks, block, key=_descending)
         else:
             blocks.append(block)
+
+    def _list(self) -> None:
+        if not self.listed:
+            self.listed = True
+            insort(self.shelf.sizes, self.size)
+
+    def unlist(self) -> None:
+        """Strike an empty bin off the index."""
+        self.listed = False
+        del self.shelf.sizes[bisect_left(self.shelf.sizes, self.size)]
 
     def remove(self, block: Block) -> None:
         """Take out this very block."""
@@ -47,15 +60,23 @@ class Bin:
 
 
 class Shelf:
-    """The free blocks of one pool on one stream, by size."""
+    """The free blocks of one pool on one stream, by size; and the tail.
 
-    __slots__ = ("bins", "pool", "sizes", "stream")
+    The tail's ``span`` bytes begin at ``front``, the block that was merged with it last, or the tail itself. All of
+    them are idle, one's ``next`` is the other, and they hold the same owner's data. No bin of that size is listed: so
+    who finds a block of the size it wants in a bin need not look at the tail.
+    """
+
+    __slots__ = ("bins", "front", "pool", "sizes", "span", "stream", "tail")
 
     def __init__(self, pool: Pool, stream: int) -> None:
         self.pool = pool
         self.stream = stream
         self.bins: dict[int, Bin] = {}
         self.sizes: list[int] = []
+        self.tail: Block | None = None
+        self.front: Block | None = None
+        self.span = 0
 
     def bin(self, size: int) -> Bin:
         """The bin of this size; there is never more than one."""
@@ -66,6 +87,11 @@ class Shelf:
 
     def best_fit(self, size: int) -> Block | None:
         """The smallest block of at least ``size`` bytes, left where it is."""
+        self.settle()
+        return self.best_in_bins(size)
+
+    def best_in_bins(self, size: int) -> Block | None:
+        """The smallest block of at least ``size`` bytes but for the tail."""
         sizes = self.sizes
         at = bisect_left(sizes, size)
         while at < len(sizes):
@@ -94,6 +120,55 @@ class Shelf:
             bin.remove(block)
         block.idle = False
 
+    def open_tail(self, block: Block) -> None:
+        """Make a block that was just taken out and cut the tail."""
+        self.settle()
+        block.idle = True
+        self.tail = self.front = block
+        self.resize_tail(block.size)
+
+    def resize_tail(self, span: int) -> None:
+        """Let the tail be of ``span`` bytes; settle it if a bin holds blocks of that size."""
+        self.span = span
+        bin = self.bins.get(span)
+        if bin is None or not bin.listed:
+            return
+        if bin.blocks:
+            self.settle()
+        else:
+            bin.unlist()
+
+    def merge_tail(self) -> None:
+        """Make one block of what is one in the books."""
+        front, tail = self.front, self.tail
+        if front is tail or front is None or tail is None:
+            return
+        before = front.previous
+        tail.offset, tail.pointer, tail.size = front.offset, front.pointer, self.span
+        while front is not tail and front is not None:
+            # They must not keep each other alive.
+            front.previous, front.next, front = None, None, front.next
+        tail.previous = before
+        if before is None:
+            tail.segment.first = tail
+        else:
+            before.next = tail
+        self.front = tail
+
+    def settle(self) -> None:
+        """Put the tail into its bin."""
+        tail = self.tail
+        if tail is None:
+            return
+        self.merge_tail()
+        self.tail = self.front = None
+        self.span = 0
+        self.add(tail)
+
+    def is_beside_tail(self, block: Block) -> bool:
+        """Whether the tail is a neighbour of this block."""
+        return self.tail is not None and (block.next is self.front or block.previous is self.tail)
+
     def prune(self, used: set[int]) -> None:
         """Drop the empty bins, but for those used: their ``id``."""
         self.bins = {size: bin for size, bin in self.bins.items() if bin.blocks or id(bin) in used}
@@ -101,6 +176,7 @@ class Shelf:
 
     def blocks(self) -> Iterator[Block]:
         """All free blocks by size, then address."""
+        self.settle()
         for size in list(self.sizes):
             yield from reversed(list(self.bins[size].blocks))
 
@@ -129,6 +205,11 @@ class Pool:
         if found is None:
             found = self.shelves[stream] = Shelf(self, stream)
         return found
+
+    def settle(self) -> None:
+        """Put the tails of all shelves into their bins."""
+        for shelf in self.shelves.values():
+            shelf.settle()
 
     def blocks(self) -> Iterator[Block]:
         """All free blocks by stream, size, address."""

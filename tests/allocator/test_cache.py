@@ -10,7 +10,7 @@ import pytest
 from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream
 from server.allocator.sizes import MIB
 from telegrad_protocol.errors import ArgumentError, InternalError, OutOfMemoryError
-from tests.allocator.reference import ReferenceAllocator
+from tests.allocator.reference import FREE, ReferenceAllocator
 
 
 @pytest.fixture
@@ -252,3 +252,36 @@ def test_a_training_like_trace_is_served_as_by_the_reference(seed: int) -> None:
             live.append((block, stretch, piece))
     expected, found = reference.table(), allocator.memory_stats()
     assert {key: found[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_merged_in_the_books_only_shows_nowhere(seed: int) -> None:
+    """Small multiples of one size, last in first out: free pieces of all lengths meet sizes that fit them exactly."""
+    draw = random.Random(seed)
+    upstream = SimulatedUpstream(100 * MIB)
+    allocator, reference = CachingAllocator(upstream), ReferenceAllocator(100 * MIB, AllocatorConfig(), None)
+    unit = draw.choice([512, 2 * MIB])
+    live: list = []
+    merged = 0
+    for step in range(800):
+        if live and draw.random() < len(live) / 12:
+            block, stretch, piece = live.pop(draw.choice([-1, -1, -1, 0, draw.randrange(len(live))]))
+            allocator.free(block)
+            reference.free(stretch, piece)
+        else:
+            nbytes, owner = unit * draw.choice([1, 1, 1, 2, 3, 4]), draw.choice([1, 1, 1, 1, 2])
+            pointer, stretch, piece = reference.allocate(nbytes, 0)
+            block = allocator.allocate(nbytes, 0, owner)
+            assert (block.pointer, block.size) == (pointer, piece.size), step
+            live.append((block, stretch, piece))
+        merged += any(
+            shelf.front is not shelf.tail for pool in allocator.policy.pools() for shelf in pool.shelves.values()
+        )
+        if draw.random() < 0.01:
+            states = [
+                block["state"] for segment in allocator.memory_snapshot()["segments"] for block in segment["blocks"]
+            ]
+            assert states.count("inactive") == sum(p.state == FREE for s in reference.stretches for p in s.pieces)
+        expected, found = reference.table(), allocator.memory_stats()
+        assert {key: found[key] for key in expected} == expected, step
+    assert merged > 20

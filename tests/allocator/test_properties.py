@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from server.allocator import AllocatorConfig, CachingAllocator, SimulatedUpstream
+from server.allocator import AllocatorConfig, Block, CachingAllocator, SimulatedUpstream
+from server.allocator.pool import Shelf
 from server.allocator.sizes import MIB
 from telegrad_protocol.errors import OutOfMemoryError
 from tests.allocator.reference import IN_USE, OutOfMemory, ReferenceAllocator
@@ -114,9 +115,45 @@ class Traces(RuleBasedStateMachine):
         assert {key: found[key] for key in expected} == expected
         assert set(found) - set(expected) == {"max_split_size", "num_oom_rejections"}
 
+    @rule()
+    def carry_out_what_is_merged_in_the_books(self) -> None:
+        self.allocator.policy.settle()
+        assert not self.shelves_with_tails()
+        policy = self.allocator.policy
+        idle = [block for segment in policy.segments.values() for block in segment.blocks() if block.idle]
+        assert len(idle) == sum(len(list(pool.blocks())) for pool in policy.pools())
+
+    def shelves_with_tails(self) -> list[Shelf]:
+        shelves = [shelf for pool in self.allocator.policy.pools() for shelf in pool.shelves.values()]
+        return [shelf for shelf in shelves if shelf.tail is not None]
+
+    def merged_in_the_books(self) -> set[Block]:
+        """The blocks that are part of a tail, but for the tail itself."""
+        found = set()
+        for shelf in self.shelves_with_tails():
+            block = shelf.front
+            while block is not shelf.tail:
+                found.add(block)
+                block = block.next
+        return found
+
+    @invariant()
+    def a_tail_is_one_free_piece_of_one_owner(self) -> None:
+        for shelf in self.shelves_with_tails():
+            front, tail = shelf.front, shelf.tail
+            assert front.pointer + shelf.span == tail.pointer + tail.size
+            assert front.segment is tail.segment and tail.split
+            assert front.previous is None or not front.previous.idle
+            assert tail.next is None or not tail.next.idle
+            assert shelf.span not in shelf.sizes
+            block = front
+            while block is not tail:
+                assert block.idle and block.owner == tail.owner and block.next.previous is block
+                block = block.next
+
     @invariant()
     def segments_are_tiled_by_their_blocks(self) -> None:
-        segments = self.allocator.policy.segments
+        segments, loose = self.allocator.policy.segments, self.merged_in_the_books()
         assert {pointer: segment.size for pointer, segment in segments.items()} == self.upstream.live
         for segment in segments.values():
             blocks = list(segment.blocks())
@@ -124,12 +161,14 @@ class Traces(RuleBasedStateMachine):
             for one, other in pairwise(blocks):
                 assert one.next is other and other.previous is one
                 assert one.offset + one.size == other.offset
-                assert not (one.idle and other.idle)
+                assert not (one.idle and other.idle) or one in loose
 
     @invariant()
     def free_blocks_lie_in_the_bins_of_their_sizes(self) -> None:
         policy = self.allocator.policy
-        idle = {block.pointer for segment in policy.segments.values() for block in segment.blocks() if block.idle}
+        in_a_tail = self.merged_in_the_books() | {shelf.tail for shelf in self.shelves_with_tails()}
+        blocks = [block for segment in policy.segments.values() for block in segment.blocks()]
+        idle = {block.pointer for block in blocks if block.idle and block not in in_a_tail}
         shelved = []
         for shelf in (shelf for pool in policy.pools() for shelf in pool.shelves.values()):
             assert shelf.sizes == sorted(set(shelf.sizes))
