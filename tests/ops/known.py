@@ -21,7 +21,7 @@ COVERED_ELSEWHERE: set[str] = {
     "_scatter_strided", "_repeat_positions", "alias", "detach", "embedding", "_embedding", "embedding_dense_backward",
     "embedding_renorm_", "moveaxis", "swapdims", "concat", "concatenate", "index", "put", "triu_indices",
     "_in_layout", "_to_copy", "as_strided_scatter", "_layer_norm", "_layer_norm_backward", "_layer_norm_weight_backward",
-    "nll_loss_forward", "nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
+    "_nll_loss_forward", "_nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
     "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",
     "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm",
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_linear_recurrence", "_squared_error", "_huber_error", "_bce", "_bce_with_logits",

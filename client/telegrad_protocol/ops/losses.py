@@ -86,7 +86,7 @@ def nll_loss(
 
 
 @op(out=False, method=False, no_grad=("target", "weight"), returns=("output", "total_weight"))
-def nll_loss_forward(
+def _nll_loss_forward(
     input: Meta, target: Meta, weight: Meta | None, reduction: str, ignore_index: int
 ) -> tuple[Meta, Meta]:  # fmt: skip
     """``nll_loss`` with the sum of the weights that a mean was divided by."""
@@ -95,14 +95,14 @@ def nll_loss_forward(
 
 
 @op(out=False, method=False, no_grad=("target", "weight", "total_weight"))
-def nll_loss_backward(
+def _nll_loss_backward(
     grad_output: Meta, target: Meta, weight: Meta | None, total_weight: Meta, size: Size, reduction: str, ignore_index: int
 ) -> Meta:  # fmt: skip
     """The gradient of the log-probabilities, which have the shape ``size``."""
     gradient = grad_output.like(size)
-    _check_classes("nll_loss_backward", gradient, target, weight)
+    _check_classes("_nll_loss_backward", gradient, target, weight)
     if grad_output.shape != (target.shape if reduction == "none" else ()):
-        raise ShapeError(f"nll_loss_backward: gradient {grad_output} does not fit the target {target}")
+        raise ShapeError(f"_nll_loss_backward: gradient {grad_output} does not fit the target {target}")
     return gradient
 
 

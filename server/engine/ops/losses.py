@@ -27,7 +27,7 @@ def cross_entropy(input, target, weight, size_average, ignore_index, reduce, red
     log_probabilities = F.log_softmax(input, dim)
     if ops.has_probabilities(input.meta, target.meta):
         return _soft_cross_entropy(log_probabilities, target, weight, kind, label_smoothing)
-    loss, total = F.nll_loss_forward(log_probabilities, target, weight, kind, ignore_index)
+    loss, total = F._nll_loss_forward(log_probabilities, target, weight, kind, ignore_index)
     if label_smoothing == 0:
         return loss
     smooth = _smooth_loss(log_probabilities, target, weight, total, kind, ignore_index)
@@ -68,7 +68,7 @@ def _smooth_loss(log_probabilities, target, weight, total, kind, ignore_index):
 @composite(ops.nll_loss)
 def nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction):
     kind = ops.reduction_of("nll_loss", reduction, size_average, reduce)
-    return F.nll_loss_forward(input, target, weight, kind, ignore_index)[0]
+    return F._nll_loss_forward(input, target, weight, kind, ignore_index)[0]
 
 
 def _layout(shape):
@@ -87,20 +87,18 @@ def _positions(xp, shape, target, ignore_index):
     target = target.reshape(samples, inner).astype(np.int64, copy=False)
     counted = target != ignore_index
     target = xp.where(counted, target, 0)
-    if not classes and bool(counted.any()):
-        classes = 0
     check_index("nll_loss", target[counted], classes, f"{classes} classes")
     starts = xp.arange(samples)[:, None] * (classes * inner) + xp.arange(inner)
     return starts + target * inner, target, counted
 
 
 @implements(
-    ops.nll_loss_forward,
-    input=lambda grad_output, input_meta, target, weight, total_weight, reduction, ignore_index: F.nll_loss_backward(
+    ops._nll_loss_forward,
+    input=lambda grad_output, input_meta, target, weight, total_weight, reduction, ignore_index: F._nll_loss_backward(
         grad_output, target, weight, total_weight, input_meta.shape, reduction, ignore_index
     ),
 )
-def nll_loss_forward(xp, input, target, weight, reduction, ignore_index, *, out):
+def _nll_loss_forward(xp, input, target, weight, reduction, ignore_index, *, out):
     loss, total = out
     positions, classes, counted = _positions(xp, input.shape, target, ignore_index)
     scale = counted.astype(input.dtype) if weight is None else xp.where(counted, weight[classes], 0)
@@ -115,11 +113,11 @@ def nll_loss_forward(xp, input, target, weight, reduction, ignore_index, *, out)
             loss /= total
 
 
-@kernel(ops.nll_loss_forward, keys.CPU)
+@kernel(ops._nll_loss_forward, keys.CPU)
 def _nll_loss_forward_cpu(xp, input, target, weight, reduction, ignore_index, *, out):
     positions = _plain_positions(input.shape, target, weight, ignore_index)
     if positions is None or not input.flags.c_contiguous:
-        nll_loss_forward(xp, input, target, weight, reduction, ignore_index, out=out)
+        _nll_loss_forward(xp, input, target, weight, reduction, ignore_index, out=out)
         return
     loss, total = out
     picked = input.reshape(-1)[positions]
@@ -143,12 +141,12 @@ def _plain_positions(shape, target, weight, ignore_index):
 
 
 @implements(
-    ops.nll_loss_backward,
-    grad_output=lambda grad, target, weight, reduction, ignore_index: F.nll_loss_forward(
+    ops._nll_loss_backward,
+    grad_output=lambda grad, target, weight, reduction, ignore_index: F._nll_loss_forward(
         grad, target, weight, reduction, ignore_index
     )[0],
 )
-def nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, *, out):
+def _nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, *, out):
     out[...] = 0
     if not out.size:
         return
@@ -163,11 +161,11 @@ def nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduc
         out[...] = result
 
 
-@kernel(ops.nll_loss_backward, keys.CPU)
+@kernel(ops._nll_loss_backward, keys.CPU)
 def _nll_loss_backward_cpu(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, *, out):
     positions = _plain_positions(size, target, weight, ignore_index)
     if positions is None or not out.flags.c_contiguous:
-        nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, out=out)
+        _nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, out=out)
         return
     out.fill(0)
     out.reshape(-1)[positions] = -grad_output / len(positions) if reduction == "mean" else -grad_output

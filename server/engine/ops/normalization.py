@@ -167,12 +167,12 @@ def _layer_norm_backward_cpu(xp, grad_out, input, mean, rstd, weight, *, out):
 def _normalize_rows_backward(grad, x, out, mean, rstd, weight):
     length = x.shape[1]
     for block in rows.row_blocks(*x.shape):
-        scale = rstd[block]
+        scale, part = rstd[block], out[block]
         scaled = grad[block] if weight is None else grad[block] * weight
-        standard = (x[block] - mean[block, None]) * scale[:, None]
-        along = np.einsum("ij,ij->i", scaled, standard) / length
-        standard *= along[:, None]
-        part = np.subtract(scaled, standard, out=out[block])
+        centred = np.subtract(x[block], mean[block, None], out=part)
+        along = np.einsum("ij,ij->i", scaled, centred)
+        centred *= (along * scale * scale / -length)[:, None]
+        part += scaled
         part -= (rows.row_sums(scaled) / length)[:, None]
         part *= scale[:, None]
 
@@ -184,12 +184,11 @@ def _layer_norm_weight_backward_cpu(xp, grad_out, input, mean, rstd, normalized_
         return
     length = out.size
     x, grad = input.reshape(-1, length), grad_out.reshape(-1, length)
-    total, centre, scale = np.zeros(length, out.dtype), mean.reshape(-1, 1), rstd.reshape(-1, 1)
+    total, centre, scale = np.zeros(length, out.dtype), mean.reshape(-1, 1), rstd.reshape(-1)
     for block in rows.row_blocks(*x.shape):
         part = x[block] - centre[block]
-        part *= scale[block]
         part *= grad[block]
-        total += rows.column_sums(part)
+        total += scale[block].dot(part)
     out[...] = total.reshape(out.shape)
 
 
