@@ -234,7 +234,7 @@ def _mutate(
 ) -> Any:
     op = plan.op
     targets = [bound[p] for p in op.mutates]
-    if modes.records:
+    if modes.records and not op.updates:
         for target in targets:
             for tensor in target if isinstance(target, (tuple, list)) else (target,):
                 if tensor is not None:
