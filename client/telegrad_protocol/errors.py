@@ -14,6 +14,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- InplaceError (RuntimeError)          an in-place operation that is not allowed
     |-- LinearAlgebraError (RuntimeError)    a singular or indefinite matrix, no convergence
     |-- OutOfMemoryError (RuntimeError)      the device, or the session's quota, is exhausted
+    |-- StateDictError (RuntimeError)        a state dictionary that does not fit the module or optimizer
     |-- NotComputedError (RuntimeError)      a result that was skipped because an earlier operation failed
     |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
     |-- InternalError (RuntimeError)         a defect of the server; its traceback is attached
@@ -102,6 +103,10 @@ class LinearAlgebraError(TelegradError, RuntimeError):
 
 class OutOfMemoryError(TelegradError, RuntimeError):
     """The device, or the session's quota, has no room for the allocation."""
+
+
+class StateDictError(TelegradError, RuntimeError):
+    """A state dictionary does not fit the module or optimizer that it is loaded into."""
 
 
 class NotComputedError(TelegradError, RuntimeError):

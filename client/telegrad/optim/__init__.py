@@ -1,4 +1,4 @@
-"""Optimizers: ``torch.optim``'s names and options; every step is one instruction per parameter group."""
+"""Optimizers: one instruction per step."""
 
 from __future__ import annotations
 

@@ -1,67 +1,66 @@
-"""Adam and AdamW."""
+"""Adam (D. Kingma, J. Ba, 2015), AMSGrad (S. Reddi et al., 2018), and AdamW (I. Loshchilov, F. Hutter, 2019)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from telegrad_protocol.dtypes import float32
+from telegrad_protocol.errors import ArgumentError
 
 from .._functions import function
 from .._tensor import Tensor
-from .optimizer import Group, Optimizer, check_range
+from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least
 
 
 class Adam(Optimizer):
-    """Adam, as ``torch.optim.Adam``; one instruction per step."""
-
-    _operation = "_fused_adam_"
+    """param -= lr * mean of gradients / (root of the mean of their squares + eps); decay is part of the gradient."""
 
     def __init__(
-        self, params: Iterable[Any], lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
         capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:  # fmt: skip
-        check_range("learning rate", lr)
-        check_range("epsilon value", eps)
-        check_range("beta parameter at index 0", betas[0], high=1.0)
-        check_range("beta parameter at index 1", betas[1], high=1.0)
-        check_range("weight_decay value", weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-                "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
-                "fused": fused, "decoupled_weight_decay": decoupled_weight_decay,
-            },
-        )  # fmt: skip
+        check_at_least("learning rate", lr)
+        check_at_least("epsilon", eps)
+        check_at_least("weight_decay", weight_decay)
+        for number, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ArgumentError(f"Invalid beta parameter at index {number}: {beta}")
+        flags = accepted_flags(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused)
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay, **flags,
+        }  # fmt: skip
+        super().__init__(params, defaults)
 
-    def _update(self, group: Group, params: list[Tensor]) -> None:
-        decoupled = group["decoupled_weight_decay"]
+    def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
+        states = [self._state_of(parameter, group["amsgrad"]) for parameter in params]
         beta1, beta2 = group["betas"]
-        function("_fused_adamw_" if decoupled else self._operation)(
-            params, [p._grad for p in params], self._buffers(params, "exp_avg"), self._buffers(params, "exp_avg_sq"),
-            self._buffers(params, "max_exp_avg_sq") if group["amsgrad"] else [], [self._step_of(p) for p in params],
-            lr=group["lr"], beta1=beta1, beta2=beta2, weight_decay=group["weight_decay"], eps=group["eps"],
+        step = "_fused_adamw_" if group["decoupled_weight_decay"] else "_fused_adam_"
+        function(step)(
+            params, grads, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
+            [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else [], [s["step"] for s in states], lr=group["lr"],
+            beta1=float(beta1), beta2=float(beta2), weight_decay=group["weight_decay"], eps=group["eps"],
             amsgrad=group["amsgrad"], maximize=group["maximize"], advance=True,
         )  # fmt: skip
 
-    def _step_of(self, param: Tensor) -> Tensor:
-        state = self.state[param]
-        found = state.get("step")
-        if found is None:
-            found = state["step"] = function("zeros")((), dtype=float32, device=param.device)
-        return found  # type: ignore[no-any-return]
+    def _state_of(self, parameter: Tensor, amsgrad: bool) -> dict[str, Any]:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = function("zeros")((), dtype=float32, device=parameter.device)
+            state["exp_avg"] = function("zeros_like")(parameter.detach())
+            state["exp_avg_sq"] = function("zeros_like")(parameter.detach())
+            if amsgrad:
+                state["max_exp_avg_sq"] = function("zeros_like")(parameter.detach())
+        return state
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay, as ``torch.optim.AdamW``."""
-
-    _operation = "_fused_adamw_"
+    """Adam whose weight decay shrinks the parameters directly."""
 
     def __init__(
-        self, params: Iterable[Any], lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
         capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip

@@ -1,146 +1,157 @@
-"""The base of all optimizers: parameter groups, state, and one instruction per group and step."""
+"""``Optimizer``: parameter groups, state, and their dictionaries.
+
+A step is one instruction per parameter group and device, and never waits. Knows nothing of particular algorithms.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from typing import Any
 
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
 
-from .. import _modes
+from .._modes import enable_grad
 from .._tensor import Tensor
+from ._gradients import by_device, clear
 
 Group = dict[str, Any]
+Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
+_ACCEPTED = ("foreach", "fused", "capturable", "differentiable")
 
 
 class Optimizer:
-    """Updates parameters from their gradients. Subclasses say how, in ``_update``."""
+    """Base of all optimizers. ``param_groups`` holds settings that may be changed between steps; ``state`` is by parameter."""
 
-    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
-            raise ArgumentTypeError("optimizer: params must be an iterable of tensors or dicts, not a tensor")
+            raise ArgumentTypeError("optimizer: params should be an iterable of tensors or dictionaries, not a tensor")
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
-        listed = list(params)
-        if not listed:
-            raise ArgumentError("optimizer: got an empty parameter list")
-        for group in listed if isinstance(listed[0], dict) else [{"params": listed}]:
-            self.add_param_group(group)
+        self._step_hooks: list[Callable[..., Any]] = []
+        given = list(params)
+        if not given:
+            raise ArgumentError("optimizer got an empty parameter list")
+        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+            self.add_param_group(group)  # type: ignore[arg-type]
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters with options of their own."""
-        params = param_group["params"]
-        params = [params] if isinstance(params, Tensor) else [p[1] if isinstance(p, tuple) else p for p in params]
-        known = {id(p) for group in self.param_groups for p in group["params"]}
-        for param in params:
-            if not isinstance(param, Tensor):
-                raise ArgumentTypeError(f"optimizer: can only optimize tensors, not {type(param).__name__}")
-            if not param.is_leaf:
-                raise ArgumentError("optimizer: can only optimize leaf tensors")
-            if id(param) in known:
-                raise ArgumentError("optimizer: a parameter appears in more than one group")
-        if len({id(p) for p in params}) != len(params):
-            raise ArgumentError("optimizer: a parameter appears twice in a group")
-        group = {**self.defaults, **param_group, "params": params}
-        missing = [name for name, value in group.items() if value is REQUIRED]
-        if missing:
-            raise ArgumentError(f"optimizer: the option {missing[0]} must be given")
+        """Add parameters, with settings of their own."""
+        if not isinstance(param_group, dict):
+            raise ArgumentTypeError(f"param_group must be a dict, but got {type(param_group)}")
+        group = dict(param_group)
+        params = group["params"]
+        if isinstance(params, set):
+            raise ArgumentTypeError("optimizer parameters need to be in an order, which a set has not")
+        listed = [params] if isinstance(params, Tensor) else list(params)
+        if listed and isinstance(listed[0], tuple):
+            group["param_names"] = [name for name, _ in listed]
+            listed = [parameter for _, parameter in listed]
+        group["params"] = listed
+        self._check_parameters(listed)
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
         self.param_groups.append(group)
 
+    def _check_parameters(self, params: list[Any]) -> None:
+        for parameter in params:
+            if not isinstance(parameter, Tensor):
+                raise ArgumentTypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}")
+            if not parameter.is_leaf:
+                raise ArgumentError(f"can't optimize a non-leaf Tensor: {parameter._meta}")
+        present = {id(parameter) for group in self.param_groups for parameter in group["params"]}
+        if len({id(parameter) for parameter in params}) != len(params):
+            raise ArgumentError("optimizer contains a parameter group with duplicate parameters")
+        if any(id(parameter) in present for parameter in params):
+            raise ArgumentError("some parameters appear in more than one parameter group")
+
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients, or set them to zero."""
+        """Forget all gradients, or set them to zero."""
         for group in self.param_groups:
-            for param in group["params"]:
-                if param._grad is None:
-                    continue
-                if set_to_none:
-                    param.grad = None
-                else:
-                    with _modes.no_grad():
-                        param._grad.detach().zero_()
+            clear(group["params"], set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters that have a gradient; no round trip."""
+        """Update all parameters that have gradients; ``closure`` computes them, and the loss that is given back."""
         loss = None
         if closure is not None:
-            with _modes.enable_grad():
+            with enable_grad():
                 loss = closure()
-        with _modes.no_grad():
-            for group in self.param_groups:
-                params = [p for p in group["params"] if p._grad is not None]
-                if params:
-                    self._update(group, params)
+        for group in self.param_groups:
+            with_grad = [parameter for parameter in group["params"] if parameter._grad is not None]
+            for params in by_device(with_grad):
+                self._update(group, params, [parameter._grad for parameter in params])
+        for hook in self._step_hooks:
+            hook(self)
         return loss
 
-    def _update(self, group: Group, params: list[Tensor]) -> None:
+    def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
+        """Change parameters of one group and device by their gradients."""
         raise NotImplementedError
 
-    def _buffers(self, params: list[Tensor], name: str) -> list[Tensor]:
-        """One state tensor per parameter, zeros at first."""
-        return [self._state_of(param, name) for param in params]
+    # -- state ----------------------------------------------------------------------------------------------------
 
-    def _state_of(self, param: Tensor, name: str) -> Tensor:
-        state = self.state[param]
-        found = state.get(name)
-        if found is None:
-            from .._functions import function
-
-            found = state[name] = function("zeros_like")(param.detach())
-        return found  # type: ignore[no-any-return]
-
-    # -- saving ---------------------------------------------------------------------------------------------------
+    def _numbered(self) -> dict[int, int]:
+        params = [parameter for group in self.param_groups for parameter in group["params"]]
+        return {id(parameter): number for number, parameter in enumerate(params)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Options and state; parameters are named by their position."""
-        numbers = self._numbers()
-        groups = [{**g, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups]
-        return {"state": {numbers[id(p)]: dict(s) for p, s in self.state.items()}, "param_groups": groups}
-
-    def _numbers(self) -> dict[int, int]:
-        params = [p for group in self.param_groups for p in group["params"]]
-        return {id(p): number for number, p in enumerate(params)}
+        """State and settings, with parameters by number."""
+        numbers = self._numbered()
+        groups = [
+            {**{k: v for k, v in group.items() if k != "params"}, "params": [numbers[id(p)] for p in group["params"]]}
+            for group in self.param_groups
+        ]
+        return {"state": {numbers[id(p)]: dict(entry) for p, entry in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what ``state_dict`` gave; groups must have the same sizes."""
-        saved = state_dict["param_groups"]
-        if [len(g["params"]) for g in saved] != [len(g["params"]) for g in self.param_groups]:
-            raise ArgumentError("load_state_dict: the saved groups do not have the sizes of this optimizer's groups")
-        for group, loaded in zip(self.param_groups, saved, strict=True):
-            group.update({k: v for k, v in loaded.items() if k != "params"})
-        params = [p for group in self.param_groups for p in group["params"]]
-        numbers = [n for group in saved for n in group["params"]]
-        by_number = dict(zip(numbers, params, strict=True))
-        self.state.clear()
-        for number, state in state_dict["state"].items():
-            param = by_number[int(number)]
-            self.state[param] = {name: _adapted(name, value, param) for name, value in state.items()}
+        """Continue from what ``state_dict`` gave; copies what it holds."""
+        groups, saved = self.param_groups, state_dict["param_groups"]
+        if len(groups) != len(saved):
+            raise StateDictError("loaded state dict has a different number of parameter groups")
+        if any(len(g["params"]) != len(s["params"]) for g, s in zip(groups, saved, strict=True)):
+            raise StateDictError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+        params = [p for group in groups for p in group["params"]]
+        by_number = dict(zip([n for s in saved for n in s["params"]], params, strict=True))
+        loaded = {by_number[n]: _copied(entry, by_number[n]) for n, entry in state_dict["state"].items() if n in by_number}
+        self.state = defaultdict(dict, loaded)
+        self.param_groups = [
+            {**deepcopy({k: v for k, v in s.items() if k != "params"}), "params": g["params"]}
+            for g, s in zip(groups, saved, strict=True)
+        ]
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> None:
+        """Call ``hook(optimizer)`` after every step."""
+        self._step_hooks.append(hook)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for number, group in enumerate(self.param_groups):
             lines.append(f"Parameter Group {number}")
-            lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key not in ("params", "param_names")]
         return "\n".join([*lines, ")"])
 
 
-REQUIRED: Any = object()
+def _copied(entry: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
+    """A parameter's state where the parameter is, in its type; step counts stay float32."""
+    copied: dict[str, Any] = {}
+    for key, value in entry.items():
+        if not isinstance(value, Tensor):
+            copied[key] = deepcopy(value)
+        elif key == "step":
+            copied[key] = value.detach().to(parameter.device).clone()
+        else:
+            copied[key] = value.detach().to(parameter.device, parameter.dtype).clone()
+    return copied
 
 
-def _adapted(name: str, value: Any, param: Tensor) -> Any:
-    """A loaded state tensor in the type and place of its parameter; step counts keep their type."""
-    if not isinstance(value, Tensor):
-        return value
-    return value.detach().clone() if name == "step" else value.detach().clone().to(param.device, param.dtype)
+def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
+    """Refuse a setting below ``low``."""
+    if not isinstance(value, Tensor) and not low <= value:
+        raise ArgumentError(f"Invalid {name} value: {value}")
 
 
-def check_range(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
-    """Refuse an option outside of its range."""
-    if isinstance(value, Tensor):
-        return
-    if not low <= value or (high is not None and not value < high):
-        raise ArgumentError(f"optimizer: invalid {name}: {value}")
-
-
-__all__ = ["REQUIRED", "Group", "Optimizer", "check_range"]
+def accepted_flags(**flags: Any) -> dict[str, Any]:
+    """Settings of PyTorch that choose among its implementations; every step is fused here."""
+    return {name: flags.get(name) for name in _ACCEPTED if name in flags}

@@ -1,52 +1,55 @@
-"""Stochastic gradient descent."""
+"""Stochastic gradient descent, with momentum as in I. Sutskever et al., On the importance of initialization and momentum (2013)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from telegrad_protocol.errors import ArgumentError
 
 from .._functions import function
 from .._tensor import Tensor
-from .optimizer import Group, Optimizer, check_range
+from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum and Nesterov's variant, as ``torch.optim.SGD``."""
+    """buffer = momentum * buffer + (1 - dampening) * grad; param -= lr * buffer"""
 
     def __init__(
-        self, params: Iterable[Any], lr: Any = 1e-3, momentum: float = 0, dampening: float = 0,
+        self, params: Parameters, lr: float | Tensor = 1e-3, momentum: float = 0, dampening: float = 0,
         weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None,
         differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
-        check_range("learning rate", lr)
-        check_range("momentum value", momentum)
-        check_range("weight_decay value", weight_decay)
+        check_at_least("learning rate", lr)
+        check_at_least("momentum", momentum)
+        check_at_least("weight_decay", weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
-            raise ArgumentError("optimizer: Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(
-            params,
-            {
-                "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-                "nesterov": nesterov, "maximize": maximize, "foreach": foreach, "differentiable": differentiable,
-                "fused": fused,
-            },
-        )  # fmt: skip
+            raise ArgumentError("Nesterov momentum requires a momentum and zero dampening")
+        defaults = {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
+            "maximize": maximize, **accepted_flags(foreach=foreach, differentiable=differentiable, fused=fused),
+        }  # fmt: skip
+        super().__init__(params, defaults)
 
-    def _update(self, group: Group, params: list[Tensor]) -> None:
+    def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         if not group["momentum"]:
-            self._apply(group, params, [], False)
+            _run(group, params, grads, [], False)
             return
-        fresh = [p for p in params if "momentum_buffer" not in self.state[p]]
-        seasoned = [p for p in params if "momentum_buffer" in self.state[p]]
-        for part, is_first in ((fresh, True), (seasoned, False)):
-            if part:
-                self._apply(group, part, self._buffers(part, "momentum_buffer"), is_first)
+        fresh = [self.state[p].get("momentum_buffer") is None for p in params]
+        for is_first in (True, False):
+            chosen = [i for i, f in enumerate(fresh) if f is is_first]
+            if chosen:
+                some = [params[i] for i in chosen]
+                _run(group, some, [grads[i] for i in chosen], [self._buffer(p) for p in some], is_first)
 
-    def _apply(self, group: Group, params: list[Tensor], buffers: list[Tensor], is_first: bool) -> None:
-        function("_fused_sgd_")(
-            params, [p._grad for p in params], buffers, weight_decay=group["weight_decay"], momentum=group["momentum"],
-            lr=group["lr"], dampening=group["dampening"], nesterov=group["nesterov"], maximize=group["maximize"],
-            is_first_step=is_first,
-        )  # fmt: skip
+    def _buffer(self, parameter: Tensor) -> Tensor:
+        state = self.state[parameter]
+        if state.get("momentum_buffer") is None:
+            state["momentum_buffer"] = function("empty_like")(parameter.detach())
+        return state["momentum_buffer"]  # type: ignore[no-any-return]
+
+
+def _run(group: Group, params: list[Tensor], grads: list[Any], buffers: list[Tensor], is_first_step: bool) -> None:
+    function("_fused_sgd_")(
+        params, grads, buffers, weight_decay=group["weight_decay"], momentum=group["momentum"], lr=group["lr"],
+        dampening=group["dampening"], nesterov=group["nesterov"], maximize=group["maximize"], is_first_step=is_first_step,
+    )  # fmt: skip

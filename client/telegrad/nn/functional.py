@@ -1,0 +1,174 @@
+"""Functions of neural networks: those of the contracts, with the arguments that only a client understands.
+
+``inplace=True`` picks the in-place form; a call that changes nothing, such as dropout outside of training, costs nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError, ShapeError
+
+from .._functions import function, populate
+from .._tensor import Tensor
+
+
+def _activation(name: str, input: Tensor, inplace: bool, *args: Any) -> Tensor:
+    return function(f"{name}_" if inplace else name)(input, *args)  # type: ignore[no-any-return]
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0)"""
+    return _activation("relu", input, inplace)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(input, 0), 6)"""
+    return _activation("relu6", input, inplace)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * sigmoid(input)"""
+    return _activation("silu", input, inplace)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * tanh(softplus(input))"""
+    return _activation("mish", input, inplace)
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """input where it is positive, else negative_slope * input"""
+    return _activation("leaky_relu", input, inplace, negative_slope)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where it is positive, else alpha * (exp(input) - 1)"""
+    return _activation("elu", input, inplace, alpha)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """The self-normalizing ELU."""
+    return _activation("selu", input, inplace)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where it is positive, else alpha * (exp(input / alpha) - 1)"""
+    return _activation("celu", input, inplace, alpha)
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """input within limits"""
+    return _activation("hardtanh", input, inplace, min_val, max_val)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """relu6(input + 3) / 6"""
+    return _activation("hardsigmoid", input, inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * relu6(input + 3) / 6"""
+    return _activation("hardswish", input, inplace)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """input where it is greater than ``threshold``, else ``value``"""
+    return _activation("threshold", input, inplace, threshold, value)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-input))"""
+    return function("sigmoid")(input)  # type: ignore[no-any-return]
+
+
+def tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return function("tanh")(input)  # type: ignore[no-any-return]
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """input where it is positive, else weight * input"""
+    return function("prelu")(input, weight)  # type: ignore[no-any-return]
+
+
+def _implicit_dim(name: str, input: Tensor) -> int:
+    warnings.warn(f"{name}: choosing the dimension is deprecated, pass dim=X", stacklevel=3)
+    return 0 if input.ndim in (0, 1, 3) else 1
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    """exp(input) divided by its sum over ``dim``."""
+    along = _implicit_dim("softmax", input) if dim is None else dim
+    return function("softmax")(input, along, dtype=dtype)  # type: ignore[no-any-return]
+
+
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    """The logarithm of ``softmax``."""
+    along = _implicit_dim("log_softmax", input) if dim is None else dim
+    return function("log_softmax")(input, along, dtype=dtype)  # type: ignore[no-any-return]
+
+
+# -- dropout
+
+
+def _check_probability(p: float) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _drop(name: str, input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
+    _check_probability(p)
+    if not training or p == 0.0:
+        return input
+    return function(f"{name}_" if inplace else name)(input, p, True)  # type: ignore[no-any-return]
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero elements with probability ``p`` and scale the others by 1 / (1 - p)."""
+    return _drop("dropout", input, p, training, inplace)
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout for self-normalizing networks."""
+    return _drop("alpha_dropout", input, p, training, inplace)
+
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero whole channels of (n, c, l) or (c, l)."""
+    return _drop_channels("dropout1d", input, p, training, inplace, unbatched=2, batched=3)
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero whole channels of (n, c, h, w)."""
+    return _drop("feature_dropout", input, p, training, inplace)
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero whole channels of (n, c, d, h, w) or (c, d, h, w)."""
+    return _drop_channels("dropout3d", input, p, training, inplace, unbatched=4, batched=5)
+
+
+def _drop_channels(
+    name: str, input: Tensor, p: float, training: bool, inplace: bool, *, unbatched: int, batched: int
+) -> Tensor:
+    if input.ndim not in (unbatched, batched):
+        raise ShapeError(f"{name}: expected {unbatched} or {batched} dimensions, got {input._meta}")
+    if input.ndim == batched:
+        return _drop("feature_dropout", input, p, training, inplace)
+    dropped = _drop("feature_dropout", input.unsqueeze(0), p, training, inplace)
+    return input if inplace else dropped.squeeze(0)  # type: ignore[no-any-return]
+
+
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The p-norm of x1 - x2 + eps over the last dimension."""
+    return (x1 - x2 + eps).norm(p, -1, keepdim)  # type: ignore[no-any-return]
+
+
+populate(globals(), "nn.functional")
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

@@ -1,0 +1,139 @@
+"""Initial values of parameters: each function fills its tensor in place and returns it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from telegrad_protocol.errors import ArgumentError, ShapeError
+
+from .._functions import function
+from .._modes import no_grad
+from .._tensor import Tensor
+
+_GAINS: dict[str, float] = {
+    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0),
+    "selu": 0.75,
+}  # fmt: skip
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps the variance of activations across a nonlinearity; ``param`` is a leaky ReLU's slope."""
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
+    gain = _GAINS.get(nonlinearity)
+    if gain is None:
+        raise ArgumentError(f"calculate_gain: unsupported nonlinearity {nonlinearity!r}")
+    return gain
+
+
+def _in_place(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Fill leaves as well: nothing is recorded."""
+
+    @wraps(fill)
+    def run(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not tensor.requires_grad:
+            fill(tensor, *args, **kwargs)
+        else:
+            with no_grad():
+                fill(tensor, *args, **kwargs)
+        return tensor
+
+    return run
+
+
+@_in_place
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: None = None) -> Tensor:
+    """Uniform between ``a`` and ``b``."""
+    return tensor.uniform_(a, b)  # type: ignore[no-any-return]
+
+
+@_in_place
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: None = None) -> Tensor:
+    """Normally distributed."""
+    return tensor.normal_(mean, std)  # type: ignore[no-any-return]
+
+
+@_in_place
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: None = None
+) -> Tensor:
+    """Normally distributed, given that it is between ``a`` and ``b``: the inverse of the distribution function."""
+    low, high = (2 * _normal_cdf((limit - mean) / std) - 1 for limit in (a, b))
+    tensor.uniform_(low, high).erfinv_().mul_(std * math.sqrt(2.0)).add_(mean)
+    return tensor.clamp_(a, b)  # type: ignore[no-any-return]
+
+
+def _normal_cdf(x: float) -> float:
+    return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
+
+
+@_in_place
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """All ``val``."""
+    return tensor.fill_(val)  # type: ignore[no-any-return]
+
+
+@_in_place
+def ones_(tensor: Tensor) -> Tensor:
+    """All one."""
+    return tensor.fill_(1.0)  # type: ignore[no-any-return]
+
+
+@_in_place
+def zeros_(tensor: Tensor) -> Tensor:
+    """All zero."""
+    return tensor.zero_()  # type: ignore[no-any-return]
+
+
+@_in_place
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix."""
+    if tensor.ndim != 2:
+        raise ShapeError(f"eye_: expected a matrix, got {tensor._meta}")
+    return tensor.copy_(function("eye")(*tensor.shape, device=tensor.device))  # type: ignore[no-any-return]
+
+
+def _fans(tensor: Tensor) -> tuple[int, int]:
+    """How many inputs and outputs each element of a weight is connected to."""
+    if tensor.ndim < 2:
+        raise ShapeError(f"fan in and fan out can not be computed for a tensor with fewer than 2 dimensions, {tensor._meta}")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: None = None) -> Tensor:
+    """X. Glorot, Y. Bengio, Understanding the difficulty of training deep feedforward neural networks (2010), uniform."""
+    bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: None = None) -> Tensor:
+    """The same with a normal distribution."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))))
+
+
+def _deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f"mode {mode!r} not supported, please use one of ('fan_in', 'fan_out')")
+    fan = _fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: None = None
+) -> Tensor:
+    """K. He et al., Delving deep into rectifiers (2015), with a uniform distribution."""
+    if not tensor.numel():
+        return tensor
+    bound = math.sqrt(3.0) * _deviation(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: None = None
+) -> Tensor:
+    """The same with a normal distribution."""
+    return normal_(tensor, 0.0, _deviation(tensor, a, mode, nonlinearity)) if tensor.numel() else tensor
