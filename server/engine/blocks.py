@@ -1,14 +1,24 @@
-"""Element-wise work in pieces that stay in a core's cache, numbers in an array's type; knows nothing of operations."""
+"""Element-wise work at the speed of the cache, and numbers in an array's type; knows nothing of operations.
+
+NumPy is slow where a comparison with a number is not vectorised and where a branch per element is mispredicted: constants
+become arrays of one block, selections become bit arithmetic. A GPU needs none of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 BLOCK = 1 << 14
 """Elements of a block: a few float32 temporaries of this size fit into a core's second-level cache."""
+
+SMALL = 512
+"""Below this many elements the calls cost more than the work."""
+
+_INTEGERS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def in_blocks(xp: Any, *arrays: Any) -> Iterator[tuple[Any, ...]]:
@@ -18,7 +28,7 @@ def in_blocks(xp: Any, *arrays: Any) -> Iterator[tuple[Any, ...]]:
         # Operators on 0-d arrays would give NumPy scalars, which cannot be written into.
         yield tuple([array.reshape(1) for array in arrays])
         return
-    if xp is not np or first.size <= BLOCK or not _are_aligned(arrays):
+    if xp is not np or first.size <= SMALL or not are_aligned(arrays):
         yield arrays
         return
     flat = [array.reshape(-1) for array in arrays]
@@ -26,9 +36,66 @@ def in_blocks(xp: Any, *arrays: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple([array[start : start + BLOCK] for array in flat])
 
 
-def _are_aligned(arrays: tuple[Any, ...]) -> bool:
+def are_aligned(arrays: tuple[Any, ...]) -> bool:
+    """Whether elements of equal number lie at equal positions, row-major without gaps."""
     shape = arrays[0].shape
     return all(array.shape == shape and array.flags.c_contiguous for array in arrays)
+
+
+def limit(xp: Any, function: Callable[..., Any], input: Any, value: Any, out: Any) -> None:
+    """``function(input, value)`` for ``maximum`` and ``minimum``, which are not vectorised for a number."""
+    if xp is not np or input.size <= SMALL or hasattr(value, "dtype") or out.dtype.kind != "f":
+        function(input, value, out=out)
+        return
+    for piece, target in in_blocks(xp, input, out):
+        function(piece, _constant(value, piece), out=target)
+
+
+def _constant(value: Any, piece: Any) -> Any:
+    if piece.ndim != 1 or piece.size > BLOCK:
+        return value
+    return _filled(value, piece.dtype.char)[: piece.size]
+
+
+@lru_cache(maxsize=32)
+def _filled(value: Any, kind: str) -> Any:
+    block = np.full(BLOCK, value, kind)
+    block.flags.writeable = False
+    return block
+
+
+def select(xp: Any, mask: Any, first: Any, second: Any, out: Any) -> None:
+    """``first`` where the mask holds, ``second`` elsewhere; both arrays, or numbers of the result's type."""
+    arrays = [a for a in (first, second) if a.ndim]
+    if xp is np and out.size > SMALL and out.itemsize in _INTEGERS and mask.shape != out.shape:
+        mask = np.ascontiguousarray(np.broadcast_to(mask, out.shape))
+    is_simple = xp is np and out.size > SMALL and out.itemsize in _INTEGERS and all(a.dtype == out.dtype for a in arrays)
+    if not is_simple or not are_aligned((out, mask, *arrays)):
+        xp.copyto(out, xp.where(mask, first, second))
+        return
+    kind = _INTEGERS[out.itemsize]
+    numbers = [None if a.ndim else np.asarray(a, out.dtype).view(kind)[()] for a in (first, second)]
+    for held, target, *pieces in in_blocks(xp, mask, out, *arrays):
+        taken = [n if n is not None else pieces.pop(0).view(kind) for n in numbers]
+        _select_bits(held, *taken, target.view(kind))
+
+
+def _select_bits(held: Any, first: Any, second: Any, target: Any) -> None:
+    bits = held.astype(target.dtype)
+    if _is_zero(first):
+        bits -= 1
+        np.bitwise_and(second, bits, out=target)
+        return
+    np.negative(bits, out=bits)
+    if _is_zero(second):
+        np.bitwise_and(first, bits, out=target)
+        return
+    bits &= first ^ second
+    np.bitwise_xor(bits, second, out=target)
+
+
+def _is_zero(bits: Any) -> bool:
+    return not bits.ndim and bits == 0
 
 
 def number(value: Any, dtype: Any) -> Any:

@@ -12,15 +12,15 @@ import numpy as np
 from telegrad_protocol.ops import activations as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
-from ..blocks import in_blocks
+from ..blocks import in_blocks, limit, number, select
 from ..operators import composite, implements
-from ..special import special
+from ..special import erf
 from .complex import conj
 
 
 @implements(ops.relu, input=lambda grad, out: F._relu_backward(grad, out))
 def relu(xp, input, *, out):
-    xp.maximum(input, 0, out=out)
+    limit(xp, xp.maximum, input, 0, out)
 
 
 @implements(ops._relu_backward, gradient=lambda grad, result: F._relu_backward(grad, result), result=None)
@@ -28,7 +28,7 @@ def _relu_backward(xp, gradient, result, *, out):
     """0 by selection, not by a product: the gradient may be infinite"""
     bits = _BITS.get(out.dtype.itemsize) if out.dtype.kind == "f" and gradient.dtype == out.dtype else None
     if bits is None or xp is not np:
-        xp.copyto(out, xp.where(result <= 0, out.dtype.type(0), gradient))
+        select(xp, result <= 0, out.dtype.type(0), gradient, out)
     else:  # all ones or all zeros, by which the gradient's bits are masked: twice as fast as a selection
         mask = ((result <= 0).view(xp.int8) - 1).astype(bits)
         xp.bitwise_and(gradient.view(bits), mask, out=out.view(bits))
@@ -53,7 +53,7 @@ def gelu(xp, input, *, approximate, out):
 def _normal_share(xp, x):
     """The normal distribution function."""
     share = x * _HALF_ROOT
-    special(xp).erf(share, out=share)
+    erf(xp, share, share)
     share += 1
     share *= 0.5
     return share
@@ -163,7 +163,7 @@ def _silu_backward(xp, gradient, input, *, out):
 )
 def leaky_relu(xp, input, negative_slope, *, out):
     for x, o in in_blocks(xp, input, out):
-        xp.copyto(o, xp.where(x > 0, x, x * negative_slope))
+        select(xp, x > 0, x, x * negative_slope, o)
 
 
 def _elu_backward(grad, input, alpha):
@@ -178,11 +178,12 @@ def elu(xp, input, alpha, *, out):
 def _exponential_unit(xp, input, alpha, scale, input_scale, out):
     """scale * (x, or alpha * (exp(input_scale * x) - 1) where x is negative)"""
     for x, o in in_blocks(xp, input, out):
-        negative = xp.minimum(x, 0)
+        negative = xp.empty_like(x)
+        limit(xp, xp.minimum, x, 0, negative)
         negative *= input_scale
         xp.expm1(negative, out=negative)
         negative *= alpha * scale
-        xp.copyto(o, xp.where(x > 0, x * scale, negative))
+        select(xp, x > 0, x * scale, negative, o)
 
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
@@ -209,7 +210,7 @@ def softplus(xp, input, beta, threshold, *, out):
         scaled = x * beta
         soft = xp.log1p(xp.exp(scaled))
         soft /= beta
-        xp.copyto(o, xp.where(scaled > threshold, x, soft))
+        select(xp, scaled > threshold, x, soft, o)
 
 
 def _between(grad, input, low, high):
@@ -219,22 +220,22 @@ def _between(grad, input, low, high):
 
 @implements(ops.hardtanh, input=lambda grad, input, min_val, max_val: _between(grad, input, min_val, max_val))
 def hardtanh(xp, input, min_val, max_val, *, out):
-    clipped = xp.minimum(xp.maximum(input, min_val), max_val)
-    xp.copyto(out, clipped, casting="unsafe")
+    limit(xp, xp.maximum, input, number(min_val, out.dtype), out)
+    limit(xp, xp.minimum, out, number(max_val, out.dtype), out)
 
 
 @implements(ops.relu6, input=lambda grad, input: _between(grad, input, 0, 6))
 def relu6(xp, input, *, out):
-    xp.maximum(input, 0, out=out)
-    xp.minimum(out, 6, out=out)
+    limit(xp, xp.maximum, input, 0, out)
+    limit(xp, xp.minimum, out, 6, out)
 
 
 @implements(ops.hardsigmoid, input=lambda grad, input: _between(grad / 6, input, -3, 3))
 def hardsigmoid(xp, input, *, out):
     for x, o in in_blocks(xp, input, out):
         xp.add(x, 3, out=o)
-        xp.maximum(o, 0, out=o)
-        xp.minimum(o, 6, out=o)
+        limit(xp, xp.maximum, o, 0, o)
+        limit(xp, xp.minimum, o, 6, o)
         xp.divide(o, 6, out=o)
 
 
@@ -247,8 +248,8 @@ def _hardswish_backward(grad, input):
 def hardswish(xp, input, *, out):
     for x, o in in_blocks(xp, input, out):
         gate = x + 3
-        xp.maximum(gate, 0, out=gate)
-        xp.minimum(gate, 6, out=gate)
+        limit(xp, xp.maximum, gate, 0, gate)
+        limit(xp, xp.minimum, gate, 6, gate)
         gate *= x
         xp.divide(gate, 6, out=o)
 
@@ -288,7 +289,7 @@ def softsign(input):
 
 @implements(ops.threshold, input=lambda grad, input, threshold: F.where(input <= threshold, 0.0, grad))
 def threshold(xp, input, threshold, value, *, out):
-    xp.copyto(out, xp.where(input <= threshold, out.dtype.type(value), input))
+    select(xp, input <= threshold, number(value, out.dtype), input, out)
 
 
 def _outside(grad, input, lambd):
@@ -297,7 +298,7 @@ def _outside(grad, input, lambd):
 
 @implements(ops.hardshrink, input=_outside)
 def hardshrink(xp, input, lambd, *, out):
-    xp.copyto(out, xp.where((input >= -lambd) & (input <= lambd), out.dtype.type(0), input))
+    select(xp, (input >= -lambd) & (input <= lambd), out.dtype.type(0), input, out)
 
 
 @implements(ops.softshrink, input=_outside)

@@ -7,7 +7,7 @@ import numpy as np
 from telegrad_protocol.ops import comparison as ops
 
 from .. import functional as F  # noqa: N812 - the field's name
-from ..blocks import number
+from ..blocks import number, select
 from ..operators import implements
 
 
@@ -157,15 +157,14 @@ def bitwise_right_shift(xp, input, other, *, out):
 def where(xp, condition, input, other, *, out):
     mask = condition if condition.dtype.kind == "b" else condition != 0
     first, second = (x if hasattr(x, "dtype") else number(x, out.dtype) for x in (input, other))
-    xp.copyto(out, xp.where(mask, first, second))
+    select(xp, mask, first, second, out)
 
 
 @implements(
     ops.masked_fill, movement=True, mask=None, input=lambda grad, mask: F.masked_fill(grad, mask, 0)
 )
 def masked_fill(xp, input, mask, value, *, out):
-    xp.copyto(out, input)
-    xp.copyto(out, number(value, out.dtype), where=mask)
+    select(xp, mask, number(value, out.dtype), input, out)
 
 
 @implements(
@@ -176,5 +175,4 @@ def masked_fill(xp, input, mask, value, *, out):
     value=lambda grad, mask: F.where(mask, grad, 0.0),
 )
 def masked_fill_tensor(xp, input, mask, value, *, out):
-    xp.copyto(out, input)
-    xp.copyto(out, value.astype(out.dtype), where=mask)
+    select(xp, mask, value.astype(out.dtype), input, out)

@@ -13,7 +13,7 @@ from telegrad_protocol.ops import pointwise as ops
 from .. import arrays
 from .. import functional as F  # noqa: N812 - the field's name
 from ..backend import NUMPY_DTYPES
-from ..blocks import number
+from ..blocks import in_blocks, limit, number
 from ..operators import implements
 from ..value import Value
 from .complex import conj
@@ -153,8 +153,18 @@ def pow(xp, input, exponent, *, out):
         xp.multiply(input, input, out=out)
     elif _is_number(exponent) and exponent == 0.5:
         xp.sqrt(input, out=out)
+    elif _is_number(exponent) and exponent == 3:
+        xp.multiply(input * input, input, out=out)
+    elif xp is np and out.dtype.char == "f" and _is_number(exponent):
+        _pow_in_double(input, exponent, out)
     else:
         xp.power(input, exponent, out=out)
+
+
+def _pow_in_double(input, exponent, out):
+    """NumPy's power is four times as fast in double precision."""
+    for base, target in in_blocks(np, input, out):
+        np.copyto(target, np.power(base.astype(np.float64), exponent), casting="same_kind")
 
 
 def _pow_integer(xp, input, exponent, out):
@@ -321,12 +331,12 @@ def _below(a, b):
 )
 def clamp(xp, input, min, max, *, out):
     if max is None:
-        xp.maximum(input, min, out=out)
+        limit(xp, xp.maximum, input, min, out)
     elif min is None:
-        xp.minimum(input, max, out=out)
+        limit(xp, xp.minimum, input, max, out)
     elif _is_number(max):
-        xp.maximum(input, min, out=out)
-        xp.minimum(out, max, out=out)
+        limit(xp, xp.maximum, input, min, out)
+        limit(xp, xp.minimum, out, max, out)
     else:
         xp.minimum(xp.maximum(input, min), max, out=out)
 
@@ -337,7 +347,7 @@ def clamp(xp, input, min, max, *, out):
     min=lambda grad, input, min: F.where(input < min, grad, 0.0),
 )
 def clamp_min(xp, input, min, *, out):
-    xp.maximum(input, min, out=out)
+    limit(xp, xp.maximum, input, min, out)
 
 
 @implements(
@@ -346,7 +356,7 @@ def clamp_min(xp, input, min, *, out):
     max=lambda grad, input, max: F.where(input > max, grad, 0.0),
 )
 def clamp_max(xp, input, max, *, out):
-    xp.minimum(input, max, out=out)
+    limit(xp, xp.minimum, input, max, out)
 
 
 @implements(
