@@ -24,6 +24,11 @@ def negative(xp: Any, array: Array, out: Array) -> None:
     xp.negative(array, out=out)
 
 
+def scalar(number: complex, dtype: Any) -> Any:
+    """A number as ``dtype``, wrapped around where it does not fit."""
+    return np.asarray(number).astype(dtype)[()]
+
+
 def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = False) -> None:
     """Refuse an index array that points beyond ``size``; negative ones count from the end where ``wraps``."""
     if index.size == 0:

@@ -19,7 +19,7 @@ WRONG_GRADIENTS: set[str] = {"as_strided_scatter"}
 
 COVERED_ELSEWHERE: set[str] = {
     "_scatter_strided", "_repeat_positions", "alias", "detach", "embedding", "_embedding", "embedding_dense_backward",
-    "embedding_renorm_", "moveaxis", "swapdims", "concat", "concatenate", "index", "put", "triu_indices",
+    "embedding_renorm_", "moveaxis", "swapdims", "concat", "concatenate", "index", "put",
     "_in_layout", "_to_copy", "as_strided_scatter", "_layer_norm", "_layer_norm_backward", "_layer_norm_weight_backward",
     "_nll_loss_forward", "_nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
     "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",

@@ -263,7 +263,7 @@ def index_add(xp, input, dim, index, source, *, alpha, out):
     _start(xp, out, input)
     target, places = _checked_vector(xp, "index_add", out, dim, index)
     rows = xp.moveaxis(xp.atleast_1d(source), dim, 0)
-    arrays.reduce_at(xp, target, (places,), rows if alpha == 1 else rows * rows.dtype.type(alpha), "sum")
+    arrays.reduce_at(xp, target, (places,), rows if alpha == 1 else rows * arrays.scalar(alpha, rows.dtype), "sum")
 
 
 @implements(
