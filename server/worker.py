@@ -8,6 +8,7 @@ shows in one session ends this session and no other; the death of the gateway en
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import logging
 import select
@@ -31,6 +32,9 @@ from .session_channel import Session, SessionChannel, failure_of
 SPIN_SECONDS: Final = 0.001
 NAP_SECONDS: Final = 50e-6
 """While reads from a device are pending, look this often, after a millisecond of looking all the time."""
+
+GARBAGE_THRESHOLD: Final = 20_000
+"""Values are freed by reference counts; cycles are rare, so the collector need not look at every 700 objects."""
 
 log = logging.getLogger("server.worker")
 
@@ -228,7 +232,10 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # sent to the whole group, they are for the gateway, which ends us
     control = socket.socket(fileno=options.fd)
     channel.prepare(control)
-    Worker(control, load_host(options.host)([name for name in options.devices.split(",") if name])).run()
+    worker = Worker(control, load_host(options.host)([name for name in options.devices.split(",") if name]))
+    gc.freeze()  # modules and tables live as long as the process
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    worker.run()
 
 
 if __name__ == "__main__":
