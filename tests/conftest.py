@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
+
+PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -42,3 +48,37 @@ def tg(host: Any) -> Iterator[Any]:
         number = next(n for n, s in host.sessions.items() if s is connection.session.transport._session)
     leftover = {str(d): b.allocator.allocated_bytes(number) for d, b in host.backends.items()}
     assert not any(leftover.values()), f"the session left {leftover} bytes behind"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    """No session, process or thread outlives the test that started it; bytes are counted where sessions are opened."""
+    before = {what: found() for what, found in _LEAVINGS.items()}
+    yield
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for what, found in _LEAVINGS.items():
+        while left := found() - before[what]:
+            assert time.monotonic() < deadline, f"the test left {what} behind: {left}"
+            time.sleep(0.01)
+
+
+def _sessions() -> set[Any]:
+    from telegrad import _modes
+
+    return {*_modes._open, *_modes._shared, *_modes.thread.sessions}
+
+
+def _processes() -> set[Any]:
+    """Children of this process; listed only if there are any, since that takes a look at all processes."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return set()
+    return set(psutil.Process().children())
+
+
+def _threads() -> set[Any]:
+    return set(threading.enumerate())
+
+
+_LEAVINGS: dict[str, Callable[[], set[Any]]] = {"sessions": _sessions, "processes": _processes, "threads": _threads}

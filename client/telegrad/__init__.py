@@ -15,9 +15,9 @@ from telegrad_protocol.dtypes import (
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.meta import Device
 
-from . import _functions
+from . import _conversions, _functions, _properties
 from ._connect import Connection, connect, disconnect
-from ._creation import allclose, as_tensor, equal, from_numpy, is_tensor, nonzero, numel, tensor, where
+from ._creation import allclose, as_tensor, asarray, equal, from_numpy, is_tensor, nonzero, numel, tensor, where
 from ._modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_default_dtype, set_grad_enabled,
 )  # fmt: skip

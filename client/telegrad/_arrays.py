@@ -9,7 +9,7 @@ import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentTypeError, DTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DTypeError
 
 Array = np.ndarray[Any, Any]
 
@@ -28,6 +28,21 @@ def array_of(dtype: DType, shape: tuple[int, ...], data: memoryview) -> Array:
         return bits.view(np.float32).reshape(shape)
     array = np.frombuffer(data, TO_NUMPY[dtype]).reshape(shape)
     return array if array.flags.writeable else array.copy()
+
+
+def stored(array: Array, dtype: DType) -> Array:
+    """The elements as they travel: row-major, little endian, of the type's own width."""
+    if dtype is dtypes.bfloat16:
+        return _rounded_to_bfloat16(np.ascontiguousarray(array, np.float32))
+    with np.errstate(all="ignore"):  # what does not fit is cut, as PyTorch cuts it
+        return np.ascontiguousarray(array, TO_NUMPY[dtype].newbyteorder("<"))
+
+
+def _rounded_to_bfloat16(array: Array) -> Array:
+    """The upper half of each float32, rounded to nearest even."""
+    bits = array.view(np.uint32)
+    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(array), np.uint16(0x7FC0), rounded)
 
 
 def scalar_of(dtype: DType, data: memoryview) -> Any:
@@ -51,9 +66,43 @@ def from_python(data: Any) -> tuple[Array, bool]:
     if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
         return np.asarray(data), False
     try:
-        return np.array(_plain(data)), not _holds_arrays(data)
+        array = np.array(_plain(data))
     except ValueError as error:
-        raise ArgumentTypeError(f"tensor: not a rectangular nest of numbers: {error}") from None
+        raise ArgumentError(f"tensor: data must be numbers in rectangular nested lists: {error}") from None
+    _check_numbers(array, data)
+    return array, not _holds_arrays(data)
+
+
+def _check_numbers(array: Array, data: Any) -> None:
+    """Refuse what NumPy makes objects, strings or, of integers too large for it, unsigned or inexact numbers."""
+    if array.dtype.kind not in "biufc":
+        numbers = isinstance(data, int) or (isinstance(data, (list, tuple)) and _all_integers(data))
+        if not numbers:
+            raise ArgumentTypeError(f"tensor: data must be numbers in rectangular nested lists, not {_shown(data)}")
+    elif array.dtype.kind not in "uf" or not array.size or np.abs(array).max() < 2**63 or not _all_integers(data):
+        return
+    raise ArgumentError(f"tensor: {_shown(data)} has an integer that does not fit into 64 bits")
+
+
+def _all_integers(data: Any) -> bool:
+    return all(map(_all_integers, data)) if isinstance(data, (list, tuple)) else isinstance(data, int)
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) < 60 else text[:57] + "..."
+
+
+def check_fit(array: Array, dtype: DType) -> None:
+    """Refuse numbers of the user's program that the type which they ask for cannot hold, as PyTorch does."""
+    if array.dtype.kind == "c" and not dtype.is_complex:
+        raise ArgumentTypeError(f"tensor: complex numbers do not become {dtype.name}; take their real part")
+    if dtype.category != dtypes.INTEGER or not array.size or array.dtype.kind not in "iuf":
+        return
+    limits = np.iinfo(TO_NUMPY[dtype])
+    low = limits.min if dtype.is_signed else -limits.max
+    if not (low <= array.min() and array.max() <= limits.max):
+        raise ArgumentError(f"tensor: values from {array.min()} to {array.max()} do not fit into {dtype.name}")
 
 
 def _plain(data: Any) -> Any:

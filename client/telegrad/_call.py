@@ -75,8 +75,16 @@ _RESULT_TYPES: dict[str, Any] = {}
 def _result_type(op: Op) -> Any:
     found = _RESULT_TYPES.get(op.name)
     if found is None:
-        found = _RESULT_TYPES[op.name] = namedtuple(op.public, op.returns)._make  # type: ignore[misc]
+        made = namedtuple(op.public, op.returns)  # type: ignore[misc]
+        made.__repr__ = _show_results  # type: ignore[method-assign,assignment]
+        found = _RESULT_TYPES[op.name] = made._make
     return found
+
+
+def _show_results(results: Any) -> str:
+    """As PyTorch prints them, type name included."""
+    lines = ",\n".join(f"{name}={value!r}" for name, value in zip(results._fields, results, strict=True))
+    return f"torch.return_types.{type(results).__name__}(\n{lines})"
 
 
 def call(op: Op, bound: tuple[Any, ...]) -> Any:

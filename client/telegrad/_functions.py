@@ -6,11 +6,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from telegrad_protocol.errors import ArgumentTypeError
+import numpy as np
+
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, NotSupportedError
+from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.contract import describe
 
+from . import _arrays, _indexing
 from ._call import call
+from ._session import Session
 from ._tensor import Tensor
 
 _CACHE: dict[str, Callable[..., Any]] = {}
@@ -30,12 +35,33 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     run = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
     if outs:
         run = _with_out(run, outs, public)
+    if any(p.kind.name == "device?" for op in plain for p in op.params) and not public.startswith("_"):
+        run = _creating(run, public)
     run.__name__ = run.__qualname__ = public
     run.__doc__ = "\n\n".join(f"{op.signature}\n\n{op.doc}" for op in plain)
-    run.__signature__ = inspect.signature(plain[0].base.rule) if len(plain) == 1 else None  # type: ignore[attr-defined]
-    if run.__signature__ is None:  # type: ignore[attr-defined]
-        del run.__signature__  # type: ignore[attr-defined]
+    if len(plain) == 1:
+        run.__signature__ = inspect.signature(plain[0].base.rule)  # type: ignore[attr-defined]
     return run
+
+
+_CREATION_OPTIONS = frozenset(("requires_grad", "pin_memory", "layout", "memory_format", "generator"))
+
+
+def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
+    """Add what PyTorch's creation functions take beside what an operation is about."""
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.keys().isdisjoint(_CREATION_OPTIONS):
+            return run(*args, **kwargs)
+        requires_grad = kwargs.pop("requires_grad", False)
+        kwargs.pop("pin_memory", None)  # host memory of the server is its own business
+        for option in ("layout", "memory_format", "generator"):
+            if kwargs.pop(option, None) is not None:
+                raise NotSupportedError(f"{public}: {option} is not supported; leave it out")
+        made = run(*args, **kwargs)
+        return made.requires_grad_() if requires_grad else made
+
+    return create
 
 
 def _single(op: Op) -> Callable[..., Any]:
@@ -84,7 +110,7 @@ def _with_out(run: Callable[..., Any], ops: list[Op], public: str) -> Callable[.
         out = kwargs.pop("out", None)
         if out is None:
             return run(*args, **kwargs)
-        targets = (out,) if isinstance(out, Tensor) else tuple(out)
+        targets = (out,) if isinstance(out, Tensor) else _targets(public, out)
         if any(t._meta.numel == 0 for t in targets):
             return _replace(run(*args, **kwargs), targets, out)
         for op in ops:
@@ -98,6 +124,12 @@ def _with_out(run: Callable[..., Any], ops: list[Op], public: str) -> Callable[.
         raise _no_overload(public, [op.base for op in ops], args, {**kwargs, "out": out})
 
     return into
+
+
+def _targets(public: str, out: Any) -> tuple[Tensor, ...]:
+    if isinstance(out, (tuple, list)) and all(isinstance(o, Tensor) for o in out):
+        return tuple(out)
+    raise ArgumentTypeError(f"{public}: out must be a tensor or a tuple of tensors, not {describe(out)}")
 
 
 def _replace(result: Any, targets: tuple[Tensor, ...], out: Any) -> Any:
@@ -125,19 +157,31 @@ _UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not", "pos": "positive"
 _NUMBERS = (Tensor, bool, int, float, complex)
 
 
-def _is_operand(thing: Any) -> bool:
-    import numpy as np
+def operand(self: Tensor, other: Any) -> Any:
+    """What stands beside ``self`` in an operator, as an operation takes it; a NumPy array becomes a tensor beside it."""
+    if isinstance(other, np.generic):
+        return other.item()
+    if isinstance(other, np.ndarray):
+        return upload_array(other, self._meta.device, self._session)
+    return NotImplemented
 
-    return isinstance(thing, _NUMBERS) or isinstance(thing, np.generic)
+
+def upload_array(array: np.ndarray[Any, Any], device: Device, session: Session) -> Tensor:
+    """A tensor with the elements of an array, in its own type."""
+    dtype = _arrays.dtype_of(array)
+    meta = Meta.of(array.shape, dtype, device)
+    data = memoryview(_arrays.stored(array, dtype).reshape(-1).view(np.uint8))
+    return Tensor(session, session.upload(meta, data, session.sites.current()), meta)
 
 
 def _operator(name: str) -> Callable[[Tensor, Any], Any]:
     run = function(name)
 
     def apply(self: Tensor, other: Any) -> Any:
-        if other.__class__ is Tensor or isinstance(other, _NUMBERS) or _is_operand(other):
+        if other.__class__ is Tensor or isinstance(other, _NUMBERS):
             return run(self, other)
-        return NotImplemented
+        other = operand(self, other)
+        return other if other is NotImplemented else run(self, other)
 
     return apply
 
@@ -146,9 +190,25 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Any]:
     run = function(name)
 
     def apply(self: Tensor, other: Any) -> Any:
-        return run(other, self) if _is_operand(other) else NotImplemented
+        if not isinstance(other, _NUMBERS):
+            other = operand(self, other)
+        return other if other is NotImplemented else run(other, self)
 
     return apply
+
+
+def _index(self: Tensor, index: Any) -> Any:
+    return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
+
+
+def _assign(self: Tensor, index: Any, value: Any) -> None:
+    if isinstance(value, Tensor) and value._session is not self._session:
+        raise DeviceError("the value belongs to another session than the tensor; bring it over with numpy()")
+    _indexing.setitem(self, index, value, _run, lambda array: upload_array(array, self._meta.device, self._session))
+
+
+def _run(name: str, *args: Any) -> Any:
+    return function(name)(*args)
 
 
 def attach_methods() -> None:
@@ -157,16 +217,15 @@ def attach_methods() -> None:
         if any(op.method for op in ops) and public not in Tensor.__dict__:
             setattr(Tensor, public, function(public))
     for dunder, public in {**_BINARY, **_COMPARISONS}.items():
-        if public in PUBLIC:
-            setattr(Tensor, f"__{dunder}__", _operator(public))
+        setattr(Tensor, f"__{dunder}__", _operator(public))
     for dunder, public in _BINARY.items():
-        if public in PUBLIC:
-            setattr(Tensor, f"__r{dunder}__", _reflected(public))
+        setattr(Tensor, f"__r{dunder}__", _reflected(public))
         if f"{public}_" in PUBLIC:
             setattr(Tensor, f"__i{dunder}__", _operator(f"{public}_"))
     for dunder, public in _UNARY.items():
-        if public in PUBLIC:
-            setattr(Tensor, f"__{dunder}__", function(public))
+        setattr(Tensor, f"__{dunder}__", function(public))
+    for name, method in (("__getitem__", _index), ("__setitem__", _assign)):
+        setattr(Tensor, name, method)
 
 
 attach_methods()

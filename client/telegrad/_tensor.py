@@ -6,6 +6,7 @@ attached by ``_functions``, from the contracts; those written here read values o
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, DTypeError, ShapeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, DimensionError, DTypeError, ShapeError
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad
 from telegrad_protocol.meta import Device, Meta
 
@@ -59,8 +60,8 @@ class Tensor:
     __array_ufunc__ = None
 
     def __init__(self, session: Session, id: int, meta: Meta) -> None:
-        self._session = session
         self._id = id
+        self._session = session
         self._meta = meta
         self._requires_grad = False
         self._node: Reach | None = None
@@ -70,8 +71,11 @@ class Tensor:
         self._seen = 0
 
     def __del__(self) -> None:
-        if self._id:
-            self._session.free(self._id)
+        try:
+            if self._id:
+                self._session.free(self._id)
+        except AttributeError:  # it was never finished
+            pass
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -112,7 +116,13 @@ class Tensor:
 
     def size(self, dim: int | None = None) -> Any:
         """Sizes of the dimensions, or of one."""
-        return self.shape if dim is None else self._meta.shape[dim]
+        return self.shape if dim is None else self._meta.shape[self._dimension(dim)]
+
+    def _dimension(self, dim: Any) -> int:
+        ndim, index = self._meta.ndim, operator.index(dim)
+        if not -max(ndim, 1) <= index < max(ndim, 1) or not ndim:
+            raise DimensionError(f"dimension {index} is out of range for {self._meta}")
+        return index
 
     def dim(self) -> int:
         """Number of dimensions."""
@@ -128,7 +138,7 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> Any:
         """Steps in elements between neighbours along each dimension, or one."""
-        return self._meta.strides if dim is None else self._meta.strides[dim]
+        return self._meta.strides if dim is None else self._meta.strides[self._dimension(dim)]
 
     def storage_offset(self) -> int:
         """Elements before the first in its storage."""
@@ -170,7 +180,7 @@ class Tensor:
     def item(self) -> Any:
         """The one element as a Python number; one round trip."""
         if self._meta.numel != 1:
-            raise ArgumentError(f"item: a tensor with {self._meta.numel} elements cannot become a number")
+            raise ShapeError(f"item: a tensor with {self._meta.numel} elements cannot become a number; use tolist()")
         dtype, _, data = self._session.read(self._id)
         return _arrays.scalar_of(dtype, data)
 
@@ -182,17 +192,24 @@ class Tensor:
 
     def __bool__(self) -> bool:
         if self._meta.numel != 1:
-            raise ArgumentError(f"the truth value of a tensor with {self._meta.numel} elements is ambiguous; use any() or all()")
+            raise ShapeError(f"the truth value of a tensor with {self._meta.numel} elements is ambiguous; use any() or all()")
         return bool(self.item())
 
+    def _number(self, kind: str) -> Any:
+        if self._meta.numel != 1:
+            raise ArgumentError(f"{kind}: only a tensor with one element can become a number, not {self._meta}")
+        if self._meta.dtype.is_complex and kind != "complex":
+            raise DTypeError(f"{kind}: a complex tensor cannot become a real number; use tensor.real")
+        return self.item()
+
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._number("float"))
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._number("int"))
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(self._number("complex"))
 
     def __index__(self) -> int:
         if self._meta.dtype.category > dtypes.INTEGER or self._meta.numel != 1:
@@ -210,10 +227,12 @@ class Tensor:
         return iter(self.unbind(0))
 
     def __contains__(self, element: Any) -> bool:
+        if not isinstance(element, (Tensor, bool, int, float, complex, np.generic)):
+            raise ArgumentTypeError(f"in: only a tensor or a number can be in a tensor, not {type(element).__name__}")
         return bool((self == element).any())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and not self._meta.ndim else repr(self)
+        return format(repr(self) if self._meta.ndim or type(self) is not Tensor else self.item(), spec)
 
     def __repr__(self) -> str:
         from ._text import describe
@@ -231,11 +250,18 @@ class Tensor:
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise AutogradError("deepcopy: only leaf tensors can be copied deeply; use clone()")
-        twin = type(self)._wrap(self.detach().clone())
-        if self.requires_grad:
-            twin.requires_grad_()
-        memo[id(self)] = twin
+        twin = memo[id(self)] = self._twin(self.detach().clone())
+        if self._grad is not None:
+            twin.grad = self._grad.__deepcopy__(memo)
         return twin
+
+    def __copy__(self) -> Tensor:
+        return self._twin(self.detach())
+
+    def _twin(self, data: Tensor) -> Tensor:
+        twin: Tensor = type(self)._wrap(data)
+        twin.__dict__.update(self.__dict__)
+        return twin.requires_grad_() if self.requires_grad else twin
 
     # -- autograd -------------------------------------------------------------------------------------------------
 

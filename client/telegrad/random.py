@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from telegrad_protocol.dtypes import uint8
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.messages import Seed
 from telegrad_protocol.meta import Device
 
 from . import _modes
-from ._creation import requires_dtype, tensor
+from ._creation import tensor
 from ._tensor import Tensor
 
 
@@ -47,5 +47,6 @@ def get_rng_state(device: str | Device | None = None) -> Tensor:
 
 def set_rng_state(state: Tensor, device: str | Device | None = None) -> None:
     """Put a device's generator into a state that ``get_rng_state`` gave."""
-    requires_dtype(state, uint8)
+    if state.dtype is not uint8:
+        raise DTypeError(f"set_rng_state: expected the uint8 tensor that get_rng_state gave, not {state._meta}")
     _modes.current_session().query("set_rng_state", _device(device), bytes(state.tolist()))

@@ -1,0 +1,78 @@
+"""The same program on telegrad and on PyTorch: evaluate an expression in both, and compare all that can be seen of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from telegrad import Tensor, TelegradError
+from telegrad_protocol import dtypes
+
+OURS = {getattr(torch, d.name): d for d in dtypes.ALL}
+
+
+def evaluate(text: str, tg: Any, **values: Any) -> tuple[Any, Any]:
+    """What ``text`` is with ``t`` as telegrad and as torch; an exception counts as a value."""
+    return _evaluate(text, tg, values), _evaluate(text, torch, values)
+
+
+def _evaluate(text: str, t: Any, values: Mapping[str, Any]) -> Any:
+    names = {"t": t, "np": np, "math": math, **values}
+    try:
+        lines = text.strip().splitlines()
+        exec("\n".join(line.strip() for line in lines[:-1]), names)
+        return eval(lines[-1], names)
+    except Exception as error:
+        return error
+
+
+def assert_same(ours: Any, theirs: Any, path: str = "result") -> None:
+    """Compare values, types, layouts and flags, containers element by element."""
+    if isinstance(theirs, Exception):
+        assert isinstance(ours, Exception), f"{path}: PyTorch raises {theirs!r}, and we give {ours!r}"
+        assert isinstance(ours, (TelegradError, type(theirs))), f"{path}: we raise {ours!r}, which nobody foresaw"
+        kinds = isinstance(ours, IndexError), isinstance(theirs, IndexError)
+        assert kinds[0] == kinds[1], f"{path}: PyTorch raises {theirs!r}, and we {ours!r}"
+    elif isinstance(ours, Exception):
+        raise AssertionError(f"{path}: PyTorch gives {theirs!r}") from ours
+    elif isinstance(theirs, torch.Tensor):
+        assert isinstance(ours, Tensor), f"{path}: {ours!r} is no tensor"
+        assert_same_tensor(ours, theirs, path)
+    elif isinstance(theirs, torch.dtype):
+        assert ours is OURS[theirs], f"{path}: {ours} is not {theirs}"
+    elif isinstance(theirs, (tuple, list)):
+        assert isinstance(ours, (tuple, list)) and len(ours) == len(theirs), f"{path}: {ours!r} is not {theirs!r}"
+        for at, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(a, b, f"{path}[{at}]")
+    elif isinstance(theirs, np.ndarray):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+    elif isinstance(theirs, (str, torch.device)):
+        assert str(ours).replace("telegrad.", "torch.") == str(theirs), f"{path}: {ours!r} is not {theirs!r}"
+    else:
+        assert type(ours) is type(theirs), f"{path}: {ours!r} is not a {type(theirs).__name__}"
+        assert ours == theirs or ours != ours and theirs != theirs, f"{path}: {ours!r} is not {theirs!r}"
+
+
+def assert_same_tensor(ours: Tensor, theirs: torch.Tensor, path: str = "result") -> None:
+    """Everything that the client knows of a tensor, and the elements."""
+    seen = (
+        ours.dtype, tuple(ours.shape), tuple(ours.stride()), ours.storage_offset(), ours.requires_grad, ours.is_leaf,
+    )  # fmt: skip
+    wanted = (
+        OURS[theirs.dtype], tuple(theirs.shape), theirs.stride(), theirs.storage_offset(), theirs.requires_grad, theirs.is_leaf,
+    )  # fmt: skip
+    assert seen == wanted, f"{path}: (dtype, shape, strides, offset, requires_grad, is_leaf) is {seen}, not {wanted}"
+    expected = theirs.detach().resolve_conj()
+    wide = expected.float() if expected.dtype is torch.bfloat16 else expected
+    np.testing.assert_allclose(
+        ours.numpy(force=True), wide.numpy(), rtol=_tolerance(theirs.dtype), atol=1e-6, err_msg=path, strict=True
+    )
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    return {torch.float64: 1e-12, torch.complex128: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1e-2}.get(dtype, 2e-6)
+
