@@ -1,6 +1,6 @@
 """Element-wise work at the speed of the cache, and numbers in an array's type; knows nothing of operations.
 
-NumPy is slow where a comparison with a number is not vectorised and where a branch per element is mispredicted: constants
+NumPy is slow where a limit that is a number is not vectorised, and where a branch per element is mispredicted: limits
 become arrays of one block, selections become bit arithmetic. A GPU needs none of it.
 """
 
@@ -67,10 +67,10 @@ def _filled(value: Any, kind: str) -> Any:
 def select(xp: Any, mask: Any, first: Any, second: Any, out: Any) -> None:
     """``first`` where the mask holds, ``second`` elsewhere; both arrays, or numbers of the result's type."""
     arrays = [a for a in (first, second) if a.ndim]
-    if xp is np and out.size > SMALL and out.itemsize in _INTEGERS and mask.shape != out.shape:
+    if xp is np and out.size > SMALL and mask.shape != out.shape:
         mask = np.ascontiguousarray(np.broadcast_to(mask, out.shape))
-    is_simple = xp is np and out.size > SMALL and out.itemsize in _INTEGERS and all(a.dtype == out.dtype for a in arrays)
-    if not is_simple or not are_aligned((out, mask, *arrays)):
+    is_large = xp is np and out.size > SMALL and out.itemsize in _INTEGERS
+    if not is_large or any(a.dtype != out.dtype for a in arrays) or not are_aligned((out, mask, *arrays)):
         xp.copyto(out, xp.where(mask, first, second))
         return
     kind = _INTEGERS[out.itemsize]

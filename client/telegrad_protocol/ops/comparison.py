@@ -42,9 +42,7 @@ def ge(input: Meta, other: Meta | Scalar) -> Meta:
 
 
 @pointwise(promotion="bool", inplace=False, out=False, differentiable=False)
-def isclose(
-    input: Meta, other: Meta, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Meta:
+def isclose(input: Meta, other: Meta, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Meta:
     """abs(input - other) <= atol + rtol * abs(other), infinities only if equal"""
     same_dtype("isclose", input, other)
     if rtol < 0 or atol < 0:

@@ -98,9 +98,7 @@ def empty_like(input: Meta, *, dtype: DType | None = None, device: Device | None
 
 
 @op(out=False, method=False, differentiable=False)
-def full_like(
-    input: Meta, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None
-) -> Meta:
+def full_like(input: Meta, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """One number in the shape and layout of ``input``."""
     check_fits("full_like", fill_value, dtype or input.dtype)
     return like(input, dtype, device)
@@ -165,7 +163,8 @@ def _count(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> int:
     if dtype is int64:
         first, last, by = int(start), int(end), int(step)  # type: ignore[arg-type]
         return -((first - last) // by) if by else 0
-    return math.ceil((end - start) / step)  # type: ignore[arg-type]
+    first, last, by = float(start), float(end), float(step)  # type: ignore[arg-type,assignment]
+    return math.ceil((last - first) / by)
 
 
 @op(method=False, differentiable=False)

@@ -206,9 +206,7 @@ def rad2deg(input: Meta) -> Meta:
 
 
 @pointwise
-def nan_to_num(
-    input: Meta, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> Meta:
+def nan_to_num(input: Meta, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Meta:
     """NaN and infinities replaced: by 0 and the type's extremes where nothing is given"""
 
 

@@ -112,9 +112,12 @@ def neg(input: Meta) -> Meta:
     """-input"""
 
 
-@pointwise(takes="ifc", inplace=False)
+@op(view_of="input")
 def positive(input: Meta) -> Meta:
     """input itself; bools have no sign"""
+    if input.dtype.category == 0:
+        raise DTypeError(f"positive: not defined for {input}")
+    return input.view(input.shape, input.strides)
 
 
 @pointwise(takes="ifc", promotion="complex_to_float")

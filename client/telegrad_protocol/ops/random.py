@@ -222,4 +222,3 @@ def multinomial(input: Meta, num_samples: int, replacement: bool = False) -> Met
     if not replacement and num_samples > input.shape[-1]:
         raise ArgumentError(f"multinomial: cannot draw {num_samples} from {input} without replacement")
     return input.like((*input.shape[:-1], num_samples), int64)
-

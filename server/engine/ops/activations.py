@@ -11,7 +11,7 @@ import numpy as np
 
 from telegrad_protocol.ops import activations as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..blocks import in_blocks, limit, number, select
 from ..operators import composite, implements
 from ..special import erf

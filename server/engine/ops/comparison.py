@@ -6,7 +6,7 @@ import numpy as np
 
 from telegrad_protocol.ops import comparison as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..blocks import number, select
 from ..operators import implements
 
@@ -160,9 +160,7 @@ def where(xp, condition, input, other, *, out):
     select(xp, mask, first, second, out)
 
 
-@implements(
-    ops.masked_fill, movement=True, mask=None, input=lambda grad, mask: F.masked_fill(grad, mask, 0)
-)
+@implements(ops.masked_fill, movement=True, mask=None, input=lambda grad, mask: F.masked_fill(grad, mask, 0))
 def masked_fill(xp, input, mask, value, *, out):
     select(xp, mask, number(value, out.dtype), input, out)
 

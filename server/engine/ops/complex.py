@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telegrad_protocol.ops import complex as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..operators import composite, derive, implements
 from ..value import Value
 
@@ -64,7 +64,6 @@ def angle(xp, input, *, out):
 def complex_(xp, real, imag, *, out):
     out.real[...] = real
     out.imag[...] = imag
-
 
 
 def _polar_abs(grad, abs, angle):

@@ -6,7 +6,7 @@ import numpy as np
 
 from telegrad_protocol.ops import creation as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..blocks import number
 from ..operators import implements
 from .pointwise import cast_into

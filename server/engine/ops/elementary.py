@@ -8,7 +8,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.ops import elementary as ops
 
 from .. import arrays
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..blocks import in_blocks
 from ..operators import implements
 from ..special import erf as fast_erf

@@ -11,10 +11,10 @@ from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops
 
 from .. import arrays
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..backend import NUMPY_DTYPES
 from ..blocks import in_blocks, limit, number
-from ..operators import implements
+from ..operators import composite, implements
 from ..value import Value
 from .complex import conj
 
@@ -183,9 +183,9 @@ def neg(xp, input, *, out):
     arrays.negative(xp, input, out)
 
 
-@implements(ops.positive, movement=True, input=lambda grad: grad)
-def positive(xp, input, *, out):
-    xp.copyto(out, input)
+@composite(ops.positive)
+def positive(input):
+    return F.view(input, input.meta.shape)
 
 
 @implements(ops.abs, input=lambda grad, input: grad * F.sgn(input))
@@ -197,8 +197,10 @@ def abs(xp, input, *, out):
 def sign(xp, input, *, out):
     if input.dtype.kind == "b":
         xp.copyto(out, input)
-    else:
-        xp.sign(input, out=out)
+        return
+    xp.sign(input, out=out)
+    if out.dtype.kind == "f":
+        xp.copyto(out, 0, where=xp.isnan(out))  # PyTorch's sign of NaN
 
 
 def _sgn_backward(grad, input, out):

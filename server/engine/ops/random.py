@@ -9,7 +9,7 @@ import numpy as np
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import random as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from .. import random
 from ..operators import implements
 
