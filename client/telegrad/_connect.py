@@ -5,14 +5,16 @@ from __future__ import annotations
 import atexit
 import os
 import platform
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.messages import Hello
 
 from . import _modes
-from ._private import PrivateServer
 from ._session import Session
-from ._transport import InProcessTransport, Transport
+
+if TYPE_CHECKING:
+    from ._private import PrivateServer
+    from ._transport import Transport
 
 
 class Connection:
@@ -75,6 +77,8 @@ def connect(
     else:
         url = url or os.environ.get("TELEGRAD_URL")
         if url is None:
+            from ._private import PrivateServer
+
             server = PrivateServer(devices)
             url = server.url
         session = Session(lambda flush: _remote(url, token, flush, tls))
@@ -93,6 +97,8 @@ def _remote(url: str, token: str | None, flush: Any, tls: Any) -> Transport:
 
 
 def _in_process(host: Any) -> Transport:
+    from ._transport import InProcessTransport  # the socket's libraries cost an import a tenth of its time
+
     number = max(host.sessions, default=0) + 1
     hello = Hello(session=f"in-process-{number}", key="", server_version="", lease_seconds=0.0, **host.hello())
     return InProcessTransport(host.open(number, {}), hello)

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
@@ -30,7 +30,9 @@ from telegrad_protocol.ops import TABLE_HASH
 from ._downloads import Download
 from ._modes import DEFAULT, Modes
 from ._sites import Sites
-from ._transport import Transport
+
+if TYPE_CHECKING:
+    from ._transport import Transport
 
 BATCH_OPERATIONS: Final = 64
 BATCH_BYTES: Final = 1 << 15
