@@ -186,11 +186,14 @@ def _plain(item: Any, call: Call) -> Any:
 
 def _host_index(item: Any) -> Any:
     if isinstance(item, (str, bytes, dict, set)):
-        raise ArgumentTypeError(f"only integers, slices, None, Ellipsis, tensors, lists and arrays can index, not {item!r}")
+        raise ArgumentTypeError(
+            f"only integers, slices, None, Ellipsis, tensors, lists and arrays can index, not {item!r}"
+        )
     array = np.asarray(item)
     if array.dtype.kind not in "biu" and array.size:
         raise IndexOutOfRangeError(
-            f"only integers, slices, None, Ellipsis, and tensors, lists or arrays of integers or bools can index, not {item!r}"
+            "only integers, slices, None, Ellipsis, and tensors, lists or arrays of integers or bools can index, "
+            f"not {item!r}"
         )
     if array.ndim:
         return array if array.size or array.dtype == np.bool_ else array.astype(np.int64)

@@ -125,7 +125,7 @@ def identity(how: str, dtype: Any) -> Any:
     """What a reduction of nothing gives."""
     if how in ("sum", "mean", "prod"):
         return 1 if how == "prod" else 0
-    if dtype == bool:
+    if dtype.kind == "b":
         return how == "amin"
     if dtype.kind in "iu":
         return np.iinfo(dtype).min if how == "amax" else np.iinfo(dtype).max
@@ -209,5 +209,8 @@ def _segment_kernel(xp: Any, how: str) -> Any:
     target[place] = total;
     """
     return xp.ElementwiseKernel(
-        "raw T rows, raw int64 order, raw int64 starts, raw int64 places, int64 width", "raw T target", body, f"segment_{how}"
+        "raw T rows, raw int64 order, raw int64 starts, raw int64 places, int64 width",
+        "raw T target",
+        body,
+        f"segment_{how}",
     )

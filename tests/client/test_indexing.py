@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine import functional as F  # noqa: N812 - the field's name
+from server.engine import functional as F
 from telegrad._indexing import getitem, setitem
 from telegrad_protocol.errors import TelegradError
 
@@ -46,7 +46,9 @@ class Expressions:
         left = list(shape)
         theirs, ours = [], []
         while left and self.random.random() < 0.85:
-            kind = self.random.choice(["int", "slice", "slice", "none", "ellipsis", "tensor", "tensor", "mask", "list", "0-d", "bool"])
+            kind = self.random.choice(
+                ["int", "slice", "slice", "none", "ellipsis", "tensor", "tensor", "mask", "list", "0-d", "bool"]
+            )
             made = self._one(kind, left, masks, zero_d, Ellipsis in [t for t in theirs if t is Ellipsis])
             if made is not None:
                 theirs.append(made[0])
@@ -156,7 +158,9 @@ def test_assignment_agrees_with_pytorch(adapter: EngineAdapter, seed: int) -> No
         Comparison(adapter).compare(our_result, result, what=f"result of {what}")
         inputs = [scale, value] if tensor else [scale]
         expected = torch.autograd.grad(result.exp().sum(), inputs, allow_unused=True)
-        found = adapter.grad([F.sum(F.exp(our_result))], [None], [our_scale, our_value] if tensor else [our_scale], False)
+        found = adapter.grad(
+            [F.sum(F.exp(our_result))], [None], [our_scale, our_value] if tensor else [our_scale], False
+        )
         for one, reference in zip(found, expected, strict=True):
             Comparison(adapter).compare(one, reference, what=f"gradient of {what}")
 
@@ -204,7 +208,8 @@ def test_host_masks_need_no_positions_from_the_device(adapter: EngineAdapter) ->
     ("index", "kind"),
     [
         (5, IndexError), ((0, 0, 0), IndexError), (1.0, IndexError), ("a", TypeError), ([0.5], IndexError),
-        (slice(None, None, -1), ValueError), ([7], IndexError), (np.ones(3, bool), IndexError), ([[0, 1], [0, -5]], IndexError),
+        (slice(None, None, -1), ValueError), ([7], IndexError), (np.ones(3, bool), IndexError),
+        ([[0, 1], [0, -5]], IndexError),
     ],
 )  # fmt: skip
 def test_wrong_indices_are_refused_at_the_call(adapter: EngineAdapter, index: Any, kind: type[Exception]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from server.engine import context
-from server.engine import functional as F  # noqa: N812 - the field's name
+from server.engine import functional as F
 from server.engine.autograd.engine import backward, grad, retain_grad
 from server.engine.autograd.inplace import requires_grad
 from telegrad_protocol.errors import AutogradError, ShapeError

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from server.engine import context
-from server.engine import functional as F  # noqa: N812 - the field's name
+from server.engine import functional as F
 from server.engine.autograd.engine import backward
 from server.engine.autograd.inplace import requires_grad
 from telegrad_protocol.errors import AutogradError, InplaceError, TelegradError
@@ -173,7 +173,9 @@ def test_values_saved_for_backward_are_guarded_by_their_version(adapter: EngineA
     leaf, other = adapter.tensor(torch.ones(3), True), adapter.tensor(torch.ones(3))
     product = F.mul(leaf, other)
     other.add_(1.0)
-    with pytest.raises(AutogradError, match=r"modified by an in-place operation: float32\[3\].*version 1; expected version 0"):
+    with pytest.raises(
+        AutogradError, match=r"modified by an in-place operation: float32\[3\].*version 1; expected version 0"
+    ):
         backward([F.sum(product)], [None])
     exponential = F.exp(leaf)
     exponential.add_(1.0)
@@ -266,7 +268,9 @@ class Program:
 
     def run(self, theirs: list[torch.Tensor], ours: list[Any], steps: int) -> None:
         for _ in range(steps):
-            step = self.random.choice([self._view, self._view, self._ordinary, self._modify, self._modify, self._assign, self._cut])
+            step = self.random.choice(
+                [self._view, self._view, self._ordinary, self._modify, self._modify, self._assign, self._cut]
+            )
             step(theirs, ours)
             for tensor in theirs:
                 _ = tensor.grad_fn  # PyTorch brings a stale view's history up to date only when it is asked for
@@ -298,7 +302,9 @@ class Program:
         self._both(name, theirs, ours, self._pick(theirs), args)
 
     def _modify(self, theirs: list[torch.Tensor], ours: list[Any]) -> None:
-        name, args = self.random.choice([("mul_", (0.5,)), ("sin_", ()), ("add_", (1.0,)), ("zero_", ()), ("tanh_", ()), ("neg_", ())])
+        name, args = self.random.choice(
+            [("mul_", (0.5,)), ("sin_", ()), ("add_", (1.0,)), ("zero_", ()), ("tanh_", ()), ("neg_", ())]
+        )
         self._both(name, theirs, ours, self._pick(theirs), args, keep=False)
 
     def _assign(self, theirs: list[torch.Tensor], ours: list[Any]) -> None:
@@ -319,7 +325,8 @@ class Program:
             F.mul_(ours[at], 0.5)
 
     def _both(
-        self, name: str, theirs: list[torch.Tensor], ours: list[Any], at: int, args: tuple[Any, ...], *, keep: bool = True,
+        self, name: str, theirs: list[torch.Tensor], ours: list[Any], at: int, args: tuple[Any, ...], *,
+        keep: bool = True,
         other: int | None = None,
     ) -> None:  # fmt: skip
         self.steps.append(f"{len(theirs)} = {at}.{name}{args} {'' if other is None else other}")
@@ -360,10 +367,14 @@ def test_random_programs_agree_with_pytorch(adapter: EngineAdapter, seed: int) -
 def _compare_states(adapter: EngineAdapter, theirs: list[torch.Tensor], ours: list[Any]) -> None:
     for number, (expected, found) in enumerate(zip(theirs, ours, strict=True)):
         Comparison(adapter).compare(found, expected.detach())
-        assert requires_grad(found) == expected.requires_grad, f"value {number}: requires_grad is {expected.requires_grad} in PyTorch"
+        assert requires_grad(found) == expected.requires_grad, (
+            f"value {number}: requires_grad is {expected.requires_grad} in PyTorch"
+        )
 
 
-def _compare_gradients(adapter: EngineAdapter, leaves: list[torch.Tensor], mine: list[Any], theirs: list[Any], ours: list[Any]) -> None:
+def _compare_gradients(
+    adapter: EngineAdapter, leaves: list[torch.Tensor], mine: list[Any], theirs: list[Any], ours: list[Any]
+) -> None:
     """Every value's gradient; where PyTorch refuses, because a saved value was modified, so do we."""
     for expected, found in zip(theirs, ours, strict=True):
         if not expected.requires_grad:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from server.engine import functional as F  # noqa: N812 - the field's name
+from server.engine import functional as F
 from telegrad_protocol.errors import IndexOutOfRangeError, TelegradError
 
 from .adapters import EngineAdapter
@@ -61,7 +61,8 @@ def test_put(adapter: EngineAdapter, accumulate: bool) -> None:
     source = torch.randn(3, 4).t().detach().requires_grad_()
     index, values = torch.tensor([[0, -1], [5, 2]]), torch.randn(2, 2, requires_grad=True)
     Comparison(adapter).run(
-        lambda x, i, v: torch.clone(x).put_(i, v, accumulate), lambda x, i, v: F.put(x, i, v, accumulate), (source, index, values), {},
+        lambda x, i, v: torch.clone(x).put_(i, v, accumulate), lambda x, i, v: F.put(x, i, v, accumulate),
+        (source, index, values), {},
     )  # fmt: skip
 
 
@@ -73,7 +74,8 @@ def test_index_put_in_place(adapter: EngineAdapter, dtype: torch.dtype, accumula
     cases: list[tuple[list[Any], tuple[int, ...]]] = [
         ([torch.tensor([0, 2])], (2, 4, 5)), ([None, torch.tensor([[1], [3]])], (3, 2, 1, 5)),
         ([torch.tensor([1, 2]), None, torch.tensor([0, 4])], (2, 4)), ([torch.tensor([True, False, True])], (2, 4, 5)),
-        ([None, torch.tensor([-1])], (1,)), ([torch.rand(3, 4) < 0.5], (1, 5)), ([torch.tensor([], dtype=torch.int64)], (0, 4, 5)),
+        ([None, torch.tensor([-1])], (1,)), ([torch.rand(3, 4) < 0.5], (1, 5)),
+        ([torch.tensor([], dtype=torch.int64)], (0, 4, 5)),
     ]  # fmt: skip
     for indices, shape in cases:
         for tensor in (make(3, 4, 5), make(5, 4, 3).permute(2, 1, 0)):
@@ -112,10 +114,12 @@ def test_operands_that_are_the_target_itself(adapter: EngineAdapter) -> None:
         (lambda x, i: F.index(x, [None, i]), "index: index 7 is out of range for dimension 1 of size 3"),
         (lambda x, i: F.index_put_(x, [i], 1.0), "index_put: index 7 is out of range for dimension 0 of size 5"),
         (lambda x, i: F.index_select(x, 0, i), "index_select: index 7 is out of range for dimension 0 of size 5"),
-        (lambda x, i: F.index_add_(x, 0, i, F.zeros(2, 3)), "index_add: index 7 is out of range for dimension 0 of size 5"),
+        (lambda x, i: F.index_add_(x, 0, i, F.zeros(2, 3)),
+        "index_add: index 7 is out of range for dimension 0 of size 5"),
         (lambda x, i: F.index_fill_(x, 0, i, 1.0), "index_fill: index 7 is out of range for dimension 0 of size 5"),
         (lambda x, i: F.gather(x, 0, F.view(i, (2, 1))), "gather: index 7 is out of range for dimension 0 of size 5"),
-        (lambda x, i: F.scatter_(x, 0, F.view(i, (2, 1)), 1.0), "scatter: index 7 is out of range for dimension 0 of size 5"),
+        (lambda x, i: F.scatter_(x, 0, F.view(i, (2, 1)), 1.0),
+        "scatter: index 7 is out of range for dimension 0 of size 5"),
         (lambda x, i: F.take(F.select(x, 1, 0), i), "take: index 7 is out of range for 5 elements"),
         (lambda x, i: F.one_hot(i, 5), "one_hot: index 7 is out of range for 5 classes"),
     ],
@@ -142,9 +146,12 @@ def test_negative_indices_do_not_wrap_where_pytorch_refuses_them(adapter: Engine
     ("run", "message"),
     [
         (lambda x: F.index(x, [F.ones(2)]), r"index: indices must be int64 or int32, got float32\[2\]"),
-        (lambda x: F.index(x, [F.eq(F.zeros(4), 0)]), r"index: mask bool\[4\] does not match float32\[5,3\] at dimension 0"),
-        (lambda x: F.index_put_(x, [F.eq(x, 0)], F.ones(4)), "index_put: values of shape .* do not fit what the masks select"),
-        (lambda x: F.gather(x, 0, F.arange(3)), r"gather: index int64\[3\] must have as many dimensions as float32\[5,3\]"),
+        (lambda x: F.index(x, [F.eq(F.zeros(4), 0)]),
+        r"index: mask bool\[4\] does not match float32\[5,3\] at dimension 0"),
+        (lambda x: F.index_put_(x, [F.eq(x, 0)], F.ones(4)),
+        "index_put: values of shape .* do not fit what the masks select"),
+        (lambda x: F.gather(x, 0, F.arange(3)),
+        r"gather: index int64\[3\] must have as many dimensions as float32\[5,3\]"),
         (lambda x: F.masked_scatter(x, F.eq(x, 0), F.ones(4)), "the mask selects 15 elements, the source has 4"),
         (lambda x: F.embedding(F.arange(3), F.ones(3)), r"embedding: weight must be a matrix, got float32\[3\]"),
         (lambda x: F.take(F.zeros(0), F.arange(1)), r"take: int64\[1\] picks elements of the empty float32\[0\]"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from server.engine import functional as F  # noqa: N812 - the field's name
+from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ShapeError, TelegradError
@@ -42,7 +42,8 @@ def test_bytes_that_do_not_divide_are_refused(adapter: EngineAdapter) -> None:
     ("name", "args"),
     [
         ("swapdims", (0, 2)), ("moveaxis", (0, 2)), ("moveaxis", ((0, 1), (2, 0))), ("alias", ()), ("detach", ()),
-        ("unflatten", (1, (1, -1))), ("flatten", (1, 2)), ("squeeze", ((0, 2),)), ("unfold", (2, 2, 1)), ("select", (1, -1)),
+        ("unflatten", (1, (1, -1))), ("flatten", (1, 2)), ("squeeze", ((0, 2),)), ("unfold", (2, 2, 1)),
+        ("select", (1, -1)),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "offset"])
@@ -89,7 +90,8 @@ def test_as_strided_scatter_has_the_gradient_of_its_definition(adapter: EngineAd
     ("make", "size", "stride", "offset"),
     [
         (lambda: torch.randn(4, 4), (3, 3), (4, 1), 5), (lambda: torch.randn(4, 4), (3, 2), (1, 1), 0),
-        (lambda: torch.randn(4, 4).t(), (2, 3), (4, 1), 2), (lambda: torch.randn(40)[7:23].view(4, 4), (2, 2), (4, 2), None),
+        (lambda: torch.randn(4, 4).t(), (2, 3), (4, 1), 2), (lambda: torch.randn(40)[7:23].view(4, 4), (2, 2),
+        (4, 2), None),
         (lambda: torch.randn(4).expand(4, 4), (4,), (1,), 0), (lambda: torch.randn(4, 8)[:, ::2], (3, 2), (8, 2), 0),
     ],
 )  # fmt: skip
@@ -102,7 +104,7 @@ def test_gradients_of_as_strided(adapter: EngineAdapter, make: Any, size: Any, s
 def test_a_view_beyond_its_storage_is_refused(adapter: EngineAdapter) -> None:
     mine = adapter.tensor(torch.zeros(3, 3))
     for size, stride, offset in (((4, 4), (3, 1), 0), ((3,), (1,), 7), ((2,), (1 << 40,), 0), ((1,), (1,), 1 << 60)):
-        with pytest.raises(ShapeError, match="need .* bytes|beyond what any memory holds"):
+        with pytest.raises(ShapeError, match=r"need .* bytes|beyond what any memory holds"):
             F.as_strided(mine, size, stride, offset)
     with pytest.raises(ShapeError, match="negative"):
         F.as_strided(mine, (2,), (-1,), 0)
@@ -127,8 +129,10 @@ def test_empty_and_scalar_tensors(adapter: EngineAdapter) -> None:
     cases = [
         (torch.Tensor.view, F.view, (empty, (3, 0, 5))), (torch.Tensor.expand, F.expand, (scalar, (2, 3))),
         (torch.Tensor.expand, F.expand, (empty, (4, 0, 3))), (torch.flatten, F.flatten, (scalar,)),
-        (torch.squeeze, F.squeeze, (scalar,)), (torch.chunk, F.chunk, (empty, 3, 0)), (torch.stack, F.stack, ([scalar, scalar],)),
-        (torch.cat, F.cat, ([empty, empty],)), (torch.Tensor.permute, F.permute, (scalar, ())), (torch.t, F.t, (scalar,)),
+        (torch.squeeze, F.squeeze, (scalar,)), (torch.chunk, F.chunk, (empty, 3, 0)),
+        (torch.stack, F.stack, ([scalar, scalar],)),
+        (torch.cat, F.cat, ([empty, empty],)), (torch.Tensor.permute, F.permute, (scalar, ())),
+        (torch.t, F.t, (scalar,)),
         (torch.roll, F.roll, (empty, 1)), (torch.flip, F.flip, (empty, (0,))),
     ]  # fmt: skip
     for theirs, ours, args in cases:
@@ -139,7 +143,8 @@ def test_empty_and_scalar_tensors(adapter: EngineAdapter) -> None:
     ("run", "message"),
     [
         (lambda x: F.view(x, (5, 5)), r"view: shape \[5, 5\] does not hold the 12 elements"),
-        (lambda x: F.view(F.t(x), (12,)), r"view: float32\[4,3\] with strides \(1, 4\) cannot be seen as \[12\]; use reshape"),
+        (lambda x: F.view(F.t(x),
+        (12,)), r"view: float32\[4,3\] with strides \(1, 4\) cannot be seen as \[12\]; use reshape"),
         (lambda x: F.transpose(x, 0, 2), r"transpose: dimension 2 is out of range, expected one in \[-2, 1\]"),
         (lambda x: F.select(x, 1, 4), r"select: index 4 is out of range for dimension 1 of float32\[3,4\]"),
         (lambda x: F.split(x, (1, 1), 0), r"split: sections \[1, 1\] do not add up to size 3 of dimension 0"),

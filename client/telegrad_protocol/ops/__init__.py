@@ -11,6 +11,7 @@ __all__ = ["BY_INDEX", "PUBLIC", "TABLE", "TABLE_HASH", "Op", "Scalar"]
 from . import views  # noqa: I001 - the order of families is the order of the table
 from . import creation
 from . import random
+from . import splitting
 from . import rearrange
 from . import pointwise
 from . import complex
@@ -23,6 +24,7 @@ from . import softmax
 from . import sorting
 from . import linalg
 from . import indexing
+from . import scattering
 from . import nn
 from . import normalization
 from . import losses
@@ -31,8 +33,8 @@ from . import optim
 BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
-    views, creation, random, rearrange, pointwise, complex, elementary, comparison, activations,
-    reduce, scans, softmax, sorting, linalg, indexing, nn, normalization, losses, optim,
+    views, creation, random, splitting, rearrange, pointwise, complex, elementary, comparison, activations,
+    reduce, scans, softmax, sorting, linalg, indexing, scattering, nn, normalization, losses, optim,
 )  # fmt: skip
 
 

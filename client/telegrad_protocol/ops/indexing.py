@@ -1,4 +1,4 @@
-"""Contracts of indexing with tensors: gathering, scattering, masks, embedding.
+"""Contracts of indexing with tensors, along dimensions and by masks, and of embedding.
 
 Bounds are checked where the data is. Masks make a shape depend on data: the rule of ``index`` gives None for them.
 """
@@ -9,10 +9,21 @@ from collections.abc import Sequence
 
 from ..dtypes import FLOAT, bool_, int32, int64, uint8
 from ..errors import (
-    ArgumentError, DimensionError, DTypeError, IndexOutOfRangeError, NotSupportedError, ShapeError,
+    ArgumentError,
+    DimensionError,
+    DTypeError,
+    IndexOutOfRangeError,
+    NotSupportedError,
+    ShapeError,
 )  # fmt: skip
 from ..layout import (
-    Size, broadcast_shapes, broadcast_strides, contiguous_strides, result_strides, view_strides, wrap_dim,
+    Size,
+    broadcast_shapes,
+    broadcast_strides,
+    contiguous_strides,
+    result_strides,
+    view_strides,
+    wrap_dim,
 )  # fmt: skip
 from ..meta import Meta
 from .contract import Scalar, op
@@ -45,7 +56,9 @@ def _check_indices(name: str, input: Meta, indices: Indices) -> None:
         else:
             check_integers(name, index)
             if at < input.ndim and not input.shape[at] and index.numel:
-                raise IndexOutOfRangeError(f"{name}: dimension {at} of {input} is empty, but {index} picks elements of it")
+                raise IndexOutOfRangeError(
+                    f"{name}: dimension {at} of {input} is empty, but {index} picks elements of it"
+                )
             at += 1
     if at > input.ndim:
         raise DimensionError(f"{name}: {at} indices are too many for {input}")
@@ -54,7 +67,7 @@ def _check_indices(name: str, input: Meta, indices: Indices) -> None:
 
 
 class Placement:
-    """Where the dimensions of integer indices lie in the result: at the first of them, or in front where others lie between."""
+    """Where the dimensions of integer indices lie in the result: at the first, or in front where others lie between."""
 
     __slots__ = ("at", "block", "dims", "order", "shape")
 
@@ -118,84 +131,15 @@ def check_fits(name: str, values: Meta, shape: Size) -> None:
         raise ShapeError(f"{name}: values {values} do not broadcast to the indexed part of shape {list(shape)}")
 
 
-def _vector_shape(meta: Meta) -> Size:
+def vector_shape(meta: Meta) -> Size:
+    """The shape, with 0-d tensors as vectors of one element."""
     return meta.shape or (1,)
 
 
-def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None = None) -> int:
-    """The dimension of gather and scatter; ``index`` may be smaller than the others, never larger."""
-    at = wrap_dim(name, dim, input.ndim)
-    check_integers(name, index)
-    if not index.numel:
-        return at
-    shape, own = _vector_shape(index), _vector_shape(input)
-    if len(shape) != len(own):
-        raise ShapeError(f"{name}: index {index} must have as many dimensions as {input}")
-    if any(i > s for d, (i, s) in enumerate(zip(shape, own, strict=True)) if d != at):
-        raise ShapeError(f"{name}: index {index} is larger than {input} in a dimension other than {at}")
-    if src is not None:
-        given = _vector_shape(src)
-        if len(given) != len(shape) or any(i > s for i, s in zip(shape, given, strict=True)):
-            raise ShapeError(f"{name}: index {index} is larger than src {src}")
-    return at
-
-
-def _check_source(name: str, input: Meta, src: Meta) -> None:
+def check_source(name: str, input: Meta, src: Meta) -> None:
+    """Refuse a source of another element type."""
     if src.dtype is not input.dtype:
         raise DTypeError(f"{name}: src {src} must have the dtype of {input}")
-
-
-@op(no_grad=("index",))
-def gather(input: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
-    """``out[i][j] = input[index[i][j]][j]`` for ``dim=0``, and so on."""
-    _check_along("gather", input, dim, index)
-    return input.like(index.shape)
-
-
-REDUCTIONS = ("add", "multiply")
-
-
-def _check_reduce(name: str, reduce: str | None, known: Sequence[str]) -> None:
-    if reduce is not None and reduce not in known:
-        raise ArgumentError(f"{name}: reduce must be one of {', '.join(known)}, not {reduce!r}")
-
-
-@op(no_grad=("index",), inplace=True)
-def scatter(input: Meta, dim: int, index: Meta, src: Meta, *, reduce: str | None = None) -> Meta:
-    """A copy of ``input`` with ``out[index[i][j]][j] = src[i][j]`` for ``dim=0``, and so on."""
-    _check_along("scatter", input, dim, index, src)
-    _check_source("scatter", input, src)
-    _check_reduce("scatter", reduce, REDUCTIONS)
-    return input.like()
-
-
-@op(name="scatter.value", no_grad=("index",), inplace=True)
-def scatter_value(input: Meta, dim: int, index: Meta, value: Scalar, *, reduce: str | None = None) -> Meta:
-    """A copy of ``input`` with one number at the indexed places."""
-    _check_along("scatter", input, dim, index)
-    _check_reduce("scatter", reduce, REDUCTIONS)
-    return input.like()
-
-
-@op(no_grad=("index",), inplace=True)
-def scatter_add(input: Meta, dim: int, index: Meta, src: Meta) -> Meta:
-    """A copy of ``input`` with ``src`` added at the indexed places, duplicates included."""
-    _check_along("scatter_add", input, dim, index, src)
-    _check_source("scatter_add", input, src)
-    return input.like()
-
-
-@op(no_grad=("index",), inplace=True)
-def scatter_reduce(
-    input: Meta, dim: int, index: Meta, src: Meta, reduce: str, *, include_self: bool = True
-) -> Meta:
-    """``src`` reduced into the indexed places by ``sum``, ``prod``, ``mean``, ``amax`` or ``amin``."""
-    _check_along("scatter_reduce", input, dim, index, src)
-    _check_source("scatter_reduce", input, src)
-    _check_reduce("scatter_reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
-    if input.dtype.is_complex and reduce in ("amax", "amin"):
-        raise DTypeError(f"scatter_reduce: {reduce} is not defined for {input}")
-    return input.like()
 
 
 def _check_vector(name: str, index: Meta) -> int:
@@ -221,8 +165,8 @@ def _check_parts(name: str, input: Meta, dim: int, index: Meta, source: Meta) ->
     """``source`` holds one part of ``input`` per index."""
     at = wrap_dim(name, dim, input.ndim)
     count = _check_vector(name, index)
-    _check_source(name, input, source)
-    own, given = _vector_shape(input), _vector_shape(source)
+    check_source(name, input, source)
+    own, given = vector_shape(input), vector_shape(source)
     if given != (*own[:at], count, *own[at + 1 :]) or (input.ndim and source.ndim != input.ndim and count != 1):
         raise ShapeError(f"{name}: source {source} does not hold {count} parts of {input} along dimension {at}")
 
@@ -253,43 +197,6 @@ def index_fill(input: Meta, dim: int, index: Meta, value: Meta | Scalar) -> Meta
     return like(input, None, None)
 
 
-@op(no_grad=("index",))
-def take(input: Meta, index: Meta) -> Meta:
-    """The elements of ``input``, seen as a vector, at ``index``."""
-    check_integers("take", index)
-    if index.numel and not input.numel:
-        raise IndexOutOfRangeError(f"take: {index} picks elements of the empty {input}")
-    return input.like(index.shape)
-
-
-@op(no_grad=("index",), inplace=True, out=False)
-def put(input: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Meta:
-    """A copy of ``input`` with ``source`` at ``index``, both seen as vectors."""
-    check_integers("put", index)
-    _check_source("put", input, source)
-    if index.numel != source.numel:
-        raise ShapeError(f"put: {index} and source {source} differ in their number of elements")
-    if index.numel and not input.numel:
-        raise IndexOutOfRangeError(f"put: {index} addresses elements of the empty {input}")
-    return like(input, None, None)
-
-
-@op(no_grad=("indices",))
-def take_along_dim(input: Meta, indices: Meta, dim: int | None = None) -> Meta:
-    """``gather`` with the other dimensions broadcast; without ``dim`` on vectors."""
-    check_integers("take_along_dim", indices)
-    if dim is None:
-        return input.like((indices.numel,))
-    if input.ndim != indices.ndim:
-        raise ShapeError(f"take_along_dim: indices {indices} must have as many dimensions as {input}")
-    at = wrap_dim("take_along_dim", dim, input.ndim)
-    shapes = [[1 if d == at else s for d, s in enumerate(m.shape)] for m in (input, indices)]
-    common = list(broadcast_shapes("take_along_dim", *map(tuple, shapes)))
-    if common:
-        common[at] = indices.shape[at]
-    return input.like(common)
-
-
 def check_mask(name: str, mask: Meta) -> None:
     """Refuse masks that are not bool; uint8 is what old code has."""
     if mask.dtype not in _MASKS:
@@ -308,7 +215,7 @@ def masked_scatter(input: Meta, mask: Meta, source: Meta) -> Meta:
     """A copy of ``input`` with the elements of ``source``, in order, where ``mask`` is true."""
     if mask.dtype is not bool_:
         raise DTypeError(f"masked_scatter: mask must be bool, got {mask}")
-    _check_source("masked_scatter", input, source)
+    check_source("masked_scatter", input, source)
     shape = broadcast_shapes("masked_scatter", input.shape, mask.shape)
     return input.like(shape) if shape != input.shape else like(input, None, None)
 

@@ -1,4 +1,4 @@
-"""Contracts of operations that split tensors, join them, and copy them rearranged."""
+"""Contracts of operations that join tensors, and of those that copy them rearranged."""
 
 from __future__ import annotations
 
@@ -10,86 +10,7 @@ from ..layout import Size, extent, overlaps_itself, strides_in_order, wrap_dim, 
 from ..meta import Meta
 from .contract import device_of, op
 from .creation import like
-from .views import diagonal, select, slice, sliced
-
-
-@op(view_of="input")
-def unbind(input: Meta, dim: int = 0) -> tuple[Meta, ...]:
-    """A view per index of dimension ``dim``."""
-    at = wrap_dim("unbind", dim, input.ndim)
-    if not input.ndim:
-        raise DimensionError("unbind: a 0-d tensor has no dimension to unbind")
-    return tuple(select.rule(input, at, i) for i in range(input.shape[at]))
-
-
-def pieces(input: Meta, at: int, lengths: Size | list[int]) -> tuple[Meta, ...]:
-    """Views of consecutive ``lengths`` along a dimension."""
-    starts = [sum(lengths[:i]) for i in range(len(lengths))]
-    return tuple(sliced(input, at, start, length) for start, length in zip(starts, lengths, strict=True))
-
-
-def sections(name: str, input: Meta, split_size: int | Size, dim: int) -> tuple[int, Size]:
-    """The dimension, and the lengths that ``split`` cuts it into."""
-    at = wrap_dim(name, dim, input.ndim)
-    if not input.ndim:
-        raise ShapeError(f"{name}: a 0-d tensor has no dimension to split")
-    size = input.shape[at]
-    if not isinstance(split_size, int):
-        if min(split_size, default=0) < 0 or sum(split_size) != size:
-            raise ShapeError(f"{name}: sections {list(split_size)} do not add up to size {size} of dimension {at} of {input}")
-        return at, split_size
-    if split_size < 0 or (split_size == 0 and size):
-        raise ShapeError(f"{name}: pieces of {split_size} elements do not make up dimension {at} of {input}")
-    full, rest = divmod(size, split_size) if split_size else (0, 0)
-    lengths = (split_size,) * full + ((rest,) if rest else ())
-    return at, lengths or (0,)
-
-
-@op(view_of="tensor")
-def split(tensor: Meta, split_size_or_sections: int | Size, dim: int = 0) -> tuple[Meta, ...]:
-    """Views of a given length each, or of the given lengths, along ``dim``."""
-    return pieces(tensor, *sections("split", tensor, split_size_or_sections, dim))
-
-
-@op(view_of="input")
-def split_with_sizes(input: Meta, split_sizes: Size, dim: int = 0) -> tuple[Meta, ...]:
-    """Views of the given lengths along ``dim``."""
-    return pieces(input, *sections("split_with_sizes", input, split_sizes, dim))
-
-
-@op(view_of="input")
-def chunk(input: Meta, chunks: int, dim: int = 0) -> tuple[Meta, ...]:
-    """At most ``chunks`` views of equal length along ``dim``, the last one may be shorter."""
-    if chunks <= 0:
-        raise ArgumentError(f"chunk: the number of chunks must be positive, got {chunks}")
-    at = wrap_dim("chunk", dim, input.ndim)
-    if not input.ndim:
-        raise ShapeError("chunk: a 0-d tensor has no dimension to split")
-    size = input.shape[at]
-    if not size:
-        return pieces(input, at, (0,) * chunks)
-    return pieces(input, *sections("chunk", input, -(-size // chunks), dim))
-
-
-def cuts(input: Meta, indices_or_sections: int | Size, at: int) -> Size:
-    """Start and end positions that ``tensor_split`` cuts at."""
-    size = input.shape[at]
-    if isinstance(indices_or_sections, int):
-        if indices_or_sections <= 0:
-            raise ArgumentError(f"tensor_split: the number of sections must be positive, got {indices_or_sections}")
-        small, longer = divmod(size, indices_or_sections)
-        return tuple(small * i + min(i, longer) for i in range(indices_or_sections + 1))
-    return (0, *indices_or_sections, size)
-
-
-@op(view_of="input")
-def tensor_split(input: Meta, indices_or_sections: int | Size, dim: int = 0) -> tuple[Meta, ...]:
-    """Views between the given indices, or so many of nearly equal length, along ``dim``."""
-    at = wrap_dim("tensor_split", dim, input.ndim)
-    if not input.ndim:
-        raise ShapeError("tensor_split: a 0-d tensor has no dimension to split")
-    at_cuts = cuts(input, indices_or_sections, at)
-    return tuple(slice.rule(input, at, a, b) for a, b in zip(at_cuts, at_cuts[1:], strict=False))
+from .views import diagonal, select, slice
 
 
 @op(out=False, method=False)
@@ -297,7 +218,9 @@ def repeat_interleave(input: Meta, repeats: int, dim: int | None = None, *, outp
         raise ArgumentError(f"repeat_interleave: negative count {repeats}")
     length = shape[at] * repeats
     if output_size is not None and output_size != length:
-        raise ShapeError(f"repeat_interleave: the result has {length} elements along {at}, not output_size={output_size}")
+        raise ShapeError(
+            f"repeat_interleave: the result has {length} elements along {at}, not output_size={output_size}"
+        )
     return input.like((*shape[:at], length, *shape[at + 1 :]))
 
 
@@ -385,12 +308,16 @@ def diagonal_scatter(input: Meta, src: Meta, offset: int = 0, dim1: int = 0, dim
 
 @op(out=False, method=False)
 def _scatter_strided(input: Meta, src: Meta, size: Size, stride: Size, offset: int) -> Meta:
-    """A copy of ``input`` in its own strides, with ``src`` in the view that starts ``offset`` after its first element."""
+    """A copy of ``input`` in its own strides, ``src`` in the view that starts ``offset`` after its first element."""
     if src.shape != size or len(size) != len(stride) or min((*size, *stride, offset), default=0) < 0:
-        raise ShapeError(f"as_strided_scatter: {src} does not fill a view of sizes {list(size)}, strides {list(stride)}")
+        raise ShapeError(
+            f"as_strided_scatter: {src} does not fill a view of sizes {list(size)}, strides {list(stride)}"
+        )
     result = kept(input)
     if src.numel and extent(size, stride) + offset > result.extent:
-        raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, offset {offset} exceed {input}")
+        raise ShapeError(
+            f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, offset {offset} exceed {input}"
+        )
     return result
 
 

@@ -26,7 +26,9 @@ def view_dtype(input: Meta, dtype: DType) -> Meta:
     if old == new:
         return Meta.of(input.shape, dtype, input.device, input.strides, input.offset)
     if not input.ndim or (input.shape[-1] > 0 and input.strides[-1] != 1):
-        raise ShapeError(f"view: {input} with strides {input.strides} has no dense last dimension to show as {dtype.name}")
+        raise ShapeError(
+            f"view: {input} with strides {input.strides} has no dense last dimension to show as {dtype.name}"
+        )
     scaled = [input.shape[-1] * old, input.offset * old, *(s * old for s in input.strides[:-1])]
     if any(length % new for length in scaled):
         raise ShapeError(f"view: {input} with strides {input.strides} does not divide into elements of {dtype.name}")
@@ -209,7 +211,9 @@ def moveaxis(input: Meta, source: int | Size, destination: int | Size) -> Meta:
 
 def squeezed(input: Meta, dim: int | Size | None) -> list[int]:
     """The dimensions that ``squeeze`` removes."""
-    listed = range(input.ndim) if dim is None else wrap_dims("squeeze", (dim,) if isinstance(dim, int) else dim, input.ndim)
+    listed = (
+        range(input.ndim) if dim is None else wrap_dims("squeeze", (dim,) if isinstance(dim, int) else dim, input.ndim)
+    )
     return [d for d in listed if input.ndim and input.shape[d] == 1]
 
 
@@ -321,7 +325,9 @@ def as_strided(input: Meta, size: Size, stride: Size, storage_offset: int | None
     if len(size) != len(stride):
         raise ShapeError(f"as_strided: {len(size)} sizes and {len(stride)} strides")
     if min((*size, *stride, storage_offset or 0), default=0) < 0:
-        raise ShapeError(f"as_strided: negative size, stride or offset in {list(size)}, {list(stride)}, {storage_offset}")
+        raise ShapeError(
+            f"as_strided: negative size, stride or offset in {list(size)}, {list(stride)}, {storage_offset}"
+        )
     return input.view(size, stride, storage_offset)
 
 

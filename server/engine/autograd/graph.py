@@ -7,7 +7,7 @@ graph is freed by reference counts alone.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import ReferenceType, ref
 
 from telegrad_protocol.errors import AutogradError
@@ -167,7 +167,7 @@ def make_leaf(value: Value, requires_grad: bool) -> None:
 def accumulator_of(leaf: Value) -> AccumulateGrad:
     """The one live ``AccumulateGrad`` of a leaf."""
     meta = leaf.autograd
-    assert meta is not None  # noqa: S101 - only called where requires_grad was seen
+    assert meta is not None
     node = meta.accumulator() if meta.accumulator else None
     if node is None:
         node = AccumulateGrad(leaf)

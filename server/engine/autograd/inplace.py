@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError
 from telegrad_protocol.meta import Meta
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..operators import OPERATORS
 from ..value import MULTIPLE, TRACKED, UNTRACKED, Value
 from .graph import Edge, Node, accumulator_of, make_leaf, with_history
@@ -56,8 +55,8 @@ def _refresh(view: Value, root: Value) -> None:
         return
     if view.origin != TRACKED:
         raise AutogradError(
-            f"{view.meta} is a view {_MADE[view.origin]}, and its base or another view of its base was modified in place "
-            "with gradients enabled; make the view anew"
+            f"{view.meta} is a view {_MADE[view.origin]}, and its base or another view of its base was modified "
+            "in place with gradients enabled; make the view anew"
         )
     edge = edge_of(root)
     if edge is not None:
@@ -72,7 +71,7 @@ def _see_through(view: Value, edge: Edge, root: Value) -> None:
 
 
 def _set_history(value: Value, node: Node) -> None:
-    """Make ``node`` the history of a value that was modified; a gradient that is to be retained is that of the new value."""
+    """Make ``node`` the history of a value that was modified; its retained gradient is that of the new value."""
     old = value.autograd.grad_fn if value.autograd is not None else None
     retains = old is not None and old.forget(value)
     with_history(value, node, 0)
@@ -86,14 +85,16 @@ _MADE = {UNTRACKED: "made with gradients disabled", MULTIPLE: "made by an operat
 def check_writable(name: str, target: Value) -> None:
     """Refuse to modify, with gradients, a leaf that requires one, a view of such a leaf, or a view of unclear history."""
     if _is_wanted_leaf(target):
-        raise InplaceError(f"{name}: a leaf tensor that requires grad is modified in place; use no_grad() or detach() it first")
+        raise InplaceError(
+            f"{name}: a leaf tensor that requires grad is modified in place; use no_grad() or detach()"
+        )
     if target.base is None:
         return
     if _is_wanted_leaf(target.base):
         raise InplaceError(f"{name}: a view of a leaf tensor that requires grad is modified in place; use no_grad()")
     if target.origin != TRACKED:
         raise InplaceError(
-            f"{name}: a view {_MADE[target.origin]} is modified in place with gradients enabled; clone it, or use no_grad()"
+            f"{name}: a view {_MADE[target.origin]} is modified in place with gradients enabled; clone it first"
         )
 
 

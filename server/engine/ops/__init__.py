@@ -3,14 +3,15 @@
 from ..autograd import kernel as _autograd  # files the Autograd key's boxed kernel
 from . import (
     activations, comparison, complex, creation, elementary, indexing, linalg, losses, nn, normalization,
-    optim, pointwise, random, rearrange, reduce, scans, softmax, sorting, views,
+    optim, pointwise, random, rearrange, reduce, scans, scattering, softmax, sorting, splitting,
+    views,
 )  # fmt: skip
 from ..operators import check_complete
 
 __all__ = [
     "_autograd", "activations", "comparison", "complex", "creation", "elementary", "indexing", "linalg",
     "losses", "nn", "normalization", "optim", "pointwise", "random", "rearrange", "reduce", "scans",
-    "softmax", "sorting", "views",
+    "scattering", "softmax", "sorting", "splitting", "views",
 ]  # fmt: skip
 
 check_complete()

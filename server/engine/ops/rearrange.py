@@ -1,4 +1,4 @@
-"""Splitting, joining, and rearranged copies. Kernels only move elements."""
+"""Joining, and rearranged copies. Kernels only move elements."""
 
 from __future__ import annotations
 
@@ -7,20 +7,8 @@ from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import rearrange as ops
 
 from .. import arrays
-from .. import functional as F  # noqa: N812 - the field's name
-from ..operators import composite, derive, implements
-
-derive(ops.unbind, input=lambda grads, dim: F.stack(grads, dim))
-derive(ops.split, tensor=lambda grads, dim: F.cat(grads, dim))
-derive(ops.split_with_sizes, input=lambda grads, dim: F.cat(grads, dim))
-derive(ops.chunk, input=lambda grads, dim: F.cat(grads, dim))
-
-
-@composite(ops.tensor_split)
-def tensor_split(input, indices_or_sections, dim):
-    at = wrap_dim("tensor_split", dim, input.meta.ndim)
-    cuts = ops.cuts(input.meta, indices_or_sections, at)
-    return tuple(F.slice(input, at, a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+from .. import functional as F
+from ..operators import composite, implements
 
 
 @implements(ops._in_layout, movement=True, input=lambda grad: grad)
@@ -33,7 +21,7 @@ def _cat_back(grad, tensors_meta, dim):
     start, found = 0, []
     for meta, length in zip(tensors_meta, lengths, strict=True):
         is_placed = meta.ndim == grad.meta.ndim
-        found.append(F.narrow(grad, at, start, length) if is_placed else F.zeros(meta.shape, dtype=grad.dtype, device=grad.device))
+        found.append(F.narrow(grad, at, start, length) if is_placed else _zeros(grad, meta.shape))
         start += length
     return found
 
@@ -159,7 +147,9 @@ def repeat_interleave_tensor(input, repeats, dim, *, output_size):
     counts = F.expand(F.reshape(repeats, (-1,)), (source.meta.shape[at],))
     found = F.index_select(source, at, F._repeat_positions(counts))
     if output_size is not None and found.meta.shape[at] != output_size:
-        raise ShapeError(f"repeat_interleave: the result has {found.meta.shape[at]} parts, not output_size={output_size}")
+        raise ShapeError(
+            f"repeat_interleave: the result has {found.meta.shape[at]} parts, not output_size={output_size}"
+        )
     return found
 
 
@@ -170,9 +160,7 @@ def diag(input, diagonal):
     return F._in_layout(F.diagonal(input, diagonal), (1,))
 
 
-@implements(
-    ops.diag_embed, movement=True, input=lambda grad, offset, dim1, dim2: F.diagonal(grad, offset, dim1, dim2)
-)
+@implements(ops.diag_embed, movement=True, input=lambda grad, offset, dim1, dim2: F.diagonal(grad, offset, dim1, dim2))
 def diag_embed(xp, input, offset, dim1, dim2, *, out):
     out[...] = 0
     a, b = dim1 % out.ndim, dim2 % out.ndim
@@ -191,41 +179,45 @@ def _diagonal(xp, array, offset, dim1, dim2):
     return xp.lib.stride_tricks.as_strided(part, shape, strides)
 
 
-def _erased(write):
-    """The gradient of what was overwritten: zero there."""
-    return lambda grad, src_meta, *where: write(grad, F.zeros(src_meta.shape, dtype=grad.dtype, device=grad.device), *where)
+def _zeros(like, shape):
+    return F.zeros(shape, dtype=like.dtype, device=like.device)
 
 
-_erase_select = _erased(lambda grad, zeros, *where: F.select_scatter(grad, zeros, *where))
-_erase_slice = _erased(lambda grad, zeros, *where: F.slice_scatter(grad, zeros, *where))
-_erase_diagonal = _erased(lambda grad, zeros, *where: F.diagonal_scatter(grad, zeros, *where))
+def _erase_select(grad, src_meta, dim, index):
+    return F.select_scatter(grad, _zeros(grad, src_meta.shape), dim, index)
 
 
 @implements(
-    ops.select_scatter, movement=True,
-    input=lambda grad, src_meta, dim, index: _erase_select(grad, src_meta, dim, index),
-    src=lambda grad, dim, index: F.select(grad, dim, index),
-)  # fmt: skip
+    ops.select_scatter, movement=True, input=_erase_select, src=lambda grad, dim, index: F.select(grad, dim, index)
+)
 def select_scatter(xp, input, src, dim, index, *, out):
     xp.copyto(out, input)
     xp.moveaxis(out, dim, 0)[index] = src
 
 
-@implements(
-    ops.slice_scatter, movement=True,
-    input=lambda grad, src_meta, dim, start, end, step: _erase_slice(grad, src_meta, dim, start, end, step),
-    src=lambda grad, dim, start, end, step: F.slice(grad, dim, start, end, step),
-)  # fmt: skip
+def _erase_slice(grad, src_meta, dim, start, end, step):
+    return F.slice_scatter(grad, _zeros(grad, src_meta.shape), dim, start, end, step)
+
+
+def _cut_slice(grad, dim, start, end, step):
+    return F.slice(grad, dim, start, end, step)
+
+
+@implements(ops.slice_scatter, movement=True, input=_erase_slice, src=_cut_slice)
 def slice_scatter(xp, input, src, dim, start, end, step, *, out):
     xp.copyto(out, input)
     xp.moveaxis(out, dim, 0)[start:end:step] = xp.moveaxis(src, dim, 0)
 
 
-@implements(
-    ops.diagonal_scatter, movement=True,
-    input=lambda grad, src_meta, offset, dim1, dim2: _erase_diagonal(grad, src_meta, offset, dim1, dim2),
-    src=lambda grad, offset, dim1, dim2: F.diagonal(grad, offset, dim1, dim2),
-)  # fmt: skip
+def _erase_diagonal(grad, src_meta, offset, dim1, dim2):
+    return F.diagonal_scatter(grad, _zeros(grad, src_meta.shape), offset, dim1, dim2)
+
+
+def _cut_diagonal(grad, offset, dim1, dim2):
+    return F.diagonal(grad, offset, dim1, dim2)
+
+
+@implements(ops.diagonal_scatter, movement=True, input=_erase_diagonal, src=_cut_diagonal)
 def diagonal_scatter(xp, input, src, offset, dim1, dim2, *, out):
     xp.copyto(out, input)
     _diagonal(xp, out, offset, dim1 % out.ndim, dim2 % out.ndim)[...] = src
@@ -237,8 +229,7 @@ def _in_strides_of(grad, meta):
 
 
 def _strided_input(grad, input_meta, size, stride, offset):
-    nothing = F.zeros(size, dtype=grad.dtype, device=grad.device)
-    return F._scatter_strided(_in_strides_of(grad, input_meta), nothing, size, stride, offset)
+    return F._scatter_strided(_in_strides_of(grad, input_meta), _zeros(grad, size), size, stride, offset)
 
 
 def _strided_src(grad, input_meta, size, stride, offset):

@@ -5,17 +5,12 @@ from __future__ import annotations
 from telegrad_protocol.layout import extent, overlaps_itself
 from telegrad_protocol.ops import views as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..operators import composite, derive
 
 
-def _zeros(meta, shape=None):
-    return F.zeros(meta.shape if shape is None else shape, dtype=meta.dtype, device=meta.device)
-
-
-def _put_back(scatter):
-    """The gradient of a view of a part: zeros everywhere else."""
-    return lambda grad, input_meta, *where: scatter(_zeros(grad, input_meta.shape), grad, *where)
+def _zeros(like, shape):
+    return F.zeros(shape, dtype=like.dtype, device=like.device)
 
 
 derive(ops.view, input=lambda grad, input_meta: F.reshape(grad, input_meta.shape))
@@ -102,21 +97,29 @@ def _unsqueeze_again(grad, input_meta, dim):
 
 derive(ops.squeeze, input=_unsqueeze_again)
 derive(ops.unsqueeze, input=lambda grad, dim: F.squeeze(grad, dim))
-derive(ops.select, input=lambda grad, input_meta, dim, index: _select_back(grad, input_meta, dim, index))
-derive(ops.narrow, input=lambda grad, input_meta, dim, start, length: _narrow_back(grad, input_meta, dim, start, length))
-derive(ops.slice, input=lambda grad, input_meta, dim, start, end, step: _slice_back(grad, input_meta, dim, start, end, step))
-derive(
-    ops.diagonal, input=lambda grad, input_meta, offset, dim1, dim2: _diagonal_back(grad, input_meta, offset, dim1, dim2)
-)
 
-_select_back = _put_back(lambda zeros, grad, dim, index: F.select_scatter(zeros, grad, dim, index))
-_slice_back = _put_back(lambda zeros, grad, *where: F.slice_scatter(zeros, grad, *where))
-_diagonal_back = _put_back(lambda zeros, grad, *where: F.diagonal_scatter(zeros, grad, *where))
+
+def _select_back(grad, input_meta, dim, index):
+    return F.select_scatter(_zeros(grad, input_meta.shape), grad, dim, index)
 
 
 def _narrow_back(grad, input_meta, dim, start, length):
     first = start + input_meta.shape[dim] if start < 0 else start
-    return _slice_back(grad, input_meta, dim, first, first + length, 1)
+    return F.slice_scatter(_zeros(grad, input_meta.shape), grad, dim, first, first + length)
+
+
+def _slice_back(grad, input_meta, dim, start, end, step):
+    return F.slice_scatter(_zeros(grad, input_meta.shape), grad, dim, start, end, step)
+
+
+def _diagonal_back(grad, input_meta, offset, dim1, dim2):
+    return F.diagonal_scatter(_zeros(grad, input_meta.shape), grad, offset, dim1, dim2)
+
+
+derive(ops.select, input=_select_back)
+derive(ops.narrow, input=_narrow_back)
+derive(ops.slice, input=_slice_back)
+derive(ops.diagonal, input=_diagonal_back)
 
 
 def _unfold_back(grad, input_meta, dimension, size, step):
@@ -135,8 +138,8 @@ def _as_strided_back(grad, input_meta, size, stride, storage_offset):
     """
     offset = input_meta.offset if storage_offset is None else storage_offset
     first = min(offset, input_meta.offset)
-    length = max(offset + extent(size, stride), input_meta.offset + extent(input_meta.shape, input_meta.strides)) - first
-    memory = _zeros(grad, (length,))
+    ends = offset + extent(size, stride), input_meta.offset + extent(input_meta.shape, input_meta.strides)
+    memory = _zeros(grad, (max(ends) - first,))
     if overlaps_itself(size, stride):
         memory = F.index_add(memory, 0, _places(memory, size, stride, offset - first), F.reshape(grad, (-1,)))
     else:
@@ -145,7 +148,7 @@ def _as_strided_back(grad, input_meta, size, stride, storage_offset):
     if overlaps_itself(input_meta.shape, input_meta.strides):
         places = _places(memory, *window)
         ones = F.ones(places.meta.shape, dtype=grad.dtype, device=grad.device)
-        memory = F.div(memory, F.index_add(_zeros(memory), 0, places, ones))
+        memory = F.div(memory, F.index_add(_zeros(memory, memory.meta.shape), 0, places, ones))
     return F.as_strided(memory, *window)
 
 

@@ -1,0 +1,118 @@
+"""Contracts of gathering and scattering by positions, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
+from ..layout import broadcast_shapes, wrap_dim
+from ..meta import Meta
+from .contract import Scalar, op
+from .creation import like
+from .indexing import check_integers, check_source, vector_shape
+
+
+def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None = None) -> int:
+    """The dimension of gather and scatter; ``index`` may be smaller than the others, never larger."""
+    at = wrap_dim(name, dim, input.ndim)
+    check_integers(name, index)
+    if not index.numel:
+        return at
+    shape, own = vector_shape(index), vector_shape(input)
+    if len(shape) != len(own):
+        raise ShapeError(f"{name}: index {index} must have as many dimensions as {input}")
+    if any(i > s for d, (i, s) in enumerate(zip(shape, own, strict=True)) if d != at):
+        raise ShapeError(f"{name}: index {index} is larger than {input} in a dimension other than {at}")
+    if src is not None:
+        given = vector_shape(src)
+        if len(given) != len(shape) or any(i > s for i, s in zip(shape, given, strict=True)):
+            raise ShapeError(f"{name}: index {index} is larger than src {src}")
+    return at
+
+
+@op(no_grad=("index",))
+def gather(input: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
+    """``out[i][j] = input[index[i][j]][j]`` for ``dim=0``, and so on."""
+    _check_along("gather", input, dim, index)
+    return input.like(index.shape)
+
+
+REDUCTIONS = ("add", "multiply")
+
+
+def _check_reduce(name: str, reduce: str | None, known: Sequence[str]) -> None:
+    if reduce is not None and reduce not in known:
+        raise ArgumentError(f"{name}: reduce must be one of {', '.join(known)}, not {reduce!r}")
+
+
+@op(no_grad=("index",), inplace=True)
+def scatter(input: Meta, dim: int, index: Meta, src: Meta, *, reduce: str | None = None) -> Meta:
+    """A copy of ``input`` with ``out[index[i][j]][j] = src[i][j]`` for ``dim=0``, and so on."""
+    _check_along("scatter", input, dim, index, src)
+    check_source("scatter", input, src)
+    _check_reduce("scatter", reduce, REDUCTIONS)
+    return input.like()
+
+
+@op(name="scatter.value", no_grad=("index",), inplace=True)
+def scatter_value(input: Meta, dim: int, index: Meta, value: Scalar, *, reduce: str | None = None) -> Meta:
+    """A copy of ``input`` with one number at the indexed places."""
+    _check_along("scatter", input, dim, index)
+    _check_reduce("scatter", reduce, REDUCTIONS)
+    return input.like()
+
+
+@op(no_grad=("index",), inplace=True)
+def scatter_add(input: Meta, dim: int, index: Meta, src: Meta) -> Meta:
+    """A copy of ``input`` with ``src`` added at the indexed places, duplicates included."""
+    _check_along("scatter_add", input, dim, index, src)
+    check_source("scatter_add", input, src)
+    return input.like()
+
+
+@op(no_grad=("index",), inplace=True)
+def scatter_reduce(input: Meta, dim: int, index: Meta, src: Meta, reduce: str, *, include_self: bool = True) -> Meta:
+    """``src`` reduced into the indexed places by ``sum``, ``prod``, ``mean``, ``amax`` or ``amin``."""
+    _check_along("scatter_reduce", input, dim, index, src)
+    check_source("scatter_reduce", input, src)
+    _check_reduce("scatter_reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
+    if input.dtype.is_complex and reduce in ("amax", "amin"):
+        raise DTypeError(f"scatter_reduce: {reduce} is not defined for {input}")
+    return input.like()
+
+
+@op(no_grad=("index",))
+def take(input: Meta, index: Meta) -> Meta:
+    """The elements of ``input``, seen as a vector, at ``index``."""
+    check_integers("take", index)
+    if index.numel and not input.numel:
+        raise IndexOutOfRangeError(f"take: {index} picks elements of the empty {input}")
+    return input.like(index.shape)
+
+
+@op(no_grad=("index",), inplace=True, out=False)
+def put(input: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Meta:
+    """A copy of ``input`` with ``source`` at ``index``, both seen as vectors."""
+    check_integers("put", index)
+    check_source("put", input, source)
+    if index.numel != source.numel:
+        raise ShapeError(f"put: {index} and source {source} differ in their number of elements")
+    if index.numel and not input.numel:
+        raise IndexOutOfRangeError(f"put: {index} addresses elements of the empty {input}")
+    return like(input, None, None)
+
+
+@op(no_grad=("indices",))
+def take_along_dim(input: Meta, indices: Meta, dim: int | None = None) -> Meta:
+    """``gather`` with the other dimensions broadcast; without ``dim`` on vectors."""
+    check_integers("take_along_dim", indices)
+    if dim is None:
+        return input.like((indices.numel,))
+    if input.ndim != indices.ndim:
+        raise ShapeError(f"take_along_dim: indices {indices} must have as many dimensions as {input}")
+    at = wrap_dim("take_along_dim", dim, input.ndim)
+    shapes = [[1 if d == at else s for d, s in enumerate(m.shape)] for m in (input, indices)]
+    common = list(broadcast_shapes("take_along_dim", *map(tuple, shapes)))
+    if common:
+        common[at] = indices.shape[at]
+    return input.like(common)
