@@ -500,8 +500,9 @@ class ReduceLROnPlateau(LRScheduler):
 
     def is_better(self, a: float, best: float) -> bool:
         """Whether ``a`` improves on ``best`` by more than the threshold."""
-        margin = self.threshold if self.threshold_mode == "abs" else best * self.threshold
-        return a < best - margin if self.mode == "min" else a > best + margin
+        sign = -1.0 if self.mode == "min" else 1.0
+        limit = best + sign * self.threshold if self.threshold_mode == "abs" else best * (1.0 + sign * self.threshold)
+        return a < limit if self.mode == "min" else a > limit
 
     def _reduce(self) -> None:
         for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
