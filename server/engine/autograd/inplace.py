@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError
+from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError, NotSupportedError
 from telegrad_protocol.meta import Meta
 
 from .. import functional as F
@@ -65,13 +65,25 @@ def _refresh(view: Value, root: Value) -> None:
 
 def _see_through(view: Value, edge: Edge, root: Value) -> None:
     """Make ``view``'s history that of a view of ``root`` as it is now."""
-    args = (root.meta, view.meta.shape, view.meta.strides, view.meta.offset)
+    edge, seen = _as_type(edge, root.meta, view.meta)
+    args = (seen, view.meta.shape, view.meta.strides, view.meta.offset)
     _set_history(view, OpNode(OPERATORS["as_strided"], (edge,), (view.meta,), (args, (0,), frozenset())))
     view.seen = view.storage.version
 
 
+def _as_type(edge: Edge, root: Meta, view: Meta) -> tuple[Edge, Meta]:
+    """Where gradients of a view's type go, and what they are of there: the pairs of a complex root, for its real views."""
+    if root.dtype is view.dtype:
+        return edge, root
+    operator = OPERATORS["view_as_real"]
+    pairs = operator.op.rule(root) if root.dtype.is_complex else None
+    if pairs is None:
+        raise NotSupportedError(f"a complex view of the real {root} is modified in place with gradients enabled; clone it")
+    return Edge(OpNode(operator, (edge,), (pairs,), ((root,), (0,), frozenset())), 0), pairs
+
+
 def _set_history(value: Value, node: Node) -> None:
-    """Make ``node`` the history of a value that was modified; its retained gradient is that of the new value."""
+    """Refuse to modify, with gradients, a wanted leaf, a view of one, or a view of unclear history."""
     old = value.autograd.grad_fn if value.autograd is not None else None
     retains = old is not None and old.forget(value)
     with_history(value, node, 0)
@@ -142,14 +154,16 @@ class CopySlices(Node):
         if grads[0] is None:
             return [None] * len(self.edges)
         root, view = self.metas[0], self.view
-        grad = restride(grads[0], root)
-        offset = view.offset - root.offset
+        is_pairs = view.dtype is not root.dtype
+        grad = F.view_as_real(restride(grads[0], root)) if is_pairs else restride(grads[0], root)
+        offset = view.offset - root.offset * (1 + is_pairs)
         seen = F.as_strided(grad, view.shape, view.strides, grad.meta.offset + offset)
         through = list(self.inner.apply([seen]))
         if self.edges[0] is None:
             return [None, *through[1:]]
         replaced = through[0] if through[0] is not None else F.zeros_like(seen)
-        return [F._scatter_strided(grad, replaced, view.shape, view.strides, offset), *through[1:]]
+        whole = F._scatter_strided(grad, replaced, view.shape, view.strides, offset)
+        return [F.view_as_complex(whole) if is_pairs else whole, *through[1:]]
 
     def release(self) -> None:
         self.inner.release()
