@@ -51,11 +51,14 @@ def grad(session: Session, message: messages.Gradient) -> None:
     if len(message.inputs) != len(message.outs):
         raise ProtocolError(f"{len(message.outs)} ids for the gradients of {len(message.inputs)} inputs")
     roots, gradients = _seeds(session, message)
+    inputs = [session.value(id) for id in message.inputs]
     found = engine.grad(
-        roots, gradients, [session.value(id) for id in message.inputs], retain_graph=message.retain_graph,
+        roots, gradients, inputs, retain_graph=message.retain_graph,
         create_graph=message.create_graph, allow_unused=message.allow_unused,
     )  # fmt: skip
-    for id, result in zip(message.outs, found, strict=True):
+    for id, source, result in zip(message.outs, inputs, found, strict=True):
+        if result is not None and not message.create_graph:
+            result = engine.in_layout_of(source, result)  # which the client counts on
         if id is not None:
             session.values[id] = result if result is not None else Absent(_UNREACHED)
 

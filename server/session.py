@@ -1,11 +1,13 @@
 """One client's values, order and errors: takes frames of instructions, executes them, returns frames of replies.
 
-Owns no socket. Fail-stop: after an instruction failed, nothing but frees, sites and modes is executed until the client
-has seen the failure and says ``Resume``; what would have been computed is marked as absent, with the reason.
+Owns no socket. Fail-stop: after an instruction failed, nothing but frees, sites, modes and what the client has noted
+on its tensors is executed until it has seen the failure and says ``Resume``; what would have been computed is marked as
+absent, with the reason.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -111,7 +113,10 @@ class Session:
             instruction = inbox.popleft()
             used += 1
             if self.failure and instruction.__class__ not in _ALWAYS:
-                self._skip(instruction)
+                if instruction.__class__ in _NOTES:
+                    self._note(instruction)
+                else:
+                    self._skip(instruction)
                 continue
             try:
                 handler = handlers.get(instruction.__class__)
@@ -215,6 +220,8 @@ class Session:
     def _free(self, free: messages.Free) -> None:
         for id in free.ids:
             self.values.pop(id, None)
+        if self.upload is not None and self.upload.id in free.ids:
+            self.upload = None  # the client was interrupted in the middle of it
 
     def _site(self, site: messages.Site) -> None:
         self.sites[site.number] = f"{site.file}:{site.line} in {site.function}"
@@ -334,6 +341,13 @@ class Session:
         if request is not None and self.last_failure is not None:
             self.replies.append(failures.for_request(self.last_failure, request))
 
+    def _note(self, instruction: Any) -> None:
+        """The client's tensors have changed already, so the server's follow, as far as they were computed."""
+        if isinstance(instruction, messages.SetGrad) and not isinstance(self.values.get(instruction.grad or 0), Value):
+            instruction = messages.SetGrad(instruction.id, None)
+        with contextlib.suppress(TelegradError):
+            self._handlers[instruction.__class__](instruction)
+
     def _mark_absent(self, instruction: Any) -> None:
         for id in failures.results_of(instruction):
             self.values.setdefault(id, Absent(self.failure_reason))  # what is there stays what it was
@@ -354,4 +368,5 @@ def _names_operation(instruction: Any) -> bool:
     return isinstance(instruction, messages.Call) and 0 <= instruction.op < len(BY_INDEX)
 
 
+_NOTES = frozenset((messages.SetGrad, messages.SetRequiresGrad, messages.RetainGrad))
 _ALWAYS = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))

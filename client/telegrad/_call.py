@@ -9,7 +9,8 @@ from collections import namedtuple
 from typing import Any
 
 from telegrad_protocol import dtypes
-from telegrad_protocol.errors import ArgumentTypeError, DeviceError, InplaceError
+from telegrad_protocol.errors import ArgumentTypeError, AutogradError, DeviceError, InplaceError
+from telegrad_protocol.layout import overlaps_itself
 from telegrad_protocol.messages import Call
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
@@ -36,6 +37,8 @@ class CallPlan:
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device) -> None:
         metas = tuple([_meta_of(b) for b in bound])
         inferred = op.infer(metas)
+        for position in op.mutates:
+            _check_target(op, metas[position])
         self.op = op
         self.outs: tuple[Meta, ...] | None
         self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None
@@ -47,6 +50,14 @@ class CallPlan:
         self.positions = tuple(p for p in op.tensor_positions if _holds_tensor(bound[p]))
         self.template = [None if p in self.positions else _encode(op, p, b) for p, b in enumerate(bound)]
         self.device = device
+
+
+def _check_target(op: Op, target: Any) -> None:
+    for meta in target if isinstance(target, tuple) else (target,):
+        if meta is not None and overlaps_itself(meta.shape, meta.strides):
+            raise InplaceError(
+                f"{op.public}: several elements of the written {meta} share memory; clone() the tensor before you modify it"
+            )
 
 
 def _meta_of(argument: Any) -> Any:
@@ -247,6 +258,8 @@ def _mutate(
             for tensor in target if isinstance(target, (tuple, list)) else (target,):
                 if tensor is not None:
                     _check_writable(op, tensor)
+        if parents and op.form == "out":
+            raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()")
     session.submit(Call(op.index, session.sites.current(3), (), wire), modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], Node(tuple(parents), op.base.public))

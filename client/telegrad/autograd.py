@@ -29,7 +29,7 @@ def backward(
     roots, gradients = _roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
     wanted = _wanted(roots, inputs)
-    leaves = [(leaf._id, _receiver(leaf)._id) for leaf in wanted]
+    leaves = [(leaf._id, _receiver(leaf, create_graph)._id) for leaf in wanted]
     session.submit(
         Backward(
             session.sites.current(), tuple(r._id for r in roots), tuple(g._id if g is not None else None for g in gradients),
@@ -119,9 +119,9 @@ def _reached(roots: list[Tensor]) -> set[Any]:
     return seen
 
 
-def _receiver(leaf: Tensor) -> Tensor:
-    """The leaf's gradient; a new number where it has none yet."""
-    if leaf._grad is None:
+def _receiver(leaf: Tensor, create_graph: bool) -> Tensor:
+    """The leaf's gradient; a new number where it has none yet, or where it is replaced by a sum with a graph."""
+    if leaf._grad is None or create_graph:
         leaf._grad = Tensor(leaf._session, leaf._session.new_id(), gradient_meta(leaf))
     return leaf._grad
 

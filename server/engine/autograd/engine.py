@@ -212,6 +212,16 @@ def _owns_memory(value: Value) -> bool:
     return sys.getrefcount(value.base) <= _ALONE and sys.getrefcount(value.storage) <= _ALONE + 1
 
 
+def in_layout_of(source: Value, gradient: Value) -> Value:
+    """A gradient in the layout that ``accumulate`` would give it; itself where it has that."""
+    meta = source.meta
+    layout = meta.strides if meta.is_dense else Meta.of(meta.shape, meta.dtype).strides
+    if gradient.meta.strides == layout and gradient.meta.offset == 0:
+        return gradient
+    with context.grad_mode(False):
+        return F._in_layout(gradient, layout)
+
+
 _HELD_BY_ENGINE = 5
 """References to a gradient on its way through ``_visit``, ``accumulate`` and ``_own``, and nowhere else."""
 
