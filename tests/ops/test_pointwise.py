@@ -15,6 +15,7 @@ from telegrad_protocol.errors import (
     ArgumentTypeError,
     DTypeError,
     InplaceError,
+    NotSupportedError,
     ShapeError,
     TelegradError,
 )
@@ -328,3 +329,24 @@ def test_other_names_are_the_same_operations(adapter: EngineAdapter) -> None:
     for alias, name in {"absolute": "abs", "negative": "neg", "fix": "trunc", "arctan": "atan"}.items():
         assert adapter.numpy(getattr(F, alias)(source)).tolist() == adapter.numpy(getattr(F, name)(source)).tolist()
     assert adapter.numpy(F.multiply_(source, 2)).tolist() == [-3, 5]
+
+
+def test_gradients_pass_through_a_modified_imaginary_part(adapter: EngineAdapter) -> None:
+    from server.engine.autograd.engine import grad
+
+    F = adapter.functional
+    source = torch.tensor([1 + 2j, 3 + 4j], requires_grad=True)
+    theirs = source * 1
+    theirs.imag.mul_(3)
+    expected = torch.autograd.grad((theirs * theirs.conj()).real.sum(), source)[0]
+    leaf = adapter.tensor(source, True)
+    ours = leaf * 1
+    F.mul_(F.imag(ours), 3)
+    Comparison(adapter).compare(grad([F.real(ours * F.conj(ours)).sum()], [None], [leaf])[0], expected)
+
+
+def test_a_modified_complex_view_of_real_numbers_is_refused_with_gradients(adapter: EngineAdapter) -> None:
+    F = adapter.functional
+    root = adapter.tensor(torch.ones(3, 2), True) * 1
+    with pytest.raises(NotSupportedError, match="a complex view of the real float32"):
+        F.mul_(F.view_as_complex(root), 2)

@@ -144,8 +144,8 @@ def test_what_makes_no_sense_is_refused(
     name: str, args: tuple[Any, ...], error: type[TelegradError], message: str, adapter: EngineAdapter
 ) -> None:
     tensors = {
-        "weights": torch.ones(3), "zeros": torch.zeros(3), "negative": torch.tensor([-1.0, 1, 1]), "cube": torch.ones(2, 2, 2),
-        "integers": torch.ones(3, dtype=torch.int64),
+        "weights": torch.ones(3), "zeros": torch.zeros(3), "negative": torch.tensor([-1.0, 1, 1]),
+        "cube": torch.ones(2, 2, 2), "integers": torch.ones(3, dtype=torch.int64),
     }  # fmt: skip
     bound = [adapter.tensor(tensors[a]) if isinstance(a, str) else a for a in args]
     with pytest.raises(error, match=message):

@@ -72,18 +72,18 @@ def _see_through(view: Value, edge: Edge, root: Value) -> None:
 
 
 def _as_type(edge: Edge, root: Meta, view: Meta) -> tuple[Edge, Meta]:
-    """Where gradients of a view's type go, and what they are of there: the pairs of a complex root, for its real views."""
+    """Where gradients of a view's type go, and of what: for a real view of a complex root, of the root's pairs."""
     if root.dtype is view.dtype:
         return edge, root
     operator = OPERATORS["view_as_real"]
     pairs = operator.op.rule(root) if root.dtype.is_complex else None
     if pairs is None:
-        raise NotSupportedError(f"a complex view of the real {root} is modified in place with gradients enabled; clone it")
+        raise NotSupportedError(f"a complex view of the real {root} is modified with gradients enabled; clone it first")
     return Edge(OpNode(operator, (edge,), (pairs,), ((root,), (0,), frozenset())), 0), pairs
 
 
 def _set_history(value: Value, node: Node) -> None:
-    """Refuse to modify, with gradients, a wanted leaf, a view of one, or a view of unclear history."""
+    """Make ``node`` the history of a value that was modified; its retained gradient is that of the new value."""
     old = value.autograd.grad_fn if value.autograd is not None else None
     retains = old is not None and old.forget(value)
     with_history(value, node, 0)
@@ -95,7 +95,7 @@ _MADE = {UNTRACKED: "made with gradients disabled", MULTIPLE: "made by an operat
 
 
 def check_writable(name: str, target: Value) -> None:
-    """Refuse to modify, with gradients, a leaf that requires one, a view of such a leaf, or a view of unclear history."""
+    """Refuse to modify, with gradients, a wanted leaf, a view of one, or a view of unclear history."""
     if _is_wanted_leaf(target):
         raise InplaceError(
             f"{name}: a leaf tensor that requires grad is modified in place; use no_grad() or detach()"
