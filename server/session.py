@@ -57,11 +57,14 @@ class Session:
         self._next_id = SERVER_IDS
         self.sites: dict[int, str] = {}
         self.inbox: deque[Any] = deque()
+        self.instruction: Any = None  # what is being executed
         self.replies: list[messages.Reply] = []
         self.frames: list[Frame] = []
         self.pending: deque[Pending] = deque()
         self.upload: Incoming | None = None
         self.transfers = Transfers()
+        self.shows_memory = False
+        """Whether frames that show memory of tensors are on their way; nothing is executed until they have left."""
         self.failure = 0
         self.failures = 0
         self.failure_reason = ""
@@ -94,8 +97,12 @@ class Session:
 
     @property
     def has_work(self) -> bool:
-        """Whether instructions are waiting."""
-        return bool(self.inbox)
+        """Whether instructions are waiting that can be executed."""
+        return bool(self.inbox) and not self.shows_memory
+
+    def frames_left(self) -> None:
+        """Told by who took frames: they have been sent, or copied; memory that they show may change again."""
+        self.shows_memory = False
 
     @property
     def waits(self) -> bool:
@@ -109,9 +116,10 @@ class Session:
             self.poll()
         inbox, handlers = self.inbox, self._handlers
         used = 0
-        while used < budget and inbox:
+        while used < budget and inbox and not self.shows_memory:
             instruction = inbox.popleft()
             used += 1
+            self.instruction = instruction
             if self.failure and instruction.__class__ not in _ALWAYS:
                 if instruction.__class__ in _NOTES:
                     self._note(instruction)
@@ -130,6 +138,7 @@ class Session:
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""
+        self.instruction = None
         context.activate(self.context)
         for backend in self._accelerators:
             backend.enter(self.context)
@@ -266,6 +275,7 @@ class Session:
 
     def _deliver(self, pending: Pending) -> None:
         message, chunks = pending.frames()
+        self.shows_memory = self.shows_memory or pending.is_live
         self.replies.append(message)
         if chunks:
             self._close_batch()

@@ -39,6 +39,8 @@ class Session(Protocol):
     @property
     def waits(self) -> bool: ...
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
+    shows_memory: bool
+    def frames_left(self) -> None: ...
     def control(self, verb: str, args: list[Any]) -> Any: ...
     def close(self) -> None: ...
 
@@ -58,6 +60,10 @@ class SessionChannel:
     def runnable(self) -> bool:
         if self.ended or self.writer.pending > OUTBOX_BYTES:
             return False
+        if self.session.shows_memory:
+            if self.writer.pending:
+                return False
+            self.session.frames_left()
         return bool(self._inbox) or self.session.has_work
 
     @property

@@ -83,12 +83,15 @@ def open_copy(value: Value) -> Download:
 class Outgoing:
     """A read: a host copy that the device may still be filling, then a message and its chunks."""
 
-    __slots__ = ("_copy", "_meta", "request")
+    __slots__ = ("_copy", "_meta", "is_live", "request")
 
     def __init__(self, request: int, value: Value) -> None:
         self.request = request
         self._meta = value.meta
-        self._copy = open_copy(value)
+        window = value.backend.open_window(value) if value.meta.nbytes > messages.INLINE_BYTES else None
+        self.is_live = window is not None
+        """Whether the frames show the tensor's own memory, which nothing may write to until they have left."""
+        self._copy = window or open_copy(value)
 
     @property
     def nbytes(self) -> int:
@@ -117,6 +120,7 @@ class Barrier:
     __slots__ = ("_marks", "request")
 
     nbytes = 0
+    is_live = False
 
     def __init__(self, request: int, marks: list[Mark]) -> None:
         self.request = request

@@ -54,6 +54,7 @@ class LocalSession(Protocol):
     @property
     def waits(self) -> bool: ...
     def take_replies(self) -> list[tuple[int, list[Any]]]: ...
+    def frames_left(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -402,7 +403,12 @@ class InProcessTransport:
     def _execute(self) -> None:
         while self._session.has_work:
             self._session.run(1 << 30)
+            self._collect()
+        self._collect()
+
+    def _collect(self) -> None:
         for kind, parts in self._session.take_replies():
             body = memoryview(b"".join(parts))
             self.stats.bytes_received += len(body)
             self._inbox.append((kind, body))
+        self._session.frames_left()

@@ -88,7 +88,14 @@ class HostDownload:
         return True
 
     def bytes(self) -> memoryview:
-        return memoryview(self._copy.reshape(-1).view(np.uint8))
+        flat = self._copy if isinstance(self._copy, _Shown) else self._copy.reshape(-1).view(np.uint8)
+        return memoryview(flat)
+
+
+class _Shown(np.ndarray[Any, Any]):
+    """A host value's own memory, which stays allocated for as long as somebody holds this."""
+
+    storage: Storage
 
 
 class Backend:
@@ -139,6 +146,10 @@ class Backend:
 
     def leave(self, ctx: context.Context) -> None:
         """``ctx`` has ended: wait for what it launched."""
+
+    def open_window(self, value: Value) -> Download | None:
+        """The value's own memory instead of a copy, where the host can see it; nobody may write there meanwhile."""
+        return None
 
     def memory_info(self) -> tuple[int, int]:
         """Free and total bytes of the device."""
@@ -219,6 +230,13 @@ class CpuBackend(Backend):
     def open_download(self, value: Value) -> Download:
         return HostDownload(self.to_host(value.array))
 
+    def open_window(self, value: Value) -> Download | None:
+        if not value.meta.is_contiguous:
+            return None
+        shown = value.array.reshape(-1).view(np.uint8).view(_Shown)
+        shown.storage = value.storage
+        return HostDownload(shown)
+
     def memory_info(self) -> tuple[int, int]:
         page = os.sysconf("SC_PAGE_SIZE")
         return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
@@ -244,8 +262,9 @@ def open_device(device: Device) -> Backend:
 
 def _open_cpu() -> Backend:
     from server.allocator import CachingAllocator, HostUpstream
+    from server.allocator.options import options_of_environment
 
-    return CpuBackend(CPU, CachingAllocator(HostUpstream()))
+    return CpuBackend(CPU, CachingAllocator(HostUpstream(), options_of_environment()))
 
 
 def _open_cuda(device: Device) -> Backend:

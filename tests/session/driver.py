@@ -15,17 +15,16 @@ from telegrad_protocol import dtypes, wire
 from telegrad_protocol.messages import CHUNK_BYTES, Answer, Call, Data, Failure, Query, Read, Reply, Resume, Upload
 from telegrad_protocol.ops import TABLE
 
-_numbers = itertools.count(1000)
-
 
 class Talk:
     """One session on a host in this process."""
 
     def __init__(self, host: Host, **options: Any) -> None:
         self.host = host
-        self.number = next(_numbers)
+        self.number = host.new_number()
         self.session: Session = host.open(self.number, options)
         self._requests = itertools.count(1)
+        self._taken: list[tuple[int, bytes]] = []
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
@@ -37,10 +36,16 @@ class Talk:
     def run(self) -> None:
         while self.session.has_work:
             self.session.run(64)
+            self._take()
+
+    def _take(self) -> None:
+        self._taken += [(kind, b"".join(parts)) for kind, parts in self.session.take_replies()]
+        self.session.frames_left()
 
     def frames(self) -> Iterator[tuple[int, bytes]]:
-        for kind, parts in self.session.take_replies():
-            yield kind, b"".join(parts)
+        self._take()
+        taken, self._taken = self._taken, []
+        yield from taken
 
     def send(self, *instructions: Any) -> list[Reply]:
         """Execute instructions; the replies, data of chunks put into their messages."""

@@ -317,6 +317,8 @@ def test_a_large_read_comes_in_chunks_and_ends_the_turn(talk: Talk, rng: np.rand
     talk.session.run(64)
     frames = talk.session.take_replies()
     assert sum(len(part) for _, parts in frames for part in parts) < 20 << 20
+    assert not talk.session.has_work, "memory is shown until the frames have left"
+    talk.session.frames_left()
     assert talk.session.has_work
     talk.run()
     answers = talk.replies()
@@ -369,6 +371,7 @@ def slow(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[Slow]:
         return begun[-1]
 
     monkeypatch.setattr(backend, "open_download", open_download)
+    monkeypatch.setattr(backend, "open_window", lambda value: None)
     return begun
 
 

@@ -36,6 +36,10 @@ class StubSession:
             done += 1
         return done
 
+    shows_memory = False
+
+    def frames_left(self) -> None: ...
+
     @property
     def has_work(self) -> bool:
         return bool(self._queue)
