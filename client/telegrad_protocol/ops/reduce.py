@@ -160,6 +160,8 @@ def amin(input: Meta, dim: int | Size = (), keepdim: bool = False) -> Meta:
 def _extremum(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Meta:
     check_real(name, input)
     shape = reduced(name, input, dim, keepdim)
+    if dim == ():
+        _check_any_element(name, input)
     _check_nonempty(name, input, dim)
     return input.like(shape)
 
