@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from telegrad_protocol.errors import TelegradError
 
 from . import __version__
+from .allocator.options import parse_options
 from .auth import TokenGuard
 from .gateway import Gateway, Registry
 from .hardware import with_devices
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 def create_app(settings: Settings, registry: Registry | None = None) -> FastAPI:
     """A server's application; it starts and stops the ``registry``, which the tests replace."""
     app = FastAPI(title="telegrad", version=__version__, description=_DESCRIPTION, lifespan=_lifespan, redoc_url=None)
+    parse_options(settings.alloc_conf)  # the workers would refuse it one by one, where nobody looks
     settings = with_devices(settings)
     app.state.gateway = Gateway(settings, registry or _sessions(settings))
     install_problems(app)

@@ -10,15 +10,17 @@ import logging
 from typing import Any
 
 from telegrad_protocol import dtypes
-from telegrad_protocol.errors import ArgumentError, DeviceError
+from telegrad_protocol.errors import ArgumentError, DeviceError, InternalError
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
 from telegrad_protocol.meta import CPU, Device
 from telegrad_protocol.ops import TABLE_HASH
 
 from . import controls
+from .engine import context
 from .engine import ops as _ops  # the implementations file themselves with the dispatcher
 from .engine.backend import Backend, open_device
 from .session import Session
+from .whereabouts import Frame, frames_of
 
 _ = _ops
 log = logging.getLogger(__name__)
@@ -30,6 +32,9 @@ COLLECTIONS = 3
 class Host:
     """The devices of one worker, and its sessions by number."""
 
+    # Of all hosts in this process: they share the devices.
+    _last_number = 0
+
     def __init__(self, devices: list[str]) -> None:
         names = [Device(name) for name in devices]
         self.backends: dict[Device, Backend] = {d: open_device(d) for d in dict.fromkeys((*names, CPU))}
@@ -37,13 +42,26 @@ class Host:
         self.sessions: dict[int, Session] = {}
         self.operations = 0
         self._ending: dict[int, int] = {}
+        for backend in self.backends.values():
+            backend.allocator.history.locate = self._locate
+
+    @classmethod
+    def new_number(cls) -> int:
+        """A number for a session that is opened in this process, where no gateway counts."""
+        return cls._last_number + 1
 
     def open(self, number: int, options: dict[str, Any]) -> Session:
-        """A new session; ``quota_bytes`` among the options limits what it may allocate on each device."""
+        """A new session; ``quota_bytes`` among the options limits what it may allocate on each device.
+
+        Numbers rise: a free block remembers by number whose data it holds.
+        """
         quota = options.get("quota_bytes")
         if quota is not None and (type(quota) is not int or quota < 0):
             raise ArgumentError(f"quota_bytes: expected a number of bytes, got {quota!r}")
+        if number <= Host._last_number:
+            raise InternalError(f"session number {number} was used before")
         self._settle()
+        Host._last_number = number
         session = self.sessions[number] = Session(number, self, self.backends, self.default_device)
         for backend in self.backends.values():
             backend.allocator.set_quota(number, quota)
@@ -69,6 +87,11 @@ class Host:
                 log.info("memory of a closed session was freed late", extra={"session": number})
             for backend in self.backends.values():
                 backend.allocator.end_session(number)
+
+    def _locate(self) -> list[Frame]:
+        """Which operation, on which line of its client, the engine works on: frames for the allocators' history."""
+        session = self.sessions.get(context.current.owner)
+        return [] if session is None else frames_of(session)
 
     def control(self, verb: str, args: list[Any]) -> Any:
         """Answer a request about the devices."""

@@ -43,6 +43,7 @@ def _checked_devices(devices: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _checked_alloc_conf(text: str) -> str:
+    text = re.sub(r"\s", "", text)
     if not _ALLOC_CONF.fullmatch(text):
         raise ValueError(f"expected 'option:value,option:value', got {text!r}")
     return text

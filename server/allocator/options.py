@@ -8,6 +8,7 @@ Blanks mean nothing. What is unknown, malformed or out of range is refused with 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,11 @@ from telegrad_protocol.errors import ConfigurationError
 
 VARIABLE = "TELEGRAD_ALLOC_CONF"
 _OPTION = re.compile(r"(?P<name>[^:,\[\]]+):(?P<value>\[[^\[\]]*\]|[^:,\[\]]+)(?:,|$)")
+
+
+def options_of_environment() -> AllocatorConfig:
+    """The options that this process was started with."""
+    return parse_options(os.environ.get(VARIABLE, ""))
 
 
 def parse_options(text: str) -> AllocatorConfig:

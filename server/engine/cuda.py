@@ -12,6 +12,7 @@ import cupy as cp
 import numpy as np
 
 from server.allocator import Block, CachingAllocator, CudaUpstream
+from server.allocator.options import options_of_environment
 from telegrad_protocol.meta import Device, Meta
 
 from . import context, keys
@@ -103,7 +104,7 @@ class CudaBackend(Backend):
         """The backend of a GPU, its context created, CuPy's allocations routed through it."""
         index = device.index or 0
         cp.cuda.Device(index).use()
-        backend = cls(device, CachingAllocator(CudaUpstream(index), device=device.name))
+        backend = cls(device, CachingAllocator(CudaUpstream(index), options_of_environment(), device=device.name))
         cp.cuda.set_allocator(backend._allocate_for_cupy)
         return backend
 

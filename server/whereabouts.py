@@ -1,0 +1,44 @@
+"""Where a client's program stands, as stack frames: what the allocators' history shows beside every block.
+
+Reads what a session keeps of its client; knows nothing of memory.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from telegrad_protocol import messages
+
+from .arguments import BY_INDEX
+
+if TYPE_CHECKING:
+    from .session import Session
+
+Frame = dict[str, Any]
+
+
+def frames_of(session: Session) -> list[Frame]:
+    """The operation that a session executes, then the client's line that called it; innermost first, as PyTorch's."""
+    instruction = session.instruction
+    if instruction is None:
+        return []
+    site = session.sites.get(getattr(instruction, "site", 0), "")
+    return _frames(_operation(instruction), site)
+
+
+def _operation(instruction: Any) -> str:
+    if isinstance(instruction, messages.Call) and 0 <= instruction.op < len(BY_INDEX):
+        return BY_INDEX[instruction.op].op.public
+    return type(instruction).__name__.lower()
+
+
+@lru_cache(4096)
+def _frames(operation: str, site: str) -> list[Frame]:
+    """One list for all entries of the same line, so that a long history stays small."""
+    frames: list[Frame] = [{"filename": "telegrad", "line": 0, "name": operation}]
+    if site:
+        place, _, function = site.rpartition(" in ")
+        filename, _, line = place.rpartition(":")
+        frames.append({"filename": filename, "line": int(line), "name": function})
+    return frames
