@@ -15,7 +15,7 @@ from telegrad_protocol.dtypes import (
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.meta import Device
 
-from . import _conversions, _functions, _properties
+from . import _conversions, _functions, _properties, _restructuring
 from ._connect import Connection, connect, disconnect
 from ._creation import allclose, as_tensor, asarray, equal, from_numpy, is_tensor, nonzero, numel, tensor, where
 from ._modes import (

@@ -17,6 +17,7 @@ from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import is_view
 
 from . import _modes
+from ._grad_names import grad_name
 from ._modes import Modes, thread
 from ._reach import Aliases, Leaf, Node
 from ._session import Session
@@ -31,7 +32,7 @@ class CallPlan:
     """One operation on operands of given metas and attributes."""
 
     __slots__ = (
-        "device", "differentiable", "is_tuple", "is_view", "op", "outs", "positions", "result_type", "template", "view_of",
+        "device", "differentiable", "grad_name", "is_tuple", "is_view", "op", "outs", "positions", "result_type", "template", "view_of",
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device) -> None:
@@ -46,7 +47,8 @@ class CallPlan:
         self.result_type = _result_type(op) if op.returns else tuple
         self.is_view = is_view(op, metas)
         self.view_of = op.view_of
-        self.differentiable = op.differentiable and not op.data_dependent
+        self.differentiable = op.differentiable
+        self.grad_name = grad_name(op, metas) if op.differentiable else ""
         self.positions = tuple(p for p in op.tensor_positions if _holds_tensor(bound[p]))
         self.template = [None if p in self.positions else _encode(op, p, b) for p, b in enumerate(bound)]
         self.device = device
@@ -196,8 +198,8 @@ def execute(plan: CallPlan, session: Session, bound: tuple[Any, ...]) -> Any:
         return _mutate(plan, session, bound, wire, parents, modes)
     outs = plan.outs
     if outs is None:
-        return _unknown(plan, session, wire, modes)
-    node = Node(tuple(parents), op.public) if parents and plan.differentiable else None
+        return _unknown(plan, session, wire, parents, modes)
+    node = Node(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
     if not plan.is_tuple:
         id = session.new_id()
         result = _made(plan, session, bound, id, outs[0], node)
@@ -234,17 +236,20 @@ def _made(plan: CallPlan, session: Session, bound: tuple[Any, ...], id: int, met
     return result
 
 
-def _unknown(plan: CallPlan, session: Session, wire: list[Any], modes: Modes) -> Any:
+def _unknown(plan: CallPlan, session: Session, wire: list[Any], parents: list[Any] | None, modes: Modes) -> Any:
     """An operation whose result's shape depends on data: the one kind of call that waits."""
     ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
     try:
         session.submit(Call(plan.op.index, session.sites.current(3), ids, wire), modes)
-        metas = session.describe(ids, plan.device)
+        described = session.describe(ids, plan.device)
     except BaseException:
         for id in ids:
             session.free(id)
         raise
-    results = [Tensor(session, id, meta) for id, (meta, _) in zip(ids, metas, strict=True)]
+    results = [Tensor(session, id, meta) for id, (meta, _) in zip(ids, described, strict=True)]
+    for result, (_, requires_grad) in zip(results, described, strict=True):
+        if requires_grad and parents:
+            result._requires_grad, result._node = True, Node(tuple(parents), plan.grad_name)
     return plan.result_type(results) if plan.op.returns else results[0]
 
 
@@ -262,7 +267,7 @@ def _mutate(
             raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()")
     session.submit(Call(op.index, session.sites.current(3), (), wire), modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
-        _rebase(targets[0], Node(tuple(parents), op.base.public))
+        _rebase(targets[0], Node(tuple(parents), plan.grad_name))
     if plan.outs is None:
         return None
     return targets[0] if not plan.is_tuple else plan.result_type(targets)
@@ -276,14 +281,22 @@ def _check_writable(op: Op, tensor: Tensor) -> None:
 
 def _rebase(target: Tensor, node: Node) -> None:
     """Make ``node`` what gradients of ``target``, and of everything that shares its memory, reach."""
+    root = target._base
+    if root is not None:
+        if root.requires_grad:
+            node.parents += (root._reach(),)
+        root._requires_grad, root._node = True, Node((node,), "CopySlices")
+        node = Node((root._node,), "AsStridedBackward0")
     target._requires_grad, target._node = True, node
     aliases = target._aliases
-    if aliases is not None:
-        root = target._base if target._base is not None else target
-        if root is not target and root.requires_grad:
-            node.parents += (root._reach(),)
-        aliases.node, aliases.version = node, aliases.version + 1
-        target._seen = aliases.version
+    if aliases is None:
+        return
+    aliases.version += 1
+    target._seen = aliases.version
+    if root is None:
+        aliases.node = Node((node,), "AsStridedBackward0")
+    else:
+        aliases.node, root._seen = node, aliases.version
 
 
 def bind_and_call(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -46,7 +46,7 @@ class GradFn:
 
     def name(self) -> str:
         """Such as ``AddBackward0``."""
-        return "".join(word.capitalize() for word in self._node.name.split("_")) + "Backward0"
+        return self._node.name
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"

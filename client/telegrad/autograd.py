@@ -141,6 +141,6 @@ def _learn(found: list[Tensor], roots: list[Tensor], gradients: list[Tensor | No
     for tensor, (meta, requires_grad) in zip(found, described, strict=True):
         tensor._meta = meta
         if requires_grad:
-            tensor._requires_grad, tensor._node = True, Node(parents, "grad")
+            tensor._requires_grad, tensor._node = True, Node(parents, "AddBackward0")
 
 

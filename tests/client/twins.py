@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import textwrap
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,9 +25,11 @@ def evaluate(text: str, tg: Any, **values: Any) -> tuple[Any, Any]:
 def _evaluate(text: str, t: Any, values: Mapping[str, Any]) -> Any:
     names = {"t": t, "np": np, "math": math, **values}
     try:
-        lines = text.strip().splitlines()
-        exec("\n".join(line.strip() for line in lines[:-1]), names)
-        return eval(lines[-1], names)
+        lines = textwrap.dedent(text).strip("\n").splitlines()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec("\n".join(lines[:-1]), names)
+            return eval(lines[-1], names)
     except Exception as error:
         return error
 
@@ -75,4 +79,3 @@ def assert_same_tensor(ours: Tensor, theirs: torch.Tensor, path: str = "result")
 
 def _tolerance(dtype: torch.dtype) -> float:
     return {torch.float64: 1e-12, torch.complex128: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1e-2}.get(dtype, 2e-6)
-

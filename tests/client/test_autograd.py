@@ -1,0 +1,377 @@
+"""Gradients, modes and copies, as a user of PyTorch writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .twins import assert_same, evaluate
+
+PROGRAMS = [
+    """
+    x = t.ones(3, requires_grad=True)
+    x += 1
+    x
+    """,
+    """
+    x = t.ones(3, requires_grad=True) * 2
+    x += 1
+    x
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    y = x[0]
+    y += 1
+    y
+    """,
+    "t.add(t.ones(2, requires_grad=True), 1, out=t.empty(2))",
+    "t.add(t.ones(2), 1, out=t.empty(2, requires_grad=True))",
+    "t.ones(2, requires_grad=True).to(t.float64)",
+    "t.ones(2, requires_grad=True).to(t.int32)",
+    """
+    x = t.ones(3)
+    x.data
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x.data, x.data is x)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.data = t.zeros(2)
+    x
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.data += 1
+    x
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    y = x.detach()
+    y += 1
+    (x, y)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x * 2).detach()
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    y = x * 2
+    y.detach_()
+    (y, y.is_leaf)
+    """,
+    """
+    x = t.ones(3)
+    x.requires_grad = True
+    x
+    """,
+    """
+    x = t.ones(3, requires_grad=True) * 2
+    x.requires_grad = False
+    x
+    """,
+    """
+    x = t.ones(3, requires_grad=True) * 2
+    x.requires_grad_(True)
+    x
+    """,
+    """
+    x = t.ones(3).int()
+    x.requires_grad_()
+    """,
+    """
+    x = t.ones(3)
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.grad = t.ones(2)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.grad = t.ones(3).double()
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.grad = t.ones(3)
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.grad = 5
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.grad = t.ones(3)
+    x.grad = None
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.grad = x
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x * x).sum().backward()
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x * x).sum().backward()
+    (x * x).sum().backward()
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x * x).backward()
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x * x).backward(t.arange(3.))
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x * x).backward(gradient=t.arange(2.))
+    """,
+    """
+    x = t.ones(3)
+    x.sum().backward()
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    z = t.ones(3, requires_grad=True)
+    (x * z).sum().backward(inputs=[x])
+    (x.grad, z.grad)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    z = t.ones(3, requires_grad=True)
+    (x * z).sum().backward(inputs=x)
+    (x.grad, z.grad)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x * x).sum().backward(inputs=[])
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    y = x * 2
+    (y * y).sum().backward(inputs=[y])
+    (x.grad, y.grad)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward()
+    (x.grad, y.grad, y.retains_grad, x.retains_grad)
+    """,
+    """
+    x = t.ones(3)
+    x.retain_grad()
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x.retain_grad()
+    x.retains_grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    (x ** 3).sum().backward(create_graph=True)
+    x.grad
+    """,
+    """
+    x = t.full((3,), 2., requires_grad=True)
+    (x ** 3).sum().backward(create_graph=True)
+    g = x.grad
+    x.grad = None
+    g.sum().backward()
+    x.grad
+    """,
+    """
+    x = t.full((3,), 2., requires_grad=True)
+    t.autograd.grad((x ** 3).sum(), x)
+    """,
+    """
+    x = t.full((3,), 2., requires_grad=True)
+    g, = t.autograd.grad((x ** 3).sum(), x, create_graph=True)
+    g2, = t.autograd.grad(g.sum(), x, create_graph=True)
+    t.autograd.grad(g2.sum(), x)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    z = t.ones(3, requires_grad=True)
+    t.autograd.grad((x * 2).sum(), [x, z])
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    z = t.ones(3, requires_grad=True)
+    t.autograd.grad((x * 2).sum(), [x, z], allow_unused=True)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    z = t.ones(3, requires_grad=True)
+    t.autograd.grad((x * 2).sum(), [x, z], materialize_grads=True)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    t.autograd.grad(x * 2, x, t.arange(3.))
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    t.autograd.grad([x * 2, x * 3], [x], [t.ones(3), t.ones(3)])
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    t.autograd.grad([x * 2, x * 3], [x], [t.ones(3)])
+    """,
+    """
+    x = t.ones(3)
+    t.autograd.grad(x.sum(), x)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    t.autograd.backward([x.sum(), (x * 2).sum()])
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    t.autograd.backward([x * 2, x * 3], [t.ones(3), None])
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    y = x * 2
+    x2 = y.exp()
+    y += 1
+    x2.sum().backward()
+    """,
+    """
+    x = t.ones(2, 3).t().requires_grad_()
+    (x * t.arange(6.).view(3, 2)).sum().backward()
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    with t.no_grad(): y = x * 2
+    y
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    with t.no_grad(): x += 1
+    x
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    with t.inference_mode(): y = x * 2
+    y.requires_grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    with t.set_grad_enabled(False): y = x * 2
+    (y, x * 2)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    with t.no_grad(), t.enable_grad(): y = x * 2
+    y
+    """,
+    """
+    f = t.no_grad()(lambda x: x * 2)
+    (f(t.ones(1, requires_grad=True)), t.is_grad_enabled())
+    """,
+    """
+    f = t.no_grad(lambda x: x * 2)
+    f(t.ones(1, requires_grad=True))
+    """,
+    """
+    f = t.inference_mode()(lambda x: (x * 2).requires_grad)
+    f(t.ones(1, requires_grad=True))
+    """,
+    """
+    f = t.set_grad_enabled(False)(lambda x: x * 2)
+    (f(t.ones(1, requires_grad=True)), t.is_grad_enabled())
+    """,
+    """
+    f = t.enable_grad()(lambda x: x * 2)
+    with t.no_grad(): y = f(t.ones(1, requires_grad=True))
+    y
+    """,
+    """
+    import copy
+    x = t.ones(2, requires_grad=True)
+    y = copy.deepcopy(x)
+    y.data += 1
+    (x, y)
+    """,
+    """
+    import copy
+    x = t.ones(2, requires_grad=True)
+    x.grad = t.ones(2)
+    copy.deepcopy(x).grad
+    """,
+    """
+    import copy
+    copy.deepcopy(t.ones(2, requires_grad=True) * 2)
+    """,
+    """
+    import copy
+    x = t.ones(2)
+    a, b = copy.deepcopy([x, x])
+    a is b
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    y = x * 1
+    y[0] = 5
+    y.sum().backward()
+    x.grad
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
+    x[0] = 5
+    """,
+    """
+    x = t.zeros(3)
+    w = t.ones(2, requires_grad=True)
+    x[:2] = w
+    (x * 3).sum().backward()
+    (w.grad, x)
+    """,
+    """
+    x = t.zeros(3)
+    w = t.ones(3, requires_grad=True)
+    v = x[1:]
+    x.mul_(w)
+    (x, v)
+    """,
+    """
+    x = t.zeros(3)
+    w = t.ones(3, requires_grad=True)
+    v = x[1:]
+    u = x[:2]
+    v.mul_(w[1:])
+    (x, v, u)
+    """,
+    "t.is_grad_enabled()",
+    """
+    t.set_grad_enabled(True)
+    t.is_grad_enabled()
+    """,
+    "t.is_inference_mode_enabled()",
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_differentiation_is_pytorchs(tg: Any, program: str) -> None:
+    assert_same(*evaluate(program, tg))
