@@ -250,17 +250,18 @@ def _flattened(value, batch, size):
 
 def _rows(value):
     """All but the last dimension flattened into one."""
-    return value if value.ndim == 2 else F.reshape(value, (-1, value.shape[-1]) if value.numel else (0, value.shape[-1]))
+    return value if value.ndim == 2 else F.reshape(value, (math.prod(value.shape[:-1]), value.shape[-1]))
 
 
 def _linear_input(grad, weight):
-    return F.matmul(grad, weight) if weight.ndim == 2 else F.mul(F.unsqueeze(grad, -1), weight)
+    return F.matmul(grad, _conj(weight)) if weight.ndim == 2 else F.mul(F.unsqueeze(grad, -1), _conj(weight))
 
 
 def _linear_weight(grad, input, weight_meta):
+    rows = _conj(_rows(input))
     if weight_meta.ndim == 1:
-        return F.matmul(F.reshape(grad, (grad.numel,)), _rows(input))
-    return F.mm(F.t(_rows(grad)), _rows(input))  # (m,n).T @ (m,k) -> (n,k)
+        return F.mv(F.t(rows), F.reshape(grad, (grad.numel,)))  # (m,k).T @ (m) -> (k)
+    return F.mm(F.t(_rows(grad)), rows)  # (m,n).T @ (m,k) -> (n,k)
 
 
 @implements(
@@ -271,7 +272,8 @@ def _linear_weight(grad, input, weight_meta):
 )
 def linear(xp, input, weight, bias, *, out):
     if input.ndim > 2 and weight.ndim == 2:
-        xp.matmul(input.reshape(-1, input.shape[-1]), weight.T, out=out.reshape(-1, out.shape[-1]))
+        rows = math.prod(input.shape[:-1])
+        xp.matmul(input.reshape(rows, input.shape[-1]), weight.T, out=out.reshape(rows, out.shape[-1]))
     else:
         xp.matmul(input, weight.T, out=out)
     if bias is not None:
