@@ -133,7 +133,8 @@ class CudaBackend(Backend):
         itemsize = meta.dtype.itemsize
         block = storage.block
         memory = storage.keeper or cp.cuda.UnownedMemory(block.pointer, block.size, storage, self.index)
-        pointer = cp.cuda.MemoryPointer(memory, meta.offset * itemsize)
+        # Without elements the offset means nothing, and CuPy refuses one into memory that was never allocated.
+        pointer = cp.cuda.MemoryPointer(memory, meta.offset * itemsize if meta.numel else 0)
         strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
         return cp.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], pointer, strides)
 

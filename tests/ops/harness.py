@@ -86,7 +86,7 @@ class Comparison:
             wanted = significant(reference.shape, reference.stride())
             assert strides == wanted, f"{what}: strides {self.adapter.strides(mine)}, expected {reference.stride()}"
         if values:
-            assert_close(to_torch(array), reference, what)
+            assert_close(to_torch(array), reference.cpu(), what)
 
     def _gradients(self, expected: list[Any], found: list[Any], leaves: list[tuple[torch.Tensor, Any]], second: bool) -> None:
         chosen = [(e, f) for e, f in zip(expected, found, strict=True) if isinstance(e, torch.Tensor) and e.requires_grad]

@@ -210,9 +210,10 @@ def digamma(xp, input, *, out):
 @implements(ops._polygamma, input=lambda grad, input, n: grad * F._polygamma(input, n + 1))
 def _polygamma(xp, input, n, *, out):
     """By reflection where the argument is negative, as the series only holds where it is positive."""
-    found = special(xp).polygamma(n, input)
+    order = xp.asarray(n)
+    found = special(xp).polygamma(order, input)
     if n == 1:
-        mirrored = (xp.pi / xp.sin(xp.pi * input)) ** 2 - special(xp).polygamma(1, 1 - input)
+        mirrored = (xp.pi / xp.sin(xp.pi * input)) ** 2 - special(xp).polygamma(order, 1 - input)
         found = xp.where(input < 0, mirrored, found)
     out[...] = found
 
