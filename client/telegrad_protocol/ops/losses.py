@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..dtypes import int64, uint8
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, wrap_dim
@@ -96,7 +98,8 @@ def _nll_loss_forward(
 
 @op(out=False, method=False, no_grad=("target", "weight", "total_weight"))
 def _nll_loss_backward(
-    grad_output: Meta, target: Meta, weight: Meta | None, total_weight: Meta, size: Size, reduction: str, ignore_index: int
+    grad_output: Meta, target: Meta, weight: Meta | None, total_weight: Meta, size: Size, reduction: str,
+    ignore_index: int,
 ) -> Meta:  # fmt: skip
     """The gradient of the log-probabilities, which have the shape ``size``."""
     gradient = grad_output.like(size)
@@ -122,7 +125,7 @@ def _softmax_cross_entropy_backward(
     """(probabilities - one_hot(target)) * grad_loss, over the number of targets where a mean was taken."""
     _check_classes("cross_entropy", probabilities, target, None)
     if grad_loss.shape != (target.shape if reduction == "none" else ()) or input.shape != probabilities.shape:
-        raise ShapeError(f"_softmax_cross_entropy_backward: gradient {grad_loss} does not fit {probabilities} and {target}")
+        raise ShapeError(f"cross_entropy: gradient {grad_loss} does not fit {probabilities} and {target}")
     return probabilities.like()
 
 
@@ -150,10 +153,11 @@ def _bce_with_logits(input: Meta, target: Meta) -> Meta:
 
 
 def _elementwise(
-    name: str, error: object, input: Meta, target: Meta, kind: str, weight: Meta | None = None, extra: tuple[float, ...] = ()
-) -> Meta:
+    name: str, error: Any, input: Meta, target: Meta, kind: str, weight: Meta | None = None,
+    extra: tuple[float, ...] = (),
+) -> Meta:  # fmt: skip
     """The result of reducing an element-wise error."""
-    found = pointwise_meta(error, (input, target, *extra))  # type: ignore[arg-type]
+    found = pointwise_meta(error, (input, target, *extra))
     if weight is not None:
         found = found.like(broadcast_shapes(name, found.shape, weight.shape))
     if kind == "mean" and not found.dtype.is_differentiable:

@@ -6,10 +6,10 @@ Names of this module shadow Python's own (``sum``, ``max``, ``any``): rules here
 from __future__ import annotations
 
 from ..dtypes import DType, bool_, get_default_dtype, int64, uint8
-from ..errors import ArgumentError, DimensionError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes, result_strides, wrap_dim, wrap_dims
+from ..errors import DimensionError, DTypeError, ShapeError
+from ..layout import Size, broadcast_shapes, wrap_dims
 from ..meta import Meta
-from .contract import Scalar, op, pointwise_meta
+from .contract import op, pointwise_meta
 
 
 def reduced(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Size:
@@ -34,7 +34,7 @@ def check_differentiable(name: str, dtype: DType, input: Meta) -> None:
         raise DTypeError(f"{name}: expected a floating point or complex type, got {input}; convert it or pass dtype=")
 
 
-def _check_nonempty(name: str, input: Meta, dim: int | Size | None) -> None:
+def check_nonempty(name: str, input: Meta, dim: int | Size | None) -> None:
     """Refuse to choose among no elements."""
     if input.numel:
         return
@@ -141,7 +141,7 @@ def chosen(name: str, input: Meta, dim: int, keepdim: bool) -> tuple[Meta, Meta]
     """The results of choosing one element along a dimension: its value and its index."""
     check_real(name, input)
     shape = reduced(name, input, dim, keepdim)
-    _check_nonempty(name, input, dim)
+    check_nonempty(name, input, dim)
     return input.like(shape), input.like(shape, dtype=int64)
 
 
@@ -162,7 +162,7 @@ def _extremum(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> 
     shape = reduced(name, input, dim, keepdim)
     if dim == ():
         _check_any_element(name, input)
-    _check_nonempty(name, input, dim)
+    check_nonempty(name, input, dim)
     return input.like(shape)
 
 
@@ -210,158 +210,3 @@ def logsumexp(input: Meta, dim: int | Size, keepdim: bool = False) -> Meta:
     """log(sum(exp(input))) without overflow."""
     dtype = input.dtype if input.dtype.is_differentiable else get_default_dtype()
     return input.like(reduced("logsumexp", input, dim, keepdim), dtype=dtype)
-
-
-# -- norms ----------------------------------------------------------------------------------------------------------
-
-
-@op
-def norm(
-    input: Meta, p: Scalar | None = 2, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None
-) -> Meta:  # fmt: skip
-    """(sum |input|**p) ** (1/p) over dimensions; the largest or smallest magnitude for p = inf or -inf."""
-    check_differentiable("norm", dtype or input.dtype, input)
-    if isinstance(p, (complex, bool)):
-        raise ArgumentError(f"norm: the order must be a real number, not {p}")
-    if p is not None and (p < 0 or p == float("inf")):
-        _check_nonempty("norm", input, dim)
-    return input.like(reduced("norm", input, dim, keepdim), dtype=(dtype or input.dtype).to_real())
-
-
-@op(name="norm.named", out=False)
-def norm_named(
-    input: Meta, p: str, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None
-) -> Meta:  # fmt: skip
-    """The Frobenius norm, by its name ``fro``."""
-    if p != "fro":
-        raise ArgumentError(f"norm: expected a number or 'fro' for p, got {p!r}; for 'nuc' see linalg.matrix_norm")
-    check_differentiable("norm", dtype or input.dtype, input)
-    return input.like(reduced("norm", input, dim, keepdim), dtype=(dtype or input.dtype).to_real())
-
-
-@op(out=False)
-def dist(input: Meta, other: Meta, p: Scalar = 2) -> Meta:
-    """The p-norm of ``input - other``."""
-    from .pointwise import sub
-
-    difference = pointwise_meta(sub, (input, other, 1))
-    check_differentiable("dist", difference.dtype, difference)
-    return difference.like((), dtype=difference.dtype.to_real())
-
-
-@op(out=False)
-def diff(input: Meta, n: int = 1, dim: int = -1, prepend: Meta | None = None, append: Meta | None = None) -> Meta:
-    """The ``n``-th differences of neighbours along a dimension."""
-    if input.ndim == 0:
-        raise ShapeError(f"diff: expects a tensor of at least one dimension, got {input}")
-    if n < 0:
-        raise ArgumentError(f"diff: order must be non-negative, got {n}")
-    if n == 0:
-        return input.like(strides=result_strides(input.shape, [(input.shape, input.strides)]))
-    at = wrap_dim("diff", dim, input.ndim)
-    length = input.shape[at]
-    for extra in (prepend, append):
-        if extra is not None:
-            length += _extension(input, extra, at)
-    left = length - n if n < length else 0
-    return input.like((*input.shape[:at], left, *input.shape[at + 1 :]))
-
-
-def _extension(input: Meta, extra: Meta, at: int) -> int:
-    matches = extra.ndim == input.ndim and input.shape[:at] == extra.shape[:at] and input.shape[at + 1 :] == extra.shape[at + 1 :]
-    if not matches:
-        raise ShapeError(f"diff: {extra} cannot be put before or after {input} along dimension {at}")
-    return extra.shape[at]
-
-
-# -- spread -----------------------------------------------------------------------------------------------------------
-
-
-def _spread(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Meta:
-    check_differentiable(name, input.dtype, input)
-    return input.like(reduced(name, input, dim, keepdim), dtype=input.dtype.to_real())
-
-
-def _spread_and_mean(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> tuple[Meta, Meta]:
-    spread = _spread(name, input, dim, keepdim)
-    return spread, spread.like(dtype=input.dtype)
-
-
-@op
-def var(input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Meta:
-    """The variance; ``correction`` (1 by default) is subtracted from the number of elements."""
-    return _spread("var", input, dim, keepdim)
-
-
-@op(name="var.unbiased", out=False)
-def var_unbiased(input: Meta, unbiased: bool) -> Meta:
-    """The variance of all elements, with correction 1 or 0."""
-    return _spread("var", input, None, False)
-
-
-@op(name="var.dim", out=False)
-def var_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False) -> Meta:
-    """The variance over dimensions, with correction 1 or 0."""
-    return _spread("var", input, dim, keepdim)
-
-
-@op
-def std(input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Meta:
-    """The standard deviation; ``correction`` (1 by default) is subtracted from the number of elements."""
-    return _spread("std", input, dim, keepdim)
-
-
-@op(name="std.unbiased", out=False)
-def std_unbiased(input: Meta, unbiased: bool) -> Meta:
-    """The standard deviation of all elements, with correction 1 or 0."""
-    return _spread("std", input, None, False)
-
-
-@op(name="std.dim", out=False)
-def std_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False) -> Meta:
-    """The standard deviation over dimensions, with correction 1 or 0."""
-    return _spread("std", input, dim, keepdim)
-
-
-@op(out=False, method=False, returns=("var", "mean"))
-def var_mean(
-    input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
-) -> tuple[Meta, Meta]:  # fmt: skip
-    """The variance and the mean."""
-    return _spread_and_mean("var_mean", input, dim, keepdim)
-
-
-@op(name="var_mean.unbiased", out=False, method=False, returns=("var", "mean"))
-def var_mean_unbiased(input: Meta, unbiased: bool) -> tuple[Meta, Meta]:
-    """The variance and the mean of all elements, with correction 1 or 0."""
-    return _spread_and_mean("var_mean", input, None, False)
-
-
-@op(name="var_mean.dim", out=False, method=False, returns=("var", "mean"))
-def var_mean_dim(
-    input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False
-) -> tuple[Meta, Meta]:  # fmt: skip
-    """The variance and the mean over dimensions, with correction 1 or 0."""
-    return _spread_and_mean("var_mean", input, dim, keepdim)
-
-
-@op(out=False, method=False, returns=("std", "mean"))
-def std_mean(
-    input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
-) -> tuple[Meta, Meta]:  # fmt: skip
-    """The standard deviation and the mean."""
-    return _spread_and_mean("std_mean", input, dim, keepdim)
-
-
-@op(name="std_mean.unbiased", out=False, method=False, returns=("std", "mean"))
-def std_mean_unbiased(input: Meta, unbiased: bool) -> tuple[Meta, Meta]:
-    """The standard deviation and the mean of all elements, with correction 1 or 0."""
-    return _spread_and_mean("std_mean", input, None, False)
-
-
-@op(name="std_mean.dim", out=False, method=False, returns=("std", "mean"))
-def std_mean_dim(
-    input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False
-) -> tuple[Meta, Meta]:  # fmt: skip
-    """The standard deviation and the mean over dimensions, with correction 1 or 0."""
-    return _spread_and_mean("std_mean", input, dim, keepdim)

@@ -1,10 +1,10 @@
-"""Contracts of scans: cumulative sums, products and extrema along a dimension."""
+"""Contracts of what runs along a dimension: cumulative sums, products and extrema; differences of neighbours."""
 
 from __future__ import annotations
 
 from ..dtypes import DType, int64
-from ..errors import ShapeError
-from ..layout import wrap_dim
+from ..errors import ArgumentError, ShapeError
+from ..layout import result_strides, wrap_dim
 from ..meta import Meta
 from .contract import op
 from .reduce import check_real
@@ -43,6 +43,31 @@ def cummax(input: Meta, dim: int) -> tuple[Meta, Meta]:
 def cummin(input: Meta, dim: int) -> tuple[Meta, Meta]:
     """The smallest element up to each along a dimension, and where it was last."""
     return _running("cummin", input, dim)
+
+
+@op(out=False)
+def diff(input: Meta, n: int = 1, dim: int = -1, prepend: Meta | None = None, append: Meta | None = None) -> Meta:
+    """The ``n``-th differences of neighbours along a dimension."""
+    if input.ndim == 0:
+        raise ShapeError(f"diff: expects a tensor of at least one dimension, got {input}")
+    if n < 0:
+        raise ArgumentError(f"diff: order must be non-negative, got {n}")
+    if n == 0:
+        return input.like(strides=result_strides(input.shape, [(input.shape, input.strides)]))
+    at = wrap_dim("diff", dim, input.ndim)
+    length = input.shape[at]
+    for extra in (prepend, append):
+        if extra is not None:
+            length += _extension(input, extra, at)
+    left = length - n if n < length else 0
+    return input.like((*input.shape[:at], left, *input.shape[at + 1 :]))
+
+
+def _extension(input: Meta, extra: Meta, at: int) -> int:
+    around = [(meta.shape[:at], meta.shape[at + 1 :]) for meta in (input, extra)]
+    if extra.ndim != input.ndim or around[0] != around[1]:
+        raise ShapeError(f"diff: {extra} cannot be put before or after {input} along dimension {at}")
+    return extra.shape[at]
 
 
 @op(out=False, method=False)

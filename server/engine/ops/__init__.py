@@ -3,7 +3,7 @@
 from ..autograd import kernel as _autograd  # files the Autograd key's boxed kernel
 from . import (
     activations, comparison, complex, creation, elementary, indexing, linalg, losses, nn, normalization,
-    optim, pointwise, random, rearrange, reduce, scans, scattering, softmax, sorting, splitting,
+    optim, pointwise, random, rearrange, reduce, scans, scattering, softmax, sorting, splitting, spread,
     views,
 )  # fmt: skip
 from ..operators import check_complete
@@ -11,7 +11,7 @@ from ..operators import check_complete
 __all__ = [
     "_autograd", "activations", "comparison", "complex", "creation", "elementary", "indexing", "linalg",
     "losses", "nn", "normalization", "optim", "pointwise", "random", "rearrange", "reduce", "scans",
-    "scattering", "softmax", "sorting", "splitting", "views",
+    "scattering", "softmax", "sorting", "splitting", "spread", "views",
 ]  # fmt: skip
 
 check_complete()

@@ -8,7 +8,7 @@ from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import losses as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from .. import keys
 from ..arrays import check_index
 from ..operators import composite, implements, kernel
@@ -135,7 +135,8 @@ def _plain_positions(shape, target, weight, ignore_index):
     if target.dtype != np.int64 or not target.flags.c_contiguous:
         return None
     samples, classes = shape
-    if 0 <= ignore_index < classes or np.maximum.reduce(target.view(np.uint64)) >= classes:  # negative ones are large as unsigned
+    largest = np.maximum.reduce(target.view(np.uint64))  # negative ones are large as unsigned
+    if 0 <= ignore_index < classes or largest >= classes:
         return None
     return np.arange(0, samples * classes, classes) + target
 

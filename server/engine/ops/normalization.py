@@ -10,7 +10,7 @@ import numpy as np
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import normalization as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from .. import keys
 from ..backend import HALVES
 from ..operators import composite, implements, kernel

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from telegrad_protocol import dtypes
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import reduce as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from .. import keys
 from ..operators import composite, implements, kernel
 from . import rows
@@ -179,6 +178,14 @@ def _choose(xp, find, input, dim, keepdim, out):
 
 
 
+def least(xp, input, axis, keepdims, out):
+    """The minimum. CuPy 14.2 takes its ``out`` for a type, so the result is copied there."""
+    if xp is np:
+        np.amin(input, axis=axis, keepdims=keepdims, out=out)
+    else:
+        out[...] = xp.amin(input, axis=axis, keepdims=keepdims)
+
+
 @composite(ops.max_other)
 def max_other(input, other):
     return F.maximum(input, other)
@@ -216,7 +223,7 @@ def min_dim(xp, input, dim, keepdim, *, out):
 
 @implements(ops.min, input=lambda grad, input, out: share_backward(grad, input, out, None, False))
 def min(xp, input, *, out):
-    xp.amin(input, out=out)
+    least(xp, input, None, False, out)
 
 
 @implements(
@@ -230,7 +237,7 @@ def amax(xp, input, dim, keepdim, *, out):
     ops.amin, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim)
 )
 def amin(xp, input, dim, keepdim, *, out):
-    xp.amin(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+    least(xp, input, axes(input, dim), keepdim, out)
 
 
 def _aminmax_backward(grad_min, grad_max, input, min, max, dim, keepdim):
@@ -299,171 +306,3 @@ def logsumexp(xp, input, dim, keepdim, *, out):
     largest = xp.where(xp.isfinite(largest), largest, 0)
     summed = xp.log(xp.sum(xp.exp(input - largest), axis=axis, keepdims=True)) + largest
     out[...] = summed.reshape(out.shape)
-
-
-# -- norms ------------------------------------------------------------------------------------------------------------
-
-
-def _norm_backward(grad, input, input_meta, out, p, dim, keepdim):
-    p = 2 if p is None else p
-    norm, grad = restore(out, input_meta, dim, keepdim), restore(grad, input_meta, dim, keepdim)
-    if p == 0:
-        return F.zeros_like(input)
-    if p == 1:
-        return F.mul(F.sgn(input), grad)
-    if p == 2:
-        return F.mul(input, _unless_zero(norm, F.div(grad, norm)))
-    size = F.abs(input)
-    if p in (float("inf"), float("-inf")):
-        reached = F.logical_or(F.eq(size, norm), F.logical_and(F.isnan(size), F.isnan(norm)))
-        share = F.div(reached, F.sum(reached, dim, True))
-        return F.mul(F.sgn(input), F.mul(grad, share))
-    scale = F.div(grad, F.pow(norm, p - 1)) if p > 1 else F.mul(grad, F.pow(norm, 1 - p))
-    if p < 2:
-        return F.mul(F.mul(F.sgn(input), _unless_zero(input, F.pow(size, p - 1))), _unless_zero(norm, scale))
-    return F.mul(F.mul(input, F.pow(size, p - 2)), _unless_zero(norm, scale))
-
-
-def _unless_zero(condition, value):
-    return F.masked_fill(value, F.eq(condition, 0), 0)
-
-
-@implements(ops.norm, input=_norm_backward)
-def norm(xp, input, p, dim, keepdim, *, dtype, out):
-    if dtype is not None:
-        input = converted(input, _accumulator(input, out))
-    if input.dtype.kind == "c":
-        input = xp.abs(input)
-    axis, p = axes(input, dim), 2 if p is None else p
-    if p in (float("inf"), float("-inf")):
-        (xp.amax if p > 0 else xp.amin)(xp.abs(input), axis=axis, keepdims=keepdim, out=out)
-    elif p == 2:
-        xp.sqrt(xp.sum(input * input, axis=axis, keepdims=keepdim, dtype=out.dtype), out=out)
-    elif p == 0:
-        out[...] = xp.count_nonzero(input, axis=axis).reshape(out.shape)
-    else:
-        powers = xp.abs(input) if p == 1 else xp.abs(input) ** p
-        total = xp.sum(powers, axis=axis, keepdims=keepdim, dtype=out.dtype)
-        out[...] = total if p == 1 else total ** (1 / p)
-
-
-def _accumulator(input, out):
-    return np.result_type(out.dtype, np.complex64) if input.dtype.kind == "c" else out.dtype
-
-
-@composite(ops.norm_named)
-def norm_named(input, p, dim, keepdim, *, dtype):
-    return F.norm(input, 2, dim, keepdim, dtype=dtype)
-
-
-@composite(ops.dist)
-def dist(input, other, p):
-    return F.norm(F.sub(input, other), p)
-
-
-@composite(ops.diff)
-def diff(input, n, dim, prepend, append):
-    if n == 0:
-        return F.clone(input)
-    parts = [part for part in (prepend, input, append) if part is not None]
-    if len(parts) > 1:
-        input = F.cat(parts, dim)
-    for _ in range(n):
-        input = _difference(input, dim)
-    return input
-
-
-def _difference(input, dim):
-    length = input.shape[dim]
-    left = length - 1 if length else 0
-    later, earlier = F.narrow(input, dim, length - left, left), F.narrow(input, dim, 0, left)
-    return F.logical_xor(later, earlier) if input.dtype is dtypes.bool_ else F.sub(later, earlier)
-
-
-# -- spread -----------------------------------------------------------------------------------------------------------
-
-
-def _correction(correction, unbiased=None):
-    if unbiased is not None:
-        return 1 if unbiased else 0
-    return 1 if correction is None else correction
-
-
-def _var_backward(grad, input, input_meta, dim, correction, keepdim):
-    left = count_of(input_meta, dim) - _correction(correction)
-    centred = F.sub(input, F.mean(input, dim, True))
-    if left <= 0:
-        return F.mul(restore(grad, input_meta, dim, keepdim), F.div(centred, 0))
-    return F.mul(centred, restore(F.mul(grad, 2.0 / left), input_meta, dim, keepdim))
-
-
-def _std_backward(grad, input, input_meta, out, dim, correction, keepdim):
-    of_var = _unless_zero(out, F.div(grad, F.mul(out, 2)))
-    return _var_backward(of_var, input, input_meta, dim, correction, keepdim)
-
-
-@implements(ops.var, input=_var_backward)
-def var(xp, input, dim, *, correction, keepdim, out):
-    axis = axes(input, dim)
-    count = input.size // out.size if out.size else 1
-    squares = input - xp.mean(input, axis=axis, keepdims=True)
-    squares = xp.abs(squares) ** 2 if squares.dtype.kind == "c" else squares * squares
-    left = count - _correction(correction)
-    summed = xp.sum(squares, axis=axis, keepdims=keepdim)
-    xp.divide(summed, out.dtype.type(left if left > 0 else 0), out=out)
-
-
-@composite(ops.var_unbiased)
-def var_unbiased(input, unbiased):
-    return F.var(input, None, correction=_correction(None, unbiased))
-
-
-@composite(ops.var_dim)
-def var_dim(input, dim, unbiased, keepdim):
-    return F.var(input, dim, correction=_correction(None, unbiased), keepdim=keepdim)
-
-
-@implements(ops.std, input=_std_backward)
-def std(xp, input, dim, *, correction, keepdim, out):
-    var(xp, input, dim, correction=correction, keepdim=keepdim, out=out)
-    xp.sqrt(out, out=out)
-
-
-@composite(ops.std_unbiased)
-def std_unbiased(input, unbiased):
-    return F.std(input, None, correction=_correction(None, unbiased))
-
-
-@composite(ops.std_dim)
-def std_dim(input, dim, unbiased, keepdim):
-    return F.std(input, dim, correction=_correction(None, unbiased), keepdim=keepdim)
-
-
-@composite(ops.var_mean)
-def var_mean(input, dim, *, correction, keepdim):
-    return F.var(input, dim, correction=correction, keepdim=keepdim), F.mean(input, dim, keepdim)
-
-
-@composite(ops.var_mean_unbiased)
-def var_mean_unbiased(input, unbiased):
-    return var_mean(input, None, correction=_correction(None, unbiased), keepdim=False)
-
-
-@composite(ops.var_mean_dim)
-def var_mean_dim(input, dim, unbiased, keepdim):
-    return var_mean(input, dim, correction=_correction(None, unbiased), keepdim=keepdim)
-
-
-@composite(ops.std_mean)
-def std_mean(input, dim, *, correction, keepdim):
-    return F.std(input, dim, correction=correction, keepdim=keepdim), F.mean(input, dim, keepdim)
-
-
-@composite(ops.std_mean_unbiased)
-def std_mean_unbiased(input, unbiased):
-    return std_mean(input, None, correction=_correction(None, unbiased), keepdim=False)
-
-
-@composite(ops.std_mean_dim)
-def std_mean_dim(input, dim, unbiased, keepdim):
-    return std_mean(input, dim, correction=_correction(None, unbiased), keepdim=keepdim)

@@ -1,12 +1,13 @@
-"""Cumulative sums, products and extrema along a dimension."""
+"""Cumulative sums, products and extrema along a dimension; differences of neighbours."""
 
 from __future__ import annotations
 
+from telegrad_protocol import dtypes
 from telegrad_protocol.ops import scans as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from .. import keys
-from ..operators import implements, kernel
+from ..operators import composite, implements, kernel
 from .reduce import converted, exclusive_cumprod
 
 _WIDE = 64
@@ -109,6 +110,25 @@ def _run(xp, reaches, input, dim, out):
         better &= (best[i - 1] == best[i - 1]) | (source[i] != source[i])
         best[i] = xp.where(better, source[i], best[i - 1])
         where[i] = xp.where(better, i, where[i - 1])
+
+
+@composite(ops.diff)
+def diff(input, n, dim, prepend, append):
+    if n == 0:
+        return F.clone(input)
+    parts = [part for part in (prepend, input, append) if part is not None]
+    if len(parts) > 1:
+        input = F.cat(parts, dim)
+    for _ in range(n):
+        input = _difference(input, dim)
+    return input
+
+
+def _difference(input, dim):
+    length = input.shape[dim]
+    left = length - 1 if length else 0
+    later, earlier = F.narrow(input, dim, length - left, left), F.narrow(input, dim, 0, left)
+    return F.logical_xor(later, earlier) if input.dtype is dtypes.bool_ else F.sub(later, earlier)
 
 
 def _recurrence_decay(grad, decay, out, dim):

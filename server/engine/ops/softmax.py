@@ -1,4 +1,7 @@
-"""The softmax family. The CPU kernels go over blocks of rows that stay in cache; narrow rows are turned into columns."""
+"""The softmax family.
+
+The CPU kernels go over blocks of rows that stay in cache; narrow rows are turned into columns.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import numpy as np
 
 from telegrad_protocol.ops import softmax as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from .. import keys
 from ..operators import composite, implements, kernel
 from . import rows

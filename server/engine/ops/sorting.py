@@ -6,7 +6,7 @@ import numpy as np
 
 from telegrad_protocol.ops import sorting as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..operators import composite, implements
 from .reduce import select_backward
 

@@ -1,0 +1,135 @@
+"""Contracts of norms, variances and standard deviations."""
+
+from __future__ import annotations
+
+from ..dtypes import DType
+from ..errors import ArgumentError
+from ..layout import Size
+from ..meta import Meta
+from .contract import Scalar, op, pointwise_meta
+from .reduce import check_differentiable, check_nonempty, reduced
+
+
+@op
+def norm(
+    input: Meta, p: Scalar | None = 2, dim: int | Size | None = None, keepdim: bool = False, *,
+    dtype: DType | None = None,
+) -> Meta:  # fmt: skip
+    """(sum |input|**p) ** (1/p) over dimensions; the largest or smallest magnitude for p = inf or -inf."""
+    check_differentiable("norm", dtype or input.dtype, input)
+    if isinstance(p, (complex, bool)):
+        raise ArgumentError(f"norm: the order must be a real number, not {p}")
+    if p is not None and (p < 0 or p == float("inf")):
+        check_nonempty("norm", input, dim)
+    return input.like(reduced("norm", input, dim, keepdim), dtype=(dtype or input.dtype).to_real())
+
+
+@op(name="norm.named", out=False)
+def norm_named(
+    input: Meta, p: str, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Meta:  # fmt: skip
+    """The Frobenius norm, by its name ``fro``."""
+    if p != "fro":
+        raise ArgumentError(f"norm: expected a number or 'fro' for p, got {p!r}; for 'nuc' see linalg.matrix_norm")
+    check_differentiable("norm", dtype or input.dtype, input)
+    return input.like(reduced("norm", input, dim, keepdim), dtype=(dtype or input.dtype).to_real())
+
+
+@op(out=False)
+def dist(input: Meta, other: Meta, p: Scalar = 2) -> Meta:
+    """The p-norm of ``input - other``."""
+    from .pointwise import sub
+
+    difference = pointwise_meta(sub, (input, other, 1))
+    check_differentiable("dist", difference.dtype, difference)
+    return difference.like((), dtype=difference.dtype.to_real())
+
+
+def _spread(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Meta:
+    check_differentiable(name, input.dtype, input)
+    return input.like(reduced(name, input, dim, keepdim), dtype=input.dtype.to_real())
+
+
+def _spread_and_mean(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> tuple[Meta, Meta]:
+    spread = _spread(name, input, dim, keepdim)
+    return spread, spread.like(dtype=input.dtype)
+
+
+@op
+def var(input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Meta:
+    """The variance; ``correction`` (1 by default) is subtracted from the number of elements."""
+    return _spread("var", input, dim, keepdim)
+
+
+@op(name="var.unbiased", out=False)
+def var_unbiased(input: Meta, unbiased: bool) -> Meta:
+    """The variance of all elements, with correction 1 or 0."""
+    return _spread("var", input, None, False)
+
+
+@op(name="var.dim", out=False)
+def var_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False) -> Meta:
+    """The variance over dimensions, with correction 1 or 0."""
+    return _spread("var", input, dim, keepdim)
+
+
+@op
+def std(input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Meta:
+    """The standard deviation; ``correction`` (1 by default) is subtracted from the number of elements."""
+    return _spread("std", input, dim, keepdim)
+
+
+@op(name="std.unbiased", out=False)
+def std_unbiased(input: Meta, unbiased: bool) -> Meta:
+    """The standard deviation of all elements, with correction 1 or 0."""
+    return _spread("std", input, None, False)
+
+
+@op(name="std.dim", out=False)
+def std_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False) -> Meta:
+    """The standard deviation over dimensions, with correction 1 or 0."""
+    return _spread("std", input, dim, keepdim)
+
+
+@op(out=False, method=False, returns=("var", "mean"))
+def var_mean(
+    input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
+) -> tuple[Meta, Meta]:  # fmt: skip
+    """The variance and the mean."""
+    return _spread_and_mean("var_mean", input, dim, keepdim)
+
+
+@op(name="var_mean.unbiased", out=False, method=False, returns=("var", "mean"))
+def var_mean_unbiased(input: Meta, unbiased: bool) -> tuple[Meta, Meta]:
+    """The variance and the mean of all elements, with correction 1 or 0."""
+    return _spread_and_mean("var_mean", input, None, False)
+
+
+@op(name="var_mean.dim", out=False, method=False, returns=("var", "mean"))
+def var_mean_dim(
+    input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False
+) -> tuple[Meta, Meta]:  # fmt: skip
+    """The variance and the mean over dimensions, with correction 1 or 0."""
+    return _spread_and_mean("var_mean", input, dim, keepdim)
+
+
+@op(out=False, method=False, returns=("std", "mean"))
+def std_mean(
+    input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
+) -> tuple[Meta, Meta]:  # fmt: skip
+    """The standard deviation and the mean."""
+    return _spread_and_mean("std_mean", input, dim, keepdim)
+
+
+@op(name="std_mean.unbiased", out=False, method=False, returns=("std", "mean"))
+def std_mean_unbiased(input: Meta, unbiased: bool) -> tuple[Meta, Meta]:
+    """The standard deviation and the mean of all elements, with correction 1 or 0."""
+    return _spread_and_mean("std_mean", input, None, False)
+
+
+@op(name="std_mean.dim", out=False, method=False, returns=("std", "mean"))
+def std_mean_dim(
+    input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False
+) -> tuple[Meta, Meta]:  # fmt: skip
+    """The standard deviation and the mean over dimensions, with correction 1 or 0."""
+    return _spread_and_mean("std_mean", input, dim, keepdim)
