@@ -13,14 +13,14 @@ from .. import functional as F
 from .. import keys
 from ..operators import composite, implements, kernel
 from . import rows
-from .reduce import converted
+from .reduce import axes, converted
 
 _NARROW = 48
 """Rows shorter than this are faster as columns: NumPy vectorizes along the many, not along the few."""
 
 
 def _largest(xp, input, dim):
-    return xp.amax(input, axis=dim, keepdims=True)
+    return xp.amax(input, axis=axes(input, dim), keepdims=True)
 
 
 # -- generic ----------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def softmax(xp, input, dim, dtype, *, out):
         input = converted(input, out.dtype)
         xp.subtract(input, _largest(xp, input, dim), out=out)
         xp.exp(out, out=out)
-        out /= xp.sum(out, axis=dim, keepdims=True)
+        out /= xp.sum(out, axis=axes(out, dim), keepdims=True)
 
 
 @composite(ops.softmax_functional)
@@ -51,7 +51,7 @@ def log_softmax(xp, input, dim, dtype, *, out):
     if out.size:
         input = converted(input, out.dtype)
         xp.subtract(input, _largest(xp, input, dim), out=out)
-        out -= xp.log(xp.sum(xp.exp(out), axis=dim, keepdims=True))
+        out -= xp.log(xp.sum(xp.exp(out), axis=axes(out, dim), keepdims=True))
 
 
 @composite(ops.log_softmax_functional)
@@ -77,7 +77,7 @@ def _softmax_twice(grad, grad_output, output, dim):
 )
 def _softmax_backward_data(xp, grad_output, output, dim, input_dtype, *, out):
     xp.multiply(grad_output, output, out=out)
-    out -= output * xp.sum(out, axis=dim, keepdims=True)
+    out -= output * xp.sum(out, axis=axes(out, dim), keepdims=True)
 
 
 def _log_softmax_twice(grad, grad_output, output, dim):
@@ -90,7 +90,7 @@ def _log_softmax_twice(grad, grad_output, output, dim):
     output=_log_softmax_twice,
 )
 def _log_softmax_backward_data(xp, grad_output, output, dim, input_dtype, *, out):
-    summed = xp.sum(grad_output, axis=dim, keepdims=True)
+    summed = xp.sum(grad_output, axis=axes(out, dim), keepdims=True)
     xp.exp(output, out=out)
     out *= summed
     xp.subtract(grad_output, out, out=out)
