@@ -18,7 +18,13 @@ def _copied(tg: Any, theirs: torch.nn.Module, ours: Any) -> None:
 
 
 def _mlp(nn: Any) -> Any:
-    return nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.ReLU(), nn.Sequential(nn.Linear(5, 4, bias=False), nn.GELU()))
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.LayerNorm(5), nn.ReLU(), nn.Sequential(nn.Linear(5, 4, bias=False), nn.GELU())
+    )
+
+
+def _default(name: str) -> Any:
+    return lambda nn: getattr(nn, name)()
 
 
 # -- layers ---------------------------------------------------------------------------------------------------------
@@ -49,12 +55,15 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "Softshrink": (lambda nn: nn.Softshrink(0.3), (2, 4)),
     "Dropout-eval": (lambda nn: nn.Dropout(0.9).eval(), (2, 4)),
     "Sequential": (_mlp, (3, 6)),
-    "TransformerEncoderLayer": (lambda nn: nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation="gelu", batch_first=True), (2, 5, 8)),
+    "TransformerEncoderLayer": (
+        lambda nn: nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation="gelu", batch_first=True), (2, 5, 8),
+    ),
     "TransformerEncoder-norm-first": (
-        lambda nn: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0, norm_first=True), 2, nn.LayerNorm(8)), (5, 2, 8),
+        lambda nn: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0, norm_first=True), 2,
+        nn.LayerNorm(8)), (5, 2, 8),
     ),
     **{
-        name: ((lambda name: lambda nn: getattr(nn, name)())(name), (3, 4))
+        name: (_default(name), (3, 4))
         for name in ("ReLU", "ReLU6", "SiLU", "Mish", "SELU", "Sigmoid", "Tanh", "LogSigmoid", "Softsign", "Tanhshrink",
                      "Hardsigmoid", "Hardswish", "GELU")
     },
@@ -105,7 +114,8 @@ LOSSES: dict[str, tuple[Any, str]] = {
     "CrossEntropyLoss-ignore": (lambda nn: nn.CrossEntropyLoss(ignore_index=1, reduction="sum"), "classes"),
     "NLLLoss": (lambda nn: nn.NLLLoss(reduction="none"), "classes"),
     "MSELoss": (lambda nn: nn.MSELoss(), "values"), "L1Loss": (lambda nn: nn.L1Loss(reduction="sum"), "values"),
-    "SmoothL1Loss": (lambda nn: nn.SmoothL1Loss(beta=0.5), "values"), "HuberLoss": (lambda nn: nn.HuberLoss(delta=0.7), "values"),
+    "SmoothL1Loss": (lambda nn: nn.SmoothL1Loss(beta=0.5), "values"),
+    "HuberLoss": (lambda nn: nn.HuberLoss(delta=0.7), "values"),
     "BCEWithLogitsLoss": (lambda nn: nn.BCEWithLogitsLoss(), "unit"),
     "KLDivLoss": (lambda nn: nn.KLDivLoss(reduction="batchmean"), "unit"),
     "MSELoss-old": (lambda nn: nn.MSELoss(size_average=False, reduce=True), "values"),
@@ -163,7 +173,8 @@ def test_dropout_drops_and_scales_only_in_training(tg: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "channels"), [("Dropout2d", (5, 30, 2, 3), 150), ("Dropout1d", (30, 4), 30), ("Dropout3d", (4, 30, 2, 2, 2), 120)]
+    ("name", "shape", "channels"),
+    [("Dropout2d", (5, 30, 2, 3), 150), ("Dropout1d", (30, 4), 30), ("Dropout3d", (4, 30, 2, 2, 2), 120)],
 )
 def test_dropout_of_channels_drops_whole_ones(tg: Any, name: str, shape: tuple[int, ...], channels: int) -> None:
     found = getattr(tg.nn, name)(0.5)(tg.ones(shape)).numpy().reshape(channels, -1)
@@ -201,7 +212,7 @@ def test_assignment_registers_by_kind(tg: Any) -> None:
 
 def test_wrong_assignments_are_refused(tg: Any) -> None:
     module = tg.nn.Linear(2, 2)
-    with pytest.raises(TypeError, match="cannot assign 'telegrad._tensor.Tensor' as parameter 'weight'"):
+    with pytest.raises(TypeError, match=r"cannot assign 'telegrad._tensor.Tensor' as parameter 'weight'"):
         module.weight = tg.ones(2, 2)
     with pytest.raises(KeyError, match="attribute 'forward' already exists"):
         module.register_buffer("forward", tg.ones(1))
@@ -336,11 +347,13 @@ PRINTED: dict[str, Any] = {
     "embedding": lambda nn: nn.Embedding(3, 4, padding_idx=1, max_norm=2.0),
     "norms": lambda nn: nn.Sequential(nn.LayerNorm(3), nn.RMSNorm(3), nn.GroupNorm(1, 3)),
     "activations": lambda nn: nn.Sequential(
-        nn.ReLU(True), nn.LeakyReLU(0.1, True), nn.ELU(), nn.GELU(), nn.Softplus(), nn.Softmax(1), nn.LogSoftmax(dim=-1),
+        nn.ReLU(True), nn.LeakyReLU(0.1, True), nn.ELU(), nn.GELU(), nn.Softplus(), nn.Softmax(1),
+        nn.LogSoftmax(dim=-1),
         nn.Hardtanh(), nn.ReLU6(), nn.PReLU(), nn.GLU(), nn.Threshold(0.1, 2), nn.Softshrink(), nn.SiLU(), nn.Tanh(),
     ),
     "others": lambda nn: nn.Sequential(
-        nn.Dropout(0.1), nn.Flatten(), nn.Unflatten(1, (2, 3)), nn.Identity(), nn.Bilinear(2, 3, 4), nn.MSELoss(), nn.CrossEntropyLoss(),
+        nn.Dropout(0.1), nn.Flatten(), nn.Unflatten(1, (2, 3)), nn.Identity(), nn.Bilinear(2, 3, 4), nn.MSELoss(),
+        nn.CrossEntropyLoss(),
     ),
 }  # fmt: skip
 
@@ -444,7 +457,7 @@ def test_clip_grad_norm_is_pytorchs_and_waits_for_nothing(tg: Any, max_norm: flo
 def test_clip_grad_norm_refuses_infinities_if_asked(tg: Any) -> None:
     weight = tg.zeros(2)
     weight.grad = tg.tensor([1.0, math.inf])
-    with pytest.raises(RuntimeError, match="total norm of order 2.0 for gradients from `parameters` is non-finite"):
+    with pytest.raises(RuntimeError, match=r"total norm of order 2.0 for gradients from `parameters` is non-finite"):
         tg.nn.utils.clip_grad_norm_([weight], 1.0, error_if_nonfinite=True)
 
 

@@ -22,8 +22,10 @@ def adapter() -> EngineAdapter:
 
 
 SHAPES = [
-    ((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 5)), ((3, 4), (4, 5)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)), ((2, 3, 4), (4, 5)),
-    ((3, 4), (2, 4, 5)), ((2, 3, 4), (2, 4, 5)), ((6, 1, 3, 4), (2, 4, 5)), ((1, 3, 4), (6, 4, 5)), ((2, 3, 4), (1, 4, 5)),
+    ((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 5)), ((3, 4), (4, 5)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)), ((2, 3, 4),
+    (4, 5)),
+    ((3, 4), (2, 4, 5)), ((2, 3, 4), (2, 4, 5)), ((6, 1, 3, 4), (2, 4, 5)), ((1, 3, 4), (6, 4, 5)), ((2, 3, 4), (1, 4,
+    5)),
     ((5, 2, 3, 4), (4,)), ((5, 2, 3, 4), (4, 1)), ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((0,), (0,)), ((2, 0, 4), (4, 5)),
     ((0, 3, 4), (0, 4, 5)), ((3, 4), (0, 4, 5)),
 ]  # fmt: skip
@@ -64,7 +66,9 @@ def test_linear_gradient_is_in_the_weights_own_layout(adapter: EngineAdapter) ->
 
 @pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4), (4,), (0, 4), (5, 0)])
 @pytest.mark.parametrize("bias", [None, (3,), (1,), ()])
-def test_linear_agrees_for_all_inputs(adapter: EngineAdapter, shape: tuple[int, ...], bias: tuple[int, ...] | None) -> None:
+def test_linear_agrees_for_all_inputs(
+    adapter: EngineAdapter, shape: tuple[int, ...], bias: tuple[int, ...] | None
+) -> None:
     torch.manual_seed(0)
     args = [torch.randn(shape, requires_grad=True), torch.randn(3, shape[-1], requires_grad=True)]
     if bias is not None:
@@ -111,7 +115,13 @@ def test_out_form_of_a_composite_refuses_differentiation(adapter: EngineAdapter)
 
 
 REFUSALS: list[tuple[str, list[torch.Tensor], dict[str, Any], type[Exception], str]] = [
-    ("mm", [torch.ones(2, 3), torch.ones(2, 3)], {}, ShapeError, r"mm: cannot multiply float32\[2,3\] by float32\[2,3\]"),
+    (
+        "mm",
+        [torch.ones(2, 3), torch.ones(2, 3)],
+        {},
+        ShapeError,
+        r"mm: cannot multiply float32\[2,3\] by float32\[2,3\]",
+    ),
     ("mm", [torch.ones(2, 2), torch.ones(2, 2).double()], {}, DTypeError, "must have the same dtype"),
     ("mm", [torch.ones(2, 2).bool()] * 2, {}, DTypeError, "mm: not defined for bool"),
     ("bmm", [torch.ones(2, 3, 4), torch.ones(3, 4, 5)], {}, ShapeError, "batch by batch"),
@@ -129,9 +139,16 @@ REFUSALS: list[tuple[str, list[torch.Tensor], dict[str, Any], type[Exception], s
 ]
 
 
-@pytest.mark.parametrize(("name", "args", "kwargs", "kind", "message"), REFUSALS, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "kind", "message"), REFUSALS, ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_operands_that_do_not_fit_are_refused(
-    adapter: EngineAdapter, name: str, args: list[torch.Tensor], kwargs: dict[str, Any], kind: type[Exception], message: str
+    adapter: EngineAdapter,
+    name: str,
+    args: list[torch.Tensor],
+    kwargs: dict[str, Any],
+    kind: type[Exception],
+    message: str,
 ) -> None:
     with pytest.raises(kind, match=message):
         adapter.function(name)(*map(adapter.tensor, args), **kwargs)
@@ -139,4 +156,6 @@ def test_operands_that_do_not_fit_are_refused(
 
 def test_inplace_product_into_repeated_memory_is_refused(adapter: EngineAdapter) -> None:
     with pytest.raises(InplaceError, match="addmm_: several elements of the written"):
-        adapter.functional.addmm_(adapter.tensor(torch.ones(1, 2).expand(2, 2)), *[adapter.tensor(torch.ones(2, 2))] * 2)
+        adapter.functional.addmm_(
+            adapter.tensor(torch.ones(1, 2).expand(2, 2)), *[adapter.tensor(torch.ones(2, 2))] * 2
+        )

@@ -79,7 +79,9 @@ def test_inplace_dropout_writes_into_its_input(adapter: EngineAdapter) -> None:
 
 
 def test_feature_dropout_drops_whole_channels(adapter: EngineAdapter) -> None:
-    found = adapter.numpy(adapter.functional.feature_dropout(adapter.tensor(torch.ones(6, 20, 3, 2)), 0.5, True)).reshape(120, 6)
+    found = adapter.numpy(
+        adapter.functional.feature_dropout(adapter.tensor(torch.ones(6, 20, 3, 2)), 0.5, True)
+    ).reshape(120, 6)
     assert all(len(set(channel)) == 1 for channel in found.tolist())
     assert set(found[:, 0].tolist()) == {0.0, 2.0}
     with pytest.raises(ShapeError, match="at least two dimensions"):
@@ -122,15 +124,22 @@ def test_query_heads_share_keys_and_values(adapter: EngineAdapter) -> None:
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
     for options in ({}, {"is_causal": True}, {"scale": 0.3}):
-        Comparison(adapter).run(theirs, adapter.functional.scaled_dot_product_attention, args, {"enable_gqa": True, **options})
+        Comparison(adapter).run(
+            theirs, adapter.functional.scaled_dot_product_attention, args, {"enable_gqa": True, **options}
+        )
 
 
 REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
-    ("scaled_dot_product_attention", (torch.ones(2, 3), torch.ones(2, 4), torch.ones(2, 3)), {}, ShapeError, "do not go together"),
-    ("scaled_dot_product_attention", (torch.ones(2, 3),) * 3, {"attn_mask": torch.ones(2, 2), "is_causal": True}, ArgumentError, "either"),
-    ("scaled_dot_product_attention", (torch.ones(2, 3),) * 3, {"attn_mask": torch.ones(3, 2)}, ShapeError, "do not broadcast|does not expand"),
-    ("scaled_dot_product_attention", (torch.ones(2, 3),) * 3, {"attn_mask": torch.ones(2, 2).long()}, DTypeError, "mask must be bool or float32"),
-    ("scaled_dot_product_attention", (torch.ones(3, 2, 3), *(torch.ones(2, 2, 3),) * 2), {"enable_gqa": True}, ShapeError, "does not divide"),
+    ("scaled_dot_product_attention", (torch.ones(2, 3), torch.ones(2, 4), torch.ones(2, 3)), {}, ShapeError,
+    "do not go together"),
+    ("scaled_dot_product_attention", (torch.ones(2, 3),) * 3, {"attn_mask": torch.ones(2, 2), "is_causal": True},
+    ArgumentError, "either"),
+    ("scaled_dot_product_attention", (torch.ones(2, 3),) * 3, {"attn_mask": torch.ones(3, 2)}, ShapeError,
+    "do not broadcast|does not expand"),
+    ("scaled_dot_product_attention", (torch.ones(2, 3),) * 3, {"attn_mask": torch.ones(2, 2).long()}, DTypeError,
+    "mask must be bool or float32"),
+    ("scaled_dot_product_attention", (torch.ones(3, 2, 3), *(torch.ones(2, 2, 3),) * 2), {"enable_gqa": True},
+    ShapeError, "does not divide"),
     ("glu", (torch.ones(2, 3),), {}, ShapeError, r"glu: dimension 1 of float32\[2,3\] must be even"),
     ("prelu", (torch.ones(2, 3), torch.ones(2)), {}, ShapeError, "prelu: 2 weights for 3 channels"),
     ("pad", (torch.ones(2, 3), (1,)), {}, ShapeError, "pad: paddings come in pairs"),
@@ -141,9 +150,16 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]]
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "args", "kwargs", "kind", "message"), REFUSED, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "kind", "message"), REFUSED, ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_what_does_not_fit_is_refused(
-    adapter: EngineAdapter, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[Exception], message: str
+    adapter: EngineAdapter,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    kind: type[Exception],
+    message: str,
 ) -> None:
     def convert(thing: Any) -> Any:
         return adapter.tensor(thing) if isinstance(thing, torch.Tensor) else thing

@@ -37,7 +37,7 @@ def _compare(adapter: EngineAdapter, ours: list[Any], theirs: list[torch.Tensor]
 
 
 def _run_both(adapter: EngineAdapter, name: str, lists: list[list[torch.Tensor]], **options: Any) -> list[list[Any]]:
-    """Our step on copies; PyTorch's on ``lists`` themselves, in float32 for halves (its own CPU kernel for them is wrong)."""
+    """Our step on copies; PyTorch's on ``lists``, in float32 for halves: its own CPU kernel for them is wrong."""
     mine = [[adapter.tensor(t) for t in tensors] for tensors in lists]
     for tensors in lists:
         tensors[:] = [t.float() if t.dtype.itemsize == 2 else t for t in tensors]
@@ -49,7 +49,9 @@ def _run_both(adapter: EngineAdapter, name: str, lists: list[list[torch.Tensor]]
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize(("momentum", "dampening", "decay"), [(0.0, 0.0, 0.0), (0.0, 0.0, 0.1), (0.9, 0.0, 0.0), (0.9, 0.3, 0.1)])
+@pytest.mark.parametrize(
+    ("momentum", "dampening", "decay"), [(0.0, 0.0, 0.0), (0.0, 0.0, 0.1), (0.9, 0.0, 0.0), (0.9, 0.3, 0.1)]
+)
 def test_sgd_step_agrees_with_pytorch(
     adapter: EngineAdapter, dtype: torch.dtype, momentum: float, dampening: float, decay: float, nesterov: bool
 ) -> None:
@@ -57,7 +59,8 @@ def test_sgd_step_agrees_with_pytorch(
     for maximize, first, scaled in itertools.product([False, True], [False, True], [False, True]):
         lists = _lists(3, dtype)
         options = {
-            "weight_decay": decay, "momentum": momentum, "lr": 0.1, "dampening": dampening, "nesterov": nesterov and momentum > 0,
+            "weight_decay": decay, "momentum": momentum, "lr": 0.1, "dampening": dampening,
+            "nesterov": nesterov and momentum > 0,
             "maximize": maximize, "is_first_step": first, "grad_scale": torch.tensor(4.0) if scaled else None,
         }  # fmt: skip
         if not momentum:
@@ -94,7 +97,15 @@ def test_found_inf_decides_whether_anything_changes(adapter: EngineAdapter, foun
     lists = [*_lists(4, torch.float32), []]
     lists[3] = [t.abs() for t in lists[3]]
     steps = [torch.tensor(1.0) for _ in lists[0]]
-    options = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-6, "amsgrad": False, "maximize": False}
+    options = {
+        "lr": 0.01,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "weight_decay": 0.1,
+        "eps": 1e-6,
+        "amsgrad": False,
+        "maximize": False,
+    }
     mine = _run_both(adapter, "_fused_adamw_", [*lists, steps], **options, found_inf=torch.tensor(found))
     for ours, theirs in zip(mine, [*lists, steps], strict=True):
         _compare(adapter, ours, theirs, "list")

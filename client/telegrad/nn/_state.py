@@ -30,7 +30,9 @@ class LoadResult(NamedTuple):
         return f"LoadResult(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-def save_from(module: Module, found: OrderedDict[str, Any] | None, prefix: str, keep_vars: bool) -> OrderedDict[str, Any]:
+def save_from(
+    module: Module, found: OrderedDict[str, Any] | None, prefix: str, keep_vars: bool
+) -> OrderedDict[str, Any]:
     """Add a module's tensors to ``found``, those of its submodules after its own."""
     found = OrderedDict() if found is None else found
     for name, tensor in _own(module).items():
@@ -83,7 +85,13 @@ def _strictly(missing: list[str], unexpected: list[str]) -> list[str]:
 
 
 def _load(
-    module: Module, prefix: str, state: Mapping[str, Any], assign: bool, missing: list[str], known: set[str], wrong: list[str]
+    module: Module,
+    prefix: str,
+    state: Mapping[str, Any],
+    assign: bool,
+    missing: list[str],
+    known: set[str],
+    wrong: list[str],
 ) -> None:
     for name, current in _own(module).items():
         key = prefix + name
@@ -110,7 +118,10 @@ def _load(
 
 def _mismatch(key: str, current: Tensor, given: Any) -> str:
     if not isinstance(given, Tensor):
-        return f'While copying the parameter named "{key}", expected telegrad.Tensor from checkpoint but received {type(given)}'
+        return (
+            f'While copying the parameter named "{key}", expected telegrad.Tensor from checkpoint '
+            f"but received {type(given)}"
+        )
     if given.shape != current.shape:
         return (
             f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from telegrad_protocol.dtypes import DType
 
 from .._tensor import Tensor
-from . import functional as F  # noqa: N812 - the field's name
+from . import functional as F
 from . import init
 from .linear import Place, new_parameter
 from .module import Module
@@ -246,7 +246,9 @@ class PReLU(Module):
 
     weight: Parameter
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Place = None, dtype: DType | None = None) -> None:
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: Place = None, dtype: DType | None = None
+    ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init

@@ -1,4 +1,7 @@
-"""Attention with several heads, and the encoder of a transformer (A. Vaswani et al., Attention is all you need, 2017)."""
+"""Attention with several heads, and the encoder of a transformer.
+
+A. Vaswani et al., Attention is all you need (2017).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from telegrad_protocol.dtypes import DType, bool_
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
 from .._tensor import Tensor
-from . import functional as F  # noqa: N812 - the field's name
+from . import functional as F
 from . import init
 from .containers import ModuleList
 from .dropout import Dropout
@@ -36,7 +39,9 @@ class MultiheadAttention(Module):
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
             raise ArgumentError(f"MultiheadAttention: embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
         if add_bias_kv or add_zero_attn or (kdim or embed_dim) != embed_dim or (vdim or embed_dim) != embed_dim:
-            raise NotSupportedError("MultiheadAttention: add_bias_kv, add_zero_attn, and other sizes of keys and values")
+            raise NotSupportedError(
+                "MultiheadAttention: add_bias_kv, add_zero_attn, and other sizes of keys and values"
+            )
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
@@ -55,13 +60,16 @@ class MultiheadAttention(Module):
             init.zeros_(self.out_proj.bias)
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
         attn_mask: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         if is_causal and attn_mask is None:
             raise ArgumentError("MultiheadAttention: is_causal is a hint about attn_mask, which is missing")
         if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
-            raise ShapeError(f"MultiheadAttention: expected two or three dimensions, got {query._meta}, {key._meta}, {value._meta}")
+            raise ShapeError(
+                f"MultiheadAttention: expected two or three dimensions, got {query._meta}, {key._meta}, {value._meta}"
+            )
         is_batched = query.ndim == 3
         q, k, v = (self._heads(t, is_batched) for t in self._projected(query, key, value))
         mask = self._mask(attn_mask, key_padding_mask, q, k)
@@ -151,7 +159,11 @@ class TransformerEncoderLayer(Module):
         self.activation = _activation(activation)
 
     def forward(
-        self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool = False
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
     ) -> Tensor:
         if self.norm_first:
             src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal)
@@ -188,7 +200,11 @@ class TransformerEncoder(Module):
         self.norm = norm
 
     def forward(
-        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
     ) -> Tensor:
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, bool(is_causal))

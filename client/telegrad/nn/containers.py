@@ -10,7 +10,8 @@ from typing import Any
 from telegrad_protocol.errors import ArgumentTypeError
 
 from .._tensor import Tensor
-from .module import Module, indent
+from ._text import indent
+from .module import Module
 from .parameter import Parameter
 
 

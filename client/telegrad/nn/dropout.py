@@ -5,7 +5,7 @@ from __future__ import annotations
 from telegrad_protocol.errors import ArgumentError
 
 from .._tensor import Tensor
-from . import functional as F  # noqa: N812 - the field's name
+from . import functional as F
 from .module import Module
 
 

@@ -7,7 +7,7 @@ from telegrad_protocol.errors import ArgumentError, ShapeError
 
 from .._modes import no_grad
 from .._tensor import Tensor
-from . import functional as F  # noqa: N812 - the field's name
+from . import functional as F
 from . import init
 from .linear import Place, new_parameter
 from .module import Module
@@ -77,5 +77,13 @@ class Embedding(Module):
             raise ShapeError(f"Embedding.from_pretrained: expected a matrix, got {embeddings._meta}")
         rows, columns = embeddings.shape
         return cls(
-            rows, columns, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=embeddings, _freeze=freeze
+            rows,
+            columns,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight=embeddings,
+            _freeze=freeze,
         )

@@ -1,6 +1,7 @@
 """Functions of neural networks: those of the contracts, with the arguments that only a client understands.
 
-``inplace=True`` picks the in-place form; a call that changes nothing, such as dropout outside of training, costs nothing.
+``inplace=True`` picks the in-place form; a call that changes nothing, such as dropout outside of training,
+costs nothing.
 """
 
 from __future__ import annotations

@@ -99,13 +99,15 @@ def eye_(tensor: Tensor) -> Tensor:
 def _fans(tensor: Tensor) -> tuple[int, int]:
     """How many inputs and outputs each element of a weight is connected to."""
     if tensor.ndim < 2:
-        raise ShapeError(f"fan in and fan out can not be computed for a tensor with fewer than 2 dimensions, {tensor._meta}")
+        raise ShapeError(
+            f"fan in and fan out can not be computed for a tensor with fewer than 2 dimensions, {tensor._meta}"
+        )
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: None = None) -> Tensor:
-    """X. Glorot, Y. Bengio, Understanding the difficulty of training deep feedforward neural networks (2010), uniform."""
+    """X. Glorot, Y. Bengio, Understanding the difficulty of training deep networks (2010), uniform."""
     bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
     return uniform_(tensor, -bound, bound)
 

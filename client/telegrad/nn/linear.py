@@ -10,7 +10,7 @@ from telegrad_protocol.meta import Device
 
 from .._functions import function
 from .._tensor import Tensor
-from . import functional as F  # noqa: N812 - the field's name
+from . import functional as F
 from . import init
 from .module import Module
 from .parameter import Parameter

@@ -7,7 +7,7 @@ from typing import Any
 from telegrad_protocol.errors import ArgumentError
 
 from .._tensor import Tensor
-from . import functional as F  # noqa: N812 - the field's name
+from . import functional as F
 from .module import Module
 
 
@@ -51,7 +51,12 @@ class CrossEntropyLoss(_WeightedLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(  # type: ignore[no-any-return]
-            input, target, self.weight, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, **self._reduced()
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            **self._reduced(),
         )
 
 
@@ -135,7 +140,11 @@ class KLDivLoss(_Loss):
     """Kullback-Leibler divergence of a target from log-probabilities."""
 
     def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", log_target: bool = False
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         if reduction not in ("none", "mean", "sum", "batchmean"):

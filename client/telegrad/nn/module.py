@@ -17,7 +17,9 @@ from telegrad_protocol.meta import Device
 from .._modes import no_grad
 from .._tensor import Tensor
 from ._hooks import Handle, call_with_hooks
+from ._moving import convert, destination
 from ._state import LoadResult, load_into, save_from
+from ._text import described, indent, typename
 from .parameter import Parameter
 
 M = TypeVar("M", bound="Module")
@@ -25,7 +27,7 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 class Module:
-    """Base of all layers and models: subclasses assign parameters and submodules in ``__init__`` and define ``forward``."""
+    """Base of layers and models: they assign parameters and submodules in ``__init__``, and define ``forward``."""
 
     training: bool
     _parameters: dict[str, Parameter | None]
@@ -45,7 +47,7 @@ class Module:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What calling the module computes."""
-        raise NotImplementedError(f"Module [{type(self).__name__}] is missing the required \"forward\" function")
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._pre_hooks or self._post_hooks:
@@ -75,14 +77,18 @@ class Module:
             if entries is not None and name in entries:
                 if value is not None:
                     what = registry[1:-1].replace("modules", "module")
-                    raise ArgumentTypeError(f"cannot assign '{_typename(value)}' as {_child(what)} '{name}' ({wanted} or None expected)")
+                    raise ArgumentTypeError(
+                        f"cannot assign '{typename(value)}' as {described(what)} '{name}' ({wanted} or None expected)"
+                    )
                 entries[name] = None
                 return True
         buffers = self.__dict__.get("_buffers")
         if buffers is None or name not in buffers:
             return False
         if value is not None and not isinstance(value, Tensor):
-            raise ArgumentTypeError(f"cannot assign '{_typename(value)}' as buffer '{name}' (telegrad.Tensor or None expected)")
+            raise ArgumentTypeError(
+                f"cannot assign '{typename(value)}' as buffer '{name}' (telegrad.Tensor or None expected)"
+            )
         buffers[name] = value
         return True
 
@@ -120,7 +126,10 @@ class Module:
         """Add a parameter; None keeps the name without one."""
         registry = self._registry("_parameters", "parameters")
         if param is not None and not isinstance(param, Parameter):
-            raise ArgumentTypeError(f"cannot assign '{_typename(param)}' object to parameter '{name}' (telegrad.nn.Parameter or None required)")
+            raise ArgumentTypeError(
+                f"cannot assign '{typename(param)}' object to parameter '{name}' "
+                "(telegrad.nn.Parameter or None required)"
+            )
         if param is not None and param.grad_fn is not None:
             raise ValueError(f"cannot assign non-leaf Tensor to parameter '{name}'")
         self._check_name(name, registry)
@@ -130,7 +139,9 @@ class Module:
         """Add a tensor that is part of the state but not trained; left out of ``state_dict`` if not ``persistent``."""
         registry = self._registry("_buffers", "buffer")
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise ArgumentTypeError(f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (telegrad.Tensor or None required)")
+            raise ArgumentTypeError(
+                f"cannot assign '{typename(tensor)}' object to buffer '{name}' (telegrad.Tensor or None required)"
+            )
         self._check_name(name, registry)
         registry[name] = tensor
         if persistent:
@@ -142,7 +153,7 @@ class Module:
         """Add a submodule; None keeps the name without one."""
         registry = self._registry("_modules", "module")
         if module is not None and not isinstance(module, Module):
-            raise ArgumentTypeError(f"{_typename(module)} is not a Module subclass")
+            raise ArgumentTypeError(f"{typename(module)} is not a Module subclass")
         self._check_name(name, registry)
         registry[name] = module
 
@@ -152,17 +163,21 @@ class Module:
         if not isinstance(name, str):
             raise ArgumentTypeError(f"name should be a string, got {type(name).__name__}")
         if "." in name:
-            raise KeyError(f"name can't contain \".\", got: {name}")
+            raise KeyError(f'name can\'t contain ".", got: {name}')
         if not name:
-            raise KeyError("name can't be empty string \"\"")
+            raise KeyError('name can\'t be empty string ""')
         if hasattr(self, name) and name not in registry:
             raise KeyError(f"attribute '{name}' already exists")
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> Handle:
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
         """Call ``hook(module, args)`` before ``forward``; what it returns replaces the arguments."""
         return Handle.add(self._pre_hooks, (hook, with_kwargs), prepend)
 
-    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> Handle:
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
         """Call ``hook(module, args, output)`` after ``forward``; what it returns replaces the output."""
         return Handle.add(self._post_hooks, (hook, with_kwargs), prepend)
 
@@ -219,7 +234,9 @@ class Module:
         """All parameters, each once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """All buffers with their paths."""
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
@@ -296,21 +313,23 @@ class Module:
             for module in self.modules():
                 for parameter in module._parameters.values():
                     if parameter is not None:
-                        _convert(parameter, fn)
+                        convert(parameter, fn)
                 for name, buffer in module._buffers.items():
                     if buffer is not None:
                         module._buffers[name] = fn(buffer)
         return self
 
     @overload
-    def to(self: M, device: str | Device | int | None = ..., dtype: DType | None = ..., non_blocking: bool = ...) -> M: ...
+    def to(
+        self: M, device: str | Device | int | None = ..., dtype: DType | None = ..., non_blocking: bool = ...
+    ) -> M: ...
     @overload
     def to(self: M, dtype: DType, non_blocking: bool = ...) -> M: ...
     @overload
     def to(self: M, tensor: Tensor, non_blocking: bool = ...) -> M: ...
     def to(self: M, *args: Any, **kwargs: Any) -> M:
         """Move everything to a device, and cast what is floating-point."""
-        device, dtype = _destination(args, kwargs)
+        device, dtype = destination(args, kwargs)
         if dtype is not None and not dtype.is_differentiable:
             raise DTypeError(f"nn.Module.to: only floating-point and complex types are accepted, not {dtype.name}")
 
@@ -361,7 +380,7 @@ class Module:
         return save_from(self, destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadResult:
-        """Copy (or with ``assign``, take over) the tensors of ``state_dict``; with ``strict``, keys must match exactly."""
+        """Copy (with ``assign``, take over) the tensors of ``state_dict``; with ``strict``, keys must match exactly."""
         return load_into(self, state_dict, strict, assign)
 
     def get_extra_state(self) -> Any:
@@ -388,46 +407,3 @@ class Module:
         if not children and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
-
-
-def indent(text: str) -> str:
-    """All lines but the first, two spaces further right."""
-    return text.replace("\n", "\n  ")
-
-
-def _typename(value: Any) -> str:
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-
-
-def _child(what: str) -> str:
-    return "child module" if what == "module" else what
-
-
-def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
-    grad = parameter.grad
-    converted = fn(parameter)
-    if converted is parameter:
-        return
-    parameter._become(converted)
-    if grad is not None:
-        parameter.grad = fn(grad)
-
-
-def _destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device | None, DType | None]:
-    device, dtype = kwargs.get("device"), kwargs.get("dtype")
-    unknown = set(kwargs) - {"device", "dtype", "tensor", "non_blocking", "memory_format"}
-    if unknown:
-        raise ArgumentTypeError(f"to: unknown argument {sorted(unknown)[0]!r}")
-    for arg in (*args, kwargs.get("tensor")):
-        if isinstance(arg, Tensor):
-            device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, DType):
-            dtype = arg
-        elif isinstance(arg, (str, Device)) or (isinstance(arg, int) and not isinstance(arg, bool)):
-            device = arg
-        elif arg is not None and not isinstance(arg, bool):
-            raise ArgumentTypeError(f"to: expected a dtype, a device or a tensor, not {type(arg).__name__}")
-    if isinstance(device, int):
-        device = Device("cuda", device)
-    return None if device is None else Device(device), dtype

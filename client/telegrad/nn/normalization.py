@@ -8,7 +8,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError
 
 from .._tensor import Tensor
-from . import functional as F  # noqa: N812 - the field's name
+from . import functional as F
 from . import init
 from .linear import Place, new_parameter
 from .module import Module
@@ -26,7 +26,8 @@ class LayerNorm(Module):
     bias: Parameter | None
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True,
         device: Place = None, dtype: DType | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -116,6 +117,5 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
-        )
+        sizes = f"{self.num_groups}, {self.num_channels}"
+        return f"{sizes}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"

@@ -27,7 +27,8 @@ def get_total_norm(
     norm: Tensor = function("_total_norm")(listed, float(norm_type))
     if error_if_nonfinite and not bool(norm.isfinite()):
         raise AutogradError(
-            f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so it cannot be clipped"
+            f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, "
+            "so it cannot be clipped"
         )
     return norm
 
@@ -45,7 +46,7 @@ def clip_grad_norm_(
     parameters: Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Scale the gradients so that the norm of all together is at most ``max_norm``; gives the norm before. No round trip."""
+    """Scale the gradients so that the norm of all together is at most ``max_norm``; gives what it was."""
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(listed, max_norm, norm)

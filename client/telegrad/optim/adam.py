@@ -16,7 +16,8 @@ class Adam(Optimizer):
     """param -= lr * mean of gradients / (root of the mean of their squares + eps); decay is part of the gradient."""
 
     def __init__(
-        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
         weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
         capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
         decoupled_weight_decay: bool = False,
@@ -29,7 +30,8 @@ class Adam(Optimizer):
                 raise ArgumentError(f"Invalid beta parameter at index {number}: {beta}")
         flags = accepted_flags(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused)
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay, **flags,
         }  # fmt: skip
         super().__init__(params, defaults)
@@ -40,7 +42,8 @@ class Adam(Optimizer):
         step = "_fused_adamw_" if group["decoupled_weight_decay"] else "_fused_adam_"
         function(step)(
             params, grads, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-            [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else [], [s["step"] for s in states], lr=group["lr"],
+            [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else [], [s["step"] for s in states],
+            lr=group["lr"],
             beta1=float(beta1), beta2=float(beta2), weight_decay=group["weight_decay"], eps=group["eps"],
             amsgrad=group["amsgrad"], maximize=group["maximize"], advance=True,
         )  # fmt: skip
@@ -60,7 +63,8 @@ class AdamW(Adam):
     """Adam whose weight decay shrinks the parameters directly."""
 
     def __init__(
-        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
         weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
         capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip

@@ -22,7 +22,7 @@ _ACCEPTED = ("foreach", "fused", "capturable", "differentiable")
 
 
 class Optimizer:
-    """Base of all optimizers. ``param_groups`` holds settings that may be changed between steps; ``state`` is by parameter."""
+    """Base of all optimizers: ``param_groups`` holds settings, may change between steps; ``state`` is by parameter."""
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -58,7 +58,9 @@ class Optimizer:
     def _check_parameters(self, params: list[Any]) -> None:
         for parameter in params:
             if not isinstance(parameter, Tensor):
-                raise ArgumentTypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}")
+                raise ArgumentTypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}"
+                )
             if not parameter.is_leaf:
                 raise ArgumentError(f"can't optimize a non-leaf Tensor: {parameter._meta}")
         present = {id(parameter) for group in self.param_groups for parameter in group["params"]}
@@ -111,10 +113,14 @@ class Optimizer:
         if len(groups) != len(saved):
             raise StateDictError("loaded state dict has a different number of parameter groups")
         if any(len(g["params"]) != len(s["params"]) for g, s in zip(groups, saved, strict=True)):
-            raise StateDictError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+            raise StateDictError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            )
         params = [p for group in groups for p in group["params"]]
         by_number = dict(zip([n for s in saved for n in s["params"]], params, strict=True))
-        loaded = {by_number[n]: _copied(entry, by_number[n]) for n, entry in state_dict["state"].items() if n in by_number}
+        loaded = {
+            by_number[n]: _copied(entry, by_number[n]) for n, entry in state_dict["state"].items() if n in by_number
+        }
         self.state = defaultdict(dict, loaded)
         self.param_groups = [
             {**deepcopy({k: v for k, v in s.items() if k != "params"}), "params": g["params"]}

@@ -1,4 +1,7 @@
-"""Stochastic gradient descent, with momentum as in I. Sutskever et al., On the importance of initialization and momentum (2013)."""
+"""Stochastic gradient descent.
+
+I. Sutskever et al., On the importance of initialization and momentum in deep learning (2013).
+"""
 
 from __future__ import annotations
 
@@ -51,5 +54,6 @@ class SGD(Optimizer):
 def _run(group: Group, params: list[Tensor], grads: list[Any], buffers: list[Tensor], is_first_step: bool) -> None:
     function("_fused_sgd_")(
         params, grads, buffers, weight_decay=group["weight_decay"], momentum=group["momentum"], lr=group["lr"],
-        dampening=group["dampening"], nesterov=group["nesterov"], maximize=group["maximize"], is_first_step=is_first_step,
+        dampening=group["dampening"], nesterov=group["nesterov"], maximize=group["maximize"],
+        is_first_step=is_first_step,
     )  # fmt: skip

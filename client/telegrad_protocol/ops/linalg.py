@@ -209,7 +209,7 @@ def kron(input: Meta, other: Meta) -> Meta:
 
 @op
 def inner(input: Meta, other: Meta) -> Meta:
-    """Products summed over the last dimension of both: (..., k), (***, k) -> (..., ***); with a 0-d operand, input * other"""
+    """Products summed over the last dimension of both: (..., k), (***, k) -> (..., ***); of a 0-d one, input * other"""
     if not input.ndim or not other.ndim:
         full = other if input.ndim == 0 else input
         return full.like(dtype=result_type((input, other)))
@@ -239,5 +239,3 @@ def cross(input: Meta, other: Meta, dim: int | None = None) -> Meta:
         raise ShapeError(f"cross: dimension {along} of {input} and {other} must have size 3")
     spread = (input.shape, input.strides), (other.shape, other.strides)
     return input.like(shape, result_type((input, other)), strides=result_strides(shape, spread))
-
-

@@ -1,4 +1,4 @@
-"""Contracts of neural networks: dropout, gates, padding, attention. Losses and normalization are among the reductions."""
+"""Contracts of neural networks: dropout, gates, padding, attention. Losses and normalization have their own files."""
 
 from __future__ import annotations
 
@@ -126,9 +126,13 @@ def _check_mirrored(input: Meta, pad: Size, mode: str) -> None:
     for i, amount in enumerate(pad):
         size = input.shape[-1 - i // 2]
         if mode == "reflect" and amount >= size:
-            raise ShapeError(f"pad: a reflection of {amount} must be less than dimension {input.ndim - 1 - i // 2} of {input}")
+            raise ShapeError(
+                f"pad: a reflection of {amount} must be less than dimension {input.ndim - 1 - i // 2} of {input}"
+            )
         if mode == "circular" and amount > size:
-            raise ShapeError(f"pad: {amount} wraps around dimension {input.ndim - 1 - i // 2} of {input} more than once")
+            raise ShapeError(
+                f"pad: {amount} wraps around dimension {input.ndim - 1 - i // 2} of {input} more than once"
+            )
         if mode == "replicate" and not size:
             raise ShapeError(f"pad: nothing to replicate in dimension {input.ndim - 1 - i // 2} of {input}")
 

@@ -1,4 +1,4 @@
-"""Linear algebra. Operands go to the array library as they are strided: BLAS takes transposed matrices without a copy."""
+"""Linear algebra. Operands reach the array library as they are strided: BLAS takes transposed ones without a copy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from telegrad_protocol.ops import linalg as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..autograd.inplace import requires_grad
 from ..operators import composite, implements
 
@@ -339,13 +339,19 @@ def _cross_gradient(left, right, left_meta, right_meta, dim):
 
 @implements(
     ops.cross,
-    input=lambda grad, other, input_meta, other_meta, dim: _cross_gradient(_conj(other), grad, input_meta, other_meta, dim),
-    other=lambda grad, input, input_meta, other_meta, dim: _cross_gradient(grad, _conj(input), input_meta, other_meta, dim),
+    input=lambda grad, other, input_meta, other_meta, dim: _cross_gradient(
+        _conj(other), grad, input_meta, other_meta, dim
+    ),
+    other=lambda grad, input, input_meta, other_meta, dim: _cross_gradient(
+        grad, _conj(input), input_meta, other_meta, dim
+    ),
 )
 def cross(xp, input, other, dim, *, out):
     shape = xp.broadcast_shapes(input.shape, other.shape) if hasattr(xp, "broadcast_shapes") else out.shape
     along = dim if dim is not None else shape.index(3)
-    a, b, target = (xp.moveaxis(xp.broadcast_to(v, out.shape) if v is not out else v, along, 0) for v in (input, other, out))
+    a, b, target = (
+        xp.moveaxis(xp.broadcast_to(v, out.shape) if v is not out else v, along, 0) for v in (input, other, out)
+    )
     for i in range(3):
         j, k = (i + 1) % 3, (i + 2) % 3
         xp.subtract(xp.multiply(a[j], b[k]), xp.multiply(a[k], b[j]), out=target[i])

@@ -7,7 +7,7 @@ import math
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import nn as ops
 
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from .. import random
 from ..backend import HALVES
 from ..operators import composite, implements
@@ -106,7 +106,9 @@ def _inside(array, margins):
 
 
 @implements(
-    ops.constant_pad_nd, movement=True, input=lambda grad, pad: F.constant_pad_nd(grad, tuple(-amount for amount in pad))
+    ops.constant_pad_nd,
+    movement=True,
+    input=lambda grad, pad: F.constant_pad_nd(grad, tuple(-amount for amount in pad)),
 )
 def constant_pad_nd(xp, input, pad, value, *, out):
     out[...] = value

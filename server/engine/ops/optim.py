@@ -65,9 +65,9 @@ def _block(dtype):
 
 def _flattened(arrays):
     """The same memory as vectors, if all arrays lie in it in one dense order."""
-    if all([array.flags.c_contiguous for array in arrays]):
+    if all(array.flags.c_contiguous for array in arrays):
         return [array.reshape(-1) for array in arrays]
-    if all([array.flags.f_contiguous for array in arrays]):
+    if all(array.flags.f_contiguous for array in arrays):
         return [array.T.reshape(-1) for array in arrays]
     return None
 
@@ -117,7 +117,7 @@ def _fused_sgd_(
 
 
 def _descend(xp, scratch, param, grad, buffer=None, *, lr, sign, decay, momentum, kept, taken, nesterov, scale):
-    """direction = sign * grad + decay * param; buffer = kept * buffer + taken * direction; param -= lr * what is wanted"""
+    """d = sign * grad + decay * param; buffer = kept * buffer + taken * d; param -= lr * buffer (or d)"""
     _unscale(xp, grad, scale)
     if buffer is not None:
         xp.multiply(buffer, kept, out=buffer) if kept else buffer.fill(0)
@@ -162,9 +162,7 @@ def _fused_adamw_(
           lr=rate, decay=0.0, shrunk=1.0 - rate * weight_decay if weight_decay else None, **settings)  # fmt: skip
 
 
-def _adam(
-    xp, lists, maxima, steps, *, lr, decay, shrunk, beta1, beta2, eps, maximize, grad_scale, found_inf, advance
-):
+def _adam(xp, lists, maxima, steps, *, lr, decay, shrunk, beta1, beta2, eps, maximize, grad_scale, found_inf, advance):
     if advance:
         _advance(xp, steps, found_inf)
     scale = _number(xp, grad_scale)

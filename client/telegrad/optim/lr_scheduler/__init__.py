@@ -1,0 +1,25 @@
+"""Learning rates over time, as in ``torch.optim.lr_scheduler``."""
+
+from __future__ import annotations
+
+from .base import LRScheduler
+from .compound import ChainedScheduler, SequentialLR
+from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts
+from .factors import (
+    ConstantLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiplicativeLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)  # fmt: skip
+from .one_cycle import OneCycleLR
+from .plateau import ReduceLROnPlateau
+
+__all__ = [
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "ExponentialLR",
+    "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
+    "ReduceLROnPlateau", "SequentialLR", "StepLR",
+]  # fmt: skip

@@ -1,0 +1,83 @@
+"""The base of schedulers: a step number, the rates that it gives, and where they go.
+
+A scheduler multiplies what it finds in ``param_groups``, so that several can act on one optimizer. Rates are numbers of
+the client; changing one costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+
+from ..._tensor import Tensor
+from ..optimizer import Optimizer
+
+
+def own_rate(rate: Any) -> Any:
+    """A rate that is a tensor stays one."""
+    return rate.clone() if isinstance(rate, Tensor) else rate
+
+
+class LRScheduler:
+    """Base of schedulers: subclasses say the rates of step ``last_epoch`` in ``get_lr``."""
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentTypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        for number, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", own_rate(group["lr"]))
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{number}] when resuming an optimizer"
+                )
+        self.optimizer = optimizer
+        self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._last_lr: list[Any] = []
+        self.step()
+
+    @property
+    def _rates(self) -> list[Any]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def get_lr(self) -> list[Any]:
+        """The rates of step ``last_epoch``, out of those of the step before."""
+        raise NotImplementedError
+
+    def get_last_lr(self) -> list[Any]:
+        """The rates that were set last."""
+        return self._last_lr
+
+    def step(self, epoch: int | None = None) -> None:
+        """Go on to the next step and set its rates."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._set(self.get_lr() if epoch is None else self._at(epoch))
+
+    def _at(self, epoch: int) -> list[Any]:
+        """The rates of any step; schedulers without a closed form go on from the present ones."""
+        return self.get_lr()
+
+    def _set(self, rates: Sequence[Any]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self._last_lr = list(rates)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer."""
+        return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
+        self.__dict__.update(state_dict)
+
+
+def one_each(given: Any, optimizer: Optimizer, name: str) -> list[Any]:
+    """A setting for each parameter group: as listed, or the same for all."""
+    count = len(optimizer.param_groups)
+    listed = list(given) if isinstance(given, (list, tuple)) else [given] * count
+    if len(listed) != count:
+        raise ArgumentError(f"Expected {count} {name}, but got {len(listed)}")
+    return listed

@@ -1,0 +1,159 @@
+"""Rates that are multiplied: at certain steps, at every step, or by functions of the step."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from telegrad_protocol.errors import ArgumentError
+
+from ..optimizer import Optimizer
+from .base import LRScheduler, one_each
+
+
+class LambdaLR(LRScheduler):
+    """The initial rate times a function of the step."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+        self.lr_lambdas = one_each(lr_lambda, optimizer, "lr_lambdas")
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        return [base * factor(self.last_epoch) for base, factor in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer and the functions, which the user has."""
+        return {key: value for key, value in super().state_dict().items() if key != "lr_lambdas"}
+
+
+class MultiplicativeLR(LambdaLR):
+    """The rate of the step before times a function of the step."""
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch <= 0:
+            return self._rates
+        return [rate * factor(self.last_epoch) for rate, factor in zip(self._rates, self.lr_lambdas, strict=True)]
+
+
+class StepLR(LRScheduler):
+    """Times ``gamma`` every ``step_size`` steps."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size = step_size
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        turns = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
+        return [rate * self.gamma for rate in self._rates] if turns else self._rates
+
+    def _at(self, epoch: int) -> list[Any]:
+        return [base * self.gamma ** (epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """Times ``gamma`` at each of the ``milestones``."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones = Counter(milestones)
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        factor = self.gamma ** self.milestones[self.last_epoch]
+        return [rate * factor for rate in self._rates]
+
+    def _at(self, epoch: int) -> list[Any]:
+        passed = bisect_right(sorted(self.milestones.elements()), epoch)
+        return [base * self.gamma**passed for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """Times ``gamma`` every step."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        return self._rates if self.last_epoch == 0 else [rate * self.gamma for rate in self._rates]
+
+    def _at(self, epoch: int) -> list[Any]:
+        return [base * self.gamma**epoch for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """Times ``factor`` for the first ``total_iters`` steps."""
+
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
+        if not 0 <= factor <= 1.0:
+            raise ArgumentError("Constant multiplicative factor expected to be between 0 and 1")
+        self.factor = factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return [rate * self.factor for rate in self._rates]
+        return [rate / self.factor for rate in self._rates] if self.last_epoch == self.total_iters else self._rates
+
+    def _at(self, epoch: int) -> list[Any]:
+        return [base * (self.factor if epoch < self.total_iters else 1.0) for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """From ``start_factor`` to ``end_factor`` of the initial rate over ``total_iters`` steps."""
+
+    def __init__(
+        self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        if not 0 < start_factor <= 1:
+            raise ArgumentError("Starting multiplicative factor expected to be greater than 0 and less or equal to 1")
+        if not 0 <= end_factor <= 1:
+            raise ArgumentError("Ending multiplicative factor expected to be between 0 and 1")
+        self.start_factor = start_factor
+        self.end_factor = end_factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self, epoch: int) -> float:
+        return (
+            self.start_factor + (self.end_factor - self.start_factor) * min(self.total_iters, epoch) / self.total_iters
+        )
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return [rate * self.start_factor for rate in self._rates]
+        if self.last_epoch > self.total_iters:
+            return self._rates
+        return [rate * (self._factor(self.last_epoch) / self._factor(self.last_epoch - 1)) for rate in self._rates]
+
+    def _at(self, epoch: int) -> list[Any]:
+        return [base * self._factor(epoch) for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """Down to zero over ``total_iters`` steps, as a polynomial of ``power``."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters = total_iters
+        self.power = power
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self, epoch: int) -> float:
+        return (1.0 - min(epoch, self.total_iters) / self.total_iters) ** self.power
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0 or self.last_epoch > self.total_iters:
+            return self._rates
+        return [rate * self._factor(self.last_epoch) / self._factor(self.last_epoch - 1) for rate in self._rates]
+
+    def _at(self, epoch: int) -> list[Any]:
+        return [base * self._factor(epoch) for base in self.base_lrs]
