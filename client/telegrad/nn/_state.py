@@ -76,7 +76,7 @@ def load_into(module: Module, state: Mapping[str, Any], strict: bool, assign: bo
 
 
 def _strictly(missing: list[str], unexpected: list[str]) -> list[str]:
-    found = []
+    found: list[str] = []
     for what, keys in (("Unexpected", unexpected), ("Missing", missing)):
         if keys:
             listed = ", ".join(f'"{key}"' for key in keys)

@@ -76,7 +76,7 @@ class MultiheadAttention(Module):
         dropout = self.dropout if self.training else 0.0
         if need_weights:
             weights = _weights(q, k, mask)
-            found = (F.dropout(weights, dropout) if dropout else weights) @ v
+            found = (F.dropout(weights, dropout) if dropout else weights).matmul(v)
         else:
             weights = None
             found = F.scaled_dot_product_attention(q, k, v, mask, dropout)
@@ -133,8 +133,8 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
-    return F.softmax(scores if mask is None else scores + mask, -1)
+    scores = query.div(math.sqrt(query.shape[-1])).matmul(key.transpose(-2, -1))
+    return F.softmax(scores if mask is None else scores.add(mask), -1)
 
 
 class TransformerEncoderLayer(Module):
@@ -166,10 +166,10 @@ class TransformerEncoderLayer(Module):
         is_causal: bool = False,
     ) -> Tensor:
         if self.norm_first:
-            src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal)
-            return src + self._feed(self.norm2(src))  # type: ignore[no-any-return]
-        src = self.norm1(src + self._attend(src, src_mask, src_key_padding_mask, is_causal))
-        return self.norm2(src + self._feed(src))  # type: ignore[no-any-return]
+            src = src.add(self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal))
+            return src.add(self._feed(self.norm2(src)))  # type: ignore[no-any-return]
+        src = self.norm1(src.add(self._attend(src, src_mask, src_key_padding_mask, is_causal)))
+        return self.norm2(src.add(self._feed(src)))  # type: ignore[no-any-return]
 
     def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
         found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal)
@@ -208,4 +208,4 @@ class TransformerEncoder(Module):
     ) -> Tensor:
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, bool(is_causal))
-        return src if self.norm is None else self.norm(src)  # type: ignore[no-any-return]
+        return src if self.norm is None else self.norm(src)

@@ -37,7 +37,9 @@ class _Ordered(Module):
         return list(self._modules.values())[_position(index, len(self))]
 
     def _part(self, items: list[tuple[str, Any]]) -> Any:
-        return type(self)([module for _, module in items])
+        part = type(self)()
+        part.extend(module for _, module in items)
+        return part
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, list(self._modules)[_position(index, len(self))], module)

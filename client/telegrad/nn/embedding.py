@@ -48,7 +48,7 @@ class Embedding(Module):
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():
-                self.weight[self.padding_idx].fill_(0)
+                self.weight.select(0, self.padding_idx).fill_(0)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.embedding(  # type: ignore[no-any-return]

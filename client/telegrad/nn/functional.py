@@ -160,12 +160,12 @@ def _drop_channels(
     if input.ndim == batched:
         return _drop("feature_dropout", input, p, training, inplace)
     dropped = _drop("feature_dropout", input.unsqueeze(0), p, training, inplace)
-    return input if inplace else dropped.squeeze(0)  # type: ignore[no-any-return]
+    return input if inplace else dropped.squeeze(0)
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps over the last dimension."""
-    return (x1 - x2 + eps).norm(p, -1, keepdim)  # type: ignore[no-any-return]
+    return x1.sub(x2).add(eps).norm(p, -1, keepdim)  # type: ignore[no-any-return]
 
 
 populate(globals(), "nn.functional")

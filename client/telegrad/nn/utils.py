@@ -69,6 +69,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Make slices of ``vec`` what the parameters hold."""
     start = 0
     for parameter in parameters:
-        part = vec[start : start + parameter.numel()]
+        part = vec.narrow(0, start, parameter.numel())
         parameter.data = part.view(parameter.shape).clone()
         start += parameter.numel()

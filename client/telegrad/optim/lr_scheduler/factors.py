@@ -148,7 +148,7 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _factor(self, epoch: int) -> float:
-        return (1.0 - min(epoch, self.total_iters) / self.total_iters) ** self.power
+        return float((1.0 - min(epoch, self.total_iters) / self.total_iters) ** self.power)
 
     def get_lr(self) -> list[Any]:
         if self.last_epoch == 0 or self.last_epoch > self.total_iters:
