@@ -16,9 +16,9 @@ from .adapters import EngineAdapter
 from .harness import Comparison
 
 
-@pytest.fixture
-def adapter() -> EngineAdapter:
-    return EngineAdapter()
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def adapter(request: pytest.FixtureRequest) -> EngineAdapter:
+    return EngineAdapter(request.param)
 
 
 SHAPES = [

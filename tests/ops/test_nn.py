@@ -16,9 +16,9 @@ from .adapters import EngineAdapter
 from .harness import Comparison
 
 
-@pytest.fixture
-def adapter() -> EngineAdapter:
-    made = EngineAdapter()
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def adapter(request: pytest.FixtureRequest) -> EngineAdapter:
+    made = EngineAdapter(request.param)
     for device in made.backends:
         made.context.generators[device] = Generator(7)
     return made

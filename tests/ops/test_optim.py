@@ -17,9 +17,9 @@ SHAPES = [(7, 5), (3,), (), (0, 4), (40000,), (130, 300)]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
-@pytest.fixture
-def adapter() -> EngineAdapter:
-    return EngineAdapter()
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def adapter(request: pytest.FixtureRequest) -> EngineAdapter:
+    return EngineAdapter(request.param)
 
 
 def _lists(count: int, dtype: torch.dtype) -> list[list[torch.Tensor]]:

@@ -347,11 +347,9 @@ def _cross_gradient(left, right, left_meta, right_meta, dim):
     ),
 )
 def cross(xp, input, other, dim, *, out):
-    shape = xp.broadcast_shapes(input.shape, other.shape) if hasattr(xp, "broadcast_shapes") else out.shape
-    along = dim if dim is not None else shape.index(3)
-    a, b, target = (
-        xp.moveaxis(xp.broadcast_to(v, out.shape) if v is not out else v, along, 0) for v in (input, other, out)
-    )
+    along = out.shape.index(3) if dim is None else dim
+    a, b = (xp.moveaxis(xp.broadcast_to(operand, out.shape), along, 0) for operand in (input, other))
+    target = xp.moveaxis(out, along, 0)
     for i in range(3):
         j, k = (i + 1) % 3, (i + 2) % 3
         xp.subtract(xp.multiply(a[j], b[k]), xp.multiply(a[k], b[j]), out=target[i])
