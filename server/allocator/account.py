@@ -6,10 +6,17 @@ serve that request again. Knows nothing of policy, segments or devices.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from server.allocator.ledger import ALL, BYTES, LARGE, SMALL, Ledger, field, in_use
 from server.allocator.pool import Shelf
 from server.allocator.sizes import MIN_BLOCK, SMALL_REQUEST
 
+if TYPE_CHECKING:
+    from server.allocator.private import MemPool
+
+# Names no stream, so that the next request looks for its table.
+NO_STREAM = -1
 # Beyond this many different sizes the table starts anew; it only saves time.
 REMEMBERED_SIZES = 4096
 
@@ -73,7 +80,8 @@ class Account(Ledger):
         "owner",
         "quota_bytes",
         "requests",
-        "requests_by_stream",
+        "requests_by_place",
+        "route",
         "stream",
     )
 
@@ -82,7 +90,10 @@ class Account(Ledger):
         self.owner = owner
         self.stream = 0
         self.requests: dict[int, Request] = {}
-        self.requests_by_stream = {0: self.requests}
+        # By private pool, if any, and stream.
+        self.requests_by_place: dict[tuple[MemPool | None, int], dict[int, Request]] = {(None, 0): self.requests}
+        # The private pool that requests go to.
+        self.route: MemPool | None = None
         self.flow = Flow()
         self.quota_bytes: int | None = None
         self.num_ooms = 0
@@ -97,7 +108,21 @@ class Account(Ledger):
         """Make the table of one stream the one at hand."""
         if stream != self.stream:
             self.stream = stream
-            self.requests = self.requests_by_stream.setdefault(stream, {})
+            self.requests = self.requests_by_place.setdefault((self.route, stream), {})
+
+    def turn_to_pool(self, route: MemPool | None) -> None:
+        """Send requests to a private pool, or to the common ones."""
+        self.route = route
+        self.stream = NO_STREAM
+
+    def leave_pool(self, pool: MemPool) -> None:
+        """Forget a private pool that is no more."""
+        if self.route is pool:
+            self.turn_to_pool(None)
+        self.fold()
+        self.requests_by_place = {
+            place: table for place, table in self.requests_by_place.items() if place[0] is not pool
+        }
 
     def remember(self, request: Request) -> None:
         """Serve this size from its bin from now on."""
@@ -109,12 +134,12 @@ class Account(Ledger):
     def forget_requests(self) -> None:
         """Drop all tables."""
         self.fold()
-        for table in self.requests_by_stream.values():
+        for table in self.requests_by_place.values():
             table.clear()
 
     def fold(self) -> None:
         """Carry the use counts of the requests over into the flows."""
-        for table in self.requests_by_stream.values():
+        for table in self.requests_by_place.values():
             for request in table.values():
                 self._fold(request)
 

@@ -18,14 +18,16 @@ MIXED = -2  # memory that more than one session has written
 class Segment:
     """One piece of memory from an upstream, tiled without gaps by its blocks."""
 
-    __slots__ = ("age", "buffer", "first", "handle", "pointer", "pool", "size", "stream")
+    __slots__ = ("age", "buffer", "first", "handle", "page", "pointer", "pool", "size", "stream")
 
     pool: Pool
     first: Block
 
-    def __init__(self, pointer: int, size: int, buffer: Any = None, handle: Any = None) -> None:
+    def __init__(self, pointer: int, size: int, buffer: Any = None, handle: Any = None, page: int = 0) -> None:
         self.pointer = pointer
         self.size = size
+        # Memory comes and goes in pages of this size where the segment is only addresses; 0: all of it is memory.
+        self.page = page
         self.buffer = buffer
         self.handle = handle
         self.stream = 0
@@ -53,6 +55,9 @@ class Block:
         "segment", "size", "split", "stream",
     )  # fmt: skip
 
+    # Whether there is memory behind it.
+    mapped = True
+
     def __init__(self, segment: Segment, offset: int, size: int, stream: int, owner: int) -> None:
         self.segment = segment
         self.offset = offset
@@ -69,6 +74,14 @@ class Block:
     def __repr__(self) -> str:
         state = "idle" if self.idle else "in use"
         return f"<Block {self.pointer:#x} {self.size} bytes, {state}, stream {self.stream}, owner {self.owner}>"
+
+
+class Gap(Block):
+    """Addresses of an expandable segment without memory behind them; never idle, because nobody can have them."""
+
+    __slots__ = ()
+
+    mapped = False
 
 
 def carve(block: Block, size: int) -> Block:

@@ -59,6 +59,8 @@ class BlockCache(GeneralCache):
     def _cut(self, request: Request, account: Account) -> Block:
         """Serve a known size from the front of a larger block, the short way where nothing stands against it."""
         size, shelf = request.size, request.shelf
+        if self._expands:
+            return self._allocate(request.nbytes, shelf.stream, account.owner)
         account_now = account.now + request.charge
         if (account.ceiling - account_now) & GUARDS != GUARDS and account.quota_bytes is not None:
             return self._allocate(request.nbytes, shelf.stream, account.owner)
@@ -151,7 +153,7 @@ class BlockCache(GeneralCache):
     def _merge(self, block: Block, shelf: Shelf) -> None:
         """Merge a block with the free one behind it, which is or becomes the tail: in the books only."""
         following: Any = block.next
-        if block.owner != following.owner:
+        if block.owner != following.owner or self._expands:
             return self._complete(block)
         if following is not shelf.front:
             shelf.remove(following)

@@ -42,7 +42,7 @@ class CachingAllocator(BlockCache):
         for account in self._accounts.values():
             account.fold()
             flow.add_flow(account.flow)
-        for pool in self.policy.pools():
+        for pool in self.policy.pools() if not self._expands else ():
             left.add(pool.left_count, pool.left_bytes, 0, pool.is_small)
         return flow, left
 

@@ -24,6 +24,7 @@ class AllocatorConfig:
     roundup_power2_divisions: tuple[int, ...] = (0,) * ROUNDUP_INTERVALS
     garbage_collection_threshold: float = 0.0
     per_process_memory_fraction: float = 1.0
+    expandable_segments: bool = False
 
     def round_size(self, nbytes: int) -> int:
         """The bytes that a request for ``nbytes`` takes."""

@@ -15,6 +15,7 @@ from server.allocator.account import Account, Flow, Request
 from server.allocator.block import CLEAN, Block, Segment
 from server.allocator.config import AllocatorConfig
 from server.allocator.events import EventQueue
+from server.allocator.expandable import ExpandingPolicy, is_edge
 from server.allocator.history import History
 from server.allocator.ledger import ALL, BYTES, GUARDS, Ledger, field, in_use
 from server.allocator.policy import CachingPolicy
@@ -33,7 +34,7 @@ class GeneralCache:
         self.upstream = upstream
         self.config = config or AllocatorConfig()
         self.statistics = Statistics()
-        self.policy = CachingPolicy(upstream, self.config, self.statistics)
+        self.policy = self._new_policy()
         self.history = History()
         self.free_memory_callbacks: list[Callable[[], bool]] = []
         self._ledger = Ledger()
@@ -46,10 +47,18 @@ class GeneralCache:
         self._baselines: dict[int | None, dict[str, int]] = {}
         self._null = _null_block()
         self._oversize = self.config.max_split_size
+        self._expands = self.config.expandable_segments
         # Set while something wants to see every call: then nothing takes the short way.
         self._attentive = False
         if self.config.per_process_memory_fraction < 1.0:
             self.set_memory_fraction(self.config.per_process_memory_fraction)
+
+    def _new_policy(self) -> CachingPolicy:
+        if not self.config.expandable_segments:
+            return CachingPolicy(self.upstream, self.config, self.statistics)
+        policy = ExpandingPolicy(self.upstream, self.config, self.statistics)
+        policy.notify = self._watch
+        return policy
 
     def record_stream(self, block: Block, stream: int) -> None:
         """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
@@ -123,7 +132,7 @@ class GeneralCache:
 
     def _request(self, nbytes: int, account: Account) -> Request:
         size = self.config.round_size(nbytes)
-        shelf = self.policy.pool_for(size).shelf(account.stream)
+        shelf = self.policy.pool_for(size, account.route).shelf(account.stream)
         request = Request(nbytes, size, shelf, is_oversize=size >= self.config.max_split_size)
         account.remember(request)
         return request
@@ -149,6 +158,14 @@ class GeneralCache:
     def _release_cached(self) -> None:
         self._await_events()
         self.policy.release_all()
+        self._drop_mem_pools()
+
+    def _drop_mem_pools(self) -> None:
+        """Forget the private pools that nobody uses and that hold nothing."""
+        for private in [private for private in self.policy.private.values() if not private.uses]:
+            for account in self._accounts.values():
+                account.leave_pool(private)
+            self.policy.drop_mem_pool(private)
 
     def _hand_out(self, block: Block, request: Request, account: Account) -> Block:
         block, change = self.policy.take(block, request.size, request.shelf)
@@ -165,7 +182,8 @@ class GeneralCache:
         if block.split:
             pool = request.shelf.pool
             block.device_charge = charge - pool.one_count - block.size * pool.one_byte
-        block.bin = request.shelf.bin(block.size)
+        # What has a gap behind it is no block for a bin.
+        block.bin = None if is_edge(block) else request.shelf.bin(block.size)
         if block.owner != account.owner:
             self._change_owner(block, account.owner)
         if block.size >= self.config.max_split_size:
@@ -235,7 +253,7 @@ class GeneralCache:
         """See to it that nothing takes the short way while somebody wants to see every call."""
         self.policy.trace = self.history.record if self.history.is_wanted else None
         collects = self.policy.allowed is not None and self.config.garbage_collection_threshold > 0.0
-        self._attentive = bool(self._events) or collects or self.history.is_wanted
+        self._attentive = bool(self._events) or collects or self.policy.is_ambiguous or self.history.is_wanted
 
     def _prune(self) -> None:
         """Forget the sizes that nothing in use has."""

@@ -67,12 +67,12 @@ class History:
     def _keep_frames(self, action: str, address: int) -> list[Frame]:
         if action == "free_completed":
             return self._frames.pop(address, [])
-        if action == "segment_free":
+        if action in ("segment_free", "segment_unmap"):
             return self._segment_frames.pop(address, [])
         frames = self.locate()
         if action == "alloc":
             self._frames[address] = frames
-        elif action == "segment_alloc":
+        elif action in ("segment_alloc", "segment_map"):
             self._segment_frames[address] = frames
         return frames
 

@@ -37,8 +37,28 @@ class HostUpstream:
 
     def give_back(self, segment: Segment) -> None:
         # The mapping goes with its last array: one that the engine still holds stays valid.
-        segment.buffer = None
-        self.obtained -= segment.size
+        segment.buffer = segment.handle = None
+        if not segment.page:
+            self.obtained -= segment.size
+
+    def reserve(self, nbytes: int, page: int, stream: int) -> Segment | None:
+        try:
+            arena = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        except (OSError, ValueError, OverflowError):
+            return None
+        buffer = np.frombuffer(arena, dtype=np.uint8)
+        return Segment(buffer.ctypes.data, nbytes, buffer, arena, page)
+
+    def map(self, segment: Segment, offset: int, nbytes: int) -> bool:
+        if self.obtained + nbytes > self.limit:
+            return False
+        self.obtained += nbytes
+        return True
+
+    def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
+        # The pages are gone at once, and zero when they are touched again.
+        segment.handle.madvise(mmap.MADV_DONTNEED, offset, nbytes)
+        self.obtained -= nbytes
 
     def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
         segment.buffer[offset : offset + nbytes] = 0
@@ -57,6 +77,7 @@ class HostUpstream:
 
 
 _HUGE_PAGE = 2 << 20
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # of Linux; Python has its name from 3.13 on
 
 
 def physical_memory() -> int:

@@ -68,11 +68,10 @@ def _bytes_of_mb(at_least: int) -> Callable[[str], int]:
     return read
 
 
-def _off(text: str) -> None:
+def _truth(text: str) -> bool:
     if text not in ("True", "False"):
         raise ValueError("must be True or False")
-    if text == "True":
-        raise ValueError("this allocator has no expandable segments, only False is possible")
+    return text == "True"
 
 
 def _fraction(upper_included: bool) -> Callable[[str], float]:
@@ -124,5 +123,5 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
     "garbage_collection_threshold": ("garbage_collection_threshold", _fraction(upper_included=False)),
     "per_process_memory_fraction": ("per_process_memory_fraction", _fraction(upper_included=True)),
-    "expandable_segments": ("", _off),
+    "expandable_segments": ("expandable_segments", _truth),
 }

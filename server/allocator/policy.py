@@ -12,6 +12,7 @@ from server.allocator import sizes
 from server.allocator.block import CLEAN, Block, Segment, absorb, blend, carve
 from server.allocator.config import UNBOUNDED, AllocatorConfig
 from server.allocator.pool import Pool, Shelf
+from server.allocator.private import MemPool
 from server.allocator.statistics import Statistics
 from server.allocator.upstream import Upstream
 
@@ -23,8 +24,9 @@ class CachingPolicy:
         self.upstream = upstream
         self.config = config
         self.statistics = statistics
-        self.small = Pool(True)
-        self.large = Pool(False)
+        self.small = self.new_pool(True)
+        self.large = self.new_pool(False)
+        self.private: dict[tuple[int, int], MemPool] = {}
         self.segments: dict[int, Segment] = {}
         self.total = 0
         self.allowed: int | None = None
@@ -32,18 +34,34 @@ class CachingPolicy:
         self.returned_owner = CLEAN
         self.trace: Callable[..., None] | None = None
 
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether a bin of the wanted size may not hold what fits best."""
+        return False
+
+    def new_pool(self, is_small: bool, identity: tuple[int, int] = (0, 0)) -> Pool:
+        """An empty pool."""
+        return Pool(is_small, identity)
+
     def pools(self) -> tuple[Pool, ...]:
         """All pools."""
-        return self.small, self.large
+        private = [pool for each in self.private.values() for pool in each.pools]
+        return self.small, self.large, *private
+
+    def releasable(self) -> tuple[Pool, ...]:
+        """The pools whose free memory may be given back: not that of captured graphs, which replay on it."""
+        unused = [pool for each in self.private.values() if not each.uses for pool in each.pools]
+        return self.large, self.small, *unused
 
     def settle(self) -> None:
         """Carry out what was merged in the books only, for who looks at segments block by block."""
         for pool in self.pools():
             pool.settle()
 
-    def pool_for(self, size: int) -> Pool:
+    def pool_for(self, size: int, route: MemPool | None = None) -> Pool:
         """The pool that serves requests of this rounded size."""
-        return self.small if size <= sizes.SMALL_REQUEST else self.large
+        small, large = (self.small, self.large) if route is None else route.pools
+        return small if size <= sizes.SMALL_REQUEST else large
 
     def cached(self, size: int, shelf: Shelf) -> Block | None:
         """The free block that fits best, left in its pool, or None."""
@@ -124,11 +142,18 @@ class CachingPolicy:
         self.segments[segment.pointer] = segment
         self.total += segment.size
         self.statistics.add_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
+        self.count_private(pool, segment.size)
         if self.trace is not None:
             self.trace("segment_alloc", segment.pointer, segment.size, stream, 0)
         segment.age = pool.searches
         shelf.add(block)
         return block
+
+    def count_private(self, pool: Pool, nbytes: int) -> None:
+        """Note bytes that a private pool obtained or gave back."""
+        private = self.private.get(pool.identity)
+        if private is not None:
+            private.count(nbytes, pool.is_small)
 
     def release(self, block: Block) -> None:
         """Give the segment of a free block that is all of it back to the upstream."""
@@ -139,6 +164,7 @@ class CachingPolicy:
         self.total -= segment.size
         self.returned_owner = blend(self.returned_owner, block.owner)
         self.statistics.remove_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
+        self.count_private(pool, -segment.size)
         if self.trace is not None:
             self.trace("segment_free", segment.pointer, segment.size, segment.stream, 0)
         self.upstream.give_back(segment)
@@ -163,7 +189,7 @@ class CachingPolicy:
 
     def release_all(self) -> None:
         """Give back every segment that is wholly free."""
-        for pool in (self.large, self.small):
+        for pool in self.releasable():
             for block in list(pool.blocks()):
                 if not block.split:
                     self.release(block)
@@ -184,6 +210,22 @@ class CachingPolicy:
             for block in old:
                 self.release(block)
             idle = [block for block in idle if block not in old]
+
+    def new_mem_pool(self, identity: tuple[int, int], owner: int) -> MemPool:
+        """A private pool."""
+        found = MemPool(self.new_pool(True, identity), self.new_pool(False, identity), owner)
+        self.private[identity] = found
+        return found
+
+    def drop_mem_pool(self, private: MemPool) -> bool:
+        """Let go of a private pool that nobody uses and that has no memory; False if it has."""
+        if private.uses or any(segment.pool in private.pools for segment in self.segments.values()):
+            return False
+        for common, pool in zip((self.small, self.large), private.pools):
+            common.left_count += pool.left_count
+            common.left_bytes += pool.left_bytes
+        del self.private[private.id]
+        return True
 
     def largest_free(self) -> int:
         """The size of the largest free block."""

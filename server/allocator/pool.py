@@ -9,7 +9,7 @@ Whoever wants to see bins or blocks calls ``settle`` first. Knows nothing of ses
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from server.allocator.block import Block
@@ -184,12 +184,17 @@ class Shelf:
 class Pool:
     """The free blocks of one kind: small or large."""
 
-    __slots__ = ("identity", "is_small", "left_bytes", "left_count", "one_byte", "one_count", "searches", "shelves")
+    __slots__ = (
+        "identity", "is_small", "left_bytes", "left_count", "new_shelf", "one_byte", "one_count", "searches", "shelves",
+    )  # fmt: skip
 
-    def __init__(self, is_small: bool, identity: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self, is_small: bool, identity: tuple[int, int] = (0, 0), new_shelf: Callable[[Pool, int], Shelf] = Shelf
+    ) -> None:
         self.is_small = is_small
         # That of the private pool it belongs to; (0, 0) is the common one.
         self.identity = identity
+        self.new_shelf = new_shelf
         self.shelves: dict[int, Shelf] = {}
         # How often a block was looked for; the age of a free segment is counted in it.
         self.searches = 0
@@ -203,7 +208,7 @@ class Pool:
         """The free blocks of one stream."""
         found = self.shelves.get(stream)
         if found is None:
-            found = self.shelves[stream] = Shelf(self, stream)
+            found = self.shelves[stream] = self.new_shelf(self, stream)
         return found
 
     def settle(self) -> None:

@@ -15,6 +15,7 @@ class SimulatedUpstream:
         self.size = size
         self.scrubbed = scrubbed
         self.live: dict[int, int] = {}
+        self.reserved: dict[int, int] = {}
         self.zeroed: list[tuple[int, int, int]] = []
         self.unfinished: set[int] = set()
         self._used = 0
@@ -31,9 +32,37 @@ class SimulatedUpstream:
         return Segment(pointer, nbytes)
 
     def give_back(self, segment: Segment) -> None:
+        if segment.page and self.reserved.pop(segment.pointer, None) == segment.size:
+            return
         if self.live.pop(segment.pointer, None) != segment.size:
             raise RuntimeError(f"simulated device: {segment.pointer:#x} was not obtained from it")
         self._used -= segment.size
+
+    def reserve(self, nbytes: int, page: int, stream: int) -> Segment:
+        pointer = self._next_address
+        self._next_address += nbytes
+        self.reserved[pointer] = nbytes
+        return Segment(pointer, nbytes, page=page)
+
+    def map(self, segment: Segment, offset: int, nbytes: int) -> bool:
+        if self._used + nbytes > self.size:
+            return False
+        for page in self._pages(segment, offset, nbytes):
+            if page in self.live:
+                raise RuntimeError(f"simulated device: {page:#x} has memory already")
+            self.live[page] = segment.page
+        self._used += nbytes
+        return True
+
+    def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
+        for page in self._pages(segment, offset, nbytes):
+            del self.live[page]
+        self._used -= nbytes
+
+    def _pages(self, segment: Segment, offset: int, nbytes: int) -> range:
+        if offset % segment.page or nbytes % segment.page:
+            raise RuntimeError(f"simulated device: {nbytes} bytes at {offset} are not whole pages of {segment.page}")
+        return range(segment.pointer + offset, segment.pointer + offset + nbytes, segment.page)
 
     def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
         self.zeroed.append((segment.pointer + offset, nbytes, stream))

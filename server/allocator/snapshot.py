@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle  # noqa: TID251  written for PyTorch's viewer, never read
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any
 
 from server.allocator.block import Block, Segment
@@ -22,7 +23,9 @@ def picture(
     segments: Iterable[Segment], history: History, config: AllocatorConfig, is_waiting: IsWaiting, owner: int | None
 ) -> Picture:
     """Segments, blocks, trace and settings; for one session only its own blocks, lines and events are told."""
-    drawn = [_draw(segment, history, is_waiting, owner) for segment in segments]
+    drawn = [
+        _draw(segment, blocks, history, is_waiting, owner) for segment in segments for blocks in _stretches(segment)
+    ]
     entries = [entry for entry in history.entries if owner is None or entry["owner"] == owner]
     return {
         "segments": sorted(drawn, key=lambda drawing: drawing["address"]),
@@ -37,21 +40,28 @@ def to_pickle(snapshot: Picture) -> bytes:
     return pickle.dumps(snapshot, protocol=4)
 
 
-def _draw(segment: Segment, history: History, is_waiting: IsWaiting, owner: int | None) -> Picture:
-    blocks = [_draw_block(block, history, is_waiting, owner) for block in segment.blocks()]
+def _stretches(segment: Segment) -> list[list[Block]]:
+    """The blocks of a segment, in one piece or, where it is expandable, in as many as have memory behind them."""
+    return [list(group) for mapped, group in groupby(segment.blocks(), lambda block: block.mapped) if mapped]
+
+
+def _draw(
+    segment: Segment, stretch: list[Block], history: History, is_waiting: IsWaiting, owner: int | None
+) -> Picture:
+    blocks = [_draw_block(block, history, is_waiting, owner) for block in stretch]
     active = [block for block in blocks if block["state"] != "inactive"]
     return {
         "device": 0,
-        "address": segment.pointer,
-        "total_size": segment.size,
+        "address": stretch[0].pointer,
+        "total_size": sum(block.size for block in stretch),
         "stream": segment.stream,
         "segment_type": "small" if segment.pool.is_small else "large",
         "segment_pool_id": segment.pool.identity,
-        "is_expandable": False,
+        "is_expandable": segment.page > 0,
         "allocated_size": sum(block["size"] for block in active if block["state"] == "active_allocated"),
         "active_size": sum(block["size"] for block in active),
         "requested_size": sum(block["requested_size"] for block in active),
-        "frames": history.frames_of_segment(segment.pointer) if owner is None else [],
+        "frames": history.frames_of_segment(stretch[0].pointer) if owner is None else [],
         "blocks": blocks,
     }
 
@@ -76,6 +86,6 @@ def _settings(config: AllocatorConfig) -> Picture:
         "max_non_split_rounding_size": config.max_non_split_rounding,
         "garbage_collection_threshold": config.garbage_collection_threshold,
         "per_process_memory_fraction": config.per_process_memory_fraction,
-        "expandable_segments": False,
+        "expandable_segments": config.expandable_segments,
         "roundup_power2_divisions": {str(1 << at): each for at, each in enumerate(config.roundup_power2_divisions)},
     }

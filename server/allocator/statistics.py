@@ -99,6 +99,18 @@ class Statistics:
         if is_oversize:
             self.oversize_segments.decrease(1)
 
+    def map(self, nbytes: int, is_small: bool) -> None:
+        """Count memory that was put behind addresses of an expandable segment."""
+        self.num_device_alloc += 1
+        for group in (0, SMALL if is_small else LARGE):
+            self.reserved_bytes[group].increase(nbytes)
+
+    def unmap(self, nbytes: int, is_small: bool) -> None:
+        """Count memory that was taken away from addresses of an expandable segment."""
+        self.num_device_free += 1
+        for group in (0, SMALL if is_small else LARGE):
+            self.reserved_bytes[group].decrease(nbytes)
+
     def reset_peak(self) -> None:
         """Peaks become what is there now."""
         for stat in self.named().values():

@@ -23,3 +23,12 @@ class Upstream(Protocol):
     def record_event(self, stream: int) -> Any: ...
     def is_done(self, event: Any) -> bool: ...
     def wait_for(self, event: Any) -> None: ...
+
+    def reserve(self, nbytes: int, page: int, stream: int) -> Segment | None:
+        """Addresses without memory behind them, for ``map``; ``give_back`` takes them once all is unmapped."""
+
+    def map(self, segment: Segment, offset: int, nbytes: int) -> bool:
+        """Put memory behind whole pages; all of them or, where the device has no room, none."""
+
+    def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
+        """Take the memory away from whole pages; their addresses stay reserved."""

@@ -7,13 +7,13 @@ shares a data structure, or a shortcut, with the allocator under test.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from server.allocator import AllocatorConfig
 from server.allocator.sizes import MIB
 
 GROUPS = ("all", "small_pool", "large_pool")
-FREE, IN_USE, WAITING = "free", "in use", "waiting"
+FREE, IN_USE, WAITING, UNMAPPED = "free", "in use", "waiting", "unmapped"
 
 
 @dataclass(eq=False)
@@ -34,6 +34,10 @@ class Stretch:
     stream: int
     small: bool
     pieces: list[Piece]
+    page: int = 0
+
+    def mapped(self) -> int:
+        return sum(piece.size for piece in self.pieces if piece.state != UNMAPPED)
 
     def whole(self) -> bool:
         return len(self.pieces) == 1
@@ -74,10 +78,12 @@ class ReferenceAllocator:
         for stretch in self.stretches:
             own = "small_pool" if stretch.small else "large_pool"
             for group in ("all", own):
-                counts[f"segment.{group}"] += 1
-                counts[f"reserved_bytes.{group}"] += stretch.size
-            counts["oversize_segments"] += stretch.size >= self.config.max_split_size
+                counts[f"segment.{group}"] += not stretch.page
+                counts[f"reserved_bytes.{group}"] += stretch.mapped()
+            counts["oversize_segments"] += not stretch.page and stretch.size >= self.config.max_split_size
             for piece in stretch.pieces:
+                if piece.state == UNMAPPED:
+                    continue
                 counts["oversize_allocations"] += piece.state == IN_USE and piece.size >= self.config.max_split_size
                 for group in ("all", own):
                     if piece.state == IN_USE:
@@ -87,7 +93,7 @@ class ReferenceAllocator:
                         counts[f"active.{group}"] += 1
                         counts[f"active_bytes.{group}"] += piece.size
                         counts[f"requested_bytes.{group}"] += piece.requested
-                    elif not stretch.whole():
+                    elif not stretch.whole() and not stretch.page:
                         counts[f"inactive_split.{group}"] += 1
                         counts[f"inactive_split_bytes.{group}"] += piece.size
         return counts
@@ -118,7 +124,11 @@ class ReferenceAllocator:
         ]
         if not fitting:
             return None
-        best = min(fitting, key=lambda entry: entry[:2])
+        fitting.sort(key=lambda entry: entry[:2])
+        at = 0
+        while at + 1 < len(fitting) and self.room(*fitting[at + 1]) < self.room(*fitting[at]):
+            at += 1
+        best = fitting[at]
         limit = self.config.max_split_size
         if size < limit and best[0] >= limit:
             return None
@@ -126,8 +136,84 @@ class ReferenceAllocator:
             return None
         return best[2], best[3]
 
+    def room(self, size: int, address: int, stretch: Stretch, piece: Piece) -> int:
+        """How large a free piece can grow."""
+        following = stretch.pieces[stretch.pieces.index(piece) + 1 :]
+        return size + (following[0].size if following and following[0].state == UNMAPPED else 0)
+
     def reserved(self) -> int:
-        return sum(stretch.size for stretch in self.stretches)
+        return sum(stretch.mapped() for stretch in self.stretches)
+
+    def expand(self, size: int, stream: int, small: bool) -> tuple[Stretch, Piece] | None:
+        """Free bytes in a row from mapping what is missing, at the lowest gap where that is possible."""
+        stretch, at = self.place_to_grow(size, stream, small)
+        needed = size
+        while True:
+            piece = stretch.pieces[at]
+            if piece.state == FREE and piece.size >= size:
+                return stretch, piece
+            if piece.state == FREE:
+                at, needed = at + 1, size - piece.size
+                piece = stretch.pieces[at]
+            nbytes = -(-min(needed, piece.size) // stretch.page) * stretch.page
+            if self.reserved() + nbytes > self.size:
+                return None
+            rest = Piece(piece.offset + nbytes, piece.size - nbytes, UNMAPPED)
+            piece.size, piece.state = nbytes, FREE
+            if rest.size:
+                stretch.pieces.insert(at + 1, rest)
+            self.counters["num_device_alloc"] += 1
+            piece = self.merge(stretch, piece)
+            at = stretch.pieces.index(piece)
+            self.observe()
+
+    def place_to_grow(self, size: int, stream: int, small: bool) -> tuple[Stretch, int]:
+        for stretch in self.stretches:
+            if stretch.stream != stream or stretch.small != small:
+                continue
+            for at, piece in enumerate(stretch.pieces):
+                if piece.state != UNMAPPED:
+                    continue
+                start = at - 1 if at and stretch.pieces[at - 1].state == FREE else at
+                available = takewhile(lambda each: each.state in (FREE, UNMAPPED), stretch.pieces[start:])
+                if sum(each.size for each in available) >= size:
+                    return stretch, start
+        page = (2 if small else 20) * MIB
+        nbytes = -(-(self.size + self.size // 8) // page) * page
+        stretch = Stretch(self.next_address, nbytes, stream, small, [Piece(0, nbytes, UNMAPPED)], page)
+        self.next_address += nbytes
+        self.stretches.append(stretch)
+        return stretch, 0
+
+    def unmap(self, stretch: Stretch, piece: Piece) -> None:
+        """Take the memory from the whole pages of a free piece."""
+        begin = -(-piece.offset // stretch.page) * stretch.page
+        end = (piece.offset + piece.size) // stretch.page * stretch.page
+        if begin >= end:
+            return
+        parts = [
+            Piece(piece.offset, begin - piece.offset),
+            Piece(begin, end - begin, UNMAPPED),
+            Piece(end, piece.offset + piece.size - end),
+        ]
+        at = stretch.pieces.index(piece)
+        stretch.pieces[at : at + 1] = [part for part in parts if part.size]
+        self.merge(stretch, parts[1])
+        if stretch.whole():
+            self.stretches.remove(stretch)
+        self.counters["num_device_free"] += 1
+        self.observe()
+
+    def merge(self, stretch: Stretch, piece: Piece) -> Piece:
+        """Join a piece with its neighbours of the same state."""
+        pieces = stretch.pieces
+        at = pieces.index(piece)
+        if at + 1 < len(pieces) and pieces[at + 1].state == piece.state:
+            piece.size += pieces.pop(at + 1).size
+        if at and pieces[at - 1].state == piece.state:
+            before = pieces.pop(at - 1)
+            piece.offset, piece.size = before.offset, piece.size + before.size
+        return piece
 
     def obtain(self, size: int, stream: int, small: bool) -> tuple[Stretch, Piece] | None:
         if size <= MIB:
@@ -138,6 +224,8 @@ class ReferenceAllocator:
             nbytes = -(-size // (2 * MIB)) * 2 * MIB
         if self.allowed is not None and self.reserved() + nbytes > self.allowed:
             return None
+        if self.config.expandable_segments:
+            return self.expand(size, stream, small)
         if self.reserved() + nbytes > self.size:
             return None
         piece = Piece(0, nbytes, born=self.searches[small])
@@ -164,6 +252,8 @@ class ReferenceAllocator:
     def collect(self) -> None:
         if self.allowed is None or self.config.garbage_collection_threshold == 0.0:
             return
+        if self.config.expandable_segments:
+            return
         target = self.reserved() - int(self.config.garbage_collection_threshold * self.allowed)
         reclaimed = 0
         while reclaimed < target:
@@ -177,6 +267,8 @@ class ReferenceAllocator:
 
     def release_available(self, size: int, stream: int, small: bool) -> bool:
         limit = self.config.max_split_size
+        if self.config.expandable_segments:
+            return False
         oversize = [
             stretch
             for stretch in self.idle(small)
@@ -199,6 +291,12 @@ class ReferenceAllocator:
         self.counters["num_sync_all_streams"] += 1
         self.unfinished.clear()
         self.process_events()
+        if self.config.expandable_segments:
+            for stretch in list(self.stretches):
+                for piece in [piece for piece in stretch.pieces if piece.state == FREE]:
+                    self.unmap(stretch, piece)
+            self.stretches = [stretch for stretch in self.stretches if stretch.mapped()]
+            return
         for stretch in self.idle():
             self.release(stretch)
 
@@ -221,7 +319,11 @@ class ReferenceAllocator:
             raise OutOfMemory
         stretch, piece = found
         remaining = piece.size - size
-        if remaining >= 512 if small else (size < self.config.max_split_size and remaining > MIB):
+        if (
+            remaining >= 512
+            if small or self.config.expandable_segments
+            else (size < self.config.max_split_size and remaining > MIB)
+        ):
             rest = Piece(piece.offset + size, remaining, born=self.searches[small])
             stretch.pieces.insert(stretch.pieces.index(piece) + 1, rest)
             piece.size = size
@@ -244,13 +346,7 @@ class ReferenceAllocator:
 
     def complete(self, stretch: Stretch, piece: Piece) -> None:
         piece.state, piece.born = FREE, self.searches[stretch.small]
-        pieces = stretch.pieces
-        at = pieces.index(piece)
-        if at + 1 < len(pieces) and pieces[at + 1].state == FREE:
-            piece.size += pieces.pop(at + 1).size
-        if at and pieces[at - 1].state == FREE:
-            before = pieces.pop(at - 1)
-            piece.offset, piece.size = before.offset, piece.size + before.size
+        self.merge(stretch, piece)
         self.observe()
 
     def process_events(self) -> None:
@@ -270,4 +366,4 @@ class ReferenceAllocator:
             assert sum(piece.size for piece in stretch.pieces) == stretch.size
             for one, other in pairwise(stretch.pieces):
                 assert one.offset + one.size == other.offset
-                assert not one.state == other.state == FREE
+                assert one.state != other.state or one.state not in (FREE, UNMAPPED)

@@ -18,7 +18,7 @@ def test_nothing_set_is_pytorchs_default() -> None:
 def test_all_options_together() -> None:
     text = (
         "max_split_size_mb:128, max_non_split_rounding_mb:32,garbage_collection_threshold:0.8,"
-        "expandable_segments:False,roundup_power2_divisions:4,per_process_memory_fraction:0.5,backend:native"
+        "expandable_segments:True,roundup_power2_divisions:4,per_process_memory_fraction:0.5,backend:native"
     )
     assert parse_options(text) == AllocatorConfig(
         max_split_size=128 * MIB,
@@ -26,6 +26,7 @@ def test_all_options_together() -> None:
         garbage_collection_threshold=0.8,
         roundup_power2_divisions=(4,) * 16,
         per_process_memory_fraction=0.5,
+        expandable_segments=True,
     )
 
 
@@ -75,7 +76,7 @@ def test_what_pytorch_refuses_is_refused_by_name(text: str) -> None:
         ("max_split_size_mb:-5", "max_split_size_mb"),
         ("max_split_size_mb:30,,", ","),
         ("backend:cudaMallocAsync", "backend"),
-        ("expandable_segments:True", "expandable_segments"),
+        ("expandable_segments:yes", "expandable_segments"),
         ("per_process_memory_fraction:2", "per_process_memory_fraction"),
         ("garbage_collection_threshold:nan", "garbage_collection_threshold"),
         ("roundup_power2_divisions:[]", "roundup_power2_divisions"),

@@ -22,6 +22,8 @@ CONFIGS = (
     AllocatorConfig(max_split_size=20 * MIB, max_non_split_rounding=22 * MIB),
     AllocatorConfig(roundup_power2_divisions=(4,) * 16),
     AllocatorConfig(garbage_collection_threshold=0.4),
+    AllocatorConfig(expandable_segments=True),
+    AllocatorConfig(expandable_segments=True, max_split_size=24 * MIB, roundup_power2_divisions=(8,) * 16),
 )
 SIZES = st.one_of(
     st.sampled_from([1, 512, 513, 1000, 4096, 100_000, MIB, MIB + 1, 5 * MIB, 10 * MIB, 21 * MIB, 30 * MIB]),
@@ -123,6 +125,18 @@ class Traces(RuleBasedStateMachine):
         idle = [block for segment in policy.segments.values() for block in segment.blocks() if block.idle]
         assert len(idle) == sum(len(list(pool.blocks())) for pool in policy.pools())
 
+    def pages(self) -> dict[int, int]:
+        """What the device was asked for, as the segments know it."""
+        found = {}
+        for segment in self.allocator.policy.segments.values():
+            if not segment.page:
+                found[segment.pointer] = segment.size
+            for block in segment.blocks() if segment.page else ():
+                last = (block.offset + block.size - 1) // segment.page
+                pages = range(block.offset // segment.page, last + 1) if block.mapped else ()
+                found |= {segment.pointer + page * segment.page: segment.page for page in pages}
+        return found
+
     def shelves_with_tails(self) -> list[Shelf]:
         shelves = [shelf for pool in self.allocator.policy.pools() for shelf in pool.shelves.values()]
         return [shelf for shelf in shelves if shelf.tail is not None]
@@ -154,7 +168,7 @@ class Traces(RuleBasedStateMachine):
     @invariant()
     def segments_are_tiled_by_their_blocks(self) -> None:
         segments, loose = self.allocator.policy.segments, self.merged_in_the_books()
-        assert {pointer: segment.size for pointer, segment in segments.items()} == self.upstream.live
+        assert self.pages() == self.upstream.live
         for segment in segments.values():
             blocks = list(segment.blocks())
             assert blocks[0].offset == 0 and blocks[-1].offset + blocks[-1].size == segment.size
@@ -179,6 +193,9 @@ class Traces(RuleBasedStateMachine):
                 assert all(block.size == bin.size and block.bin is bin for block in bin.blocks)
                 assert bin.listed or not pointers
                 shelved += pointers
+            for edge in getattr(shelf, "edges", ()):
+                assert edge.bin is None and not edge.next.mapped
+                shelved.append(edge.pointer)
         assert sorted(shelved) == sorted(idle)
 
     @invariant()
@@ -187,7 +204,7 @@ class Traces(RuleBasedStateMachine):
         pieces = {id(piece) for stretch in self.reference.stretches for piece in stretch.pieces if piece.events}
         for segment in self.allocator.policy.segments.values():
             for block in segment.blocks():
-                if not block.idle:
+                if not block.idle and block.mapped:
                     held[block.owner] += block.size
         assert {owner: self.allocator.allocated_bytes(owner) for owner in held} == held
         assert self.allocator.allocated_bytes() == sum(held.values())
