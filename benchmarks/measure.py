@@ -33,7 +33,8 @@ class Figure:
     def row(self) -> str:
         verdict = {None: "", True: "met", False: "MISSED"}[self.met]
         spread = f"{self.low:.3g}..{self.high:.3g}"
-        return f"{self.name:<52} {self.value:>10.4g} {self.unit:<7} {spread:>18}  {self.goal:<12} {verdict:<7} {self.baseline}"
+        measured = f"{self.name:<52} {self.value:>10.4g} {self.unit:<7} {spread:>18}"
+        return f"{measured}  {self.goal:<12} {verdict:<7} {self.baseline}"
 
 
 def figure(

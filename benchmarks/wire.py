@@ -34,7 +34,9 @@ def _operations(tg: Any) -> list[Figure]:
         whole.append((time.perf_counter() - begin) / OPERATIONS * 1e6)
     return [
         figure("submit one small op", "us", submit[2:], at_most=5, baseline="SkyTorch 27-32 us"),
-        figure("2,000 small ops and a synchronisation, per op", "us", whole[2:], at_most=8, baseline="SkyTorch 29-32 us"),
+        figure(
+            "2,000 small ops and a synchronisation, per op", "us", whole[2:], at_most=8, baseline="SkyTorch 29-32 us"
+        ),
     ]
 
 

@@ -1,7 +1,7 @@
 """Train a small network on the handwritten digits of scikit-learn, on a server that this script starts.
 
     python examples/digits.py                          # a private server: a GPU if there is one, else the CPU
-    python examples/digits.py http://gpu-node:8000     # a server that is there already (TELEGRAD_TOKEN, if it wants one)
+    python examples/digits.py http://gpu-node:8000     # a server that is there already; TELEGRAD_TOKEN if it wants one
 
 1,797 images of 8 x 8 pixels; 20 % are held out for the test.
 """
@@ -57,10 +57,9 @@ def train(model: nn.Module, optimizer: tg.optim.Optimizer, images: tg.Tensor, la
             steps += 1
         progress.set_postfix(loss=f"{loss.item():.4f}")
     after = tg.wire_stats()
-    print(
-        f"{steps} steps: {(after.round_trips - before.round_trips) / steps:.3f} round trips and "
-        f"{(after.bytes_sent - before.bytes_sent + after.bytes_received - before.bytes_received) / steps:,.0f} bytes per step"
-    )
+    round_trips = after.round_trips - before.round_trips
+    bytes_moved = after.bytes_sent - before.bytes_sent + after.bytes_received - before.bytes_received
+    print(f"{steps} steps: {round_trips / steps:.3f} round trips and {bytes_moved / steps:,.0f} bytes per step")
 
 
 def accuracy(model: nn.Module, images: tg.Tensor, labels: tg.Tensor) -> float:

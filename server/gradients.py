@@ -32,9 +32,7 @@ def backward(session: Session, message: messages.Backward) -> None:
         session.values.setdefault(id, Absent(_UNREACHED))
 
 
-def _seeds(
-    session: Session, message: messages.Backward | messages.Gradient
-) -> tuple[list[Value], list[Value | None]]:
+def _seeds(session: Session, message: messages.Backward | messages.Gradient) -> tuple[list[Value], list[Value | None]]:
     if len(message.roots) != len(message.gradients):
         raise ProtocolError(f"{len(message.gradients)} gradients for {len(message.roots)} roots")
     return [session.value(id) for id in message.roots], [session.optional(id) for id in message.gradients]

@@ -71,6 +71,8 @@ class Host:
         """Called by a session that was closed; reference cycles that held its values are collected at once."""
         if self.sessions.pop(session.number, None) is None:
             return
+        for backend in self.backends.values():
+            backend.allocator.abandon(session.number)
         self._ending[session.number] = COLLECTIONS
         self._settle()
 

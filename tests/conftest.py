@@ -1,4 +1,4 @@
-"""Fixtures of all tests: sessions over each transport, a seed that is printed, and the rule that nothing is left behind."""
+"""Fixtures of all tests: sessions over each transport, a printed seed, and the rule that nothing is left behind."""
 
 from __future__ import annotations
 

@@ -36,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add(commands: Any, name: str, run: Callable[[Any], None], text: str) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    command.add_argument("url", nargs="?", default=os.environ.get("TELEGRAD_URL", DEFAULT_URL), help=f"default: {DEFAULT_URL}")
+    command.add_argument(
+        "url", nargs="?", default=os.environ.get("TELEGRAD_URL", DEFAULT_URL), help=f"default: {DEFAULT_URL}"
+    )
     command.add_argument("--token", default=os.environ.get("TELEGRAD_TOKEN"), help="default: TELEGRAD_TOKEN")
     command.set_defaults(run=run)
     return command

@@ -32,7 +32,8 @@ class CallPlan:
     """One operation on operands of given metas and attributes."""
 
     __slots__ = (
-        "device", "differentiable", "grad_name", "is_tuple", "is_view", "op", "outs", "positions", "result_type", "template", "view_of",
+        "device", "differentiable", "grad_name", "is_tuple", "is_view", "op", "outs", "positions", "result_type",
+        "template", "view_of",
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device) -> None:
@@ -58,7 +59,7 @@ def _check_target(op: Op, target: Any) -> None:
     for meta in target if isinstance(target, tuple) else (target,):
         if meta is not None and overlaps_itself(meta.shape, meta.strides):
             raise InplaceError(
-                f"{op.public}: several elements of the written {meta} share memory; clone() the tensor before you modify it"
+                f"{op.public}: several elements of the written {meta} share memory; clone() the tensor before you write"
             )
 
 
@@ -153,7 +154,8 @@ def _normalize(op: Op, bound: tuple[Any, ...], session: Session) -> tuple[Any, .
     if any(_holds_tensor(bound[p]) for p in op.tensor_positions):
         return bound
     return tuple(
-        session.default_device if b is None and p.kind.name == "device?" else b for p, b in zip(op.params, bound, strict=True)
+        session.default_device if b is None and p.kind.name == "device?" else b
+        for p, b in zip(op.params, bound, strict=True)
     )
 
 
@@ -264,7 +266,9 @@ def _mutate(
                 if tensor is not None:
                     _check_writable(op, tensor)
         if parents and op.form == "out":
-            raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()")
+            raise AutogradError(
+                f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()"
+            )
     session.submit(Call(op.index, session.sites.current(3), (), wire), modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], Node(tuple(parents), plan.grad_name))
@@ -276,7 +280,9 @@ def _mutate(
 def _check_writable(op: Op, tensor: Tensor) -> None:
     for candidate, what in ((tensor, "a leaf tensor"), (tensor._base, "a view of a leaf tensor")):
         if candidate is not None and candidate.requires_grad and isinstance(candidate._reach(), Leaf):
-            raise InplaceError(f"{op.public}: {what} that requires grad is modified in place; use no_grad() or detach() it first")
+            raise InplaceError(
+                f"{op.public}: {what} that requires grad is modified in place; use no_grad() or detach() it first"
+            )
 
 
 def _rebase(target: Tensor, node: Node) -> None:

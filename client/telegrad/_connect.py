@@ -59,7 +59,12 @@ _connections: list[Connection] = []
 
 
 def connect(
-    url: str | None = None, *, token: str | None = None, in_process: Any = None, devices: str | None = None, tls: Any = None
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    in_process: Any = None,
+    devices: str | None = None,
+    tls: Any = None,
 ) -> Connection:
     """Open a session and make it current.
 

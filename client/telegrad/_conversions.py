@@ -32,7 +32,9 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if device is self.device and dtype is self.dtype:
         return self.clone() if copy else self  # type: ignore[no-any-return]
     if device not in self._session.devices:
-        raise DeviceError(f"to: device {device} is not there; the server has {', '.join(map(str, self._session.devices))}")
+        raise DeviceError(
+            f"to: device {device} is not there; the server has {', '.join(map(str, self._session.devices))}"
+        )
     return function("_to_copy")(self, dtype=dtype, device=device)  # type: ignore[no-any-return]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, NotSupportedError
+from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.contract import describe
@@ -158,7 +158,7 @@ _NUMBERS = (Tensor, bool, int, float, complex)
 
 
 def operand(self: Tensor, other: Any) -> Any:
-    """What stands beside ``self`` in an operator, as an operation takes it; a NumPy array becomes a tensor beside it."""
+    """What stands beside ``self`` in an operator, as an operation takes it; a NumPy array becomes a tensor."""
     if isinstance(other, np.generic):
         return other.item()
     if isinstance(other, np.ndarray):

@@ -35,7 +35,9 @@ class IntegerLimits(NamedTuple):
     dtype: str
 
 
-_BFLOAT16 = FloatLimits(16, 2.0**-7, (2 - 2.0**-7) * 2.0**127, -(2 - 2.0**-7) * 2.0**127, 2.0**-126, 2.0**-126, 1e-2, "bfloat16")
+_BFLOAT16 = FloatLimits(
+    16, 2.0**-7, (2 - 2.0**-7) * 2.0**127, -(2 - 2.0**-7) * 2.0**127, 2.0**-126, 2.0**-126, 1e-2, "bfloat16"
+)
 
 
 def float_limits(dtype: DType) -> FloatLimits:

@@ -171,7 +171,7 @@ class _Block:
         raise NotImplementedError
 
 
-class set_grad_enabled(_Block):  # noqa: N801 - PyTorch's name
+class set_grad_enabled(_Block):
     """Record operations for differentiation, or do not; at once, and until the end of the block if used as one."""
 
     def __init__(self, mode: bool) -> None:
@@ -193,7 +193,7 @@ class set_grad_enabled(_Block):  # noqa: N801 - PyTorch's name
         _set_grad(self.previous)
 
 
-class no_grad(_Block):  # noqa: N801 - PyTorch's name
+class no_grad(_Block):
     """Do not record operations for differentiation in this block or function."""
 
     mode = False
@@ -210,13 +210,13 @@ class no_grad(_Block):  # noqa: N801 - PyTorch's name
         _set_grad(self.previous)
 
 
-class enable_grad(no_grad):  # noqa: N801 - PyTorch's name
+class enable_grad(no_grad):
     """Record operations for differentiation in this block or function, also within ``no_grad``."""
 
     mode = True
 
 
-class inference_mode(_Block):  # noqa: N801 - PyTorch's name
+class inference_mode(_Block):
     """Take autograd out of the path of every operation in this block or function."""
 
     def __new__(cls, mode: Any = True) -> Any:

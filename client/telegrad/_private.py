@@ -24,7 +24,12 @@ class PrivateServer:
         command += ["--ready-fd", str(ready_end), "--parent-fd", str(parent_end)]
         command += ["--devices", devices] if devices else []
         self._process = subprocess.Popen(
-            command, pass_fds=(ready_end, parent_end), stdin=subprocess.DEVNULL, env=_environment(), start_new_session=True
+            command,
+            pass_fds=(ready_end, parent_end),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=_environment(),
+            start_new_session=True,
         )
         os.close(ready_end)
         os.close(parent_end)

@@ -14,11 +14,18 @@ import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, DimensionError, DTypeError, ShapeError
+from telegrad_protocol.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AutogradError,
+    DimensionError,
+    DTypeError,
+    ShapeError,
+)
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad
 from telegrad_protocol.meta import Device, Meta
 
-from . import _arrays, _printing
+from . import _arrays
 from ._reach import Aliases, Leaf, Node, Reach
 
 if TYPE_CHECKING:
@@ -55,7 +62,19 @@ class GradFn:
 class Tensor:
     """A multi-dimensional array on the server."""
 
-    __slots__ = ("__dict__", "__weakref__", "_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad", "_seen", "_session")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_aliases",
+        "_base",
+        "_grad",
+        "_id",
+        "_meta",
+        "_node",
+        "_requires_grad",
+        "_seen",
+        "_session",
+    )
     __array_priority__ = 1000
     __array_ufunc__ = None
 
@@ -192,7 +211,9 @@ class Tensor:
 
     def __bool__(self) -> bool:
         if self._meta.numel != 1:
-            raise ShapeError(f"the truth value of a tensor with {self._meta.numel} elements is ambiguous; use any() or all()")
+            raise ShapeError(
+                f"the truth value of a tensor with {self._meta.numel} elements is ambiguous; use any() or all()"
+            )
         return bool(self.item())
 
     def _number(self, kind: str) -> Any:
@@ -244,7 +265,8 @@ class Tensor:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ArgumentTypeError(
-            "pickle: a tensor is a handle on memory of a server and cannot be pickled; use telegrad.save() or tensor.numpy()"
+            "pickle: a tensor is a handle on memory of a server and cannot be pickled; "
+            "use telegrad.save() or tensor.numpy()"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -292,7 +314,9 @@ class Tensor:
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set whether gradients flow into this tensor; only leaves can be told not to."""
         if requires_grad and not self._meta.dtype.is_differentiable:
-            raise DTypeError(f"requires_grad_: only floating-point and complex tensors can require grad, not {self._meta}")
+            raise DTypeError(
+                f"requires_grad_: only floating-point and complex tensors can require grad, not {self._meta}"
+            )
         if not self.is_leaf and not requires_grad:
             raise AutogradError("requires_grad_: only leaf tensors can stop to require grad; use detach()")
         if self.requires_grad != requires_grad:
@@ -317,8 +341,14 @@ class Tensor:
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        if value is not None and (value._meta.shape, value.dtype, value.device) != (self._meta.shape, self.dtype, self.device):
-            raise ShapeError(f"grad: {value._meta} on {value.device} cannot be the gradient of {self._meta} on {self.device}")
+        if value is not None and (value._meta.shape, value.dtype, value.device) != (
+            self._meta.shape,
+            self.dtype,
+            self.device,
+        ):
+            raise ShapeError(
+                f"grad: {value._meta} on {value.device} cannot be the gradient of {self._meta} on {self.device}"
+            )
         if value is None and self._grad is None:
             return
         self._grad = value
@@ -341,7 +371,11 @@ class Tensor:
         return isinstance(self._node, Node) and self._node.retained is not None
 
     def backward(
-        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
     ) -> None:
         """Accumulate the gradient of this tensor into the leaves that it was computed from. No round trip."""
         from . import autograd

@@ -30,13 +30,11 @@ def backward(
     session = roots[0]._session
     wanted = _wanted(roots, inputs)
     leaves = [(leaf._id, _receiver(leaf, create_graph)._id) for leaf in wanted]
+    retain = create_graph if retain_graph is None else retain_graph
+    site = session.sites.current()
     session.submit(
-        Backward(
-            session.sites.current(), tuple(r._id for r in roots), tuple(g._id if g is not None else None for g in gradients),
-            leaves, create_graph if retain_graph is None else retain_graph, create_graph, inputs is not None,
-        ),
-        thread.modes,
-    )  # fmt: skip
+        Backward(site, _ids(roots), _places(gradients), leaves, retain, create_graph, inputs is not None), thread.modes
+    )
     if create_graph:
         _learn([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
 
@@ -50,7 +48,7 @@ def grad(
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of ``outputs`` with respect to ``inputs``; nothing is accumulated. No round trip, save with create_graph."""
+    """Gradients of ``outputs`` with respect to ``inputs``; nothing is accumulated. One round trip with create_graph."""
     roots, gradients = _roots(outputs, grad_outputs, "grad")
     session = roots[0]._session
     sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -60,33 +58,48 @@ def grad(
     reached = _reached(roots)
     used = [source._reach() in reached for source in sources]
     if not all(used) and not (allow_unused or materialize_grads):
-        raise AutogradError("grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it")
-    found = [Tensor(session, session.new_id(), gradient_meta(s)) if u else None for s, u in zip(sources, used, strict=True)]
+        raise AutogradError(
+            "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
+        )
+    found = [
+        Tensor(session, session.new_id(), gradient_meta(s)) if u else None for s, u in zip(sources, used, strict=True)
+    ]
+    targets = _ids([s for s, u in zip(sources, used, strict=True) if u])
+    made = [f for f in found if f is not None]
+    retain = create_graph if retain_graph is None else retain_graph
+    site = session.sites.current()
     session.submit(
-        Gradient(
-            session.sites.current(), tuple(r._id for r in roots), tuple(g._id if g is not None else None for g in gradients),
-            tuple(s._id for s, u in zip(sources, used, strict=True) if u), tuple(f._id for f in found if f is not None),
-            create_graph if retain_graph is None else retain_graph, create_graph, True,
-        ),
-        thread.modes,
-    )  # fmt: skip
+        Gradient(site, _ids(roots), _places(gradients), targets, _ids(made), retain, create_graph, True), thread.modes
+    )
     if create_graph:
-        _learn([f for f in found if f is not None], roots, gradients)
+        _learn(made, roots, gradients)
     if materialize_grads:
         return tuple(f if f is not None else s.new_zeros(s.shape) for f, s in zip(found, sources, strict=True))
     return tuple(found)
+
+
+def _ids(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple([tensor._id for tensor in tensors])
+
+
+def _places(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
+    return tuple([None if tensor is None else tensor._id for tensor in tensors])
 
 
 def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
     roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not roots:
         raise ArgumentError(f"{name}: no tensor given")
-    given = [gradients] * len(roots) if gradients is None else [gradients] if isinstance(gradients, Tensor) else list(gradients)
+    if gradients is None:
+        gradients = [None] * len(roots)
+    given: list[Tensor | None] = [gradients] if isinstance(gradients, Tensor) else list(gradients)
     if len(given) != len(roots):
         raise ArgumentError(f"{name}: {len(given)} gradients for {len(roots)} tensors")
     for root, gradient in zip(roots, given, strict=True):
         if not root.requires_grad:
-            raise AutogradError(f"{name}: {root._meta} does not require grad and was not computed from a tensor that does")
+            raise AutogradError(
+                f"{name}: {root._meta} does not require grad and was not computed from a tensor that does"
+            )
         if gradient is None and root.numel() != 1:
             raise AutogradError(f"{name}: a gradient can be implicitly created only for scalars, not for {root._meta}")
         if gradient is not None and gradient._meta.shape != root._meta.shape:
@@ -142,5 +155,3 @@ def _learn(found: list[Tensor], roots: list[Tensor], gradients: list[Tensor | No
         tensor._meta = meta
         if requires_grad:
             tensor._requires_grad, tensor._node = True, Node(parents, "AddBackward0")
-
-

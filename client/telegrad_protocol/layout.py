@@ -82,9 +82,8 @@ def broadcast_shapes(op: str, *shapes: Size) -> Size:
                 continue
             if result[position] != 1:
                 listed = " and ".join(str(list(s)) for s in shapes)
-                raise ShapeError(
-                    f"{op}: shapes {listed} do not broadcast: sizes {result[position]} and {size} at dimension {position}"
-                )
+                sizes = f"sizes {result[position]} and {size} at dimension {position}"
+                raise ShapeError(f"{op}: shapes {listed} do not broadcast: {sizes}")
             result[position] = size
     return tuple(result)
 

@@ -130,7 +130,7 @@ class Seed(Struct, frozen=True, array_like=True, tag=12, gc=False):
 
 
 class Query(Struct, frozen=True, array_like=True, tag=13, gc=False):
-    """Ask for something in order with the operations: ``synchronize``, ``memory_stats``, ...; answered by ``Answer``."""
+    """Ask for something in order with the operations, such as ``memory_stats``; answered by ``Answer``."""
 
     request: int
     what: str

@@ -49,7 +49,9 @@ class Device:
         return device
 
     def __repr__(self) -> str:
-        return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        return (
+            f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        )
 
     def __str__(self) -> str:
         return self.name
@@ -70,7 +72,18 @@ CPU = Device("cpu")
 class Meta:
     """Shape, strides (in elements), offset (in elements), dtype and device of a tensor; made by ``Meta.of``."""
 
-    __slots__ = ("__weakref__", "device", "dtype", "extent", "is_contiguous", "ndim", "numel", "offset", "shape", "strides")
+    __slots__ = (
+        "__weakref__",
+        "device",
+        "dtype",
+        "extent",
+        "is_contiguous",
+        "ndim",
+        "numel",
+        "offset",
+        "shape",
+        "strides",
+    )
     _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
 
     shape: Size
@@ -121,7 +134,9 @@ class Meta:
         offset: int = 0,
     ) -> Meta:
         """A new tensor's meta with this one's dtype and device; row-major where no strides are given."""
-        return Meta.of(self.shape if shape is None else shape, dtype or self.dtype, device or self.device, strides, offset)
+        return Meta.of(
+            self.shape if shape is None else shape, dtype or self.dtype, device or self.device, strides, offset
+        )
 
     def view(self, shape: Iterable[int], strides: Size, offset: int | None = None) -> Meta:
         """A meta of the same memory, seen as ``shape``."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from server.allocator.account import Account, Flow
-from server.allocator.cache import BlockCache
 from server.allocator.history import Observer
 from server.allocator.snapshot import picture
-from server.allocator.statistics import DERIVED, Statistics, ledger_table
+from server.allocator.statistics import DERIVED, Stat, Statistics, amounts, ledger_table
 from server.allocator.summary import summarize
+from server.allocator.tenants import SharedCache
 
 
-class CachingAllocator(BlockCache):
+class CachingAllocator(SharedCache):
     """The cache of a device's blocks with PyTorch's statistics, summary, snapshot and history."""
 
     def memory_stats(self, owner: int | None = None) -> dict[str, int]:
@@ -28,12 +28,19 @@ class CachingAllocator(BlockCache):
     def _lifetime_table(self, owner: int | None) -> dict[str, int]:
         if owner is None:
             flow, left = self._flows()
-            return ledger_table(self._ledger, flow, left) | self.statistics.table(self.config.max_split_size)
+            table = ledger_table(self._ledger, flow, left) | self.statistics.table(self.config.max_split_size)
+            return table | self._private_table()
         account = self._accounts.get(owner) or Account(owner)
         account.fold()
         elsewhere = Statistics()
         elsewhere.num_ooms, elsewhere.num_oom_rejections = account.num_ooms, account.num_rejections
         return ledger_table(account, account.flow, Flow()) | elsewhere.table(self.config.max_split_size)
+
+    def _private_table(self) -> dict[str, int]:
+        table: dict[str, int] = {}
+        for (first, second), private in self.policy.private.items():
+            table |= amounts(f"reserved_bytes_by_private_pools.{first}_{second}", private.reserved)
+        return table
 
     def _flows(self) -> tuple[Flow, Flow]:
         """What all sessions allocated, and what ceased to be an inactive split block."""
@@ -46,6 +53,9 @@ class CachingAllocator(BlockCache):
             left.add(pool.left_count, pool.left_bytes, 0, pool.is_small)
         return flow, left
 
+    def _private_stats(self) -> list[Stat]:
+        return [stat for private in self.policy.private.values() for stat in private.reserved]
+
     def memory_summary(self, owner: int | None = None, abbreviated: bool = False) -> str:
         """The table of ``torch.cuda.memory_summary``, of the device or of one session."""
         return summarize(self.memory_stats(owner), self.device, owner, abbreviated)
@@ -55,6 +65,8 @@ class CachingAllocator(BlockCache):
         if owner is None:
             self._ledger.reset_peak()
             self.statistics.reset_peak()
+            for stat in self._private_stats():
+                stat.peak = stat.current
         elif owner in self._accounts:
             self._accounts[owner].reset_peak()
 
@@ -62,6 +74,8 @@ class CachingAllocator(BlockCache):
         """Forget what was allocated and freed so far, and the counts of rare events."""
         if owner is None:
             self.statistics.reset_accumulated()
+            for stat in self._private_stats():
+                stat.allocated = stat.freed = 0
         elif owner in self._accounts:
             self._accounts[owner].num_ooms = self._accounts[owner].num_rejections = 0
         table = self._lifetime_table(owner)
@@ -77,9 +91,11 @@ class CachingAllocator(BlockCache):
             self.policy.segments.values(), self.history, self.config, lambda block: block in self._events, owner
         )
 
-    def record_memory_history(self, enabled: str | None = "all", max_entries: int | None = None) -> None:
+    def record_memory_history(
+        self, enabled: str | None = "all", max_entries: int | None = None, owner: int | None = None, **options: Any
+    ) -> None:
         """Keep a trace (``all``), only the frames of what is allocated (``state``), or nothing (None)."""
-        self.history.record_memory_history(enabled, max_entries)
+        self.history.record_memory_history(enabled, max_entries, owner, **options)
         self._watch()
 
     def attach_observer(self, observer: Observer) -> None:

@@ -222,13 +222,15 @@ class ExpandingPolicy(CachingPolicy):
         """Nothing: oversize blocks are no segments of their own here."""
         return False
 
-    def release_all(self) -> None:
-        """Give back every page that is wholly free."""
-        for pool in self.releasable():
-            for block in list(pool.blocks()):
-                self.release(block)
-            for shelf in pool.shelves.values():
-                self._release_addresses(shelf)
+    def release_pool(self, pool: Pool) -> None:
+        """Give back every page of a pool that is wholly free."""
+        super().release_pool(pool)
+        for shelf in pool.shelves.values():
+            self._release_addresses(shelf)
+
+    def is_releasable(self, block: Block) -> bool:
+        """Whether a free block is something that the upstream can take back; `release` finds its whole pages."""
+        return True
 
     def collect_garbage(self) -> None:
         """Nothing: only segments that are wholly free are garbage."""

@@ -190,9 +190,24 @@ class CachingPolicy:
     def release_all(self) -> None:
         """Give back every segment that is wholly free."""
         for pool in self.releasable():
+            self.release_pool(pool)
+
+    def release_pool(self, pool: Pool) -> None:
+        """Give back every segment of a pool that is wholly free."""
+        for block in list(pool.blocks()):
+            if self.is_releasable(block):
+                self.release(block)
+
+    def release_where(self, is_meant: Callable[[Block], bool]) -> None:
+        """Give back the wholly free segments whose block is meant."""
+        for pool in self.releasable():
             for block in list(pool.blocks()):
-                if not block.split:
+                if self.is_releasable(block) and is_meant(block):
                     self.release(block)
+
+    def is_releasable(self, block: Block) -> bool:
+        """Whether a free block is something that the upstream can take back."""
+        return not block.split
 
     def collect_garbage(self) -> None:
         """Give back the large free segments that were unused for longest, until the threshold is kept."""

@@ -26,10 +26,9 @@ def picture(
     drawn = [
         _draw(segment, blocks, history, is_waiting, owner) for segment in segments for blocks in _stretches(segment)
     ]
-    entries = [entry for entry in history.entries if owner is None or entry["owner"] == owner]
     return {
         "segments": sorted(drawn, key=lambda drawing: drawing["address"]),
-        "device_traces": [entries],
+        "device_traces": [history.entries_of(owner)],
         "allocator_settings": _settings(config),
         "external_annotations": [],
     }

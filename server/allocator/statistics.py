@@ -6,7 +6,7 @@ the flat table. Knows no blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from server.allocator.account import Flow
 from server.allocator.config import UNBOUNDED
@@ -130,6 +130,13 @@ class Statistics:
             flat[counter] = getattr(self, counter)
         flat["max_split_size"] = -1 if max_split_size == UNBOUNDED else max_split_size
         return flat
+
+
+def amounts(name: str, stats: Iterable[Stat]) -> dict[str, int]:
+    """Amounts of all, of the small and of the large pool under their flat names."""
+    return {
+        f"{name}.{group}.{part}": getattr(stat, part) for group, stat in zip(GROUPS, stats) for part in _AMOUNTS
+    }
 
 
 def ledger_table(ledger: Ledger, flow: Flow, left: Flow) -> dict[str, int]:

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 class Context:
     """Modes and resources of one session."""
 
-    __slots__ = ("backends", "_grad_enabled", "excluded", "generators", "included", "inference", "owner", "streams", "trace")
+    __slots__ = (
+        "_grad_enabled",
+        "backends",
+        "excluded",
+        "generators",
+        "included",
+        "inference",
+        "owner",
+        "streams",
+        "trace",
+    )
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
         self.backends = backends

@@ -121,7 +121,7 @@ def is_value(item: Any) -> bool:
 def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Bind Python arguments to the contract and dispatch; how formulas and composites call operations."""
     bound = operator.op.bind(args, kwargs)
-    for argument, canonical in zip(bound, operator.canonical):  # noqa: B905 - bind gives one per parameter
+    for argument, canonical in zip(bound, operator.canonical):
         if argument.__class__ not in canonical:
             bound = operator.op.normalize(bound, is_value)
             break

@@ -90,7 +90,8 @@ class Operator:
     """An operation in the engine."""
 
     __slots__ = (
-        "canonical", "composite", "derivatives", "grad_plans", "grad_positions", "kernels", "keyword_names", "op", "plans", "resolved",
+        "canonical", "composite", "derivatives", "grad_plans", "grad_positions", "kernels", "keyword_names", "op",
+        "plans", "resolved",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
@@ -183,7 +184,9 @@ def check_complete() -> None:
             raise TypeError(f"operation {op.name} has no implementation")
         if operator.composite or not op.differentiable:
             continue
-        silent = [op.params[p].name for p in operator.grad_positions if op.params[p].name not in _MENTIONED.get(op.name, ())]
+        silent = [
+            op.params[p].name for p in operator.grad_positions if op.params[p].name not in _MENTIONED.get(op.name, ())
+        ]
         if silent:
             raise TypeError(f"operation {op.name}: no derivative is stated for {', '.join(silent)}")
 

@@ -58,7 +58,9 @@ class Plan:
         bound = metas_of(args)
         inferred = op.infer(bound)
         self.operator = operator
-        self.outs: tuple[Meta, ...] | None = inferred if isinstance(inferred, tuple) else (inferred,) if inferred else None
+        self.outs: tuple[Meta, ...] | None = (
+            inferred if isinstance(inferred, tuple) else (inferred,) if inferred else None
+        )
         self.count = -1 if isinstance(inferred, tuple) else 1
         self.positional = op.base.positional
         self.keyword_names = _keyword_names(op)
@@ -70,7 +72,13 @@ class Plan:
         self.casts = self._plan_casts(bound)
         self.wrapped = _wrapped_scalars(op, bound)
         self.computes_half = any(m.dtype in HALVES for m in self.outs or ()) and not self.info.movement
-        self.simple = self.outs is not None and self.info.wants_out and not self.casts and not self.computes_half and not self._has_extras(bound)
+        self.simple = (
+            self.outs is not None
+            and self.info.wants_out
+            and not self.casts
+            and not self.computes_half
+            and not self._has_extras(bound)
+        )
         self.run = self._choose(op.form, bool(op.mutates))
         if op.mutates:
             _check_targets(op.public, [bound[p] for p in op.mutates])
@@ -164,8 +172,8 @@ class Plan:
             itemsize = meta.dtype.itemsize
             if meta.extent * itemsize > source.storage.nbytes:
                 raise ShapeError(
-                    f"{self.operator.op.public}: sizes {list(meta.shape)}, strides {list(meta.strides)} and offset {meta.offset} "
-                    f"need {meta.extent * itemsize} bytes, the storage has {source.storage.nbytes}"
+                    f"{self.operator.op.public}: sizes {list(meta.shape)}, strides {list(meta.strides)} and "
+                    f"offset {meta.offset} need {meta.extent * itemsize} bytes, the storage has {source.storage.nbytes}"
                 )
 
     def _run_simple(self, args: Arguments) -> Any:
@@ -333,5 +341,5 @@ def _check_targets(name: str, targets: list[Any]) -> None:
         for meta in target if isinstance(target, tuple) else (target,):
             if meta is not None and overlaps_itself(meta.shape, meta.strides):
                 raise InplaceError(
-                    f"{name}: several elements of the written {meta} share memory; clone the tensor before you modify it"
+                    f"{name}: several elements of the written {meta} share memory; clone() the tensor before you write"
                 )

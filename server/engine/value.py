@@ -1,7 +1,7 @@
 """Values and their storage: the engine's tensors.
 
-A ``Value`` is a view of a ``Storage`` as its ``Meta`` says; what autograd knows of it hangs on ``autograd``. Methods and
-operators of values are attached by ``functional``; kernels never see values, only their arrays.
+A ``Value`` is a view of a ``Storage`` as its ``Meta`` says; what autograd knows of it hangs on ``autograd``. Methods
+and operators of values are attached by ``functional``; kernels never see values, only their arrays.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ TRACKED, UNTRACKED, MULTIPLE = range(3)
 class Value:
     """The engine's tensor (the seeds' TensorImpl).
 
-    Views have a ``base`` that is no view itself, an ``origin``, and the storage's version that their history has ``seen``.
+    Views have a ``base`` that is no view itself, an ``origin``, and the storage's version that their history has
+    ``seen``.
     """
 
     __slots__ = ("__weakref__", "_array", "autograd", "backend", "base", "keys", "meta", "origin", "seen", "storage")
@@ -96,7 +97,7 @@ class Value:
         return self.meta.numel
 
     @property
-    def T(self) -> Value:  # noqa: N802 - the field's name
+    def T(self) -> Value:
         """The matrix transpose."""
         return self.t()  # type: ignore[no-any-return]
 

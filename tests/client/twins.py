@@ -1,4 +1,4 @@
-"""The same program on telegrad and on PyTorch: evaluate an expression in both, and compare all that can be seen of it."""
+"""The same program on telegrad and on PyTorch: evaluate an expression in both, compare all that can be seen of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from telegrad import Tensor, TelegradError
+from telegrad import TelegradError, Tensor
 from telegrad_protocol import dtypes
 
 OURS = {getattr(torch, d.name): d for d in dtypes.ALL}
@@ -28,8 +28,8 @@ def _evaluate(text: str, t: Any, values: Mapping[str, Any]) -> Any:
         lines = textwrap.dedent(text).strip("\n").splitlines()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exec("\n".join(lines[:-1]), names)
-            return eval(lines[-1], names)
+            exec("\n".join(lines[:-1]), names)  # noqa: S102 - the tests' own programs
+            return eval(lines[-1], names)  # noqa: S307
     except Exception as error:
         return error
 
@@ -58,7 +58,7 @@ def assert_same(ours: Any, theirs: Any, path: str = "result") -> None:
         assert str(ours).replace("telegrad.", "torch.") == str(theirs), f"{path}: {ours!r} is not {theirs!r}"
     else:
         assert type(ours) is type(theirs), f"{path}: {ours!r} is not a {type(theirs).__name__}"
-        assert ours == theirs or ours != ours and theirs != theirs, f"{path}: {ours!r} is not {theirs!r}"
+        assert ours == theirs or (ours != ours and theirs != theirs), f"{path}: {ours!r} is not {theirs!r}"
 
 
 def assert_same_tensor(ours: Tensor, theirs: torch.Tensor, path: str = "result") -> None:
@@ -67,7 +67,8 @@ def assert_same_tensor(ours: Tensor, theirs: torch.Tensor, path: str = "result")
         ours.dtype, tuple(ours.shape), tuple(ours.stride()), ours.storage_offset(), ours.requires_grad, ours.is_leaf,
     )  # fmt: skip
     wanted = (
-        OURS[theirs.dtype], tuple(theirs.shape), theirs.stride(), theirs.storage_offset(), theirs.requires_grad, theirs.is_leaf,
+        OURS[theirs.dtype], tuple(theirs.shape), theirs.stride(), theirs.storage_offset(), theirs.requires_grad,
+        theirs.is_leaf,
     )  # fmt: skip
     assert seen == wanted, f"{path}: (dtype, shape, strides, offset, requires_grad, is_leaf) is {seen}, not {wanted}"
     expected = theirs.detach().resolve_conj()

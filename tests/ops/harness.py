@@ -88,8 +88,12 @@ class Comparison:
         if values:
             assert_close(to_torch(array), reference.cpu(), what)
 
-    def _gradients(self, expected: list[Any], found: list[Any], leaves: list[tuple[torch.Tensor, Any]], second: bool) -> None:
-        chosen = [(e, f) for e, f in zip(expected, found, strict=True) if isinstance(e, torch.Tensor) and e.requires_grad]
+    def _gradients(
+        self, expected: list[Any], found: list[Any], leaves: list[tuple[torch.Tensor, Any]], second: bool
+    ) -> None:
+        chosen = [
+            (e, f) for e, f in zip(expected, found, strict=True) if isinstance(e, torch.Tensor) and e.requires_grad
+        ]
         for e, f in zip(expected, found, strict=True):
             if isinstance(e, torch.Tensor):
                 assert self.adapter.requires_grad(f) == e.requires_grad, f"requires_grad should be {e.requires_grad}"
@@ -106,7 +110,9 @@ class Comparison:
             self._second(theirs, ours, [*leaves, *zip(cotangents, mine, strict=True)])
 
     def _second(self, theirs: Sequence[Any], ours: Sequence[Any], leaves: list[tuple[Any, Any]]) -> None:
-        pairs = [(t, o) for t, o in zip(theirs, ours, strict=True) if t is not None and o is not None and t.requires_grad]
+        pairs = [
+            (t, o) for t, o in zip(theirs, ours, strict=True) if t is not None and o is not None and t.requires_grad
+        ]
         if not pairs:
             return
         directions = [torch.randn_like(t) for t, _ in pairs]
@@ -125,7 +131,11 @@ class Comparison:
             self.compare(mine, reference.detach(), what=what)
 
     def _plain(self, thing: Any) -> Any:
-        return thing.detach().to(torch.complex128).numpy() if isinstance(thing, torch.Tensor) else self.adapter.numpy(thing).astype(complex)
+        return (
+            thing.detach().to(torch.complex128).numpy()
+            if isinstance(thing, torch.Tensor)
+            else self.adapter.numpy(thing).astype(complex)
+        )
 
 
 def significant(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
@@ -140,7 +150,13 @@ def assert_close(mine: torch.Tensor, reference: torch.Tensor, what: str) -> None
         # Elements that are sums of larger terms, as un-broadcast gradients are, inherit the rounding of those terms.
         absolute *= max(1.0, torch.nan_to_num(reference.detach().abs().double(), 0, 0, 0).max().item())
     torch.testing.assert_close(
-        mine, reference.detach().resolve_conj().resolve_neg(), rtol=relative, atol=absolute, equal_nan=True, check_stride=False, msg=lambda m: f"{what}: {m}"
+        mine,
+        reference.detach().resolve_conj().resolve_neg(),
+        rtol=relative,
+        atol=absolute,
+        equal_nan=True,
+        check_stride=False,
+        msg=lambda m: f"{what}: {m}",
     )
 
 

@@ -119,11 +119,20 @@ def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> No
                 values=not is_random(info.name),
             )  # fmt: skip
         except Exception as error:  # every failing sample is listed, not only the first
-            failures.append(f"{sample.summary() if hasattr(sample, 'summary') else args}: {type(error).__name__}: {error}")
+            failures.append(
+                f"{sample.summary() if hasattr(sample, 'summary') else args}: {type(error).__name__}: {error}"
+            )
     assert not failures, f"{len(failures)} of {count} samples:\n" + "\n".join(failures[:8])
 
 
-@pytest.mark.parametrize("info", [pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}") for i in op_db if _ours(i.name) and i.inplace_variant and i.name not in VIEWS])
+@pytest.mark.parametrize(
+    "info",
+    [
+        pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}")
+        for i in op_db
+        if _ours(i.name) and i.inplace_variant and i.name not in VIEWS
+    ],
+)
 def test_inplace_form_agrees_with_pytorch(info: Any, adapter: EngineAdapter) -> None:
     name = f"{_ours(info.name)}_"
     if name not in PUBLIC:
@@ -153,7 +162,14 @@ def _call_inplace(adapter: EngineAdapter, name: str, mine: Any, sample: Any) -> 
     return adapter.function(name)(mine, *args, **tree_map(adapter.tensor, adapter.convert, sample.kwargs))
 
 
-@pytest.mark.parametrize("info", [pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}") for i in op_db if _ours(i.name) and i.error_inputs_func])
+@pytest.mark.parametrize(
+    "info",
+    [
+        pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}")
+        for i in op_db
+        if _ours(i.name) and i.error_inputs_func
+    ],
+)
 def test_refuses_what_pytorch_refuses(info: Any, adapter: EngineAdapter) -> None:
     accepted = []
     for case in info.error_inputs("cpu"):

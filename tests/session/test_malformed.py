@@ -35,9 +35,7 @@ def held(open_talk: Callable[..., Talk]) -> Talk:
     return talk
 
 
-def _fails_and_goes_on(
-    talk: Talk, before: dict[int, Any], replies: list[Any], kernels_may_break: bool = False
-) -> None:
+def _fails_and_goes_on(talk: Talk, before: dict[int, Any], replies: list[Any], kernels_may_break: bool = False) -> None:
     """Whatever the replies: known errors, nothing of what was there has changed, and the session works."""
     for reply in replies:
         if isinstance(reply, Failure):

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, overload
 
 from ..dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, int64, result_type
 from ..errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes, result_strides
+from ..layout import broadcast_shapes, result_strides
 from ..meta import Device, Meta
 from .params import KINDS, Param, read_params
 
@@ -31,9 +31,9 @@ class Op:
     """One operation as both ends know it; ``name`` is unique, ``public`` is what users call."""
 
     __slots__ = (
-        "_defaults", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form", "index", "is_random",
-        "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional", "promoted",
-        "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at", "view_of",
+        "_defaults", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form", "index",
+        "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional",
+        "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at", "view_of",
     )  # fmt: skip
 
     index: int
@@ -101,7 +101,9 @@ class Op:
 
     def _bind_named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if len(args) > self.positional:
-            raise ArgumentTypeError(f"{self.name}: takes {self.positional} positional arguments, got {len(args)}: {self.signature}")
+            raise ArgumentTypeError(
+                f"{self.name}: takes {self.positional} positional arguments, got {len(args)}: {self.signature}"
+            )
         bound = list(args)
         left = dict(kwargs)
         for param in self.params[len(args) :]:
@@ -162,7 +164,9 @@ class Op:
         placed = {meta.device for meta in metas if meta.ndim or meta.device.type != "cpu"}
         if len(placed) > 1:
             names = " and ".join(sorted(map(str, placed)))
-            raise DeviceError(f"{self.public}: operands are on different devices, {names}: {', '.join(map(repr, metas))}")
+            raise DeviceError(
+                f"{self.public}: operands are on different devices, {names}: {', '.join(map(repr, metas))}"
+            )
 
     def compute_dtype(self, bound: Sequence[Any]) -> DType:
         """The type in which a pointwise operation computes, and to which its operands are cast first."""
@@ -237,8 +241,8 @@ def op(
 def pointwise(rule: Rule) -> Op: ...
 @overload
 def pointwise(
-    *, promotion: Promotion = "default", promotes: Sequence[str] | None = None, takes: str = "bifc", inplace: bool = True,
-    out: bool = True, **flags: Any,
+    *, promotion: Promotion = "default", promotes: Sequence[str] | None = None, takes: str = "bifc",
+    inplace: bool = True, out: bool = True, **flags: Any,
 ) -> Callable[[Rule], Op]: ...  # fmt: skip
 def pointwise(
     rule: Rule | None = None, *, promotion: Promotion = "default", promotes: Sequence[str] | None = None,
@@ -247,7 +251,8 @@ def pointwise(
     """Declare an element-wise operation; its rule only checks, shape, strides and dtype follow from the operands.
 
     ``promotion``: ``default``, ``int_to_float``, ``bool`` (computes in the common type, gives bool),
-    ``complex_to_float``, ``float_to_complex``, ``bool_to_int``. ``promotes``: the parameters that decide the type; all that may hold tensors by default.
+    ``complex_to_float``, ``float_to_complex``, ``bool_to_int``. ``promotes``: the parameters that decide the type; all
+    that may hold tensors by default.
     ``takes``: the categories of types that it is made for, out of bool, int, float, complex, by their first letters.
     """
 
@@ -337,7 +342,9 @@ def _inplace_form(op: Op) -> Op:
         return input
 
     infer.__doc__ = f"In-place form of ``{op.public}``."
-    return Op(_derived_name(op, "_"), infer, op.params, form="inplace", mutates=(0,), method=op.method, **_inherited(op))
+    return Op(
+        _derived_name(op, "_"), infer, op.params, form="inplace", mutates=(0,), method=op.method, **_inherited(op)
+    )
 
 
 def _check_target(name: str, target: Meta, result: Meta) -> None:

@@ -256,5 +256,3 @@ def cosine_similarity(x1: Meta, x2: Meta, dim: int = 1, eps: float = 1e-8) -> Me
     found = pointwise_meta(_squared_error, (x1, x2))
     _check_floating("cosine_similarity", found)
     return found.like((*shape[:at], *shape[at + 1 :]))
-
-

@@ -89,7 +89,9 @@ def _accept_scalar(value: Any, _: IsTensor) -> Accepted:
         return True, complex(value)
     if _is_int(value):
         return True, _integer(value)
-    numpy_scalar = getattr(value, "item", None) if not hasattr(value, "_meta") and not getattr(value, "ndim", 1) else None
+    numpy_scalar = (
+        getattr(value, "item", None) if not hasattr(value, "_meta") and not getattr(value, "ndim", 1) else None
+    )
     return _accept_scalar(numpy_scalar(), _) if numpy_scalar else _REFUSED
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Sequence
-from weakref import ref
 
 from telegrad_protocol.errors import AutogradError, ShapeError
 from telegrad_protocol.meta import Meta
 
 from .. import context
-from .. import functional as F  # noqa: N812 - the field's name
+from .. import functional as F
 from ..value import Value
 from .graph import AccumulateGrad, AutogradMeta, Edge, Node
-from .inplace import edge_of, restride
+from .inplace import edge_of
 
 Pending = dict[Node, list[Value | None]]
 
@@ -53,7 +52,9 @@ def grad(
     run.execute(roots, gradients)
     found = [run.captured.get(edge) for edge in edges]
     if not allow_unused and any(f is None for f in found):
-        raise AutogradError("grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it")
+        raise AutogradError(
+            "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
+        )
     return found
 
 
@@ -80,7 +81,9 @@ class _Run:
             for root, gradient in zip(roots, gradients, strict=True):
                 edge = edge_of(root)
                 if edge is None:
-                    raise AutogradError(f"backward: {root.meta} does not require grad and was not computed from one that does")
+                    raise AutogradError(
+                        f"backward: {root.meta} does not require grad and was not computed from one that does"
+                    )
                 self._receive(edge, seed(root, gradient))
                 starts.append(edge.node)
             self._drain(starts)
@@ -176,14 +179,16 @@ def seed(root: Value, gradient: Value | None) -> Value:
             raise ShapeError(f"backward: gradient {gradient.meta} does not have the shape of {root.meta}")
         return gradient
     if root.meta.numel != 1:
-        raise AutogradError(f"backward: gradient can be implicitly created only for scalar outputs, not for {root.meta}")
+        raise AutogradError(
+            f"backward: gradient can be implicitly created only for scalar outputs, not for {root.meta}"
+        )
     return F.ones(root.meta.shape, dtype=root.meta.dtype, device=root.meta.device)
 
 
 def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
     """Add ``gradient`` to ``leaf.grad``, in place where no graph of it is wanted."""
     meta = leaf.autograd
-    assert meta is not None  # noqa: S101 - the leaf is the end of an edge
+    assert meta is not None
     if meta.grad is None:
         meta.grad = gradient if create_graph else _own(leaf.meta, gradient)
     elif create_graph:
@@ -199,9 +204,9 @@ _ALONE = 2
 def _own(leaf: Meta, gradient: Value) -> Value:
     """A gradient that shares memory with nothing, in the leaf's layout; stolen where nobody else holds it."""
     layout = leaf.strides if leaf.is_dense else Meta.of(leaf.shape, leaf.dtype).strides
-    if sys.getrefcount(gradient) <= _HELD_BY_ENGINE and _owns_memory(gradient):
-        if gradient.meta.strides == layout and gradient.meta.offset == 0:
-            return gradient if gradient.base is None else gradient.alias()
+    is_in_layout = gradient.meta.strides == layout and gradient.meta.offset == 0
+    if is_in_layout and sys.getrefcount(gradient) <= _HELD_BY_ENGINE and _owns_memory(gradient):
+        return gradient if gradient.base is None else gradient.alias()
     return F._in_layout(gradient.alias(), layout)
 
 

@@ -97,9 +97,7 @@ _MADE = {UNTRACKED: "made with gradients disabled", MULTIPLE: "made by an operat
 def check_writable(name: str, target: Value) -> None:
     """Refuse to modify, with gradients, a wanted leaf, a view of one, or a view of unclear history."""
     if _is_wanted_leaf(target):
-        raise InplaceError(
-            f"{name}: a leaf tensor that requires grad is modified in place; use no_grad() or detach()"
-        )
+        raise InplaceError(f"{name}: a leaf tensor that requires grad is modified in place; use no_grad() or detach()")
     if target.base is None:
         return
     if _is_wanted_leaf(target.base):

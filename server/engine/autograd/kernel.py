@@ -84,7 +84,7 @@ def _written(mutates: tuple[int, ...], args: Arguments) -> list[Value]:
 
 
 def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> tuple[int, ...]:
-    """Fill in an edge per differentiable tensor input, lists flattened; returns the positions that require a gradient."""
+    """Fill in an edge per differentiable tensor input, lists flattened; returns positions that require a gradient."""
     needed: tuple[int, ...] = ()
     for position in operator.grad_positions:
         arg = args[position]
@@ -126,7 +126,9 @@ def _keep(arg: Any, wanted: bool, written: list[Value]) -> Any:
 def _keep_overwritten(arg: Value) -> Saved:
     """The old value of an operand that is about to be overwritten: a copy with the old history."""
     edge = edge_of(arg)
-    copy = arg.backend.adopt(arg.array, arg.meta.like(strides=result_strides(arg.meta.shape, [(arg.meta.shape, arg.meta.strides)])))
+    copy = arg.backend.adopt(
+        arg.array, arg.meta.like(strides=result_strides(arg.meta.shape, [(arg.meta.shape, arg.meta.strides)]))
+    )
     if edge is not None:
         with_history(copy, edge.node, edge.output)
     return Saved(copy)

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
-from .. import functional as F  # noqa: N812 - the field's name
-from ..operators import Derivative, Operator
+from .. import functional as F
+from ..operators import Operator
 from ..value import Value
 from .graph import Edge, Node, Saved
 
@@ -25,9 +25,7 @@ class OpNode(Node):
 
     __slots__ = ("args", "needed", "operator", "saved_outs", "saves_outs")
 
-    def __init__(
-        self, operator: Operator, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...], kept: Kept
-    ) -> None:
+    def __init__(self, operator: Operator, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...], kept: Kept) -> None:
         super().__init__(edges, metas)
         self.operator = operator
         self.args: tuple[Any, ...] | None

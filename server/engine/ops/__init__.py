@@ -1,12 +1,33 @@
 """Implementations of all operations, family by family in the contracts' order."""
 
+from __future__ import annotations
+
 from ..autograd import kernel as _autograd  # files the Autograd key's boxed kernel
+from ..operators import check_complete
 from . import (
-    activations, comparison, complex, creation, elementary, indexing, linalg, losses, nn, normalization,
-    optim, pointwise, random, rearrange, reduce, scans, scattering, softmax, sorting, splitting, spread,
+    activations,
+    comparison,
+    complex,
+    creation,
+    elementary,
+    indexing,
+    linalg,
+    losses,
+    nn,
+    normalization,
+    optim,
+    pointwise,
+    random,
+    rearrange,
+    reduce,
+    scans,
+    scattering,
+    softmax,
+    sorting,
+    splitting,
+    spread,
     views,
 )  # fmt: skip
-from ..operators import check_complete
 
 __all__ = [
     "_autograd", "activations", "comparison", "complex", "creation", "elementary", "indexing", "linalg",

@@ -250,9 +250,7 @@ def _softmax_cross_entropy_backward_cpu(
 ):  # fmt: skip
     positions = _plain_positions(probabilities.shape, target, None, ignore_index)
     if positions is None:
-        _softmax_cross_entropy_backward(
-            xp, grad_loss, input, probabilities, target, reduction, ignore_index, out=out
-        )
+        _softmax_cross_entropy_backward(xp, grad_loss, input, probabilities, target, reduction, ignore_index, out=out)
         return
     scale = grad_loss / len(positions) if reduction == "mean" else grad_loss
     np.multiply(probabilities, scale[:, None] if reduction == "none" else scale, out=out)

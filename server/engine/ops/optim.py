@@ -76,7 +76,13 @@ def _number(xp, scalar):
     """A number to compute with; on a GPU a tensor's value stays there."""
     if scalar is None or isinstance(scalar, (int, float)):
         return scalar
-    return float(scalar) if xp is np else scalar.reshape(())
+    return float(scalar) if xp is np else scalar.reshape(()).astype(np.float64)
+
+
+def _typed(xp, number, array):
+    """What ``_number`` gave in the type that ``array`` is computed in, so that it does not widen the whole computation."""
+    is_plain = xp is np or isinstance(number, float)
+    return number if is_plain else number.astype(np.float32 if array.itemsize <= 4 else array.dtype)
 
 
 def _step(xp, update, tensors, found_inf):
@@ -172,7 +178,7 @@ def _adam(xp, lists, maxima, steps, *, lr, decay, shrunk, beta1, beta2, eps, max
         at = _number(xp, step)
         root = _root(xp, 1.0 - beta2**at)
         update = partial(
-            _adapt, xp, rate=lr * root / (1.0 - beta1**at), eps=eps * root, sign=-1.0 if maximize else 1.0, decay=decay,
+            _adapt, xp, rate=_typed(xp, lr * root / (1.0 - beta1**at), tensors[0]), eps=_typed(xp, eps * root, tensors[0]), sign=-1.0 if maximize else 1.0, decay=decay,
             shrunk=shrunk, beta1=beta1, beta2=beta2, scale=scale,
         )  # fmt: skip
         _step(xp, update, tensors, found_inf)

@@ -177,7 +177,6 @@ def _choose(xp, find, input, dim, keepdim, out):
     indices.reshape(where.shape)[...] = where
 
 
-
 def least(xp, input, axis, keepdims, out):
     """The minimum. CuPy 14.2 takes its ``out`` for a type, so the result is copied there."""
     if xp is np:
@@ -226,24 +225,18 @@ def min(xp, input, *, out):
     least(xp, input, None, False, out)
 
 
-@implements(
-    ops.amax, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim)
-)
+@implements(ops.amax, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim))
 def amax(xp, input, dim, keepdim, *, out):
     xp.amax(input, axis=axes(input, dim), keepdims=keepdim, out=out)
 
 
-@implements(
-    ops.amin, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim)
-)
+@implements(ops.amin, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim))
 def amin(xp, input, dim, keepdim, *, out):
     least(xp, input, axes(input, dim), keepdim, out)
 
 
 def _aminmax_backward(grad_min, grad_max, input, min, max, dim, keepdim):
-    return F.add(
-        share_backward(grad_min, input, min, dim, keepdim), share_backward(grad_max, input, max, dim, keepdim)
-    )
+    return F.add(share_backward(grad_min, input, min, dim, keepdim), share_backward(grad_max, input, max, dim, keepdim))
 
 
 @implements(ops.aminmax, input=_aminmax_backward)
