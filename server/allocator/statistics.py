@@ -134,9 +134,7 @@ class Statistics:
 
 def amounts(name: str, stats: Iterable[Stat]) -> dict[str, int]:
     """Amounts of all, of the small and of the large pool under their flat names."""
-    return {
-        f"{name}.{group}.{part}": getattr(stat, part) for group, stat in zip(GROUPS, stats) for part in _AMOUNTS
-    }
+    return {f"{name}.{group}.{part}": getattr(stat, part) for group, stat in zip(GROUPS, stats) for part in _AMOUNTS}
 
 
 def ledger_table(ledger: Ledger, flow: Flow, left: Flow) -> dict[str, int]:
