@@ -84,24 +84,29 @@ def signbit(xp, input, *, out):
         xp.less(input, 0, out=out)
 
 
+def _truth(xp, x):
+    """Operands of logic; CuPy has none on complex numbers."""
+    return x != 0 if xp is not np and getattr(x, "dtype", np.dtype(bool)).kind == "c" else x
+
+
 @implements(ops.logical_and)
 def logical_and(xp, input, other, *, out):
-    xp.logical_and(input, other, out=out)
+    xp.logical_and(_truth(xp, input), _truth(xp, other), out=out)
 
 
 @implements(ops.logical_or)
 def logical_or(xp, input, other, *, out):
-    xp.logical_or(input, other, out=out)
+    xp.logical_or(_truth(xp, input), _truth(xp, other), out=out)
 
 
 @implements(ops.logical_xor)
 def logical_xor(xp, input, other, *, out):
-    xp.logical_xor(input, other, out=out)
+    xp.logical_xor(_truth(xp, input), _truth(xp, other), out=out)
 
 
 @implements(ops.logical_not)
 def logical_not(xp, input, *, out):
-    xp.logical_not(input, out=out)
+    xp.logical_not(_truth(xp, input), out=out)
 
 
 @implements(ops.bitwise_and)

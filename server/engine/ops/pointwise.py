@@ -370,7 +370,7 @@ def clamp_max(xp, input, max, *, out):
 def lerp(xp, input, end, weight, *, out):
     step = end - input
     # Counted from the nearer end, so that weights 0 and 1 give the ends exactly.
-    near = xp.abs(weight) < 0.5
+    near = (np if _is_number(weight) else xp).abs(weight) < 0.5
     if _is_number(weight):
         xp.add(input, weight * step, out=out) if near else xp.subtract(end, step * (1 - weight), out=out)
     else:

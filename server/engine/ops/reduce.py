@@ -135,7 +135,10 @@ def exclusive_cumprod(input, dim):
 @implements(ops.prod, input=_prod_backward)
 def prod(xp, input, dim, keepdim, *, dtype, out):
     input = converted(input, out.dtype)
-    xp.prod(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+    if out.dtype.kind == "b":
+        out[...] = xp.all(input, axis=axes(input, dim), keepdims=keepdim)
+    else:
+        xp.prod(input, axis=axes(input, dim), keepdims=keepdim, out=out)
 
 
 # -- extrema ----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def cumsum(xp, input, dim, *, dtype, out):
         out[...] = converted(input, out.dtype)
         return
     input = converted(input, out.dtype)
-    xp.cumsum(input, axis=dim, out=out)
+    xp.cumsum(input, axis=dim, dtype=out.dtype, out=out)
 
 
 @kernel(ops.cumsum, keys.CPU)
@@ -77,7 +77,7 @@ def cumprod(xp, input, dim, *, dtype, out):
         out[...] = converted(input, out.dtype)
         return
     input = converted(input, out.dtype)
-    xp.cumprod(input, axis=dim, out=out)
+    xp.cumprod(input, axis=dim, dtype=out.dtype, out=out)
 
 
 def _running_backward(grad_values, input_meta, dim, indices):
