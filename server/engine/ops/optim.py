@@ -179,7 +179,8 @@ def _adam(xp, lists, maxima, steps, *, lr, decay, shrunk, beta1, beta2, eps, max
         root = _root(xp, 1.0 - beta2**at)
         update = partial(
             _adapt, xp, rate=_typed(xp, lr * root / (1.0 - beta1**at), tensors[0]),
-            eps=_typed(xp, eps * root, tensors[0]), sign=-1.0 if maximize else 1.0, decay=decay, shrunk=shrunk, beta1=beta1, beta2=beta2, scale=scale,
+            eps=_typed(xp, eps * root, tensors[0]), sign=-1.0 if maximize else 1.0, decay=decay, shrunk=shrunk,
+            beta1=beta1, beta2=beta2, scale=scale,
         )  # fmt: skip
         _step(xp, update, tensors, found_inf)
 
