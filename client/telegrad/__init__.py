@@ -3,31 +3,49 @@
 ``connect`` opens a session; tensors, functions, ``nn``, ``optim``, ``autograd`` and ``cuda`` carry PyTorch's names.
 """
 
+# ruff: noqa: F401 - what is imported here is what users find
 from __future__ import annotations
 
 from typing import Any
 
-from telegrad_protocol import errors
 from telegrad_protocol.dtypes import (
-    DType, bfloat16, bool_, can_cast, complex64, complex128, float16, float32, float64, get_default_dtype, int8, int16,
-    int32, int64, promote_types, uint8,
+    DType,
+    bfloat16,
+    bool_,
+    can_cast,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    int8,
+    int16,
+    int32,
+    int64,
+    promote_types,
+    uint8,
 )  # fmt: skip
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.meta import Device
 
-from . import _conversions, _functions, _properties, _restructuring
+from . import _conversions, _functions, _properties, _restructuring, autograd, cuda, errors, nn, optim, random
 from ._connect import Connection, connect, disconnect
 from ._creation import allclose, as_tensor, asarray, equal, from_numpy, is_tensor, nonzero, numel, tensor, where
 from ._modes import (
-    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_default_dtype, set_grad_enabled,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_default_dtype,
+    set_grad_enabled,
 )  # fmt: skip
 from ._printing import printoptions, set_printoptions
 from ._stats import WireStats, wire_stats
 from ._storage import load, save
 from ._tensor import Size, Tensor
 from .random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
-
-from . import autograd, cuda, nn, optim, random  # noqa: I001 - they need the names above
 
 __version__ = "0.1.0"
 

@@ -30,12 +30,15 @@ def array_of(dtype: DType, shape: tuple[int, ...], data: memoryview) -> Array:
     return array if array.flags.writeable else array.copy()
 
 
-def stored(array: Array, dtype: DType) -> Array:
+def bytes_of(array: Array, dtype: DType) -> memoryview:
     """The elements as they travel: row-major, little endian, of the type's own width."""
-    if dtype is dtypes.bfloat16:
-        return _rounded_to_bfloat16(np.ascontiguousarray(array, np.float32))
     with np.errstate(all="ignore"):  # what does not fit is cut, as PyTorch cuts it
-        return np.ascontiguousarray(array, TO_NUMPY[dtype].newbyteorder("<"))
+        if dtype is dtypes.bfloat16:
+            stored = _rounded_to_bfloat16(np.ascontiguousarray(array, np.float32))
+        else:
+            stored = np.ascontiguousarray(array, TO_NUMPY[dtype].newbyteorder("<"))
+    elements: Any = stored.reshape(-1).view(np.uint8)
+    return memoryview(elements)
 
 
 def _rounded_to_bfloat16(array: Array) -> Array:

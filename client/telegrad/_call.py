@@ -90,7 +90,7 @@ def _result_type(op: Op) -> Any:
     found = _RESULT_TYPES.get(op.name)
     if found is None:
         made = namedtuple(op.public, op.returns)  # type: ignore[misc]
-        made.__repr__ = _show_results  # type: ignore[method-assign,assignment]
+        made.__repr__ = _show_results  # type: ignore[method-assign]
         found = _RESULT_TYPES[op.name] = made._make
     return found
 

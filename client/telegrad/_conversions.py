@@ -30,7 +30,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The tensor with another dtype, on another device, or like another tensor; itself where nothing changes."""
     device, dtype, copy = _target(self, args, dict(kwargs))
     if device is self.device and dtype is self.dtype:
-        return self.clone() if copy else self  # type: ignore[no-any-return]
+        return self.clone() if copy else self
     if device not in self._session.devices:
         raise DeviceError(
             f"to: device {device} is not there; the server has {', '.join(map(str, self._session.devices))}"
@@ -118,4 +118,4 @@ for _method in (to, cpu, cuda, type_as, contiguous):
     setattr(Tensor, _method.__name__, _method)
 for _name, _dtype in _METHODS.items():
     setattr(Tensor, _name, _conversion(_name, _dtype))
-Tensor.type = type_
+setattr(Tensor, "type", type_)  # noqa: B010 - mypy knows no such attribute

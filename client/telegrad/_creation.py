@@ -59,8 +59,7 @@ def _upload(data: Any, dtype: DType | None, device: Any, session: Session) -> Te
     if natural and dtype is not None:
         _arrays.check_fit(array, wanted)
     meta = Meta.of(array.shape, wanted, place)
-    elements = memoryview(_arrays.stored(array, wanted).reshape(-1).view(np.uint8))
-    return Tensor(session, session.upload(meta, elements, session.sites.current()), meta)
+    return Tensor(session, session.upload(meta, _arrays.bytes_of(array, wanted), session.sites.current()), meta)
 
 
 def _natural_dtype(array: np.ndarray[Any, Any], natural: bool) -> DType:
@@ -117,6 +116,10 @@ def numel(input: Tensor) -> int:
     return input.numel()
 
 
-for _method in (nonzero, equal, allclose):
-    setattr(Tensor, _method.__name__, _method)
-Tensor.where = lambda self, condition, other: where(condition, self, other)
+def _where(self: Tensor, condition: Tensor, other: Any) -> Any:
+    """This tensor where ``condition``, else ``other``."""
+    return where(condition, self, other)
+
+
+for _name, _method in {"nonzero": nonzero, "equal": equal, "allclose": allclose, "where": _where}.items():
+    setattr(Tensor, _name, _method)

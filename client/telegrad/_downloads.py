@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from telegrad_protocol.errors import ProtocolError
@@ -15,7 +17,7 @@ class Download:
 
     def __init__(self, message: Data) -> None:
         self.message = message
-        self.buffer = np.empty(message.nbytes, np.uint8)
+        self.buffer: Any = np.empty(message.nbytes, np.uint8)
         self._arrived = 0
 
     @property

@@ -170,8 +170,7 @@ def upload_array(array: np.ndarray[Any, Any], device: Device, session: Session) 
     """A tensor with the elements of an array, in its own type."""
     dtype = _arrays.dtype_of(array)
     meta = Meta.of(array.shape, dtype, device)
-    data = memoryview(_arrays.stored(array, dtype).reshape(-1).view(np.uint8))
-    return Tensor(session, session.upload(meta, data, session.sites.current()), meta)
+    return Tensor(session, session.upload(meta, _arrays.bytes_of(array, dtype), session.sites.current()), meta)
 
 
 def _operator(name: str) -> Callable[[Tensor, Any], Any]:

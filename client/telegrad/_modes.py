@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -58,7 +58,11 @@ thread: Final = _Thread()
 _shared: list[Session] = []
 """Sessions for threads that chose none, the last one first in line."""
 _open: list[Session] = []
-_open_default: Callable[[], Session]
+
+
+def _open_default() -> Session:
+    """``_connect`` puts in its own."""
+    raise NotImplementedError
 
 
 # -- sessions -------------------------------------------------------------------------------------------------------
@@ -128,7 +132,7 @@ class _Block:
 
     def __call__(self, function: F) -> F:
         if inspect.isgeneratorfunction(function):
-            return self._around_generator(function)
+            return self._around_generator(function)  # type: ignore[no-any-return]
 
         @wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
@@ -141,9 +145,10 @@ class _Block:
         """The mode holds while the generator runs, and not while whoever iterates over it does."""
 
         @wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        def inside(*args: Any, **kwargs: Any) -> Any:
             generator = function(*args, **kwargs)
-            step, arguments = next, ()
+            step: Any = next
+            arguments: tuple[Any, ...] = ()
             while True:
                 try:
                     with self.again():
@@ -230,7 +235,7 @@ class inference_mode(_Block):
         self.mode = mode
 
     def again(self) -> inference_mode:
-        return inference_mode(self.mode)  # type: ignore[no-any-return]
+        return inference_mode(self.mode)
 
     def __enter__(self) -> None:
         self.previous = thread.modes

@@ -1,4 +1,4 @@
-"""Opens a session at a server: one HTTP request, then the stream. Knows neither tensors nor batches."""
+"""Opens a session at a server: one HTTP request, a comparison of versions, then the stream. Knows no tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from telegrad_protocol.errors import ConnectError, HandshakeError
-from telegrad_protocol.messages import Hello
+from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
+from telegrad_protocol.ops import TABLE_HASH
 
 from ._connection import Address, refusal
 from ._transport import SocketTransport
@@ -34,7 +35,17 @@ def open_session(
     if tls is None and base.startswith("https://"):
         tls = ssl.create_default_context()
     hello = _request(base, client, token, tls)
+    check_versions(hello)
     return SocketTransport(Address(base, hello.session, hello.key, token, tls), hello, flush)
+
+
+def check_versions(hello: Hello) -> None:
+    """Refuse a server that does not have the same operations."""
+    if hello.protocol != PROTOCOL_VERSION or hello.table_hash != TABLE_HASH:
+        raise HandshakeError(
+            f"the server ({hello.server_version}, protocol {hello.protocol}) does not have this client's operations "
+            f"(protocol {PROTOCOL_VERSION}); install the same version of telegrad and telegrad-server"
+        )
 
 
 def _request(base: str, client: dict[str, Any], token: str | None, tls: ssl.SSLContext | None) -> Hello:

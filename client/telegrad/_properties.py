@@ -92,11 +92,16 @@ for _method in (
     is_nonzero, is_same_size, is_signed, is_inference, get_device, new_tensor, pin_memory, register_hook, data_ptr,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__, _method)
-Tensor.is_cpu = property(lambda self: self._meta.device.type == "cpu")
-Tensor.is_meta = property(lambda self: self._meta.device.type == "meta")
-Tensor.is_sparse = Tensor.is_quantized = Tensor.is_nested = property(lambda self: False)
-Tensor.T = property(_transposed)
-Tensor.mT = property(_matrix_transposed)
-Tensor.H = property(_conjugate_transposed)
-Tensor.real = _part("real")
-Tensor.imag = _part("imag")
+for _name, _property in {
+    "is_cpu": property(lambda self: self._meta.device.type == "cpu"),
+    "is_meta": property(lambda self: self._meta.device.type == "meta"),
+    "is_sparse": property(lambda self: False),
+    "is_quantized": property(lambda self: False),
+    "is_nested": property(lambda self: False),
+    "T": property(_transposed),
+    "mT": property(_matrix_transposed),
+    "H": property(_conjugate_transposed),
+    "real": _part("real"),
+    "imag": _part("imag"),
+}.items():
+    setattr(Tensor, _name, _property)

@@ -51,6 +51,5 @@ def detach_(self: Tensor) -> Tensor:
     return self
 
 
-for _name in _VIEWS:
-    setattr(Tensor, f"{_name}_", _restructuring(_name))
-Tensor.detach_ = detach_
+for _method in (detach_, *map(_restructuring, _VIEWS)):
+    setattr(Tensor, _method.__name__, _method)

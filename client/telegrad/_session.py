@@ -20,12 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
-from telegrad_protocol.errors import (
-    CommunicationError, HandshakeError, SessionLostError, TelegradError, revive,
-)  # fmt: skip
-from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION, Failure
+from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError, revive
+from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, Failure
 from telegrad_protocol.meta import Device, Meta
-from telegrad_protocol.ops import TABLE_HASH
 
 from ._downloads import Download
 from ._modes import DEFAULT, Modes
@@ -78,15 +75,6 @@ class Session:
         hello = self.transport.hello
         self.default_device = Device(hello.default_device)
         self.devices = [Device(name) for name in hello.devices]
-        self._check(hello)
-
-    def _check(self, hello: messages.Hello) -> None:
-        if hello.protocol != PROTOCOL_VERSION or hello.table_hash != TABLE_HASH:
-            self.close()
-            raise HandshakeError(
-                f"the server ({hello.server_version}, protocol {hello.protocol}) does not have this client's operations "
-                f"(protocol {PROTOCOL_VERSION}); install the same version of telegrad and telegrad-server"
-            )
 
     # -- submitting -----------------------------------------------------------------------------------------------
 
@@ -108,7 +96,7 @@ class Session:
             self._send_full()
 
     def _frees(self) -> messages.Free:
-        """What died since the last instruction; freed in its place, so that the server reuses memory as PyTorch would."""
+        """What died since the last instruction; freed in its place, so that memory is reused as PyTorch would."""
         dead = self._dead
         ids = []
         with contextlib.suppress(IndexError):  # another thread takes from it too
@@ -279,7 +267,8 @@ class Session:
         """Metas of tensors whose shape only the data could tell, and whether they require grad."""
         answer = self.request(lambda number: messages.Describe(number, ids))
         return [
-            (Meta.of(shape, ALL[dtype], device, strides, offset), grad) for shape, strides, offset, dtype, grad in answer.metas
+            (Meta.of(shape, ALL[dtype], device, strides, offset), grad)
+            for shape, strides, offset, dtype, grad in answer.metas
         ]
 
     def query(self, what: str, *args: Any) -> Any:
@@ -399,20 +388,13 @@ def _with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
     """The instructions, with the changes of mode between them; and the modes at the end."""
     batch: list[Any] = []
     for item in queued:
-        modes = DEFAULT
-        if item.__class__ is tuple:
-            modes, item = item
-        if modes is not told and item.__class__ in _MODAL:
+        modes, instruction = item if isinstance(item, tuple) else (DEFAULT, item)
+        if modes is not told and type(instruction) in _MODAL:
             batch.extend(modes.changes_from(told))
             told = modes
-        batch.append(item)
+        batch.append(instruction)
     return batch, told
 
 
 def _error_of(failure: Failure) -> TelegradError:
-    return revive(
-        failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback
-    )
-
-
-
+    return revive(failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback)

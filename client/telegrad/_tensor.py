@@ -250,7 +250,8 @@ class Tensor:
     def __contains__(self, element: Any) -> bool:
         if not isinstance(element, (Tensor, bool, int, float, complex, np.generic)):
             raise ArgumentTypeError(f"in: only a tensor or a number can be in a tensor, not {type(element).__name__}")
-        return bool((self == element).any())
+        found: Any = self == element
+        return bool(found.any())
 
     def __format__(self, spec: str) -> str:
         return format(repr(self) if self._meta.ndim or type(self) is not Tensor else self.item(), spec)

@@ -1,0 +1,38 @@
+"""The errors that telegrad raises; ``telegrad_protocol.errors`` shows them as a tree."""
+
+from __future__ import annotations
+
+from telegrad_protocol.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AuthenticationError,
+    AutogradError,
+    CommunicationError,
+    ConfigurationError,
+    ConnectError,
+    DeviceError,
+    DimensionError,
+    DTypeError,
+    HandshakeError,
+    IndexOutOfRangeError,
+    InplaceError,
+    InternalError,
+    LinearAlgebraError,
+    NotComputedError,
+    NotSupportedError,
+    OutOfMemoryError,
+    ProtocolError,
+    SessionLostError,
+    ShapeError,
+    TelegradError,
+    UnknownIdError,
+    WorkerCrashedError,
+)  # fmt: skip
+
+__all__ = [
+    "ArgumentError", "ArgumentTypeError", "AuthenticationError", "AutogradError", "CommunicationError",
+    "ConfigurationError", "ConnectError", "DTypeError", "DeviceError", "DimensionError", "HandshakeError",
+    "IndexOutOfRangeError", "InplaceError", "InternalError", "LinearAlgebraError", "NotComputedError",
+    "NotSupportedError", "OutOfMemoryError", "ProtocolError", "SessionLostError", "ShapeError", "TelegradError",
+    "UnknownIdError", "WorkerCrashedError",
+]  # fmt: skip

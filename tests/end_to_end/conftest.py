@@ -1,0 +1,48 @@
+"""A server that all tests of a run share, sessions on it, and programs in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import telegrad
+
+from .server_process import ROOT, ServerProcess, clean_environment
+
+LEASE_SECONDS = 4.0
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ServerProcess]:
+    """One that is never killed, with a short lease."""
+    with ServerProcess(TELEGRAD_LEASE_SECONDS=str(LEASE_SECONDS)) as process:
+        yield process
+
+
+@pytest.fixture
+def tg(server: ServerProcess) -> Iterator[Any]:
+    """The client library on a session of its own, over a socket."""
+    with telegrad.connect(server.url):
+        yield telegrad
+
+
+@pytest.fixture
+def start_program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts Python programs; those that still run at the end of the test are killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(text: str, *args: str, **variables: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", text, *args]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        program = subprocess.Popen(command, env=clean_environment(**variables), cwd=ROOT, text=True, **pipes)  # type: ignore[call-overload]
+        started.append(program)
+        return program
+
+    yield start
+    for program in started:
+        program.kill()
+        program.communicate()

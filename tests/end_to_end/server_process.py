@@ -1,0 +1,90 @@
+"""A server for tests, and what can be asked of it from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import psutil
+
+from ..transport.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join((str(ROOT / "client"), str(ROOT)))
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """This process's environment without telegrad's settings, plus ``variables``."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TELEGRAD_")}
+    return kept | {"PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"} | variables
+
+
+class ServerProcess:
+    """``python -m server`` on a free port; a context manager that leaves no process behind."""
+
+    def __init__(self, **variables: str) -> None:
+        ready, ready_end = os.pipe()
+        parent_end, self._parent = os.pipe()
+        settings = {"TELEGRAD_DEVICES": "cpu", "TELEGRAD_LOG_LEVEL": "ERROR", "TELEGRAD_PORT": "0"} | variables
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "server", "--ready-fd", str(ready_end), "--parent-fd", str(parent_end)],
+            pass_fds=(ready_end, parent_end), env=clean_environment(**settings), cwd=ROOT,
+            stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(ready_end)
+        os.close(parent_end)
+        with os.fdopen(ready) as pipe:
+            self.url = json.loads(pipe.readline())["url"]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        children = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        os.close(self._parent)
+        self.process.wait(30)
+        wait_until(lambda: not any(child.is_running() for child in children), "the workers ended")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the gateway a signal."""
+        self.process.send_signal(number)
+
+    @property
+    def worker(self) -> psutil.Process:
+        """The engine's process."""
+        return next(
+            child for child in psutil.Process(self.process.pid).children() if "worker" in " ".join(child.cmdline())
+        )
+
+    def get(self, path: str, **options: Any) -> Any:
+        """What ``path`` answers: JSON, or text."""
+        answer = httpx.get(self.url + path, trust_env=False, timeout=30, **options)
+        answer.raise_for_status()
+        return answer.json() if "json" in answer.headers["content-type"] else answer.text
+
+    def metric(self, name: str) -> float:
+        """A number of ``/metrics``."""
+        lines = self.get("/metrics").splitlines()
+        return float(next(line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")))
+
+    @property
+    def sessions(self) -> int:
+        """How many are open."""
+        return int(self.metric("telegrad_sessions"))
+
+    @property
+    def operations(self) -> int:
+        """How many the worker has executed since it started."""
+        return int(self.metric("telegrad_operations_total"))
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes in tensors of all sessions."""
+        return int(self.get("/memory_stats")["cpu"]["allocated_bytes.all.current"])
