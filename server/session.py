@@ -378,5 +378,5 @@ def _names_operation(instruction: Any) -> bool:
     return isinstance(instruction, messages.Call) and 0 <= instruction.op < len(BY_INDEX)
 
 
-_NOTES = frozenset((messages.SetGrad, messages.SetRequiresGrad, messages.RetainGrad))
-_ALWAYS = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))
+_NOTES: frozenset[type] = frozenset((messages.SetGrad, messages.SetRequiresGrad, messages.RetainGrad))
+_ALWAYS: frozenset[type] = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))

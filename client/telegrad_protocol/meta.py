@@ -7,7 +7,7 @@ and return them on both ends of the wire.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from weakref import WeakValueDictionary
 
 from . import layout
@@ -62,7 +62,7 @@ class Device:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def __reduce__(self) -> tuple[type[Device], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[[str], Device], tuple[str]]:
         return Device, (self.name,)
 
 
@@ -150,7 +150,7 @@ class Meta:
     @property
     def is_dense(self) -> bool:
         """Whether the elements fill one block of memory exactly."""
-        return layout.is_dense(self.shape, self.strides)
+        return self.is_contiguous or layout.is_dense(self.shape, self.strides)
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

@@ -89,7 +89,7 @@ class HostDownload:
 
     def bytes(self) -> memoryview:
         flat = self._copy if isinstance(self._copy, _Shown) else self._copy.reshape(-1).view(np.uint8)
-        return memoryview(flat)
+        return flat.data
 
 
 class _Shown(np.ndarray[Any, Any]):

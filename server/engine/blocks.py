@@ -76,8 +76,8 @@ def select(xp: Any, mask: Any, first: Any, second: Any, out: Any) -> None:
     kind = _INTEGERS[out.itemsize]
     numbers = [None if a.ndim else np.asarray(a, out.dtype).view(kind)[()] for a in (first, second)]
     for held, target, *pieces in in_blocks(xp, mask, out, *arrays):
-        taken = [n if n is not None else pieces.pop(0).view(kind) for n in numbers]
-        _select_bits(held, *taken, target.view(kind))
+        one, other = [n if n is not None else pieces.pop(0).view(kind) for n in numbers]
+        _select_bits(held, one, other, target.view(kind))
 
 
 def _select_bits(held: Any, first: Any, second: Any, target: Any) -> None:

@@ -71,7 +71,7 @@ class CudaDownload:
 
     def bytes(self) -> memoryview:
         self._event.synchronize()
-        return memoryview(np.frombuffer(self._pinned, np.uint8, self._size))
+        return np.frombuffer(self._pinned, np.uint8, self._size).data
 
 
 class CudaMark:

@@ -79,7 +79,7 @@ def attach_methods() -> None:
     for dunder, name in _REFLECTED.items():
         if name in _FUNCTIONS:
             setattr(Value, dunder, _reflected(name))
-    Value.__hash__ = object.__hash__  # type: ignore[method-assign,assignment]
+    Value.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 attach_methods()

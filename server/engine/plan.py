@@ -49,7 +49,7 @@ class Plan:
     """One operation on operands of given metas."""
 
     __slots__ = (
-        "backend", "casts", "computes_half", "count", "info", "keyword_names", "kind", "operator", "outs", "positional",
+        "backend", "casts", "computes_half", "count", "info", "keyword_names", "operator", "outs", "positional",
         "run", "simple", "wrapped",
     )  # fmt: skip
 
@@ -147,7 +147,7 @@ class Plan:
     # -- ways to run ----------------------------------------------------------------------------------------------
 
     def _run_view(self, args: Arguments) -> Any:
-        source = args[self.operator.op.view_of]  # type: ignore[call-overload]
+        source = args[self.operator.op.view_of]  # type: ignore[index]
         self._check_bounds(source)
         if not self.operator.op.differentiable:
             return Value(source.storage, self.outs[0], source.backend)  # type: ignore[index]
