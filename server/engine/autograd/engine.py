@@ -96,28 +96,29 @@ class _Run:
             node = heapq.heappop(ready)[2]
             self._visit(node, wanted)
             for edge in node.edges:
-                if edge is None or edge.node not in counts:
+                if edge is None:
                     continue
-                counts[edge.node] -= 1
-                if counts[edge.node] == 0:
-                    heapq.heappush(ready, (-edge.node.sequence, id(edge.node), edge.node))
+                following = edge[0]
+                counts[following] = left = counts[following] - 1
+                if left == 0:
+                    heapq.heappush(ready, (-following.sequence, id(following), following))
 
     def _visit(self, node: Node, wanted: set[Node] | None) -> None:
         grads = self.pending.pop(node, None)
         if grads is None:
             return
-        self._observe(node, grads)
+        if node.retained or self.capture:
+            self._observe(node, grads)
         if wanted is not None and node not in wanted:
             return
         if isinstance(node, AccumulateGrad):
             if wanted is None and grads[0] is not None:
-                accumulate(node.leaf, grads.pop(), self.create_graph)
+                # a local variable would count as one more that holds the gradient, and nothing be stolen
+                accumulate(node.leaf, grads.pop(), self.create_graph)  # type: ignore[arg-type]
             return
         self._propagate(node, grads)
 
     def _propagate(self, node: Node, grads: list[Value | None]) -> None:
-        if all(g is None for g in grads):
-            return
         results = node.apply(grads)
         if not self.retain_graph:
             node.release()
@@ -182,7 +183,8 @@ def seed(root: Value, gradient: Value | None) -> Value:
         raise AutogradError(
             f"backward: gradient can be implicitly created only for scalar outputs, not for {root.meta}"
         )
-    return F.ones(root.meta.shape, dtype=root.meta.dtype, device=root.meta.device)
+    one: Value = F.ones(root.meta.shape, dtype=root.meta.dtype, device=root.meta.device)
+    return one
 
 
 def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
@@ -207,7 +209,8 @@ def _own(leaf: Meta, gradient: Value) -> Value:
     is_in_layout = gradient.meta.strides == layout and gradient.meta.offset == 0
     if is_in_layout and sys.getrefcount(gradient) <= _HELD_BY_ENGINE and _owns_memory(gradient):
         return gradient if gradient.base is None else gradient.alias()
-    return F._in_layout(gradient.alias(), layout)
+    moved: Value = F._in_layout(gradient.alias(), layout)
+    return moved
 
 
 def _owns_memory(value: Value) -> bool:
@@ -224,7 +227,8 @@ def in_layout_of(source: Value, gradient: Value) -> Value:
     if gradient.meta.strides == layout and gradient.meta.offset == 0:
         return gradient
     with context.grad_mode(False):
-        return F._in_layout(gradient, layout)
+        moved: Value = F._in_layout(gradient, layout)
+    return moved
 
 
 _HELD_BY_ENGINE = 5

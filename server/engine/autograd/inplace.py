@@ -15,7 +15,7 @@ from .. import functional as F
 from ..operators import OPERATORS
 from ..value import MULTIPLE, TRACKED, UNTRACKED, Value
 from .graph import Edge, Node, accumulator_of, make_leaf, with_history
-from .node import OpNode
+from .node import OpNode, Wanted
 
 
 def requires_grad(value: Value) -> bool:
@@ -67,7 +67,8 @@ def _see_through(view: Value, edge: Edge, root: Value) -> None:
     """Make ``view``'s history that of a view of ``root`` as it is now."""
     edge, seen = _as_type(edge, root.meta, view.meta)
     args = (seen, view.meta.shape, view.meta.strides, view.meta.offset)
-    _set_history(view, OpNode(OPERATORS["as_strided"], (edge,), (view.meta,), (args, (0,), frozenset())))
+    operator = OPERATORS["as_strided"]
+    _set_history(view, OpNode(operator, (edge,), (view.meta,), args, Wanted.of(operator, (0,))))
     view.seen = view.storage.version
 
 
@@ -79,7 +80,7 @@ def _as_type(edge: Edge, root: Meta, view: Meta) -> tuple[Edge, Meta]:
     pairs = operator.op.rule(root) if root.dtype.is_complex else None
     if pairs is None:
         raise NotSupportedError(f"a complex view of the real {root} is modified with gradients enabled; clone it first")
-    return Edge(OpNode(operator, (edge,), (pairs,), ((root,), (0,), frozenset())), 0), pairs
+    return Edge(OpNode(operator, (edge,), (pairs,), (root,), Wanted.of(operator, (0,))), 0), pairs
 
 
 def _set_history(value: Value, node: Node) -> None:

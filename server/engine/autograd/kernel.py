@@ -16,7 +16,7 @@ from ..operators import Operator
 from ..value import Value
 from .graph import Edge, Saved, with_history
 from .inplace import Overwritten, check_writable, edge_of, rebase, requires_grad
-from .node import OpNode
+from .node import OpNode, Wanted
 
 _BELOW = keys.below(keys.AUTOGRAD)
 Arguments: TypeAlias = tuple[Any, ...]
@@ -43,12 +43,13 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
         return redispatch(operator, args, signature, lower)
     if op.form == "out":
         raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
-    saves = operator.grad_plans.get(needed) or _plan_saving(operator, needed)
-    kept = tuple([_keep(arg, position in saves[0], written) for position, arg in enumerate(args)])
+    wanted = Wanted.of(operator, needed)
+    saves = wanted.saves_args
+    kept = tuple([_keep(arg, position in saves, written) for position, arg in enumerate(args)])
     result = redispatch(operator, args, signature, lower)
     outs = result if result.__class__ is tuple else (result,)
-    node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), (kept, needed, saves[1]))
-    for number in saves[1]:
+    node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), kept, wanted)
+    for number in wanted.saves_outs:
         node.saved_outs[number] = Saved(outs[number], node, number)
     if written:
         rebase(written[0], node)
@@ -101,15 +102,6 @@ def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> tu
         else:
             edges.append(None)
     return needed
-
-
-def _plan_saving(operator: Operator, needed: tuple[int, ...]) -> tuple[frozenset[int], frozenset[int]]:
-    """The arguments and the results that the formulas of these inputs name."""
-    derivatives = [operator.derivatives[p] for p in needed if p in operator.derivatives]
-    inputs = frozenset(p for d in derivatives for p in d.saves_args)
-    outputs = frozenset(p for d in derivatives for p in d.saves_outs)
-    plan = operator.grad_plans[needed] = (inputs, outputs)
-    return plan
 
 
 def _keep(arg: Any, wanted: bool, written: list[Value]) -> Any:

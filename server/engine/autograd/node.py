@@ -6,30 +6,54 @@ Un-broadcasting, and casting a gradient back to its input's type, are done here,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
 from .. import functional as F
-from ..operators import Operator
+from ..operators import Derivative, Operator
 from ..value import Value
 from .graph import Edge, Node, Saved
 
-Kept: TypeAlias = tuple[tuple[Any, ...], tuple[int, ...], frozenset[int]]
-"""Arguments (``Saved``, metas, attributes), the positions whose gradient is wanted, the results to save."""
+
+class Wanted:
+    """Which gradients of an operation are wanted, and what that takes; worked out once for each choice."""
+
+    __slots__ = ("saves_args", "saves_outs", "steps")
+
+    def __init__(self, operator: Operator, positions: tuple[int, ...]) -> None:
+        chosen = {p: operator.derivatives[p] for p in positions if p in operator.derivatives}
+        self.saves_args = frozenset(p for d in chosen.values() for p in d.saves_args)
+        self.saves_outs = frozenset(p for d in chosen.values() for p in d.saves_outs)
+        self.steps = tuple((p, chosen.get(p)) for p in operator.grad_positions)
+        """Every differentiable argument with its formula, None where its gradient is not wanted."""
+
+    @staticmethod
+    def of(operator: Operator, positions: tuple[int, ...]) -> Wanted:
+        """The one for this choice."""
+        found = operator.grad_plans.get(positions)
+        if found is None:
+            found = operator.grad_plans[positions] = Wanted(operator, positions)
+        return found  # type: ignore[no-any-return]
 
 
 class OpNode(Node):
-    """Backward of one executed operation."""
+    """Backward of one executed operation.
 
-    __slots__ = ("args", "needed", "operator", "saved_outs", "saves_outs")
+    ``args`` are what it was called with: ``Saved`` where a formula names the value, the meta of other tensors.
+    """
 
-    def __init__(self, operator: Operator, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...], kept: Kept) -> None:
+    __slots__ = ("args", "operator", "saved_outs", "wanted")
+
+    def __init__(
+        self, operator: Operator, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...], args: tuple[Any, ...],
+        wanted: Wanted,
+    ) -> None:  # fmt: skip
         super().__init__(edges, metas)
         self.operator = operator
-        self.args: tuple[Any, ...] | None
-        self.args, self.needed, self.saves_outs = kept
+        self.args: tuple[Any, ...] | None = args
+        self.wanted = wanted
         self.saved_outs: dict[int, Saved] = {}
 
     @property
@@ -44,31 +68,41 @@ class OpNode(Node):
                 "pass retain_graph=True to keep them"
             )
         results: list[Value | None] = []
-        for position in self.operator.grad_positions:
-            results.extend(self._gradient(position, grads))
+        for position, derivative in self.wanted.steps:
+            self._differentiate(position, derivative, grads, results)
         return results
 
     def release(self) -> None:
-        if self.saved_outs or any(map(_is_saved, self.args or ())):
+        if self.saved_outs or self._saved_any():
             self.args = None
             self.saved_outs = {}
 
-    def _gradient(self, position: int, grads: Sequence[Value | None]) -> list[Value | None]:
+    def _saved_any(self) -> bool:
+        """Whether a tensor was saved: a formula may name a number, which costs nothing to keep."""
+        args = self.args
+        return args is not None and any([args[p].__class__ in _HOLDERS for p in self.wanted.saves_args])
+
+    def _differentiate(
+        self, position: int, derivative: Derivative | None, grads: Sequence[Value | None], results: list[Value | None]
+    ) -> None:
+        """Append the gradient of one argument; of each of its tensors where it is a list."""
         kept = self.args[position]  # type: ignore[index]
-        derivative = self.operator.derivatives.get(position)
-        if position not in self.needed or derivative is None:
-            return [None] * (len(kept) if isinstance(kept, tuple) else 1)
+        if derivative is None:
+            results.extend([None] * (len(kept) if kept.__class__ is tuple else 1))
+            return
         found = derivative.formula(*[self._source(source, grads) for source in derivative.sources])
-        if isinstance(kept, tuple):
-            return [_fit(g, _meta(k)) for g, k in zip(found, kept, strict=True)]
-        return [_fit(found, _meta(kept))]
+        if kept.__class__ is tuple:
+            results.extend([_fit(g, _meta(k)) for g, k in zip(found, kept, strict=True)])
+        else:
+            results.append(_fit(found, _meta(kept)))
 
     def _source(self, source: tuple[str, int], grads: Sequence[Value | None]) -> Any:
         where, number = source
         if where == "grad" or where == "grad_out":
-            return self._materialized(grads, number)
+            grad = grads[number]
+            return grad if grad is not None else zeros(self.metas[number])
         if where == "grads":
-            return tuple(self._materialized(grads, n) for n in range(len(self.metas)))
+            return tuple(zeros(m) if g is None else g for g, m in zip(grads, self.metas, strict=True))
         if where == "out":
             return self.saved_outs[number].unpack(self)
         kept = self.args[number]  # type: ignore[index]
@@ -76,23 +110,18 @@ class OpNode(Node):
             return tuple(map(_meta, kept)) if isinstance(kept, tuple) else _meta(kept)
         return self._unpack(kept)
 
-    def _materialized(self, grads: Sequence[Value | None], number: int) -> Value:
-        grad = grads[number]
-        return grad if grad is not None else zeros(self.metas[number])
-
     def _unpack(self, kept: Any) -> Any:
         if isinstance(kept, Saved):
             return kept.unpack(self)
         return tuple(self._unpack(k) for k in kept) if isinstance(kept, tuple) else kept
 
 
+_HOLDERS = (Saved, tuple)
+
+
 def zeros(meta: Meta) -> Value:
     """A row-major gradient of nothing."""
     return F.zeros(meta.shape, dtype=meta.dtype, device=meta.device)  # type: ignore[no-any-return]
-
-
-def _is_saved(kept: Any) -> bool:
-    return any(map(_is_saved, kept)) if isinstance(kept, tuple) else isinstance(kept, Saved)
 
 
 def _meta(kept: Any) -> Any:
@@ -120,7 +149,5 @@ def sum_to_size(grad: Value, shape: tuple[int, ...]) -> Value:
     """Sum ``grad`` over the dimensions along which ``shape`` was broadcast to it."""
     lead = grad.meta.ndim - len(shape)
     dims = [d for d in range(grad.meta.ndim) if d < lead or (shape[d - lead] == 1 and grad.meta.shape[d] != 1)]
-    if len(dims) == lead:
-        return F.sum(grad, tuple(dims))
-    grad = F.sum(grad, tuple(dims), True)
-    return F.reshape(grad, shape) if lead else grad
+    grad = F.sum(grad, tuple(dims), len(dims) != lead)
+    return F.reshape(grad, shape) if lead and len(dims) != lead else grad
