@@ -175,13 +175,23 @@ def _choose(xp, find, input, dim, keepdim, out):
     if input.ndim == 0:
         values[...], indices[...] = input, 0
         return
+    if not values.size:
+        return
     where = find(input, axis=dim)
     values.reshape(where.shape)[...] = _at(input, where, dim, xp)
     indices.reshape(where.shape)[...] = where
 
 
+def greatest(xp, input, axis, keepdims, out):
+    """The maximum; nothing to do where there is no result, which CuPy does not see."""
+    if out.size:
+        xp.amax(input, axis=axis, keepdims=keepdims, out=out)
+
+
 def least(xp, input, axis, keepdims, out):
     """The minimum. CuPy 14.2 takes its ``out`` for a type, so the result is copied there."""
+    if not out.size:
+        return
     if xp is np:
         np.amin(input, axis=axis, keepdims=keepdims, out=out)
     else:
@@ -205,7 +215,7 @@ def max_dim(xp, input, dim, keepdim, *, out):
 
 @implements(ops.max, input=lambda grad, input, out: share_backward(grad, input, out, None, False))
 def max(xp, input, *, out):
-    xp.amax(input, out=out)
+    greatest(xp, input, None, False, out)
 
 
 @composite(ops.min_other)
@@ -230,7 +240,7 @@ def min(xp, input, *, out):
 
 @implements(ops.amax, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim))
 def amax(xp, input, dim, keepdim, *, out):
-    xp.amax(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+    greatest(xp, input, axes(input, dim), keepdim, out)
 
 
 @implements(ops.amin, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim))
@@ -259,6 +269,8 @@ def argmin(xp, input, dim, keepdim, *, out):
 
 
 def _find(find, input, dim, out):
+    if not out.size:
+        return
     where = find(input.reshape(-1), axis=0) if dim is None or input.ndim == 0 else find(input, axis=dim)
     out[...] = where.reshape(out.shape)
 

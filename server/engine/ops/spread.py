@@ -8,7 +8,7 @@ from telegrad_protocol.ops import spread as ops
 
 from .. import functional as F
 from ..operators import composite, implements
-from .reduce import axes, converted, count_of, least, restore
+from .reduce import axes, converted, count_of, greatest, least, restore
 
 
 def _norm_backward(grad, input, input_meta, out, p, dim, keepdim):
@@ -43,10 +43,7 @@ def norm(xp, input, p, dim, keepdim, *, dtype, out):
         input = xp.abs(input)
     axis, p = axes(input, dim), 2 if p is None else p
     if p in (float("inf"), float("-inf")):
-        if p > 0:
-            xp.amax(xp.abs(input), axis=axis, keepdims=keepdim, out=out)
-        else:
-            least(xp, xp.abs(input), axis, keepdim, out)
+        (greatest if p > 0 else least)(xp, xp.abs(input), axis, keepdim, out)
     elif p == 2:
         xp.sqrt(xp.sum(input * input, axis=axis, keepdims=keepdim, dtype=out.dtype), out=out)
     elif p == 0:
