@@ -65,7 +65,7 @@ def _nothing_is_left_behind() -> Iterator[None]:
 def _sessions() -> set[Any]:
     from telegrad import _modes
 
-    return {*_modes._open, *_modes._shared, *_modes.thread.sessions}
+    return {s for s in (*_modes._open, *_modes._shared, *_modes.thread.sessions) if not s.was_left}
 
 
 def _processes() -> set[Any]:

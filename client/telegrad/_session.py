@@ -38,7 +38,7 @@ _MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient))
 
 
 class _Draft(NamedTuple):
-    """A batch on its way out: where it ends in the queue, what had been sent before it, the modes that it ends in."""
+    """A batch on its way out: its last instruction, what had been sent before it, the modes that it ends in."""
 
     end: object
     accepted: int
@@ -53,6 +53,7 @@ class Session:
         self._pending_bytes = 0
         self._dead: deque[int] = deque()
         self._draft: _Draft | None = None
+        self._uploading: messages.Upload | None = None
         self._told = DEFAULT
         self._is_mixed = self._is_armed = False
         self._sending = threading.RLock()
@@ -121,21 +122,22 @@ class Session:
         with self._sending:
             self._send_pending()
 
-    def _send_pending(self) -> None:
+    def _send_pending(self, uploading: messages.Upload | None = None) -> None:
         """Send a batch; the caller holds ``_sending``."""
         if self._draft is not None:
             self._settle(self._draft)
         self._is_armed = False
         pending = self._pending
+        if self._uploading is not uploading:
+            self._end_cut_upload()
         if self._dead:
             pending.append(self._frees())
         if not pending:
             return
-        end = object()
-        pending.append(end)
+        end = pending[-1]
         batch = list(pending)
-        while batch.pop() is not end:  # other threads queue meanwhile
-            pass
+        while batch[-1] is not end:  # other threads queue meanwhile
+            batch.pop()
         told = self._told
         if self._is_mixed or told is not DEFAULT:
             self._is_mixed = False
@@ -149,14 +151,21 @@ class Session:
             self._require_open()
         self._forget_sent(self._draft)
 
+    def _end_cut_upload(self) -> None:
+        """Tell the server that no more chunks follow, since an interrupt came between them."""
+        cut = self._uploading
+        if cut is not None:
+            with contextlib.suppress(ValueError):  # it was sent
+                self._pending.remove(cut)
+            self._pending.appendleft(messages.Free([cut.id]))
+            self._uploading = None
+
     def _settle(self, draft: _Draft) -> None:
         """Finish what an interrupt cut short: what went out leaves the queue, what did not stays in it."""
-        if draft.end in self._pending:
-            if self.transport.accepted != draft.accepted:
-                self._forget_sent(draft)
-                return
-            self._pending.remove(draft.end)
+        if self.transport.accepted == draft.accepted:
             self._is_mixed = True
+        elif any(item is draft.end for item in list(self._pending)):
+            self._forget_sent(draft)
         self._draft = None
 
     def _forget_sent(self, draft: _Draft) -> None:
@@ -186,23 +195,26 @@ class Session:
             return id
         try:
             with self._sending:
-                self._pending.append(messages.Upload(id, site, meta.dtype.code, shape, device))
-                self.operations += 1
-                self.flush()
-                self._send_chunks(id, data)
+                self._send_in_chunks(messages.Upload(id, site, meta.dtype.code, shape, device), data)
             self._poll()
         except BaseException:
-            self.free(id)  # also ends an upload that is incomplete
+            self.free(id)
             raise
         return id
 
-    def _send_chunks(self, id: int, data: memoryview) -> None:
+    def _send_in_chunks(self, upload: messages.Upload, data: memoryview) -> None:
+        self.flush()
+        self._uploading = upload
+        self._pending.append(upload)
+        self.operations += 1
+        self._send_pending(upload)
         try:
             for start in range(0, len(data), CHUNK_BYTES):
-                self.transport.send_chunk(id, start, data[start : start + CHUNK_BYTES])
+                self.transport.send_chunk(upload.id, start, data[start : start + CHUNK_BYTES])
         except CommunicationError as error:
             self._lose(error)
             self._require_open()
+        self._uploading = None
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
