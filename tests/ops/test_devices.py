@@ -89,7 +89,9 @@ def test_elementwise_operations_agree_with_the_host(adapters: dict[str, EngineAd
 def test_reductions_agree_with_the_host(adapters: dict[str, EngineAdapter], name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(3)
     drawn = torch.randn(shape, generator=generator) * 3
-    for source in (drawn, drawn.mT) if len(shape) > 1 else (drawn,):
+    with_nan = torch.where(torch.rand(shape, generator=generator) < 0.05, float("nan"), drawn)
+    sources = (drawn, drawn.mT, with_nan) if len(shape) > 1 else (drawn, with_nan)
+    for source in sources if dtype.is_floating_point else sources[:-1]:
         tensor = (source > 0 if dtype is torch.bool else source.abs() if dtype is torch.uint8 else source).to(dtype)
         _compare(adapters, name, [tensor], **({"dim": -1} if name in NEEDS_DIM else {}))
         if name not in ("max", "min", "median"):

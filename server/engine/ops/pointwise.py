@@ -113,7 +113,17 @@ def floor_divide(xp, input, other, *, out):
 )
 def remainder(xp, input, other, *, out):
     _refuse_zero(xp, "remainder", other)
-    xp.remainder(input, other, out=out)
+    if xp is np or out.dtype.kind != "f":
+        xp.remainder(input, other, out=out)
+    else:
+        _remainder_by_fmod(xp, input, other, out)
+
+
+def _remainder_by_fmod(xp, input, other, out):
+    """CuPy's own multiplies the quotient back, which is NaN for an infinite divisor."""
+    xp.fmod(input, other, out=out)
+    differs = (out != 0) & (xp.less(out, 0) != xp.less(other, 0))
+    xp.copyto(out, out + other, where=differs)
 
 
 @implements(
