@@ -72,7 +72,8 @@ class Host:
         if self.sessions.pop(session.number, None) is None:
             return
         for backend in self.backends.values():
-            backend.allocator.abandon(session.number)
+            with backend.undisturbed() as allocator:
+                allocator.abandon(session.number)
         self._ending[session.number] = COLLECTIONS
         self._settle()
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from telegrad_protocol.errors import ArgumentError, ProtocolError
 
+from . import memory_queries
 from .engine.random import STATE_BYTES
+from .memory_queries import Question
 
 if TYPE_CHECKING:
     from .engine.backend import Backend, Mark
     from .engine.random import Generator
     from .session import Session
-
-
-class Question(NamedTuple):
-    """Who answers, the types of the arguments, and how many of them there must be."""
-
-    answer: Callable[..., Any]
-    types: tuple[type, ...] = ()
-    required: int = 0
 
 
 def answer(session: Session, what: str, args: list[Any]) -> Any:
@@ -55,31 +48,6 @@ def _backend(session: Session, device: str) -> Backend:
 
 def _generator(session: Session, device: str) -> Generator:
     return session.context.generators[_backend(session, device).device]
-
-
-def _memory_stats(session: Session, device: str = "", mine: bool = True) -> dict[str, Any]:
-    return _backend(session, device).allocator.memory_stats(session.number if mine else None)
-
-
-def _memory_summary(session: Session, device: str = "", abbreviated: bool = False, mine: bool = True) -> str:
-    allocator = _backend(session, device).allocator
-    return allocator.memory_summary(session.number if mine else None, abbreviated)
-
-
-def _memory_snapshot(session: Session, device: str = "") -> dict[str, Any]:
-    return _backend(session, device).allocator.memory_snapshot(session.number)
-
-
-def _reset_peak(session: Session, device: str = "") -> None:
-    _backend(session, device).allocator.reset_peak(session.number)
-
-
-def _reset_accumulated(session: Session, device: str = "") -> None:
-    _backend(session, device).allocator.reset_accumulated(session.number)
-
-
-def _empty_cache(session: Session, device: str = "") -> None:
-    _backend(session, device).allocator.empty_cache()
 
 
 def _mem_get_info(session: Session, device: str = "") -> tuple[int, int]:
@@ -125,12 +93,7 @@ def _tensor_count(session: Session) -> int:
 
 
 _QUESTIONS: dict[str, Question] = {
-    "memory_stats": Question(_memory_stats, (str, bool)),
-    "memory_summary": Question(_memory_summary, (str, bool, bool)),
-    "memory_snapshot": Question(_memory_snapshot, (str,)),
-    "reset_peak": Question(_reset_peak, (str,)),
-    "reset_accumulated": Question(_reset_accumulated, (str,)),
-    "empty_cache": Question(_empty_cache, (str,)),
+    **memory_queries.QUESTIONS,
     "mem_get_info": Question(_mem_get_info, (str,)),
     "device_properties": Question(_device_properties, (str,)),
     "get_rng_state": Question(_get_rng_state, (str,)),

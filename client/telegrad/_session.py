@@ -224,6 +224,8 @@ class Session:
         number = self._new_request()
         self._waiting[number] = None
         try:
+            if self._dead:
+                self._pending.append(self._frees())  # before the request, which may be about memory
             self._pending.append(make(number))
             self.operations += 1
             self.round_trips += 1

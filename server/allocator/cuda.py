@@ -41,6 +41,17 @@ class CudaUpstream:
         with self._device():
             runtime.free(segment.pointer)
 
+    def obtain_pinned(self, nbytes: int) -> int | None:
+        try:
+            return int(runtime.hostAlloc(nbytes, 0))
+        except runtime.CUDARuntimeError as error:
+            if error.status != _OUT_OF_MEMORY:
+                raise
+            return None
+
+    def give_back_pinned(self, pointer: int) -> None:
+        runtime.freeHost(pointer)
+
     def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
         with self._device():
             runtime.memsetAsync(segment.pointer + offset, 0, nbytes, stream)

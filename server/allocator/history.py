@@ -54,7 +54,7 @@ class History:
         self, enabled: str | None = "all", max_entries: int | None = None, owner: int | None = None, *,
         context: str | None = "all", clear_history: bool = False, skip_actions: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """Keep a trace (``all``), only the frames of what is allocated (``state``), or nothing (None), for ``owner``."""
+        """Keep a trace (``all``), only the frames of what is allocated (``state``), or nothing (None)."""
         if enabled not in (None, "state", "all"):
             raise ArgumentError(f"record_memory_history: enabled must be None, 'state' or 'all', not {enabled!r}")
         if context not in (None, "state", "alloc", "all"):

@@ -5,6 +5,10 @@ Knows no blocks; its events are done when the test says so.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from server.allocator.block import Segment
 
 
@@ -18,6 +22,8 @@ class SimulatedUpstream:
         self.reserved: dict[int, int] = {}
         self.zeroed: list[tuple[int, int, int]] = []
         self.unfinished: set[int] = set()
+        self.pinned: dict[int, np.ndarray[Any, Any]] = {}
+        self.pinned_size = 1 << 30
         self._used = 0
         self._next_address = first_address
         self._events = 0
@@ -69,6 +75,16 @@ class SimulatedUpstream:
 
     def free_and_total(self) -> tuple[int, int]:
         return self.size - self._used, self.size
+
+    def obtain_pinned(self, nbytes: int) -> int | None:
+        if nbytes > self.pinned_size - sum(map(len, self.pinned.values())):
+            return None
+        memory = np.zeros(nbytes, np.uint8)
+        self.pinned[memory.ctypes.data] = memory
+        return int(memory.ctypes.data)
+
+    def give_back_pinned(self, pointer: int) -> None:
+        del self.pinned[pointer]
 
     def record_event(self, stream: int) -> int:
         self._events += 1

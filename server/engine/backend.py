@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import ml_dtypes
@@ -155,6 +157,10 @@ class Backend:
         """Free and total bytes of the device."""
         raise NotImplementedError
 
+    def host_memory_stats(self) -> dict[str, int]:
+        """Statistics of the pinned memory that copies run through; none where there are no copies."""
+        return {}
+
     def properties(self) -> dict[str, Any]:
         """Name, total memory and capability of the device, under PyTorch's names."""
         raise NotImplementedError
@@ -173,6 +179,17 @@ class Backend:
             self._busy = False
             if self._late:
                 self._release_late()
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[CachingAllocator]:
+        """The allocator, for more than an allocation: what the garbage collector releases meanwhile is freed after."""
+        before, self._busy = self._busy, True
+        try:
+            yield self.allocator
+        finally:
+            self._busy = before
+        if self._late and not before:
+            self._release_late()
 
     def release(self, block: Block) -> None:
         """Give a block back; later, where Python's garbage collector struck in the middle of the allocator."""

@@ -6,13 +6,14 @@ the session whose turn it is, so that a kernel's result is adopted without a cop
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import cupy as cp
 import numpy as np
 
 from server.allocator import Block, CachingAllocator, CudaUpstream
 from server.allocator.options import options_of_environment
+from server.allocator.pinned import PinnedCache, PinnedUpstream
 from telegrad_protocol.meta import Device, Meta
 
 from . import context, keys
@@ -38,31 +39,37 @@ class BlockMemory(cp.cuda.memory.BaseMemory):  # type: ignore[misc]
 
 
 class CudaUpload:
-    """Writes into device memory; pageable copies have left the source when they return."""
+    """Writes into device memory, through pinned memory: the source is free when a write returns."""
 
-    __slots__ = ("_pointer", "_stream", "_value")
+    __slots__ = ("_pinned", "_pointer", "_stream", "_value")
 
-    def __init__(self, value: Value, stream: int) -> None:
+    def __init__(self, value: Value, stream: int, pinned: PinnedCache) -> None:
         self._value = value  # keeps the storage alive
         self._pointer = value.storage.block.pointer
         self._stream = stream
+        self._pinned = pinned
 
     def write(self, offset: int, data: memoryview) -> None:
-        source = np.frombuffer(data, np.uint8)
-        cp.cuda.runtime.memcpyAsync(self._pointer + offset, source.ctypes.data, len(data), _TO_DEVICE, self._stream)
+        if not len(data):
+            return
+        buffer = self._pinned.allocate(len(data))
+        buffer.array()[:] = np.frombuffer(data, np.uint8)
+        cp.cuda.runtime.memcpyAsync(self._pointer + offset, buffer.pointer, len(data), _TO_DEVICE, self._stream)
+        buffer.record_stream(self._stream)
 
 
 class CudaDownload:
     """A copy into pinned memory, and the event behind it."""
 
-    __slots__ = ("_event", "_pinned", "_size", "_source")
+    __slots__ = ("_buffer", "_event", "_source")
 
-    def __init__(self, array: Any, stream: Any) -> None:
+    def __init__(self, array: Any, stream: Any, pinned: PinnedCache) -> None:
         self._source = cp.ascontiguousarray(array)
-        self._size = array.nbytes
-        self._pinned = cp.cuda.alloc_pinned_memory(max(self._size, 1))
-        if self._size:
-            cp.cuda.runtime.memcpyAsync(self._pinned.ptr, self._source.data.ptr, self._size, _TO_HOST, stream.ptr)
+        self._buffer = pinned.allocate(array.nbytes)
+        if array.nbytes:
+            cp.cuda.runtime.memcpyAsync(self._buffer.pointer, self._source.data.ptr, array.nbytes, _TO_HOST, stream.ptr)
+            # It may be dropped while the copy is on its way.
+            self._buffer.record_stream(stream.ptr)
         self._event = cp.cuda.Event(disable_timing=True)
         self._event.record(stream)
 
@@ -71,7 +78,7 @@ class CudaDownload:
 
     def bytes(self) -> memoryview:
         self._event.synchronize()
-        return np.frombuffer(self._pinned, np.uint8, self._size).data
+        return self._buffer.array().data
 
 
 class CudaMark:
@@ -98,6 +105,9 @@ class CudaBackend(Backend):
         self.index = device.index or 0
         self._streams: dict[int, Any] = {}
         self._idle_streams: list[Any] = []
+        self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream))
+        self._workspaces: dict[int, Block] = {}
+        allocator.free_memory_callbacks.append(self._spare_workspaces)
 
     @classmethod
     def open(cls, device: Device) -> CudaBackend:
@@ -127,7 +137,35 @@ class CudaBackend(Backend):
         if pointer is not None:
             stream = self._streams.pop(pointer)
             stream.synchronize()
+            if pointer in self._workspaces:
+                self.release(self._workspaces.pop(pointer))
             self._idle_streams.append(stream)
+
+    def workspace(self, nbytes: int) -> Block:
+        """Scratch memory for a library's calls on the current stream, kept for the next one.
+
+        Accounted to the server. CuPy's own cuBLAS calls cannot use it: each sets its handle's stream, which makes
+        cuBLAS forget the workspace it was given.
+        """
+        stream = context.current.streams.get(self.device, 0)
+        block = self._workspaces.get(stream)
+        if block is None or block.size < nbytes:
+            if block is not None:
+                self.release(self._workspaces.pop(stream))
+            with self.undisturbed() as allocator:
+                block = self._workspaces[stream] = allocator.allocate(nbytes, stream)
+        return block
+
+    def _spare_workspaces(self) -> bool:
+        """Give all workspaces back where memory is short; each is free once its stream has passed."""
+        spared = list(self._workspaces.values())
+        self._workspaces.clear()
+        for block in spared:
+            self.allocator.free(block)
+        return bool(spared)
+
+    def host_memory_stats(self) -> dict[str, int]:
+        return self.pinned.stats()
 
     def array(self, storage: Storage, meta: Meta) -> Any:
         itemsize = meta.dtype.itemsize
@@ -163,10 +201,10 @@ class CudaBackend(Backend):
             value.array[...] = cp.asarray(np.ascontiguousarray(data))
 
     def open_upload(self, value: Value) -> Upload:
-        return CudaUpload(value, context.current.streams.get(self.device, 0))
+        return CudaUpload(value, context.current.streams.get(self.device, 0), self.pinned)
 
     def open_download(self, value: Value) -> Download:
-        return CudaDownload(value.array, cp.cuda.get_current_stream())
+        return CudaDownload(value.array, cp.cuda.get_current_stream(), self.pinned)
 
     def memory_info(self) -> tuple[int, int]:
         free, total = cp.cuda.Device(self.index).mem_info

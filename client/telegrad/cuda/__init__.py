@@ -1,0 +1,71 @@
+"""The accelerator of the current session's server, under ``torch.cuda``'s names.
+
+``device`` may be an index, a name, or None for the default device. On a server without a GPU the functions about memory
+tell of its CPU memory, which the same allocator manages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_protocol.errors import DeviceError
+from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError
+from telegrad_protocol.meta import Device
+
+from .. import _modes
+from . import memory as memory
+from ._place import Place, name_of
+from .memory import *  # noqa: F403  # as in torch.cuda, they are in both modules
+
+
+def _devices() -> list[Device]:
+    return [d for d in _modes.current_session().devices if d.type == "cuda"]
+
+
+def is_available() -> bool:
+    """Whether the server has a GPU."""
+    return bool(_devices())
+
+
+def device_count() -> int:
+    """How many GPUs the session can use."""
+    return len(_devices())
+
+
+def current_device() -> int:
+    """Index of the GPU that is used where none is named."""
+    devices = _devices()
+    if not devices:
+        raise DeviceError("current_device: the server has no GPU")
+    return devices[0].index or 0
+
+
+def get_device_properties(device: Place = None) -> dict[str, Any]:
+    """Name, total memory and capability."""
+    return _modes.current_session().query("device_properties", name_of(device))  # type: ignore[no-any-return]
+
+
+def get_devicename_of(device: Place = None) -> str:
+    """The device's name."""
+    return str(get_device_properties(device)["name"])
+
+
+def get_device_capability(device: Place = None) -> tuple[int, int]:
+    """The CUDA compute capability."""
+    major, minor = get_device_properties(device)["capability"]
+    return major, minor
+
+
+def synchronize(device: Place = None) -> None:
+    """Wait until everything submitted so far has run."""
+    _modes.current_session().synchronize("" if device is None else name_of(device))
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the GPU's generator."""
+    from ..random import seed_device
+
+    seed_device(name_of(None), seed)
+
+
+manual_seed_all = manual_seed

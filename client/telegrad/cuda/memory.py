@@ -1,0 +1,214 @@
+"""The server's caching allocator, under the names of ``torch.cuda.memory``.
+
+Figures are those of the session, but for what is reserved: that is shared by all sessions of the device. Every function
+waits for its answer: one round trip.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle  # noqa: TID251  # written for PyTorch's viewer, never read
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from telegrad_protocol.errors import ArgumentError
+
+from .. import _modes
+from ._place import Place, name_of
+
+__all__ = [
+    "MemPool", "caching_allocator_alloc", "caching_allocator_delete", "empty_cache", "get_allocator_backend",
+    "get_per_process_memory_fraction", "host_memory_stats", "host_memory_stats_as_nested_dict", "max_memory_allocated",
+    "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_reserved", "memory_snapshot", "memory_stats",
+    "memory_stats_as_nested_dict", "memory_summary", "reset_accumulated_memory_stats", "reset_max_memory_allocated",
+    "reset_peak_memory_stats", "set_per_process_memory_fraction", "use_mem_pool",
+]  # fmt: skip
+
+
+def _ask(what: str, device: Place, *args: Any) -> Any:
+    return _modes.current_session().query(what, name_of(device), *args)
+
+
+def memory_stats(device: Place = None) -> dict[str, int]:
+    """The allocator's statistics for this session."""
+    return _ask("memory_stats", device)  # type: ignore[no-any-return]
+
+
+def memory_stats_as_nested_dict(device: Place = None) -> dict[str, Any]:
+    """`memory_stats`, a dictionary per statistic, pool and amount."""
+    return _nested(memory_stats(device))
+
+
+def memory_summary(device: Place = None, abbreviated: bool = False) -> str:
+    """The allocator's statistics for this session as a table."""
+    return str(_ask("memory_summary", device, abbreviated))
+
+
+def memory_snapshot(mempool_id: Sequence[int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
+    """Segments and their blocks; of other sessions only where their blocks lie. ``mempool_id`` picks one pool's."""
+    segments: list[dict[str, Any]] = _snapshot(include_traces=include_traces)["segments"]
+    wanted = None if mempool_id is None else tuple(mempool_id)
+    return [segment for segment in segments if wanted in (None, segment["segment_pool_id"])]
+
+
+def memory_allocated(device: Place = None) -> int:
+    """Bytes in tensors of this session."""
+    return memory_stats(device)["allocated_bytes.all.current"]
+
+
+def max_memory_allocated(device: Place = None) -> int:
+    """The most bytes that were in tensors of this session at a time."""
+    return memory_stats(device)["allocated_bytes.all.peak"]
+
+
+def memory_reserved(device: Place = None) -> int:
+    """Bytes that the allocator holds for all sessions."""
+    return int(_ask("memory_stats", device, False)["reserved_bytes.all.current"])
+
+
+def max_memory_reserved(device: Place = None) -> int:
+    """The most bytes that the allocator held at a time."""
+    return int(_ask("memory_stats", device, False)["reserved_bytes.all.peak"])
+
+
+def host_memory_stats(device: Place = None) -> dict[str, int]:
+    """Statistics of the pinned memory that copies of all sessions run through; empty where there are no copies."""
+    return _ask("host_memory_stats", device)  # type: ignore[no-any-return]
+
+
+def host_memory_stats_as_nested_dict(device: Place = None) -> dict[str, Any]:
+    """`host_memory_stats`, a dictionary per statistic and amount."""
+    return _nested(host_memory_stats(device))
+
+
+def reset_peak_memory_stats(device: Place = None) -> None:
+    """Begin the peaks anew."""
+    _ask("reset_peak", device)
+
+
+def reset_max_memory_allocated(device: Place = None) -> None:
+    """Begin the peaks anew; the older name."""
+    reset_peak_memory_stats(device)
+
+
+def reset_accumulated_memory_stats(device: Place = None) -> None:
+    """Begin the counters anew."""
+    _ask("reset_accumulated", device)
+
+
+def empty_cache() -> None:
+    """Give memory back to the device that no tensor uses and that no other session can use."""
+    _ask("empty_cache", None)
+
+
+def mem_get_info(device: Place = None) -> tuple[int, int]:
+    """Free and total bytes of the device."""
+    free, total = _ask("mem_get_info", device)
+    return free, total
+
+
+def set_per_process_memory_fraction(fraction: float, device: Place = None) -> None:
+    """Limit the bytes in use by this session to a share of the device's memory; the operator's limit stays."""
+    _ask("set_memory_fraction", device, float(fraction))
+
+
+def get_per_process_memory_fraction(device: Place = None) -> float:
+    """The share of the device's memory that this session may have in use."""
+    return float(_ask("memory_fraction", device))
+
+
+def caching_allocator_alloc(size: int, device: Place = None) -> int:
+    """The address, on the server, of memory that stays until ``caching_allocator_delete`` or the session's end."""
+    return int(_ask("caching_allocator_alloc", device, size))
+
+
+def caching_allocator_delete(mem_ptr: int, device: Place = None) -> None:
+    """Give back what ``caching_allocator_alloc`` returned."""
+    _ask("caching_allocator_delete", device, mem_ptr)
+
+
+def get_allocator_backend() -> str:
+    """Which allocator the server has: there is one."""
+    return "native"
+
+
+class MemPool:
+    """Memory of its own: what is allocated within `use_mem_pool` shares nothing with the rest.
+
+    It is there until `release`, or the end of the session.
+    """
+
+    def __init__(self, device: Place = None) -> None:
+        self._session = _modes.current_session()
+        self._device = name_of(device)
+        first, second = self._session.query("new_mem_pool", self._device)
+        self.id: tuple[int, int] = (first, second)
+
+    def use_count(self) -> int:
+        """How many uses keep the pool: its own, and one for every `use_mem_pool` that it is in."""
+        return int(self._session.query("mem_pool_uses", self._device, *self.id))
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """The pool's segments and their blocks."""
+        found = self._session.query("memory_snapshot", self._device, include_traces)
+        return [segment for segment in _as_torch_has_it(found)["segments"] if segment["segment_pool_id"] == self.id]
+
+    def release(self) -> None:
+        """Give the pool up; its memory goes back as it becomes free."""
+        self._session.query("release_mem_pool", self._device, *self.id)
+
+
+@contextmanager
+def use_mem_pool(pool: MemPool, device: Place = None) -> Iterator[None]:
+    """Let what this session allocates within the block come from ``pool``."""
+    name = pool._device if device is None else name_of(device)
+    if name != pool._device:
+        raise ArgumentError(f"use_mem_pool: the pool is one of {pool._device}, not of {name}")
+    pool._session.query("use_mem_pool", name, *pool.id)
+    try:
+        yield
+    finally:
+        pool._session.query("leave_mem_pool", name)
+
+
+def _record_memory_history(
+    enabled: str | None = "all", context: str | None = "all", stacks: str = "all", max_entries: int = sys.maxsize,
+    device: Place = None, clear_history: bool = False, skip_actions: Sequence[str] | None = None,
+) -> None:  # fmt: skip
+    """Keep a trace of this session's allocations (``"all"``), or the lines that hold memory (``"state"``), or nothing.
+
+    Frames are the operation and the line of this program that called it; ``stacks`` is there for PyTorch's callers.
+    The server keeps at most the last 100,000 entries. While anybody records, allocations take microseconds longer.
+    """
+    skipped = list(skip_actions or ())
+    _ask("record_memory_history", device, enabled or "", max_entries, context or "", clear_history, skipped)
+
+
+def _snapshot(device: Place = None, include_traces: bool = True) -> dict[str, Any]:
+    """Segments, blocks, trace and settings of the allocator, as `torch.cuda.memory._snapshot` has them."""
+    return _as_torch_has_it(_ask("memory_snapshot", device, include_traces))
+
+
+def _dump_snapshot(filename: str | os.PathLike[str] = "dump_snapshot.pickle") -> None:
+    """Write `_snapshot` as the file that pytorch.org/memory_viz and ``torch/cuda/_memory_viz.py`` open."""
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(), file, protocol=4)
+
+
+def _as_torch_has_it(snapshot: dict[str, Any]) -> dict[str, Any]:
+    for segment in snapshot["segments"]:
+        segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
+    return snapshot
+
+
+def _nested(flat: dict[str, int]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, amount in flat.items():
+        *path, last = key.split(".")
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = amount
+    return nested
