@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 
-
 @contextmanager
 def interrupts(seed: int, longest: float) -> Iterator[list[int]]:
     """Interrupts the main thread again and again, at random moments within the block."""
@@ -134,5 +133,3 @@ def _quiet_hooks() -> Iterator[None]:
     previous, sys.unraisablehook = sys.unraisablehook, lambda _: None
     yield
     sys.unraisablehook = previous
-
-
