@@ -122,7 +122,7 @@ def call(op: Op, bound: tuple[Any, ...]) -> Any:
             key.append(argument)
     if session is None:
         session = _modes.current_session()
-        key.append(session.default_device)
+        key.append(session.places)
     try:
         plan = _PLANS.get(tuple(key))
     except TypeError:
@@ -160,6 +160,11 @@ def _normalize(op: Op, bound: tuple[Any, ...], session: Session) -> tuple[Any, .
 
 
 def _plan(op: Op, bound: tuple[Any, ...], key: tuple[Any, ...], session: Session) -> CallPlan:
+    for argument in bound:
+        if isinstance(argument, Device) and argument not in session.devices:
+            raise DeviceError(
+                f"{op.public}: device {argument} is not there; the server has {', '.join(map(str, session.devices))}"
+            )
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
     if any(t._session is not session for t in tensors):
         raise _foreign(op)

@@ -61,10 +61,14 @@ def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
         raise ArgumentTypeError(f"to: unknown argument {next(iter(kwargs))!r}")
     if dtype is not None and not isinstance(dtype, DType):
         raise ArgumentTypeError(f"to: dtype must be a dtype such as telegrad.float32, not {dtype!r}")
-    return self.device if device is None else place(device), dtype or self.dtype, copy or (len(flags) > 1 and flags[1])
+    return (
+        self.device if device is None else place_of(device),
+        dtype or self.dtype,
+        copy or (len(flags) > 1 and flags[1]),
+    )
 
 
-def place(device: Any) -> Device:
+def place_of(device: Any) -> Device:
     """A device by index, by name, or itself."""
     if isinstance(device, int) and not isinstance(device, bool):
         return Device("cuda", device)

@@ -12,6 +12,7 @@ from telegrad_protocol.errors import ArgumentTypeError, DeviceError
 from telegrad_protocol.meta import Device, Meta
 
 from . import _arrays, _modes
+from ._conversions import place_of
 from ._functions import function
 from ._session import Session
 from ._tensor import Tensor
@@ -48,7 +49,7 @@ def asarray(obj: Any, *, dtype: DType | None = None, device: str | Device | None
 
 
 def _upload(data: Any, dtype: DType | None, device: Any, session: Session) -> Tensor:
-    place = session.default_device if device is None else Device(device)
+    place = session.default_device if device is None else place_of(device)
     if place not in session.devices:
         raise DeviceError(f"tensor: device {place} is not there; the server has {', '.join(map(str, session.devices))}")
     if dtype is not None and not isinstance(dtype, DType):

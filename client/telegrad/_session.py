@@ -76,6 +76,7 @@ class Session:
         hello = self.transport.hello
         self.default_device = Device(hello.default_device)
         self.devices = [Device(name) for name in hello.devices]
+        self.places = (self.default_device, *self.devices)
 
     # -- submitting -----------------------------------------------------------------------------------------------
 

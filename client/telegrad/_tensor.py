@@ -78,7 +78,11 @@ class Tensor:
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-    def __init__(self, session: Session, id: int, meta: Meta) -> None:
+    def __init__(self, session: Session, id: int = 0, meta: Meta | None = None) -> None:
+        if meta.__class__ is not Meta:
+            raise ArgumentTypeError(
+                "Tensor: tensors are made of data by telegrad.tensor(data), of a shape by empty(shape)"
+            )
         self._id = id
         self._session = session
         self._meta = meta

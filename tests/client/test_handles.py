@@ -1,0 +1,200 @@
+"""What concerns the handle itself: copies, pickling, files, random state, types by default, messages, memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telegrad.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DeviceError,
+    DimensionError,
+    DTypeError,
+    InplaceError,
+    NotSupportedError,
+    ShapeError,
+)
+
+
+def test_pickling_is_refused_with_a_reason(tg: Any) -> None:
+    for action in (pickle.dumps, lambda tensor: pickle.dumps([tensor])):
+        with pytest.raises(TypeError, match=r"use telegrad\.save\(\) or tensor\.numpy\(\)"):
+            action(tg.ones(2))
+
+
+def test_copies_of_containers_share_nothing(tg: Any) -> None:
+    original = {"a": tg.ones(2, requires_grad=True), "b": [tg.zeros(1)]}
+    twin = copy.deepcopy(original)
+    with tg.no_grad():
+        twin["a"].add_(1)
+    assert (original["a"].tolist(), twin["a"].tolist()) == ([1.0, 1.0], [2.0, 2.0])
+    assert twin["a"].requires_grad and twin["a"].is_leaf
+
+
+def test_save_and_load(tg: Any, tmp_path: Path) -> None:
+    state = {"w": tg.randn(3, 4), "half": tg.ones(2).bfloat16(), "n": [1, 2.5, "x", None, True], "t": (tg.arange(3),)}
+    tg.save(state, tmp_path / "state.safetensors")
+    loaded = tg.load(tmp_path / "state.safetensors")
+    assert tg.equal(loaded["w"], state["w"]) and loaded["half"].dtype is tg.bfloat16
+    assert loaded["n"] == state["n"] and loaded["t"][0].tolist() == [0, 1, 2]
+    assert tg.load(tmp_path / "state.safetensors", map_location="cpu")["w"].device == "cpu"
+    with pytest.raises(DeviceError, match="cuda:3"):
+        tg.load(tmp_path / "state.safetensors", map_location="cuda:3")
+
+
+def test_random_state_can_be_kept_and_restored(tg: Any) -> None:
+    tg.manual_seed(5)
+    assert tg.initial_seed() == 5
+    state = tg.get_rng_state()
+    first = tg.randn(10).tolist()
+    second = tg.rand(3).tolist()
+    tg.set_rng_state(state)
+    assert (tg.randn(10).tolist(), tg.rand(3).tolist()) == (first, second)
+    tg.manual_seed(5)
+    assert tg.randn(10).tolist() == first
+    assert isinstance(tg.seed(), int) and tg.randn(10).tolist() != first
+    with pytest.raises(DTypeError, match="get_rng_state"):
+        tg.set_rng_state(tg.ones(3))
+    with pytest.raises(ArgumentError, match="64 bits"):
+        tg.manual_seed(2**64)
+
+
+def test_the_default_dtype_is_everybodys(tg: Any) -> None:
+    try:
+        tg.set_default_dtype(tg.float64)
+        assert tg.get_default_dtype() is tg.float64
+        for made in (tg.zeros(1), tg.tensor(1.5), tg.arange(3) / 2, tg.tensor([1j]).real, tg.ones(2).mean()):
+            assert made.dtype is tg.float64
+            (meta, _), *_ = made._session.describe((made._id,), made.device)
+            assert meta == made._meta
+        with pytest.raises(DTypeError, match="floating-point"):
+            tg.set_default_dtype(tg.int32)
+    finally:
+        tg.set_default_dtype(tg.float32)
+    assert (tg.arange(3) / 2).dtype is tg.float32
+
+
+def test_generators_run_under_the_mode_of_their_decorator(tg: Any) -> None:
+    @tg.no_grad()
+    def numbers() -> Any:
+        received = yield tg.is_grad_enabled()
+        try:
+            yield (received, tg.is_grad_enabled())
+        except KeyError:
+            yield "caught"
+        return "end"
+
+    generator = numbers()
+    assert next(generator) is False and tg.is_grad_enabled()
+    assert generator.send(7) == (7, False) and tg.is_grad_enabled()
+    assert generator.throw(KeyError()) == "caught"
+    with pytest.raises(StopIteration, match="end"):
+        next(generator)
+
+
+MESSAGES = {
+    "tg.ones(2) + tg.ones(3)": (ShapeError, r"add: .*float32\[2\].*float32\[3\]|add: .*\[2\].*\[3\]"),
+    "tg.ones(2, 3) @ tg.ones(2, 3)": (ShapeError, r"float32\[2,3\]"),
+    "tg.ones(2).sum(5)": (DimensionError, "5"),
+    "tg.ones(2).view(3)": (ShapeError, "3"),
+    "tg.add(1, 2)": (ArgumentTypeError, "at least one operand must be a tensor"),
+    "tg.add(tg.ones(2))": (ArgumentTypeError, "missing argument 'other'"),
+    "tg.add(tg.ones(2), 1, gamma=2)": (ArgumentTypeError, "argument 'gamma' is unknown: add"),
+    "tg.ones(2).add('x')": (ArgumentTypeError, "argument 'other' must be a tensor or a number, not str 'x'"),
+    "tg.ones(2).max(1, 2, 3, 4)": (ArgumentTypeError, "max: no form takes .*; there are: "),
+    "tg.ones(2).max('x')": (ArgumentTypeError, "max: no form takes .*str 'x'"),
+    "tg.ones(2, device='cuda:5')": (DeviceError, "cuda:5.*cpu"),
+    "tg.ones(2).to('cuda')": (DeviceError, "cuda:0.*the server has cpu"),
+    "tg.ones(2).to('gpu')": (ArgumentError, "expected 'cpu', 'cuda'"),
+    "tg.tensor(1, device=5)": (DeviceError, "cuda:5"),
+    "tg.ones(2, dtype='float32')": (ArgumentTypeError, "dtype"),
+    "tg.ones(2, layout='strided')": (NotSupportedError, "layout is not supported; leave it out"),
+    "tg.ones(2).item()": (ShapeError, r"use tolist\(\)"),
+    "tg.ones(2).requires_grad_().numpy()": (RuntimeError, r"use tensor\.detach\(\)\.numpy\(\)"),
+    "tg.ones(2).requires_grad_().add_(1)": (InplaceError, r"use no_grad\(\) or detach\(\) it first"),
+    "tg.ones(2).bfloat16().numpy()": (ArgumentTypeError, r"use tensor\.float\(\)\.numpy\(\)"),
+    "tg.ones(3).expand(2, 3).add_(1)": (InplaceError, r"clone\(\) the tensor before"),
+    "tg.ones(2).register_hook(print)": (NotSupportedError, r"retain_grad\(\)"),
+    "tg.ones(2).data_ptr()": (NotSupportedError, r"numpy\(\)"),
+    "tg.Tensor(2, 3)": (TypeError, r"telegrad\.tensor\(data\)"),
+    "tg.ones(2).backward()": (RuntimeError, "does not require grad"),
+    "tg.set_grad_enabled()": (TypeError, "mode"),
+    "tg.optim.SGD([], 0.1)": (ValueError, "parameter"),
+}
+
+
+@pytest.mark.parametrize("program", MESSAGES)
+def test_messages_say_what_to_do(tg: Any, program: str) -> None:
+    kind, pattern = MESSAGES[program]
+    with pytest.raises(kind, match=pattern):
+        eval(program, {"tg": tg})
+
+
+def test_arrays_beside_tensors_become_tensors_of_their_own_type(tg: Any) -> None:
+    ones = tg.ones(3)
+    for made in (ones + np.ones(3), np.ones(3) + ones, np.ones(3) * ones):
+        assert made.dtype is tg.float64 and made.device == ones.device
+    assert (ones * np.arange(3)).tolist() == (np.arange(3) * ones).tolist() == [0.0, 1.0, 2.0]
+    assert (np.arange(3) < ones).tolist() == [True, False, False]
+    ones += np.ones(3)
+    assert ones.dtype is tg.float32 and ones.tolist() == [2.0] * 3
+    with pytest.raises(DTypeError, match=r"astype\(\)"):
+        ones + np.array(["a", "b", "c"])
+
+
+def test_memory_is_free_when_the_last_handle_is(tg: Any) -> None:
+    tg.cuda.synchronize()
+    before = tg.cuda.memory_allocated()
+    x = tg.ones(1000, requires_grad=True)
+    for _ in range(3):
+        y = (x * 2).exp()
+        y.sum().backward()
+    view = y.detach()[10:20]
+    del y
+    assert tg.cuda.memory_allocated() >= before + 3 * 4000
+    del view, x
+    assert tg.cuda.memory_allocated() == before
+
+
+def test_handles_make_no_reference_cycles(tg: Any) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        x = tg.ones(5, requires_grad=True)
+        y = (x * 2).view(5).sum()
+        y.retain_grad()
+        y.backward()
+        v = tg.zeros(4)[1:]
+        v.mul_(tg.ones(3, requires_grad=True))
+        del x, y, v
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_a_list_of_results_has_names(tg: Any) -> None:
+    result = tg.tensor([[3.0, 1.0]]).sort(1)
+    values, indices = result
+    assert result.values is values and result.indices is indices is result[1]
+    assert repr(result).startswith("torch.return_types.sort(\nvalues=tensor([[1., 3.]]),\nindices=")
+
+
+def test_a_read_costs_one_round_trip_and_nothing_else_one(tg: Any) -> None:
+    x = tg.randn(10, 10, requires_grad=True)
+    for action, cost in (
+        (lambda: x * 2 + tg.ones(10), 0), (lambda: x.sum().backward(), 0), (lambda: x.grad, 0), (lambda: x.shape, 0),
+        (lambda: x.sum().item(), 1), (lambda: x.tolist(), 1), (lambda: x.detach().numpy(), 1), (lambda: repr(x), 1),
+        (lambda: bool((x > 0).any()), 1), (lambda: (x > 0).nonzero(), 1), (lambda: x[x > 0], 1),
+        (lambda: tg.equal(x, x), 1), (lambda: tg.tensor([1, 2]), 0), (lambda: x.to(tg.float64).cpu(), 0),
+        (lambda: x[1:, None, ::2].clone(), 0), (lambda: x[[1, 2]], 0), (lambda: list(x), 0), (lambda: len(x), 0),
+    ):  # fmt: skip
+        before = tg.wire_stats().round_trips
+        action()
+        assert tg.wire_stats().round_trips - before == cost, action.__code__.co_firstlineno
