@@ -75,13 +75,14 @@ class Session:
         self._numbers = itertools.count(1)
         self._named = itertools.count(verbs.SERVER_IDS)
 
-    has_work = waits = False
+    has_work = waits = shows_memory = False
 
     def receive(self, kind: int, body: memoryview) -> None: ...
     def run(self, budget: int) -> int:
         return 0
 
     def poll(self) -> None: ...
+    def frames_left(self) -> None: ...
     def take_replies(self) -> list[Any]:
         return []
 

@@ -18,7 +18,8 @@ STATUSES = {
     "TelegradError": 422, "ShapeError": 422, "DTypeError": 422, "DeviceError": 422, "DimensionError": 422,
     "IndexOutOfRangeError": 422, "ArgumentError": 422, "ArgumentTypeError": 422, "LinearAlgebraError": 422,
     "AutogradError": 409, "InplaceError": 409, "NotComputedError": 409, "HandshakeError": 409,
-    "OutOfMemoryError": 507, "NotSupportedError": 501, "InternalError": 500, "ConfigurationError": 500,
+    "StateDictError": 422, "OutOfMemoryError": 507, "NotSupportedError": 501, "InternalError": 500,
+    "ConfigurationError": 500,
     "AuthenticationError": 401, "ProtocolError": 400, "UnknownIdError": 404, "SessionLostError": 410,
     "CommunicationError": 503, "ConnectError": 503, "WorkerCrashedError": 503,
 }  # fmt: skip

@@ -41,9 +41,9 @@ def test_bytes_that_do_not_divide_are_refused(adapter: EngineAdapter) -> None:
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("swapdims", (0, 2)), ("moveaxis", (0, 2)), ("moveaxis", ((0, 1), (2, 0))), ("alias", ()), ("detach", ()),
-        ("unflatten", (1, (1, -1))), ("flatten", (1, 2)), ("squeeze", ((0, 2),)), ("unfold", (2, 2, 1)),
-        ("select", (1, -1)),
+        ("swapdims", (0, 2)), ("swapaxes", (0, 2)), ("moveaxis", (0, 2)), ("moveaxis", ((0, 1), (2, 0))),
+        ("alias", ()), ("detach", ()), ("unflatten", (1, (1, -1))), ("flatten", (1, 2)), ("squeeze", ((0, 2),)),
+        ("unfold", (2, 2, 1)), ("select", (1, -1)),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "offset"])

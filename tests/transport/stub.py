@@ -9,6 +9,7 @@ from typing import Any
 
 from telegrad_protocol import wire
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, Answer, Call, Data, Free, Query, Read, Upload
+from telegrad_protocol.ops import TABLE_HASH
 
 
 class StubSession:
@@ -119,4 +120,4 @@ class StubHost:
         return [verb, args]
 
     def hello(self) -> dict[str, Any]:
-        return {"table_hash": "stub", "dtypes": ["uint8"], "devices": ["cpu"], "limits": {}}
+        return {"table_hash": TABLE_HASH, "dtypes": ["uint8"], "devices": ["cpu"], "limits": {}}

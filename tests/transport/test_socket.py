@@ -32,7 +32,7 @@ Connect = Callable[..., Client]
 def test_what_is_sent_comes_back(connect: Connect) -> None:
     client = connect()
     assert client.ask("echo", 1, [2.5, "x", b"\x00"]) == [1, [2.5, "x", b"\x00"]]
-    assert client.transport.hello.table_hash == "stub"
+    assert client.transport.hello.dtypes == ["uint8"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 16, (1 << 16) + 1, (1 << 20) - 1, (1 << 20) + 3, 5_000_001])
