@@ -18,7 +18,10 @@ from .problems import Refused, problem_response
 from .settings import Settings, is_loopback
 
 SESSION_KEY_HEADER: Final = "Telegrad-Session-Key"
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/openapi.json"})
+OPEN_PATHS: Final = frozenset({
+    "/healthz", "/readyz", "/openapi.json", "/docs", "/memory", "/static/memory.js", "/static/memory.css",
+    "/static/swagger-ui-bundle.js", "/static/swagger-ui.css", "/static/favicon.png",
+})  # fmt: skip
 
 
 class Keyed(Protocol):

@@ -235,3 +235,11 @@ class Status(BaseModel):
     """Whether the server lives, or is ready."""
 
     status: Literal["ok", "ready"]
+
+
+class MemoryHistory(Strict):
+    """What the allocators note of every allocation."""
+
+    enabled: Literal["all", "state"] | None = Field(description="a trace, the lines of what is in use, or nothing")
+    max_entries: int = Field(100_000, ge=0, le=10_000_000, description="length of the trace")
+    device: str = Field("", description="such as `cuda:0`; all devices where empty")

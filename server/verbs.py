@@ -12,7 +12,7 @@ session turns them into what the contract's parameter wants, and ``public`` name
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -175,10 +175,23 @@ class MemoryStats(Struct, frozen=True, array_like=True):
 
 
 class MemorySnapshot(Struct, frozen=True, array_like=True):
-    """Answer: a dict in the format of ``torch.cuda.memory._snapshot()``, as JSON types."""
+    """Answer: a dict in the format of ``torch.cuda.memory._snapshot()``, as JSON types.
+
+    ``devices`` has the names of the devices in the order in which segments and traces number them, ``records_lines``
+    whether the operator's history is on.
+    """
 
     device: str = ""
     session: int | None = None
+    traces: bool = True
+
+
+class MemoryHistory(Struct, frozen=True, array_like=True):
+    """Keep a trace of all allocations (``all``), only the lines that hold memory (``state``), or nothing (None)."""
+
+    enabled: Literal["all", "state"] | None
+    max_entries: int
+    device: str = ""
 
 
 class Devices(Struct, frozen=True, array_like=True):
@@ -212,6 +225,7 @@ SESSION_VERBS: Final[dict[str, type[Struct]]] = {
 }  # fmt: skip
 HOST_VERBS: Final[dict[str, type[Struct]]] = {
     "memory_summary": MemorySummary, "memory_stats": MemoryStats, "memory_snapshot": MemorySnapshot,
+    "memory_history": MemoryHistory,
     "devices": Devices, "counters": Counters,
 }  # fmt: skip
 VERBS: Final = SESSION_VERBS | HOST_VERBS

@@ -28,7 +28,8 @@ _SESSION: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _HOST: dict[str, Callable[..., Any]] = {
     "memory_summary": devices.memory_summary, "memory_stats": devices.memory_stats,
-    "memory_snapshot": devices.memory_snapshot, "devices": devices.devices, "counters": devices.counters,
+    "memory_snapshot": devices.memory_snapshot,
+    "memory_history": devices.memory_history, "devices": devices.devices, "counters": devices.counters,
 }  # fmt: skip
 
 

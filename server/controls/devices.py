@@ -19,23 +19,41 @@ def _chosen(host: Host, device: str) -> list[Backend]:
 
 def memory_summary(host: Host, request: verbs.MemorySummary) -> str:
     """PyTorch's table, one after the other where no device is named."""
-    chosen = _chosen(host, request.device)
-    return "\n".join([backend.allocator.memory_summary(request.session) for backend in chosen])
+    texts = []
+    for backend in _chosen(host, request.device):
+        with backend.undisturbed() as allocator:
+            texts.append(allocator.memory_summary(request.session))
+    return "\n".join(texts)
 
 
 def memory_stats(host: Host, request: verbs.MemoryStats) -> dict[str, dict[str, int]]:
     """The statistics of each device."""
-    chosen = _chosen(host, request.device)
-    return {backend.device.name: backend.allocator.memory_stats(request.session) for backend in chosen}
+    found = {}
+    for backend in _chosen(host, request.device):
+        with backend.undisturbed() as allocator:
+            found[backend.device.name] = allocator.memory_stats(request.session)
+    return found
 
 
 def memory_snapshot(host: Host, request: verbs.MemorySnapshot) -> dict[str, Any]:
-    """Every segment, with all devices in one snapshot."""
-    merged: dict[str, Any] = {}
+    """Every segment, with all devices in one snapshot, numbered in their order."""
+    chosen = _chosen(host, request.device)
+    merged: dict[str, Any] = {"segments": [], "device_traces": []}
+    for number, backend in enumerate(chosen):
+        with backend.undisturbed() as allocator:
+            found = allocator.memory_snapshot(request.session, request.traces)
+        for segment in found["segments"]:
+            segment["device"] = number
+        merged = {**found, **{key: merged[key] + found[key] for key in ("segments", "device_traces")}}
+    recording = [backend.allocator.history.rings for backend in chosen]
+    return {**merged, "devices": [b.device.name for b in chosen], "records_lines": any(None in r for r in recording)}
+
+
+def memory_history(host: Host, request: verbs.MemoryHistory) -> None:
+    """Switch the operator's history on or off."""
     for backend in _chosen(host, request.device):
-        for key, found in backend.allocator.memory_snapshot(request.session).items():
-            merged[key] = merged[key] + found if isinstance(found, list) and key in merged else found
-    return merged
+        with backend.undisturbed() as allocator:
+            allocator.record_memory_history(request.enabled, request.max_entries)
 
 
 def devices(host: Host, request: verbs.Devices) -> list[DeviceInfo]:

@@ -32,7 +32,9 @@ def test_memory_is_shown_for_all_and_for_one_session(client: Client) -> None:
     assert http.get("/memory_summary", params={"session": client.session.id}).text == "| summary of 1 |"
     client.ops({"op": "zeros", "args": [[256]], "out": 1})
     assert http.get("/memory_stats").json()["cpu"]["allocated_bytes.all.current"] == 1024
-    assert http.get("/memory_snapshot").json() == {"segments": [], "device_traces": []}
+    snapshot = http.get("/memory_snapshot").json()
+    assert (snapshot["segments"], snapshot["device_traces"]) == ([], [])
+    assert snapshot["sessions"] == {str(client.session.number): client.session.id}
 
 
 @pytest.mark.parametrize("path", ["/memory_summary", "/memory_stats", "/memory_snapshot"])
