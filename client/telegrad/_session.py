@@ -1,62 +1,35 @@
-"""The client's side of a session: numbers for tensors, batches of instructions, answers, and failures.
+"""The client's side of a session: requests, answers and failures, on top of what ``Outgoing`` sends.
 
-Everything that changes state goes through ``submit`` in one order. Nothing waits but ``request``. Knows no operations.
-
-Any thread may submit, send and wait. One at a time sends, and one at a time reads for all that wait. An interrupt may
-come between any two steps: what is queued leaves the queue after it was sent, and an answer the transport after it was
-taken, so that neither is lost nor done twice.
+Nothing waits but ``request``. Any thread may wait; one at a time reads for all that do. An interrupt may come between
+any two steps: an answer leaves the transport after it was taken, so that it is not lost. Knows no operations.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import threading
-from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
 from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError, revive
-from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, Failure
+from telegrad_protocol.messages import Failure
 from telegrad_protocol.meta import Device, Meta
 
 from ._downloads import Download
-from ._modes import DEFAULT, Modes
-from ._sites import Sites
+from ._outgoing import Outgoing
 
 if TYPE_CHECKING:
     from ._transport import Transport
 
-BATCH_OPERATIONS: Final = 64
-BATCH_BYTES: Final = 1 << 15
-_MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient))
-"""What a thread's modes make a difference to."""
 
-
-class _Draft(NamedTuple):
-    """A batch on its way out: its last instruction, what had been sent before it, the modes that it ends in."""
-
-    end: object
-    accepted: int
-    told: Modes
-
-
-class Session:
+class Session(Outgoing):
     """One conversation with a server."""
 
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
-        self._pending: deque[Any] = deque()
-        self._pending_bytes = 0
-        self._dead: deque[int] = deque()
-        self._draft: _Draft | None = None
-        self._uploading: messages.Upload | None = None
-        self._told = DEFAULT
-        self._is_mixed = self._is_armed = False
-        self._sending = threading.RLock()
         self._reading = threading.RLock()
         self._waiting: dict[int, threading.Event | None] = {}
         self._answers: dict[int, Any] = {}
@@ -64,158 +37,14 @@ class Session:
         self._failure: Failure | None = None
         self._raised = 0
         self._lost: TelegradError | None = None
-        self.new_id = count(1).__next__
         self._new_request = count(1).__next__
-        self.round_trips = self.operations = 0
-        self.is_open = True
+        self.round_trips = 0
         self.was_left = False
-        self.sites = Sites(self._pending.append)
-        self.blocking = os.environ.get("TELEGRAD_LAUNCH_BLOCKING", "0") not in ("", "0")
-        self._is_urgent = self.blocking
-        self.transport = open_transport(self.flush_quietly)
+        super().__init__(open_transport)
         hello = self.transport.hello
         self.default_device = Device(hello.default_device)
         self.devices = [Device(name) for name in hello.devices]
         self.places = (self.default_device, *self.devices)
-
-    # -- submitting -----------------------------------------------------------------------------------------------
-
-    def submit(self, instruction: Any, modes: Modes = DEFAULT) -> None:
-        """Queue an instruction that runs under ``modes``; sends the batch when it is full."""
-        pending = self._pending
-        if modes is DEFAULT:
-            pending.append(instruction)
-        else:
-            self._is_mixed = True
-            pending.append((modes, instruction))
-        if self._dead:
-            pending.append(self._frees())
-        if not self._is_armed:
-            self._is_armed = True
-            self.transport.arm()
-        self.operations = count = self.operations + 1
-        if not count % BATCH_OPERATIONS or self._is_urgent:
-            self._send_full()
-
-    def _frees(self) -> messages.Free:
-        """What died since the last instruction; freed in its place, so that memory is reused as PyTorch would."""
-        dead = self._dead
-        ids = []
-        with contextlib.suppress(IndexError):  # another thread takes from it too
-            while dead:
-                ids.append(dead.popleft())
-        return messages.Free(ids)
-
-    def _send_full(self) -> None:
-        if self.blocking:
-            self.synchronize()
-            return
-        self.flush()
-        self._poll()
-
-    def free(self, id: int) -> None:
-        """Forget a tensor; called by its finalizer, so it only notes the number."""
-        self._dead.append(id)
-
-    def flush(self) -> None:
-        """Send what is queued."""
-        self._require_open()
-        with self._sending:
-            self._send_pending()
-
-    def _send_pending(self, uploading: messages.Upload | None = None) -> None:
-        """Send a batch; the caller holds ``_sending``."""
-        if self._draft is not None:
-            self._settle(self._draft)
-        self._is_armed = False
-        pending = self._pending
-        if self._uploading is not uploading:
-            self._end_cut_upload()
-        if self._dead:
-            pending.append(self._frees())
-        if not pending:
-            return
-        end = pending[-1]
-        batch = list(pending)
-        while batch[-1] is not end:  # other threads queue meanwhile
-            batch.pop()
-        told = self._told
-        if self._is_mixed or told is not DEFAULT:
-            self._is_mixed = False
-            batch, told = _with_modes(batch, told)
-        body = wire.encode_batch(batch)
-        self._draft = _Draft(end, self.transport.accepted, told)
-        try:
-            self.transport.send_batch(body)
-        except CommunicationError as error:
-            self._lose(error)
-            self._require_open()
-        self._forget_sent(self._draft)
-
-    def _end_cut_upload(self) -> None:
-        """Tell the server that no more chunks follow, since an interrupt came between them."""
-        cut = self._uploading
-        if cut is not None:
-            with contextlib.suppress(ValueError):  # it was sent
-                self._pending.remove(cut)
-            self._pending.appendleft(messages.Free([cut.id]))
-            self._uploading = None
-
-    def _settle(self, draft: _Draft) -> None:
-        """Finish what an interrupt cut short: what went out leaves the queue, what did not stays in it."""
-        if self.transport.accepted == draft.accepted:
-            self._is_mixed = True
-        elif any(item is draft.end for item in list(self._pending)):
-            self._forget_sent(draft)
-        self._draft = None
-
-    def _forget_sent(self, draft: _Draft) -> None:
-        self._told = draft.told
-        self._pending_bytes = 0
-        pending, end = self._pending, draft.end
-        while pending.popleft() is not end:
-            pass
-        self._draft = None
-
-    def flush_quietly(self) -> None:
-        """Send what is queued, from the timer's thread: errors are left for the user's next call."""
-        self._is_armed = False
-        if self.is_open:
-            with contextlib.suppress(CommunicationError):
-                self.flush()
-
-    def upload(self, meta: Meta, data: memoryview, site: int) -> int:
-        """Make a tensor of row-major bytes."""
-        id = self.new_id()
-        shape, device = meta.shape, meta.device.name
-        if len(data) <= INLINE_BYTES:
-            self.submit(messages.Upload(id, site, meta.dtype.code, shape, device, bytes(data)))
-            self._pending_bytes += len(data)
-            if self._pending_bytes > BATCH_BYTES:
-                self.flush()
-            return id
-        try:
-            with self._sending:
-                self._send_in_chunks(messages.Upload(id, site, meta.dtype.code, shape, device), data)
-            self._poll()
-        except BaseException:
-            self.free(id)
-            raise
-        return id
-
-    def _send_in_chunks(self, upload: messages.Upload, data: memoryview) -> None:
-        self.flush()
-        self._uploading = upload
-        self._pending.append(upload)
-        self.operations += 1
-        self._send_pending(upload)
-        try:
-            for start in range(0, len(data), CHUNK_BYTES):
-                self.transport.send_chunk(upload.id, start, data[start : start + CHUNK_BYTES])
-        except CommunicationError as error:
-            self._lose(error)
-            self._require_open()
-        self._uploading = None
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
@@ -397,18 +226,6 @@ class Session:
         with contextlib.suppress(CommunicationError, OSError):
             self.transport.close()
         self._wake()
-
-
-def _with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
-    """The instructions, with the changes of mode between them; and the modes at the end."""
-    batch: list[Any] = []
-    for item in queued:
-        modes, instruction = item if isinstance(item, tuple) else (DEFAULT, item)
-        if modes is not told and type(instruction) in _MODAL:
-            batch.extend(modes.changes_from(told))
-            told = modes
-        batch.append(instruction)
-    return batch, told
 
 
 def _error_of(failure: Failure) -> TelegradError:

@@ -24,18 +24,6 @@ def _belongs_to_telegrad(code: CodeType) -> bool:
     return known[1]
 
 
-def user_frame(depth: int) -> FrameType:
-    """The innermost frame that is not telegrad's own."""
-    frame = sys._getframe(depth + 1)
-    known = _is_own.get
-    while True:
-        code = frame.f_code
-        found = known(id(code))
-        if not (found[1] if found else _belongs_to_telegrad(code)) or frame.f_back is None:
-            return frame
-        frame = frame.f_back
-
-
 class Sites:
     """The lines that one session has introduced."""
 
@@ -46,10 +34,19 @@ class Sites:
         self._new_number = count(1).__next__
         self._submit = submit
 
-    def current(self, depth: int = 1) -> int:
-        """The number of the user's current line; ``depth`` callers are known to be telegrad's own."""
-        frame = user_frame(depth + 1)
-        key = (id(frame.f_code), frame.f_lasti)
+    def current(self, depth: int = 0) -> int:
+        """The number of the line of the innermost caller that is not telegrad's; ``depth`` are known to be its own."""
+        frame = sys._getframe(depth + 1)
+        while True:
+            code = frame.f_code
+            known = _is_own.get(id(code))
+            if not (known[1] if known else _belongs_to_telegrad(code)):
+                break
+            outer = frame.f_back
+            if outer is None:
+                break
+            frame = outer
+        key = (id(code), frame.f_lasti)
         return self._numbers.get(key) or self._introduce(key, frame)
 
     def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:
