@@ -66,10 +66,6 @@ class GatewaySession:
         self._passed_bytes = self._released_bytes = 0
         self._channel = AsyncChannel(sock, self._from_worker, self._channel_ended, self._worker_took_some)
 
-    @property
-    def connected(self) -> bool:
-        return self._connection is not None
-
     def attach(self, connection: Connection, received: int) -> None:
         """Continue over a new connection, from what the client has received; ``ProtocolError`` if that cannot be."""
         missing = self._link.resend_after(received)

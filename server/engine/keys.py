@@ -19,9 +19,6 @@ NAMES: Final = {
     SPARSE_CSR: "SparseCsr", CUDA: "CUDA", CPU: "CPU", META: "Meta",
 }  # fmt: skip
 FROM_THE_TOP: Final = tuple(NAMES)
-BACKENDS: Final = META | CPU | CUDA | SPARSE_CSR
-
-BY_DEVICE: Final = {"cpu": CPU, "cuda": CUDA, "meta": META}
 
 
 def below(key: int) -> int:

@@ -107,10 +107,6 @@ class Value:
         twin._array = self._array
         return twin
 
-    def bump(self) -> None:
-        """Count an in-place modification."""
-        self.storage.version += 1
-
     def __repr__(self) -> str:
         return f"Value({self.meta}, {self.device})"
 

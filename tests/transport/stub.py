@@ -21,7 +21,6 @@ class StubSession:
         self.calls: list[int] = []
         self.tensors: dict[int, bytearray] = {}
         self._queue: deque[Any] = deque()
-        self._missing: tuple[int, int] | None = None
         self._replies: list[tuple[int, list[bytes | memoryview]]] = []
 
     def receive(self, kind: int, body: memoryview) -> None:

@@ -45,7 +45,7 @@ def get_device_properties(device: Place = None) -> dict[str, Any]:
     return _modes.current_session().query("device_properties", name_of(device))  # type: ignore[no-any-return]
 
 
-def get_devicename_of(device: Place = None) -> str:
+def get_device_name(device: Place = None) -> str:
     """The device's name."""
     return str(get_device_properties(device)["name"])
 
