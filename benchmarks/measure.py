@@ -75,6 +75,7 @@ def save(name: str, figures: list[Figure], **about: Any) -> pathlib.Path:
     """Write figures as JSON, with date, machine and versions."""
     now = datetime.datetime.now(datetime.UTC)
     about = {"date": now.strftime("%Y-%m-%d"), "python": platform.python_version(), "cpus": _cpus(), **about}
+    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**about, "figures": [asdict(f) for f in figures]}, indent=1) + "\n")
     return path
