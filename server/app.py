@@ -36,7 +36,12 @@ log = logging.getLogger(__name__)
 def create_app(settings: Settings, registry: Registry | None = None) -> FastAPI:
     """A server's application; it starts and stops the ``registry``, which the tests replace."""
     app = FastAPI(
-        title="telegrad", version=__version__, description=_DESCRIPTION, lifespan=_lifespan, docs_url=None, redoc_url=None
+        title="telegrad",
+        version=__version__,
+        description=_DESCRIPTION,
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
     )
     parse_options(settings.alloc_conf)  # the workers would refuse it one by one, where nobody looks
     settings = with_devices(settings)

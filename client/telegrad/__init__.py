@@ -25,7 +25,7 @@ from telegrad_protocol.dtypes import (
     int64,
     promote_types,
     uint8,
-)  # fmt: skip
+)
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.meta import Device
 
@@ -40,7 +40,7 @@ from ._modes import (
     no_grad,
     set_default_dtype,
     set_grad_enabled,
-)  # fmt: skip
+)
 from ._printing import printoptions, set_printoptions
 from ._stats import WireStats, wire_stats
 from ._storage import load, save

@@ -153,7 +153,7 @@ class GeneralCache:
 
     def _reclaim(self) -> bool:
         """Ask whoever holds memory that it can spare; True if anybody freed some."""
-        return any([callback() for callback in self.free_memory_callbacks])  # noqa: C419 each must be asked
+        return any([callback() for callback in self.free_memory_callbacks])  # a list: each must be asked
 
     def _release_cached(self) -> None:
         self._await_events()

@@ -108,9 +108,7 @@ class PinnedCache:
     def stats(self) -> dict[str, int]:
         """Statistics under the names of ``torch.cuda.host_memory_stats``."""
         self._process()
-        flat = {
-            f"{name}.{part}": getattr(stat, part) for name, stat in self._stats.items() for part in Stat.__slots__
-        }
+        flat = {f"{name}.{part}": getattr(stat, part) for name, stat in self._stats.items() for part in Stat.__slots__}
         return flat | {
             "num_host_alloc": self._stats["allocations"].allocated, "num_host_free": self._stats["allocations"].freed,
         }  # fmt: skip

@@ -99,7 +99,13 @@ def test_a_browser_draws_the_page(server: ServerProcess, sessions: list[HttpSess
     with ServerProcess() as open_server:
         one = HttpSession(open_server)
         one.call("POST", "/ops", json={"op": "zeros", "args": [[100_000]], "out": 1})
-        command = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{open_server.url}/memory"]
+        command = [
+            BROWSER,
+            *FLAGS,
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--dump-dom",
+            f"{open_server.url}/memory",
+        ]
         page = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=120, check=True)
         open_server.http.delete(f"/v1/sessions/{one.id}", headers={"Telegrad-Session-Key": one.key})
     assert one.id in page.stdout and "390.6 KiB" in page.stdout

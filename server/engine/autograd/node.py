@@ -35,7 +35,7 @@ class Wanted:
         found = operator.grad_plans.get(positions)
         if found is None:
             found = operator.grad_plans[positions] = Wanted(operator, positions)
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 class OpNode(Node):

@@ -27,7 +27,7 @@ from . import (
     splitting,
     spread,
     views,
-)  # fmt: skip
+)
 
 __all__ = [
     "_autograd", "activations", "comparison", "complex", "creation", "elementary", "indexing", "linalg",
