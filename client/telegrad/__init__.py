@@ -30,8 +30,25 @@ from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.meta import Device
 
 from . import _conversions, _functions, _properties, _restructuring, autograd, cuda, errors, nn, optim, random
+from ._composites import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block_diag,
+    broadcast_shapes,
+    broadcast_tensors,
+    cartesian_prod,
+    column_stack,
+    combinations,
+    isin,
+    meshgrid,
+    tril_indices,
+    triu_indices,
+    unique,
+)
 from ._connect import Connection, connect, disconnect
 from ._creation import allclose, as_tensor, asarray, equal, from_numpy, is_tensor, nonzero, numel, tensor, where
+from ._einsum import einsum, tensordot
 from ._modes import (
     enable_grad,
     inference_mode,
