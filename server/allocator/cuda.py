@@ -1,4 +1,4 @@
-"""Segments of a GPU's memory, from CUDA's runtime through CuPy.
+"""Segments of a GPU's memory, and pinned memory of its host, from CUDA's runtime through CuPy.
 
 Knows one device; nothing of blocks or sessions. Streams are raw ``cudaStream_t`` values.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cupy.cuda import runtime
 
 from server.allocator.block import Segment
+
+if TYPE_CHECKING:
+    from server.allocator.virtual import VirtualMemory
 
 _OUT_OF_MEMORY = 2
 _NOT_READY = 600
@@ -27,6 +30,7 @@ class CudaUpstream:
     def __init__(self, index: int = 0) -> None:
         self.index = index
         self._idle_events: list[int] = []
+        self._virtual_memory: VirtualMemory | None = None
 
     def obtain(self, nbytes: int, stream: int) -> Segment | None:
         with self._device():
@@ -39,7 +43,32 @@ class CudaUpstream:
 
     def give_back(self, segment: Segment) -> None:
         with self._device():
-            runtime.free(segment.pointer)
+            if segment.page:
+                self._virtual().release(segment.pointer, segment.size)
+            else:
+                runtime.free(segment.pointer)
+
+    def reserve(self, nbytes: int, page: int, stream: int) -> Segment | None:
+        with self._device():
+            pointer = self._virtual().reserve(nbytes)
+        return None if pointer is None else Segment(pointer, nbytes, page=page)
+
+    def map(self, segment: Segment, offset: int, nbytes: int) -> bool:
+        with self._device():
+            return self._virtual().map(segment.pointer + offset, nbytes, segment.page)
+
+    def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
+        with self._device():
+            # Unlike cudaFree, unmapping waits for nobody.
+            runtime.streamSynchronize(segment.stream)
+            self._virtual().unmap(segment.pointer + offset, nbytes, segment.page)
+
+    def _virtual(self) -> VirtualMemory:
+        if self._virtual_memory is None:
+            from server.allocator.virtual import VirtualMemory
+
+            self._virtual_memory = VirtualMemory(self.index)
+        return self._virtual_memory
 
     def obtain_pinned(self, nbytes: int) -> int | None:
         try:

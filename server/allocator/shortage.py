@@ -41,7 +41,7 @@ def device_exhausted(situation: Situation) -> OutOfMemoryError:
     """The device has no room."""
     remedy = "free tensors, or ask for smaller ones"
     if situation.cached >= situation.wanted:
-        remedy += "; enough is cached but in pieces: TELEGRAD_ALLOC_CONF=max_split_size_mb:128 may avoid that"
+        remedy += "; enough is cached but in pieces: TELEGRAD_ALLOC_CONF=expandable_segments:True may avoid that"
     return situation.describe("out of memory", remedy)
 
 

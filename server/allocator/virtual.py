@@ -1,0 +1,75 @@
+"""CUDA's virtual-memory calls: addresses reserved apart from the memory that is put behind them, page by page.
+
+Knows one device and raw addresses; nothing of segments or blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda.bindings import driver
+
+from telegrad_protocol.errors import DeviceError
+
+_OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+_SUCCESS = driver.CUresult.CUDA_SUCCESS
+
+
+class VirtualMemory:
+    """Reservations of addresses on one device, and the pages that are mapped there."""
+
+    def __init__(self, index: int) -> None:
+        self._properties = driver.CUmemAllocationProp()
+        self._properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        self._access = driver.CUmemAccessDesc()
+        self._access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        for location in (self._properties.location, self._access.location):
+            location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            location.id = index
+
+    def reserve(self, nbytes: int) -> int | None:
+        """The first of ``nbytes`` addresses; None where there are not as many."""
+        status, pointer = driver.cuMemAddressReserve(nbytes, 0, 0, 0)
+        return None if _is_short("cuMemAddressReserve", status) else int(pointer)
+
+    def release(self, pointer: int, nbytes: int) -> None:
+        """Give a reservation back, nothing of which is mapped."""
+        _check("cuMemAddressFree", driver.cuMemAddressFree(pointer, nbytes)[0])
+
+    def map(self, pointer: int, nbytes: int, page: int) -> bool:
+        """Put memory behind addresses; all of it or, where the device has no room, none."""
+        pages = range(pointer, pointer + nbytes, page)
+        for at in pages:
+            if not self._map_page(at, page):
+                self.unmap(pointer, at - pointer, page)
+                return False
+        _check("cuMemSetAccess", driver.cuMemSetAccess(pointer, nbytes, [self._access], 1)[0])
+        return True
+
+    def _map_page(self, pointer: int, page: int) -> bool:
+        status, handle = driver.cuMemCreate(page, self._properties, 0)
+        if _is_short("cuMemCreate", status):
+            return False
+        try:
+            _check("cuMemMap", driver.cuMemMap(pointer, page, 0, handle, 0)[0])
+        finally:
+            # The mapping keeps the memory.
+            driver.cuMemRelease(handle)
+        return True
+
+    def unmap(self, pointer: int, nbytes: int, page: int) -> None:
+        """Take the memory away from addresses; whoever used it must be done."""
+        for at in range(pointer, pointer + nbytes, page):
+            _check("cuMemUnmap", driver.cuMemUnmap(at, page)[0])
+
+
+def _is_short(call: str, status: Any) -> bool:
+    if status == _OUT_OF_MEMORY:
+        return True
+    _check(call, status)
+    return False
+
+
+def _check(call: str, status: Any) -> None:
+    if status != _SUCCESS:
+        raise DeviceError(f"{call}: {driver.CUresult(status).name}")
