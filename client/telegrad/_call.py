@@ -112,14 +112,14 @@ def call(op: Op, bound: tuple[Any, ...]) -> Any:
                 session = argument._session
             elif session is not argument._session:
                 raise _foreign(op)
-        elif argument.__class__ in _SCALARS:
-            key.append(argument)
-            key.append(argument.__class__)
-        elif argument.__class__ is tuple or argument.__class__ is list:
-            key.append(_describe(argument))
-            session = session or next((a._session for a in argument if isinstance(a, Tensor)), None)
+        elif argument is None:
+            key.append(None)
+        elif isinstance(argument, (tuple, list)):
+            key.append(tuple(map(_described, argument)))
+            session = _session_of(op, argument, session)
         else:
             key.append(argument)
+            key.append(argument.__class__ if argument or argument.__class__ not in _SCALARS else repr(argument))
     if session is None:
         session = _modes.current_session()
         key.append(session.places)
@@ -133,15 +133,21 @@ def call(op: Op, bound: tuple[Any, ...]) -> Any:
     return execute(plan, session, bound)
 
 
-def _describe(items: Any) -> tuple[Any, ...]:
-    described: list[Any] = [items.__class__]
+def _described(item: Any) -> Any:
+    """An element of a list as part of a key; as above, 1, 1.0 and True are different, and so are 0.0 and -0.0."""
+    if isinstance(item, Tensor):
+        return item._meta
+    return item, item.__class__ if item or item.__class__ not in _SCALARS else repr(item)
+
+
+def _session_of(op: Op, items: Any, session: Session | None) -> Session | None:
     for item in items:
         if isinstance(item, Tensor):
-            described.append(item._meta)
-        else:
-            described.append(item)
-            described.append(item.__class__)
-    return tuple(described)
+            if session is None:
+                session = item._session
+            elif session is not item._session:
+                raise _foreign(op)
+    return session
 
 
 def _is_tensor(thing: Any) -> bool:
@@ -166,8 +172,6 @@ def _plan(op: Op, bound: tuple[Any, ...], key: tuple[Any, ...], session: Session
                 f"{op.public}: device {argument} is not there; the server has {', '.join(map(str, session.devices))}"
             )
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
-    if any(t._session is not session for t in tensors):
-        raise _foreign(op)
     plan = CallPlan(op, bound, tensors[0]._meta.device if tensors else session.default_device)
     try:
         if len(_PLANS) >= _CAPACITY:
@@ -191,7 +195,7 @@ def execute(plan: CallPlan, session: Session, bound: tuple[Any, ...]) -> Any:
     parents: list[Any] | None = None
     for position in plan.positions:
         argument = bound[position]
-        if argument.__class__ is tuple or argument.__class__ is list:
+        if not isinstance(argument, Tensor):
             wire[position] = [None if t is None else t._id for t in argument]
             if records:
                 parents = _collect(op, position, argument, parents)

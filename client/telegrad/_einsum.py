@@ -109,7 +109,7 @@ def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
     right = _grouped(b, batch, summed, columns)
     sizes = a.sizes() | b.sizes()
     letters = batch + rows + columns
-    product = left.bmm(right) if batch else left[0].mm(right[0])
+    product = left.bmm(right) if batch else function("mm")(left.select(0, 0), right.select(0, 0))
     return _Term(product.reshape([sizes[c] for c in letters]), letters)
 
 
@@ -123,7 +123,7 @@ def _grouped(term: _Term, *groups: str) -> Tensor:
 def _multiply(a: _Term, b: _Term, needed: set[str]) -> _Term:
     """Where a dimension of size 1 meets another: by broadcasting."""
     letters = a.letters + "".join(c for c in b.letters if c not in a.letters)
-    return _sum_out(_Term(_spread(a, letters) * _spread(b, letters), letters), needed)
+    return _sum_out(_Term(function("mul")(_spread(a, letters), _spread(b, letters)), letters), needed)
 
 
 def _spread(term: _Term, letters: str) -> Tensor:

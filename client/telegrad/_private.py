@@ -18,6 +18,7 @@ class PrivateServer:
     """Runs ``python -m server`` on a free loopback port; it ends when the pipe to this process closes."""
 
     def __init__(self, devices: str | None = None) -> None:
+        self._owner = os.getpid()
         ready, ready_end = os.pipe()
         parent_end, self._parent = os.pipe()
         command = [sys.executable, "-m", "server", "--host", "127.0.0.1", "--port", "0"]
@@ -49,7 +50,9 @@ class PrivateServer:
         return found
 
     def stop(self) -> None:
-        """End the server and wait until it has gone."""
+        """End the server and wait until it has gone; a process that was forked leaves it to the one that started it."""
+        if self._owner != os.getpid():
+            return
         if self._parent >= 0:
             os.close(self._parent)
             self._parent = -1

@@ -18,6 +18,7 @@ from telegrad_protocol.errors import (
     ArgumentError,
     ArgumentTypeError,
     AutogradError,
+    DeviceError,
     DimensionError,
     DTypeError,
     ShapeError,
@@ -43,6 +44,15 @@ class Size(tuple[int, ...]):
 
     def __repr__(self) -> str:
         return f"telegrad.Size({list(self)})"
+
+
+def require_one_session(name: str, *tensors: Any) -> None:
+    """Refuse what is no tensor, and tensors of different sessions: their numbers mean something else there."""
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentTypeError(f"{name}: expected a tensor, not {type(tensor).__name__}")
+        if tensor._session is not tensors[0]._session:
+            raise DeviceError(f"{name}: tensors of different sessions; bring them to one with numpy()")
 
 
 class GradFn:
@@ -346,6 +356,8 @@ class Tensor:
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            require_one_session("grad", self, value)
         if value is not None and (value._meta.shape, value.dtype, value.device) != (
             self._meta.shape,
             self.dtype,
@@ -394,6 +406,7 @@ class Tensor:
 
     @data.setter
     def data(self, other: Tensor) -> None:
+        require_one_session("data", self, other)
         self._become(other.detach())
 
     def _become(self, other: Tensor) -> None:

@@ -11,7 +11,7 @@ from telegrad_protocol.meta import Meta
 
 from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled, thread
 from ._reach import Node, receivers
-from ._tensor import Tensor
+from ._tensor import Tensor, require_one_session
 
 __all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
 
@@ -52,6 +52,7 @@ def grad(
     roots, gradients = _roots(outputs, grad_outputs, "grad")
     session = roots[0]._session
     sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    require_one_session("grad", roots[0], *sources)
     for source in sources:
         if not source.requires_grad:
             raise AutogradError(f"grad: {source._meta} does not require grad")
@@ -95,6 +96,7 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
     given: list[Tensor | None] = [gradients] if isinstance(gradients, Tensor) else list(gradients)
     if len(given) != len(roots):
         raise ArgumentError(f"{name}: {len(given)} gradients for {len(roots)} tensors")
+    require_one_session(name, *roots, *(g for g in given if g is not None))
     for root, gradient in zip(roots, given, strict=True):
         if not root.requires_grad:
             raise AutogradError(
@@ -113,6 +115,7 @@ def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor]:
     listed = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     if not listed:
         raise ArgumentError("backward: inputs must not be empty")
+    require_one_session("backward", roots[0], *listed)
     reached = _reached(roots)
     for tensor in listed:
         if not tensor.requires_grad:

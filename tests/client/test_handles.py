@@ -198,3 +198,46 @@ def test_a_read_costs_one_round_trip_and_nothing_else_one(tg: Any) -> None:
         before = tg.wire_stats().round_trips
         action()
         assert tg.wire_stats().round_trips - before == cost, action.__code__.co_firstlineno
+
+
+def test_numbers_that_are_equal_but_not_the_same_are_kept_apart(tg: Any) -> None:
+    x = tg.ones(2, dtype=tg.int32)
+    for number, kind in ((1, "int32"), (True, "int32"), (1.0, "float32"), (1 + 0j, "complex64"), (1, "int32")):
+        assert (x * number).dtype.name == kind
+    for number, kind in ((np.int64(1), "int32"), (np.float32(1), "float32"), (np.bool_(1), "int32")):
+        assert tg.mul(x, number).dtype.name == kind
+    for zero in (0.0, -0.0, 0.0):
+        assert np.signbit(tg.full((1,), zero).numpy()[0]) == np.signbit(zero)
+        assert np.signbit((tg.zeros(1) * zero).numpy()[0]) == np.signbit(zero)
+        assert np.signbit(tg.tensor([zero]).numpy()[0]) == np.signbit(zero)
+    assert (tg.full((2,), 0).dtype, tg.full((2,), False).dtype, tg.full((2,), 0.0).dtype) == (
+        tg.int64,
+        tg.bool,
+        tg.float32,
+    )
+
+
+def test_results_with_names_are_lists_of_tensors(tg: Any) -> None:
+    for _ in range(3):
+        parts = tg.tensor([[3.0, 1.0]]).sort(1)
+        assert tg.cat([parts.values, parts.values]).shape == (2, 2)
+        pair = parts._replace(indices=parts.values)
+        assert tg.stack(pair).shape == tg.stack(list(pair)).shape == (2, 1, 2)
+
+
+def test_tensors_of_two_sessions_never_meet(tg: Any, host: Any) -> None:
+    mine, leaf = tg.ones(2), tg.ones(2, requires_grad=True)
+    tg.cat([mine, mine]), tg.stack([mine, mine])
+    with tg.connect(in_process=host):
+        other, other_leaf = tg.ones(2), tg.ones(2, requires_grad=True)
+        assert tg.cat([other, other]).shape == (4,)
+        for mix in (
+            lambda: mine + other, lambda: tg.cat([mine, other]), lambda: tg.stack([other, mine]), lambda: mine.add_(other),
+            lambda: tg.add(mine, 1, out=other), lambda: setattr(leaf, "grad", other), lambda: setattr(mine, "data", other),
+            lambda: tg.autograd.backward([leaf.sum(), other_leaf.sum()]), lambda: (leaf * 1).backward(other),
+            lambda: leaf.sum().backward(inputs=[other_leaf]), lambda: tg.autograd.grad(leaf.sum(), [other_leaf]),
+            lambda: mine.__setitem__(0, other[0]), lambda: mine[tg.tensor([0])], lambda: tg.where(mine > 0, other, 0),
+            lambda: mine.to(other.dtype).copy_(other),
+        ):  # fmt: skip
+            with pytest.raises(DeviceError, match="session"):
+                mix()
