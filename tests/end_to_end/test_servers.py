@@ -211,6 +211,30 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
+FORKED = """
+import os, sys
+import telegrad as tg
+connection = tg.connect(devices="cpu")
+x = tg.ones(2)
+child = os.fork()
+if not child:
+    try:
+        x.tolist()
+    except tg.errors.CommunicationError as error:
+        print(error, flush=True)
+    sys.exit()
+os.waitpid(child, 0)
+print(x.tolist(), flush=True)
+"""
+
+
+def test_a_forked_child_leaves_the_session_to_its_parent(start_program: Start) -> None:
+    output, errors = start_program(FORKED).communicate()
+    told, values = output.splitlines()
+    assert "belongs to the process that was forked" in told, errors
+    assert values == "[1.0, 1.0]", errors
+
+
 def test_a_private_server_ends_with_its_connection() -> None:
     with tg.connect(devices="cpu") as connection:
         assert connection._server is not None
