@@ -11,16 +11,25 @@ import pytest
 
 import telegrad
 
+from ..transport.waiting import wait_until
 from .server_process import ROOT, ServerProcess, clean_environment
 
 LEASE_SECONDS = 4.0
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[ServerProcess]:
+def shared_server() -> Iterator[ServerProcess]:
     """One that is never killed, with a short lease."""
     with ServerProcess(TELEGRAD_LEASE_SECONDS=str(LEASE_SECONDS)) as process:
         yield process
+
+
+@pytest.fixture
+def server(shared_server: ServerProcess) -> Iterator[ServerProcess]:
+    """The shared server; a test leaves no session and no byte on it."""
+    yield shared_server
+    wait_until(lambda: not shared_server.sessions, "the sessions ended")
+    assert shared_server.allocated_bytes == 0
 
 
 @pytest.fixture
