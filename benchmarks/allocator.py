@@ -16,7 +16,7 @@ import numpy as np
 
 from server.allocator import CachingAllocator, HostUpstream
 
-from .measure import Figure, figure, repeat
+from .measure import Figure, figure, repeat, save
 
 LOOPS = 2000
 REPEATS = 25
@@ -117,8 +117,13 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.allocator", description=__doc__)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    for each in run(parser.parse_args().device):
+    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
+    options = parser.parse_args()
+    figures = run(options.device)
+    for each in figures:
         print(each.row())
+    if options.save:
+        save(options.save, figures, device=options.device)
 
 
 if __name__ == "__main__":

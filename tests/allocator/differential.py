@@ -1,17 +1,20 @@
 """Replay random traces through PyTorch's own CUDA allocator and through ours: the same statistics after every step.
 
-``python -m tests.allocator.differential SEED TRACES STEPS [LIMIT_MIB]`` prints one JSON line. PyTorch reads its options
-from PYTORCH_CUDA_ALLOC_CONF when the process starts, hence one process per choice of options; ours are parsed from the
-same text. Segments get the addresses that ``cudaMalloc`` gave PyTorch, because addresses break ties. Blocks are used on
-one other stream only: PyTorch asks several waiting streams in the order of a hash table, and so merges what they give
-back in an order that nobody can know.
+``python -m tests.allocator.differential SEED TRACES STEPS [LIMIT_MIB]`` prints one JSON line; with a file of
+``benchmarks/traces`` as its only argument it replays that. PyTorch reads its options from PYTORCH_CUDA_ALLOC_CONF when
+the process starts, hence one process per choice of options; ours are parsed from the same text. Segments get the
+addresses that the driver gave PyTorch, because addresses break ties. Blocks are used on one other stream only: PyTorch
+asks several waiting streams in the order of a hash table, and so merges what they give back in an order that nobody can
+know.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
+import pathlib
 import random
 import sys
 from collections.abc import Iterator
@@ -36,6 +39,22 @@ class ScriptedUpstream:
     def __init__(self, script: list[tuple[int, int]], total: int) -> None:
         self.script = script
         self.total = total
+
+    def reserve(self, nbytes: int, page: int, stream: int) -> Segment | None:
+        if not self.script:
+            raise AssertionError("PyTorch reserved no further addresses")
+        return Segment(self.script[0][0], nbytes, page=page)
+
+    def map(self, segment: Segment, offset: int, nbytes: int) -> bool:
+        pointer, size = self.script.pop(0) if self.script else (0, 0)
+        ours = (segment.pointer + offset, nbytes)
+        assert (pointer, size) == ours, (
+            f"PyTorch mapped {size} bytes at {pointer:#x}, we want {ours[1]} at {ours[0]:#x}"
+        )
+        return True
+
+    def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
+        pass
 
     def obtain(self, nbytes: int, stream: int) -> Segment | None:
         if not self.script:
@@ -105,7 +124,8 @@ def replay_torch(trace: list[Step], streams: list[Any]) -> tuple[list[Stats], li
         stats.append(dict(flatten(torch._C._cuda_memoryStats(0))))
     entries = torch.cuda.memory._snapshot()["device_traces"][0]
     live.clear()
-    return stats, [(entry["addr"], entry["size"]) for entry in entries if entry["action"] == "segment_alloc"]
+    obtained = [entry for entry in entries if entry["action"] in ("segment_alloc", "segment_map")]
+    return stats, [(entry["addr"], entry["size"]) for entry in obtained]
 
 
 def _step_torch(what: str, number: int, stream: Any, live: list[torch.Tensor]) -> None:
@@ -154,13 +174,41 @@ def compare(trace: list[Step], streams: list[Any], fraction: float | None) -> di
     return {key: last[key] for key in ("num_ooms", "num_alloc_retries", "num_device_free", "allocation.all.allocated")}
 
 
+def recorded(path: str) -> list[Step]:
+    """A trace of the fragmentation study, in steps: the n-th thing that it allocated is the n-th that lives."""
+    steps: list[Step] = []
+    live: list[int] = []
+    count = 0
+    for event in json.loads(gzip.decompress(pathlib.Path(path).read_bytes()))["events"]:
+        if event > 0:
+            count += 1
+            live.append(count)
+            steps.append(("allocate", event, 0))
+        else:
+            at = live.index(-event)
+            del live[at]
+            steps.append(("free", at, 0))
+    return steps
+
+
 def main() -> None:
+    streams = [torch.cuda.default_stream(), *(torch.cuda.Stream() for _ in range(3))]
+    if sys.argv[1].endswith(".gz"):
+        steps = recorded(sys.argv[1])
+        result = compare(steps, streams, None)
+        peak = torch.cuda.max_memory_reserved()
+        print(json.dumps({"steps": len(steps), "peak_reserved_bytes": peak, **result}))
+        sys.exit("step" in result)
+    random_traces(streams)
+
+
+def random_traces(streams: list[Any]) -> None:
+    """Compare on random traces, as the command line says."""
     seed, traces, steps = map(int, sys.argv[1:4])
     fraction = None
     if len(sys.argv) > 4:
         fraction = int(sys.argv[4]) * MIB / torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(fraction)
-    streams = [torch.cuda.default_stream(), *(torch.cuda.Stream() for _ in range(3))]
     results = []
     for number in range(traces):
         results.append(compare(make_trace(random.Random(seed + number), steps), streams, fraction))
