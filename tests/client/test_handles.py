@@ -232,8 +232,9 @@ def test_tensors_of_two_sessions_never_meet(tg: Any, host: Any) -> None:
         other, other_leaf = tg.ones(2), tg.ones(2, requires_grad=True)
         assert tg.cat([other, other]).shape == (4,)
         for mix in (
-            lambda: mine + other, lambda: tg.cat([mine, other]), lambda: tg.stack([other, mine]), lambda: mine.add_(other),
-            lambda: tg.add(mine, 1, out=other), lambda: setattr(leaf, "grad", other), lambda: setattr(mine, "data", other),
+            lambda: mine + other, lambda: tg.cat([mine, other]), lambda: tg.stack([other, mine]),
+            lambda: mine.add_(other), lambda: tg.add(mine, 1, out=other),
+            lambda: setattr(leaf, "grad", other), lambda: setattr(mine, "data", other),
             lambda: tg.autograd.backward([leaf.sum(), other_leaf.sum()]), lambda: (leaf * 1).backward(other),
             lambda: leaf.sum().backward(inputs=[other_leaf]), lambda: tg.autograd.grad(leaf.sum(), [other_leaf]),
             lambda: mine.__setitem__(0, other[0]), lambda: mine[tg.tensor([0])], lambda: tg.where(mine > 0, other, 0),
