@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,11 @@ import psutil
 import pytest
 
 PATIENCE_SECONDS = 20.0
+
+
+def pytest_configure() -> None:
+    """Heed interrupts, which a shell has its background jobs ignore: tests interrupt themselves and what they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
