@@ -42,7 +42,7 @@ class Request:
         self.cut_charge = self.charge - size * shelf.pool.one_byte
         self.split_charge = self.cut_charge - shelf.pool.one_count
         # What must remain of a larger block, at least, to cut this size off it.
-        self.remainder = MIN_BLOCK if self.is_small else SMALL_REQUEST + 1
+        self.remainder = MIN_BLOCK if self.is_small or shelf.expands else SMALL_REQUEST + 1
         # How often it was served: from its bin by a part of a segment, and otherwise.
         self.split_uses = 0
         self.uses = 0

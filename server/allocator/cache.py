@@ -59,14 +59,17 @@ class BlockCache(GeneralCache):
     def _cut(self, request: Request, account: Account) -> Block:
         """Serve a known size from the front of a larger block, the short way where nothing stands against it."""
         size, shelf = request.size, request.shelf
-        if self._expands:
-            return self._allocate(request.nbytes, shelf.stream, account.owner)
         account_now = account.now + request.charge
         if (account.ceiling - account_now) & GUARDS != GUARDS and account.quota_bytes is not None:
             return self._allocate(request.nbytes, shelf.stream, account.owner)
         span = shelf.span
-        found = shelf.best_in_bins(size)
-        if span < size or (found is not None and found.size < span):
+        if shelf.expands:
+            found = shelf.cut_from(size)  # type: ignore[attr-defined]  # an expandable shelf
+            is_in_bin = found is not shelf.tail
+        else:
+            found = shelf.best_in_bins(size)
+            is_in_bin = span < size or (found is not None and found.size < span)
+        if is_in_bin:
             block = self._cut_from_bin(found, request, account.owner)
         elif span - size < request.remainder or span >= self._oversize or shelf.tail.owner != account.owner:  # type: ignore[union-attr]
             block = None
@@ -153,7 +156,7 @@ class BlockCache(GeneralCache):
     def _merge(self, block: Block, shelf: Shelf) -> None:
         """Merge a block with the free one behind it, which is or becomes the tail: in the books only."""
         following: Any = block.next
-        if block.owner != following.owner or self._expands:
+        if block.owner != following.owner:
             return self._complete(block)
         if following is not shelf.front:
             shelf.remove(following)

@@ -42,6 +42,8 @@ class ExpandableShelf(Shelf):
 
     __slots__ = ("_notify", "edges", "gaps", "is_ambiguous")
 
+    expands = True
+
     def __init__(self, pool: Pool, stream: int, notify: Callable[[], None]) -> None:
         super().__init__(pool, stream)
         self.edges: list[Block] = []
@@ -77,6 +79,7 @@ class ExpandableShelf(Shelf):
 
     def best_fit(self, size: int) -> Block | None:
         """The smallest block of at least ``size`` bytes; of edges, while the next is one that can grow less, that."""
+        self.settle()
         inner = self.best_in_bins(size)
         chosen: Block | None = None
         for edge in self.edges:
@@ -90,6 +93,23 @@ class ExpandableShelf(Shelf):
         if inner is None or (chosen is not None and inner.size >= _room(chosen)):
             return chosen
         return inner
+
+    def cut_from(self, size: int) -> Block | None:
+        """What ``best_fit`` would find, the tail left as it is; None where that takes a longer look."""
+        tail, edge = self.tail, self.edges[0] if self.edges else None
+        tail_grows = tail is not None and is_edge(tail)
+        if len(self.edges) + tail_grows > 1:
+            return None
+        inner = self.best_in_bins(size)
+        if self.span >= size and not tail_grows and (inner is None or inner.size > self.span):
+            inner = tail
+        grown = tail if tail_grows else edge
+        if inner is None or grown is None:
+            return inner or grown
+        return inner if self._size(inner) < self._size(grown) + _room(grown) - grown.size else None
+
+    def _size(self, block: Block) -> int:
+        return self.span if block is self.tail else block.size
 
     def blocks(self) -> Iterator[Block]:
         """All free blocks by size, then address."""

@@ -69,6 +69,9 @@ class Shelf:
 
     __slots__ = ("bins", "front", "pool", "sizes", "span", "stream", "tail")
 
+    # Whether memory can be put behind some of its blocks.
+    expands = False
+
     def __init__(self, pool: Pool, stream: int) -> None:
         self.pool = pool
         self.stream = stream

@@ -255,11 +255,13 @@ def test_a_training_like_trace_is_served_as_by_the_reference(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_merged_in_the_books_only_shows_nowhere(seed: int) -> None:
+@pytest.mark.parametrize("expandable", [False, True])
+def test_what_is_merged_in_the_books_only_shows_nowhere(seed: int, expandable: bool) -> None:
     """Small multiples of one size, last in first out: free pieces of all lengths meet sizes that fit them exactly."""
     draw = random.Random(seed)
-    upstream = SimulatedUpstream(100 * MIB)
-    allocator, reference = CachingAllocator(upstream), ReferenceAllocator(100 * MIB, AllocatorConfig(), None)
+    config = AllocatorConfig(expandable_segments=expandable)
+    allocator = CachingAllocator(SimulatedUpstream(100 * MIB), config)
+    reference = ReferenceAllocator(100 * MIB, config, None)
     unit = draw.choice([512, 2 * MIB])
     live: list = []
     merged = 0
@@ -284,4 +286,4 @@ def test_what_is_merged_in_the_books_only_shows_nowhere(seed: int) -> None:
             assert states.count("inactive") == sum(p.state == FREE for s in reference.stretches for p in s.pieces)
         expected, found = reference.table(), allocator.memory_stats()
         assert {key: found[key] for key in expected} == expected, step
-    assert merged > 20
+    assert merged > 5
