@@ -1,7 +1,7 @@
-"""Writes the tables of the docs that come from code: operations from their contracts, variables from the settings.
+"""Writes what comes from code: tables of the docs (operations, variables), and the client's stub for type checkers.
 
 A page keeps its hand-written text; what stands between its two markers is replaced. Knows the places where the facts
-live, not the facts. ``--check`` writes nothing and fails where a page is behind.
+live, not the facts. ``--check`` writes nothing and fails where a file is behind.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import stubs
 from pydantic.fields import FieldInfo
 
 from server.settings import CLIENT_VARIABLES, PREFIX, Settings
@@ -91,11 +92,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only tell which pages are behind")
     check = parser.parse_args().check
-    behind = [page for page in sorted(DOCS.glob("*.md")) if page.read_text() != renewed(page.read_text())]
-    for page in behind:
+    wanted = {page: renewed(page.read_text()) for page in sorted(DOCS.glob("*.md"))} | {stubs.PAGE: stubs.stub()}
+    behind = {page: text for page, text in wanted.items() if not page.exists() or page.read_text() != text}
+    for page, text in behind.items():
         print(f"{page.name}: {'is behind the code; run make docs' if check else 'written'}")
         if not check:
-            page.write_text(renewed(page.read_text()))
+            page.write_text(text)
     sys.exit(bool(check and behind))
 
 

@@ -3,10 +3,10 @@
 ``connect`` opens a session; tensors, functions, ``nn``, ``optim``, ``autograd`` and ``cuda`` carry PyTorch's names.
 """
 
-# ruff: noqa: F401 - what is imported here is what users find
+# ruff: noqa: F401, F403 - what is imported here is what users find
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import (
     DType,
@@ -47,7 +47,20 @@ from ._composites import (
     unique,
 )
 from ._connect import Connection, connect, disconnect
-from ._creation import allclose, as_tensor, asarray, equal, from_numpy, is_tensor, nonzero, numel, tensor, where
+from ._creation import (
+    allclose,
+    as_tensor,
+    asarray,
+    equal,
+    from_numpy,
+    get_default_device,
+    is_tensor,
+    nonzero,
+    numel,
+    set_default_device,
+    tensor,
+    where,
+)
 from ._einsum import einsum, tensordot
 from ._modes import (
     enable_grad,
@@ -59,10 +72,14 @@ from ._modes import (
     set_grad_enabled,
 )
 from ._printing import printoptions, set_printoptions
+from ._size import Size
 from ._stats import WireStats, wire_stats
 from ._storage import load, save
-from ._tensor import Size, Tensor
+from ._tensor import Tensor
 from .random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+
+if TYPE_CHECKING:
+    from ._attached import *
 
 __version__ = "0.1.0"
 
@@ -108,4 +125,6 @@ def is_complex(input: Tensor) -> Any:
 
 _functions.populate(globals(), "")
 
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")]
+__all__ = [
+    name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any", "TYPE_CHECKING")
+]

@@ -12,7 +12,8 @@ from telegrad_protocol.layout import broadcast_shapes as broadcast_sizes
 
 from ._creation import tensor
 from ._functions import function
-from ._tensor import Size, Tensor
+from ._size import Size
+from ._tensor import Tensor
 
 
 def _listed(tensors: Sequence[Any]) -> list[Tensor]:
@@ -59,7 +60,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     chosen = list(choose(range(len(input)), r))
     positions = tensor(chosen, dtype=int64, device=input.device).reshape(len(chosen) * r)
-    return input.index_select(0, positions).reshape(len(chosen), r)  # type: ignore[no-any-return]
+    return input.index_select(0, positions).reshape(len(chosen), r)
 
 
 def block_diag(*tensors: Any) -> Tensor:

@@ -26,13 +26,13 @@ def tensor(
         made = data.detach().clone().to(device or data.device, dtype or data.dtype)
     else:
         made = _upload(data, dtype, device, _modes.current_session())
-    return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
+    return made.requires_grad_() if requires_grad else made
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: str | Device | None = None) -> Tensor:
     """``data`` as a tensor; a tensor of the wanted type and place is returned itself."""
     if isinstance(data, Tensor):
-        return data.to(device or data.device, dtype or data.dtype)  # type: ignore[no-any-return]
+        return data.to(device or data.device, dtype or data.dtype)
     return _upload(data, dtype, device, _modes.current_session())
 
 
@@ -105,6 +105,21 @@ def equal(input: Tensor, other: Tensor) -> bool:
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close; one round trip."""
     return bool(function("isclose")(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan).all())
+
+
+def get_default_device() -> Device:
+    """Where new tensors of the current session go."""
+    return _modes.current_session().default_device
+
+
+def set_default_device(device: str | Device) -> None:
+    """Have new tensors of the current session made on another of its devices; by default its first GPU."""
+    session, place = _modes.current_session(), place_of(device)
+    if place not in session.devices:
+        raise DeviceError(
+            f"set_default_device: {place} is not there; the server has {', '.join(map(str, session.devices))}"
+        )
+    session.default_device, session.places = place, (place, *session.devices)
 
 
 def is_tensor(thing: Any) -> bool:

@@ -117,7 +117,7 @@ def _grouped(term: _Term, *groups: str) -> Tensor:
     """The operand as a batch of matrices, its letters in this order."""
     sizes = term.sizes()
     shape = [math.prod(sizes[c] for c in group) for group in groups]
-    return _arrange(term, "".join(groups)).reshape(shape)  # type: ignore[no-any-return]
+    return _arrange(term, "".join(groups)).reshape(shape)
 
 
 def _multiply(a: _Term, b: _Term, needed: set[str]) -> _Term:
@@ -129,7 +129,7 @@ def _multiply(a: _Term, b: _Term, needed: set[str]) -> _Term:
 def _spread(term: _Term, letters: str) -> Tensor:
     arranged = _arrange(term, "".join(c for c in letters if c in term.letters))
     sizes = term.sizes()
-    return arranged.reshape([sizes.get(c, 1) for c in letters])  # type: ignore[no-any-return]
+    return arranged.reshape([sizes.get(c, 1) for c in letters])
 
 
 def _arrange(term: _Term, letters: str) -> Tensor:

@@ -24,6 +24,20 @@ class Node:
         self.retained: ReferenceType[Tensor] | None = None
 
 
+class GradFn:
+    """What a tensor was computed by, as far as the client knows."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def name(self) -> str:
+        """Such as ``AddBackward0``."""
+        return self._node.name
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
 class Leaf:
     """A tensor that receives a ``.grad``."""
 

@@ -27,23 +27,14 @@ from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad
 from telegrad_protocol.meta import Device, Meta
 
 from . import _arrays
-from ._reach import Aliases, Leaf, Node, Reach
+from ._reach import Aliases, GradFn, Leaf, Node, Reach
+from ._size import Size
 
 if TYPE_CHECKING:
+    from ._attached import Attached
     from ._session import Session
-
-
-class Size(tuple[int, ...]):
-    """The shape of a tensor."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """The number of elements."""
-        return int(np.prod(self, dtype=np.int64))
-
-    def __repr__(self) -> str:
-        return f"telegrad.Size({list(self)})"
+else:
+    Attached = object
 
 
 def require_one_session(name: str, *tensors: Any) -> None:
@@ -55,36 +46,13 @@ def require_one_session(name: str, *tensors: Any) -> None:
             raise DeviceError(f"{name}: tensors of different sessions; bring them to one with numpy()")
 
 
-class GradFn:
-    """What a tensor was computed by, as far as the client knows."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def name(self) -> str:
-        """Such as ``AddBackward0``."""
-        return self._node.name
-
-    def __repr__(self) -> str:
-        return f"<{self.name()}>"
-
-
-class Tensor:
+class Tensor(Attached):
     """A multi-dimensional array on the server."""
 
     __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_aliases",
-        "_base",
-        "_grad",
-        "_id",
-        "_meta",
-        "_node",
-        "_requires_grad",
-        "_seen",
+        "__dict__", "__weakref__", "_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad", "_seen",
         "_session",
-    )
+    )  # fmt: skip
     __array_priority__ = 1000
     __array_ufunc__ = None
 
@@ -402,7 +370,7 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         """The same elements without history."""
-        return self.detach()  # type: ignore[no-any-return]
+        return self.detach()
 
     @data.setter
     def data(self, other: Tensor) -> None:
@@ -430,7 +398,3 @@ class Tensor:
         Tensor.__init__(made, tensor._session, tensor._id, tensor._meta)
         tensor._id = 0
         return made
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...

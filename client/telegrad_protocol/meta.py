@@ -73,17 +73,8 @@ class Meta:
     """Shape, strides (in elements), offset (in elements), dtype and device of a tensor; made by ``Meta.of``."""
 
     __slots__ = (
-        "__weakref__",
-        "device",
-        "dtype",
-        "extent",
-        "is_contiguous",
-        "ndim",
-        "numel",
-        "offset",
-        "shape",
-        "strides",
-    )
+        "__weakref__", "device", "dtype", "extent", "is_contiguous", "ndim", "numel", "offset", "shape", "strides",
+    )  # fmt: skip
     _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
 
     shape: Size

@@ -22,16 +22,8 @@ class Context:
     """Modes and resources of one session."""
 
     __slots__ = (
-        "_grad_enabled",
-        "backends",
-        "excluded",
-        "generators",
-        "included",
-        "inference",
-        "owner",
-        "streams",
-        "trace",
-    )
+        "_grad_enabled", "backends", "excluded", "generators", "included", "inference", "owner", "streams", "trace",
+    )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
         self.backends = backends

@@ -100,7 +100,7 @@ class MultiheadAttention(Module):
         elif not self.batch_first:
             tensor = tensor.transpose(0, 1)
         batch, length, _ = tensor.shape
-        return tensor.reshape(batch, length, self.num_heads, self.head_dim).transpose(1, 2)  # type: ignore[no-any-return]
+        return tensor.reshape(batch, length, self.num_heads, self.head_dim).transpose(1, 2)
 
     def _joined(self, heads: Tensor, is_batched: bool) -> Tensor:
         batch, _, length, _ = heads.shape
@@ -128,8 +128,8 @@ class MultiheadAttention(Module):
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
     """A mask of bools as one of numbers: -inf where nothing is seen."""
     if mask.dtype is not bool_:
-        return mask.to(like.dtype)  # type: ignore[no-any-return]
-    return like.new_zeros(mask.shape).masked_fill_(mask, -math.inf)  # type: ignore[no-any-return]
+        return mask.to(like.dtype)
+    return like.new_zeros(mask.shape).masked_fill_(mask, -math.inf)
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
@@ -167,7 +167,7 @@ class TransformerEncoderLayer(Module):
     ) -> Tensor:
         if self.norm_first:
             src = src.add(self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal))
-            return src.add(self._feed(self.norm2(src)))  # type: ignore[no-any-return]
+            return src.add(self._feed(self.norm2(src)))
         src = self.norm1(src.add(self._attend(src, src_mask, src_key_padding_mask, is_causal)))
         return self.norm2(src.add(self._feed(src)))  # type: ignore[no-any-return]
 

@@ -165,7 +165,7 @@ def _drop_channels(
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps over the last dimension."""
-    return x1.sub(x2).add(eps).norm(p, -1, keepdim)  # type: ignore[no-any-return]
+    return x1.sub(x2).add(eps).norm(p, -1, keepdim)
 
 
 populate(globals(), "nn.functional")

@@ -47,13 +47,13 @@ def _in_place(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @_in_place
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: None = None) -> Tensor:
     """Uniform between ``a`` and ``b``."""
-    return tensor.uniform_(a, b)  # type: ignore[no-any-return]
+    return tensor.uniform_(a, b)
 
 
 @_in_place
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: None = None) -> Tensor:
     """Normally distributed."""
-    return tensor.normal_(mean, std)  # type: ignore[no-any-return]
+    return tensor.normal_(mean, std)
 
 
 @_in_place
@@ -63,7 +63,7 @@ def trunc_normal_(
     """Normally distributed, given that it is between ``a`` and ``b``: the inverse of the distribution function."""
     low, high = (2 * _normal_cdf((limit - mean) / std) - 1 for limit in (a, b))
     tensor.uniform_(low, high).erfinv_().mul_(std * math.sqrt(2.0)).add_(mean)
-    return tensor.clamp_(a, b)  # type: ignore[no-any-return]
+    return tensor.clamp_(a, b)
 
 
 def _normal_cdf(x: float) -> float:
@@ -73,19 +73,19 @@ def _normal_cdf(x: float) -> float:
 @_in_place
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """All ``val``."""
-    return tensor.fill_(val)  # type: ignore[no-any-return]
+    return tensor.fill_(val)
 
 
 @_in_place
 def ones_(tensor: Tensor) -> Tensor:
     """All one."""
-    return tensor.fill_(1.0)  # type: ignore[no-any-return]
+    return tensor.fill_(1.0)
 
 
 @_in_place
 def zeros_(tensor: Tensor) -> Tensor:
     """All zero."""
-    return tensor.zero_()  # type: ignore[no-any-return]
+    return tensor.zero_()
 
 
 @_in_place
@@ -93,7 +93,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix."""
     if tensor.ndim != 2:
         raise ShapeError(f"eye_: expected a matrix, got {tensor._meta}")
-    return tensor.copy_(function("eye")(*tensor.shape, device=tensor.device))  # type: ignore[no-any-return]
+    return tensor.copy_(function("eye")(*tensor.shape, device=tensor.device))
 
 
 def _fans(tensor: Tensor) -> tuple[int, int]:

@@ -335,7 +335,7 @@ class Module:
 
         def moved(tensor: Tensor) -> Tensor:
             wanted = dtype if tensor.dtype.is_differentiable else None
-            return tensor.to(device or tensor.device, wanted or tensor.dtype)  # type: ignore[no-any-return]
+            return tensor.to(device or tensor.device, wanted or tensor.dtype)
 
         return self._apply(moved)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from .._functions import function
 from .._tensor import Tensor
 
@@ -31,7 +29,3 @@ class Parameter(Tensor):
             self.requires_grad_()
 
     __hash__ = Tensor.__hash__
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
