@@ -102,7 +102,7 @@ def _remote(url: str, token: str | None, flush: Any, tls: Any) -> Transport:
 
 
 def _in_process(host: Any) -> Transport:
-    from ._transport import InProcessTransport  # the socket's libraries cost an import a tenth of its time
+    from ._in_process import InProcessTransport  # the socket's libraries cost an import a tenth of its time
 
     number = host.new_number()
     hello = Hello(session=f"in-process-{number}", key="", server_version="", lease_seconds=0.0, **host.hello())

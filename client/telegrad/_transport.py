@@ -1,4 +1,4 @@
-"""How frames get to a session and back: over a WebSocket, or straight into a ``Session`` of this process.
+"""How frames get to a session and back over a WebSocket, and what a session wants of any transport.
 
 The calling thread does the work: it writes what it sends, and reads while it waits. A transport knows frames and bodies
 but not what is in them. A body is accepted when the call begins: an exception that a send raises later (an interrupt, a
@@ -12,10 +12,9 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLostError
@@ -41,21 +40,6 @@ class Stats:
     bytes_sent: int = 0
     bytes_received: int = 0
     reconnects: int = 0
-
-
-class LocalSession(Protocol):
-    """What ``InProcessTransport`` wants of a session."""
-
-    def receive(self, kind: int, body: memoryview) -> None: ...
-    def run(self, budget: int) -> int: ...
-    @property
-    def has_work(self) -> bool: ...
-    def poll(self) -> None: ...
-    @property
-    def waits(self) -> bool: ...
-    def take_replies(self) -> list[tuple[int, list[Any]]]: ...
-    def frames_left(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Transport(Protocol):
@@ -343,72 +327,3 @@ def _abandon_inherited() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_inherited)
-
-
-class InProcessTransport:
-    """Drives a server's ``Session`` that lives in this process; what is sent is executed before the call returns."""
-
-    _engine: Final = threading.RLock()
-    """The engine has one thread; those of this process take turns."""
-
-    def __init__(self, session: LocalSession, hello: Hello) -> None:
-        self.hello = hello
-        self.stats = Stats()
-        self._session = session
-        self._inbox: deque[tuple[int, memoryview]] = deque()
-
-    @property
-    def accepted(self) -> int:
-        return self.stats.frames
-
-    def send_batch(self, body: bytes) -> None:
-        self._send(wire.BATCH, body)
-
-    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
-        self._send(wire.CHUNK, b"".join((wire.CHUNK_HEADER.pack(owner, offset), data)))
-
-    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
-        frame = self.peek(timeout)
-        if frame is not None:
-            self.drop()
-        return frame
-
-    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._inbox:
-            if not self._session.waits or (deadline is not None and time.monotonic() >= deadline):
-                return None
-            with self._engine:
-                self._session.poll()
-                self._execute()
-        return self._inbox[0]
-
-    def drop(self) -> None:
-        self._inbox.popleft()
-
-    def arm(self) -> None:
-        """Nothing to do: who reads, flushes first."""
-
-    def close(self) -> None:
-        with self._engine:
-            self._session.close()
-
-    def _send(self, kind: int, body: bytes) -> None:
-        with self._engine:
-            self.stats.frames += 1
-            self.stats.bytes_sent += len(body)
-            self._session.receive(kind, memoryview(body))
-            self._execute()
-
-    def _execute(self) -> None:
-        while self._session.has_work:
-            self._session.run(1 << 30)
-            self._collect()
-        self._collect()
-
-    def _collect(self) -> None:
-        for kind, parts in self._session.take_replies():
-            body = memoryview(b"".join(parts))
-            self.stats.bytes_received += len(body)
-            self._inbox.append((kind, body))
-        self._session.frames_left()

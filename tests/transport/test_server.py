@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from telegrad._connection import Address
+from telegrad._in_process import InProcessTransport
 from telegrad._opening import open_session
-from telegrad._transport import InProcessTransport, SocketTransport
+from telegrad._transport import SocketTransport
 from telegrad_protocol.errors import CommunicationError, InternalError, SessionLostError, TelegradError
 from telegrad_protocol.messages import Call, Failure, Hello, Query, Read
 
