@@ -50,6 +50,7 @@ class GeneralCache:
         self._expands = self.config.expandable_segments
         # Set while something wants to see every call: then nothing takes the short way.
         self._attentive = False
+        self._capacity: int | None = None
         if self.config.per_process_memory_fraction < 1.0:
             self.set_memory_fraction(self.config.per_process_memory_fraction)
 
@@ -103,6 +104,18 @@ class GeneralCache:
         self._flow.add_flow(account.flow)
         del self._accounts[owner]
         self._baselines.pop(owner, None)
+
+    def check_room(self, nbytes: int, owner: int) -> None:
+        """Refuse what a session could never hold at once; for work whose size is known before memory is asked for."""
+        account = self._account(owner)
+        if account.quota_bytes is not None and nbytes > account.quota_bytes:
+            account.num_rejections += 1
+            self.statistics.num_oom_rejections += 1
+            raise over_quota(self._situation(account, nbytes))
+        if self._capacity is None:
+            self._capacity = self.upstream.free_and_total()[1]
+        if nbytes > self._capacity:
+            raise self._exhausted(account, nbytes)
 
     def _account(self, owner: int) -> Account:
         account = self._accounts.get(owner)

@@ -12,6 +12,8 @@ import numpy as np
 
 from telegrad_protocol.errors import IndexOutOfRangeError
 
+from . import context
+
 Array = Any
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 _WIDENED = frozenset(("float16", "bfloat16"))
@@ -38,6 +40,14 @@ def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = F
     if lowest < low or highest >= size:
         offending = lowest if lowest < low else highest
         raise IndexOutOfRangeError(f"{op}: index {offending} is out of range for {where}")
+
+
+def check_room(xp: Any, nbytes: int) -> None:
+    """Refuse to make an array, of a size that data decides, that the session could never hold."""
+    for backend in context.current.backends.values():
+        if backend.xp is xp:
+            backend.check_room(nbytes)
+            return
 
 
 def dimension(dim: int, size: int) -> str:

@@ -22,6 +22,10 @@ from .value import MULTIPLE, TRACKED, UNTRACKED, Value
 
 Arguments = tuple[Any, ...]
 _CAPACITY = 1 << 15
+_KEPT_RESULTS = 256
+"""Plans of more results are made anew each time: they would fill the memory."""
+_SMALL_WORK = 1 << 20
+"""Temporaries below this many bytes are nobody's concern."""
 
 
 def run_backend(operator: Operator, args: Arguments, signature: tuple[Any, ...], key_set: int) -> Any:
@@ -30,7 +34,9 @@ def run_backend(operator: Operator, args: Arguments, signature: tuple[Any, ...],
     if plan is None:
         if len(operator.plans) >= _CAPACITY:
             operator.plans.clear()
-        plan = operator.plans[signature] = Plan(operator, args)
+        plan = Plan(operator, args)
+        if plan.outs is None or len(plan.outs) <= _KEPT_RESULTS:
+            operator.plans[signature] = plan
     return plan.run(args)
 
 
@@ -80,8 +86,26 @@ class Plan:
             and not self._has_extras(bound)
         )
         self.run = self._choose(op.form, bool(op.mutates))
+        work = self._unbounded_bytes(bound)
+        if work > _SMALL_WORK:
+            self.run = self._with_room(work, self.run)
         if op.mutates:
             _check_targets(op.public, [bound[p] for p in op.mutates])
+
+    def _unbounded_bytes(self, bound: Arguments) -> int:
+        """The largest operand that shows elements many times, or result that the kernel makes itself: memory that no
+        value of the session stands for.
+        """
+        shown = [m for m in self.operator.op.metas_in(bound) if m.numel > m.extent - m.offset]
+        made = () if self.info.wants_out else self.outs or ()
+        return max([meta.nbytes for meta in (*shown, *made)], default=0)
+
+    def _with_room(self, nbytes: int, run: Any) -> Any:
+        def checked(args: Arguments) -> Any:
+            self.backend.check_room(nbytes)
+            return run(args)
+
+        return checked
 
     def _has_extras(self, bound: Arguments) -> bool:
         nested = any(isinstance(b, tuple) and any(isinstance(m, Meta) for m in b) for b in bound)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dtypes import float32
 from ..errors import ArgumentError
 from ..meta import Meta
 from .contract import Scalar, pointwise
+from .creation import check_fits
+from .rules import check_backward
 
 _F: dict[str, Any] = {"module": "nn.functional", "method": False}
+
+
+def _check_numbers(name: str, input: Meta, *numbers: Scalar) -> None:
+    """Refuse numbers that the type which the operation computes in cannot hold."""
+    for number in numbers:
+        check_fits(
+            name, number, float32 if input.dtype.is_floating_point and input.dtype.itemsize == 2 else input.dtype
+        )
 
 
 @pointwise(takes="if")
@@ -19,6 +30,7 @@ def relu(input: Meta) -> Meta:
 @pointwise(takes="f", out=False, inplace=False, method=False)
 def _relu_backward(gradient: Meta, result: Meta) -> Meta:
     """gradient where ``result`` is positive or NaN, else 0"""
+    check_backward("_relu_backward", gradient, result)
 
 
 @pointwise(takes="f", inplace=False, **_F)
@@ -31,6 +43,7 @@ def gelu(input: Meta, *, approximate: str = "none") -> Meta:
 @pointwise(takes="f", out=False, inplace=False, method=False)
 def _gelu_backward(gradient: Meta, input: Meta, *, approximate: str = "none") -> Meta:
     """gradient * gelu'(input)"""
+    check_backward("_gelu_backward", gradient, input)
 
 
 @pointwise(takes="fc", **_F)
@@ -41,16 +54,19 @@ def silu(input: Meta) -> Meta:
 @pointwise(takes="fc", out=False, inplace=False, method=False)
 def _silu_backward(gradient: Meta, input: Meta) -> Meta:
     """gradient * silu'(input)"""
+    check_backward("_silu_backward", gradient, input)
 
 
 @pointwise(takes="f", promotes=("input",), **_F)
 def leaky_relu(input: Meta, negative_slope: Scalar = 0.01) -> Meta:
     """input where it is positive, else negative_slope * input"""
+    _check_numbers("leaky_relu", input, negative_slope)
 
 
 @pointwise(takes="f", promotes=("input",), **_F)
 def elu(input: Meta, alpha: Scalar = 1.0) -> Meta:
     """input where it is positive, else alpha * (exp(input) - 1)"""
+    _check_numbers("elu", input, alpha)
 
 
 @pointwise(takes="f", **_F)
@@ -61,6 +77,7 @@ def selu(input: Meta) -> Meta:
 @pointwise(takes="f", promotes=("input",), **_F)
 def celu(input: Meta, alpha: Scalar = 1.0) -> Meta:
     """input where it is positive, else alpha * (exp(input / alpha) - 1)"""
+    _check_numbers("celu", input, alpha)
     if alpha == 0:
         raise ArgumentError("celu: alpha must not be 0")
 
@@ -68,11 +85,13 @@ def celu(input: Meta, alpha: Scalar = 1.0) -> Meta:
 @pointwise(takes="f", promotes=("input",), inplace=False, **_F)
 def softplus(input: Meta, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Meta:
     """log(1 + exp(beta * input)) / beta; input itself where beta * input is above the threshold"""
+    _check_numbers("softplus", input, beta, threshold)
 
 
 @pointwise(takes="if", promotes=("input",), **_F)
 def hardtanh(input: Meta, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Meta:
     """input clamped to [min_val, max_val]"""
+    _check_numbers("hardtanh", input, min_val, max_val)
     if min_val > max_val:  # type: ignore[operator]
         raise ArgumentError(f"hardtanh: min_val must not be greater than max_val, got {min_val} and {max_val}")
 
@@ -115,15 +134,18 @@ def softsign(input: Meta) -> Meta:
 @pointwise(takes="if", promotes=("input",), **_F)
 def threshold(input: Meta, threshold: Scalar, value: Scalar) -> Meta:
     """input where it is above the threshold, else value"""
+    _check_numbers("threshold", input, threshold, value)
 
 
 @pointwise(takes="f", promotes=("input",), inplace=False, module="nn.functional")
 def hardshrink(input: Meta, lambd: Scalar = 0.5) -> Meta:
     """0 where input is between -lambd and lambd, else input"""
+    _check_numbers("hardshrink", input, lambd)
 
 
 @pointwise(takes="f", promotes=("input",), inplace=False, **_F)
 def softshrink(input: Meta, lambd: Scalar = 0.5) -> Meta:
     """input moved towards 0 by lambd, 0 where that passes it"""
+    _check_numbers("softshrink", input, lambd)
     if lambd < 0:  # type: ignore[operator]
         raise ArgumentError(f"softshrink: lambd must not be negative, got {lambd}")

@@ -27,10 +27,24 @@ def check_fits(name: str, value: Scalar, dtype: DType) -> None:
     if isinstance(value, complex):
         if dtype.category < COMPLEX:
             raise DTypeError(f"{name}: the complex number {value} does not go into {dtype.name}")
-    elif dtype.category not in (BOOL, FLOAT, COMPLEX):
+    elif dtype.category >= FLOAT:
+        if abs(value) > largest_of(dtype) and abs(value) != math.inf:
+            raise DTypeError(f"{name}: the number {value} does not fit into {dtype.name}")
+    elif dtype.category != BOOL:
         low, high = integer_range(dtype)
         if not low - (high if not dtype.is_signed else 0) <= value <= high:
             raise DTypeError(f"{name}: the number {value} does not fit into {dtype.name}")
+
+
+_LARGEST = {
+    "float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
+    "float64": 1.7976931348623157e308,
+}  # fmt: skip
+
+
+def largest_of(dtype: DType) -> float:
+    """The largest finite number of a floating-point type, or of a complex type's parts."""
+    return _LARGEST[dtype.to_real().name]
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
@@ -156,6 +170,9 @@ def _arange(start: Scalar, end: Scalar, step: Scalar, dtype: DType | None, devic
     kind = dtype or natural
     if kind.category in (BOOL, COMPLEX):
         raise DTypeError(f"arange: not defined for {kind.name}")
+    if kind.category < FLOAT:
+        check_fits("arange", start, int64)
+        check_fits("arange", step, int64)
     return new("arange", (_count(start, end, step, kind),), kind, device)
 
 
@@ -164,7 +181,10 @@ def _count(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> int:
         first, last, by = int(start), int(end), int(step)  # type: ignore[arg-type]
         return -((first - last) // by) if by else 0
     first, last, by = float(start), float(end), float(step)  # type: ignore[arg-type,assignment]
-    return math.ceil((last - first) / by)
+    count = (last - first) / by
+    if not math.isfinite(count):
+        raise ArgumentError(f"arange: too many numbers from {start} to {end} in steps of {step}")
+    return math.ceil(count)
 
 
 @op(method=False, differentiable=False)
@@ -193,6 +213,9 @@ def _spaced(
     natural = get_default_dtype().to_complex() if is_complex else get_default_dtype()
     if is_complex and dtype is not None and not dtype.is_complex:
         raise DTypeError(f"{name}: complex bounds do not give {dtype.name}")
+    for bound in bounds:
+        if not isinstance(bound, Meta):
+            check_fits(name, bound, dtype or natural)
     place = device or next((b.device for b in bounds if isinstance(b, Meta)), None)
     return new(name, (steps,), dtype or natural, place)
 

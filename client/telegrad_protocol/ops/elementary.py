@@ -6,6 +6,7 @@ from ..dtypes import FLOAT
 from ..errors import DTypeError
 from ..meta import Meta
 from .contract import Scalar, alias, pointwise
+from .rules import check_backward
 
 
 @pointwise(promotion="int_to_float")
@@ -93,9 +94,10 @@ def tanh(input: Meta) -> Meta:
     """The hyperbolic tangent."""
 
 
-@pointwise(out=False, inplace=False, method=False)
+@pointwise(takes="fc", out=False, inplace=False, method=False)
 def _tanh_backward(gradient: Meta, result: Meta) -> Meta:
     """gradient * (1 - result ** 2)"""
+    check_backward("_tanh_backward", gradient, result)
 
 
 @pointwise(promotion="int_to_float")
@@ -118,9 +120,10 @@ def sigmoid(input: Meta) -> Meta:
     """1 / (1 + exp(-input))"""
 
 
-@pointwise(out=False, inplace=False, method=False)
+@pointwise(takes="fc", out=False, inplace=False, method=False)
 def _sigmoid_backward(gradient: Meta, result: Meta) -> Meta:
     """gradient * result * (1 - result)"""
+    check_backward("_sigmoid_backward", gradient, result)
 
 
 @pointwise(promotion="int_to_float", takes="bif")

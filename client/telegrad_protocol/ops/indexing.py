@@ -27,6 +27,7 @@ from ..layout import (
 )  # fmt: skip
 from ..meta import Meta
 from .contract import Scalar, op
+from .creation import check_fits as check_number
 from .creation import like
 
 Indices = Sequence[Meta | None]
@@ -34,8 +35,8 @@ _MASKS = (bool_, uint8)
 
 
 def check_integers(name: str, index: Meta) -> None:
-    """Refuse index tensors that do not hold 32- or 64-bit integers; empty ones may be of any type."""
-    if index.dtype is not int64 and index.dtype is not int32 and index.numel:
+    """Refuse index tensors that do not hold 32- or 64-bit integers."""
+    if index.dtype is not int64 and index.dtype is not int32:
         raise DTypeError(f"{name}: indices must be int64 or int32, got {index}")
 
 
@@ -119,8 +120,8 @@ def index_put(input: Meta, indices: list[Meta | None], values: Meta | Scalar, ac
             raise DTypeError(f"index_put: values {values} must have the dtype of {input}")
         if not has_masks(indices):
             check_fits("index_put", values, Placement("index_put", input, indices).shape)
-    elif isinstance(values, complex) and not input.dtype.is_complex:
-        raise DTypeError(f"index_put: a complex value does not fit into {input}")
+    else:
+        check_number("index_put", values, input.dtype)
     return like(input, None, None)
 
 
@@ -192,8 +193,8 @@ def index_fill(input: Meta, dim: int, index: Meta, value: Meta | Scalar) -> Meta
     _check_vector("index_fill", index)
     if isinstance(value, Meta) and value.ndim:
         raise ShapeError(f"index_fill: value must be a number or a 0-d tensor, got {value}")
-    if isinstance(value, complex) and not input.dtype.is_complex:
-        raise DTypeError(f"index_fill: a complex value does not fit into {input}")
+    if not isinstance(value, Meta):
+        check_number("index_fill", value, input.dtype)
     return like(input, None, None)
 
 
@@ -281,6 +282,8 @@ def embedding_dense_backward(
 def embedding_renorm_(weight: Meta, indices: Meta, max_norm: float, norm_type: float) -> Meta:
     """Scale the rows of ``weight`` at ``indices`` down to ``max_norm``."""
     _embedding.rule(indices, weight, 0, False)
+    if not weight.dtype.is_floating_point:
+        raise DTypeError(f"embedding: the rows of {weight} have no norm; expected a floating point type")
     return weight
 
 

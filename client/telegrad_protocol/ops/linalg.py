@@ -6,7 +6,7 @@ Matrix products are row-major whatever the strides of their operands, as in PyTo
 from __future__ import annotations
 
 from ..dtypes import FLOAT, DType, bool_, int64, result_type
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, result_strides, wrap_dim
 from ..meta import Meta
 from .contract import Scalar, op
@@ -234,6 +234,10 @@ def cross(input: Meta, other: Meta, dim: int | None = None) -> Meta:
     """The cross product of vectors along ``dim``, of size 3; by default the first such dimension."""
     if input.ndim != other.ndim:
         raise ShapeError(f"cross: operands must have as many dimensions, got {input} and {other}")
+    if not input.ndim and dim is not None:
+        raise DimensionError(f"cross: {input} has no dimension {dim}")
+    if result_type((input, other)) is bool_:
+        raise DTypeError(f"cross: not defined for bool, got {input} and {other}")
     shape, along = cross_dim(input, other, dim)
     if input.shape[along] != 3 or other.shape[along] != 3:
         raise ShapeError(f"cross: dimension {along} of {input} and {other} must have size 3")

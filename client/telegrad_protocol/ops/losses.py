@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import int64, uint8
+from ..dtypes import bool_, int64, uint8
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, wrap_dim
 from ..meta import Meta
@@ -132,7 +132,7 @@ def _softmax_cross_entropy_backward(
 # -- regression -------------------------------------------------------------------------------------------------------
 
 
-@pointwise(inplace=False, out=False, method=False)
+@pointwise(inplace=False, out=False, method=False, takes="ifc")
 def _squared_error(input: Meta, target: Meta) -> Meta:
     """(input - target) ** 2"""
 
@@ -158,6 +158,8 @@ def _elementwise(
 ) -> Meta:  # fmt: skip
     """The result of reducing an element-wise error."""
     found = pointwise_meta(error, (input, target, *extra))
+    if found.dtype is bool_:
+        raise DTypeError(f"{name}: not defined for bool, got {input} and {target}")
     if weight is not None:
         found = found.like(broadcast_shapes(name, found.shape, weight.shape))
     if kind == "mean" and not found.dtype.is_differentiable:

@@ -7,6 +7,7 @@ from ..errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
 from ..layout import Size, broadcast_shapes, result_strides, wrap_dim
 from ..meta import Meta
 from .contract import Scalar, op
+from .creation import check_fits
 
 
 def _in_order(input: Meta, dtype: DType | None = None) -> Meta:
@@ -116,6 +117,7 @@ def _padded(name: str, input: Meta, pad: Size) -> Size:
 @op(method=False)
 def constant_pad_nd(input: Meta, pad: Size, value: Scalar = 0) -> Meta:
     """Surround with ``value``; negative paddings cut off."""
+    check_fits("constant_pad_nd", value, input.dtype)
     return input.like(_padded("constant_pad_nd", input, pad))
 
 

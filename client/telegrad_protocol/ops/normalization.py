@@ -9,6 +9,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, wrap_dims
 from ..meta import Meta
 from .contract import Scalar, op
+from .rules import check_backward
 
 
 def _check_layer(name: str, input: Meta, normalized_shape: Size, *affine: Meta | None) -> None:
@@ -47,16 +48,34 @@ def _layer_norm(
 @op(out=False, method=False)
 def _layer_norm_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None) -> Meta:
     """The gradient of the input of ``_layer_norm``."""
-    if grad_out.shape != input.shape:
-        raise ShapeError(f"_layer_norm_backward: gradient {grad_out} does not have the shape of {input}")
+    _check_statistics("_layer_norm_backward", grad_out, input, mean, rstd)
+    parts = weight.ndim if weight is not None else 0
+    if weight is not None and (parts > input.ndim or weight.shape != input.shape[input.ndim - parts :]):
+        raise ShapeError(f"_layer_norm_backward: weight {weight} is not one for {input}")
+    if any(mean.shape[input.ndim - parts :][d] != 1 for d in range(parts)):
+        raise ShapeError(f"_layer_norm_backward: statistics {mean} do not go with weight {weight}")
     return input.like()
+
+
+def _check_statistics(name: str, grad_out: Meta, input: Meta, mean: Meta, rstd: Meta) -> None:
+    """Refuse what a forward pass cannot have given: statistics have one element per row of the input."""
+    check_backward(name, grad_out, input)
+    if not all(m.dtype.is_floating_point for m in (grad_out, input, mean, rstd)):
+        raise DTypeError(f"{name}: expected floating point types, got {grad_out}, {input}, {mean} and {rstd}")
+    shapes = [(*input.shape[:lead], *(1,) * (input.ndim - lead)) for lead in range(input.ndim)]
+    if mean.shape not in shapes or rstd.shape != mean.shape:
+        raise ShapeError(f"{name}: {mean} and {rstd} are not the statistics of rows of {input}")
 
 
 @op(out=False, method=False)
 def _layer_norm_weight_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, normalized_shape: Size) -> Meta:
     """The gradient of the weight of ``_layer_norm``: the sum over rows of grad_out * (input - mean) * rstd"""
-    if grad_out.shape != input.shape:
-        raise ShapeError(f"_layer_norm_weight_backward: gradient {grad_out} does not have the shape of {input}")
+    _check_statistics("_layer_norm_weight_backward", grad_out, input, mean, rstd)
+    _check_layer("_layer_norm_weight_backward", input, normalized_shape)
+    if mean.shape != (*input.shape[: input.ndim - len(normalized_shape)], *(1,) * len(normalized_shape)):
+        raise ShapeError(
+            f"_layer_norm_weight_backward: statistics {mean} are not over normalized_shape {list(normalized_shape)}"
+        )
     return input.like(normalized_shape)
 
 

@@ -214,6 +214,8 @@ def same_dtype(name: str, *operands: Meta | Scalar) -> None:
 @pointwise(takes="fc", promotes=("input", "end"))
 def lerp(input: Meta, end: Meta, weight: Meta | Scalar) -> Meta:
     """input + weight * (end - input)"""
+    if isinstance(weight, complex) and not input.dtype.is_complex:
+        raise DTypeError(f"lerp: the complex weight {weight} does not go with {input}")
     same_dtype("lerp", input, end, weight)
 
 

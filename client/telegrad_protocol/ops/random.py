@@ -97,6 +97,8 @@ def randint_like_low(
 
 
 def _check_std(name: str, std: Scalar) -> None:
+    if isinstance(std, complex):
+        raise DTypeError(f"{name}: std must be a real number, got {std}")
     if not std >= 0:  # type: ignore[operator]
         raise ArgumentError(f"{name}: std must not be negative, got {std}")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from ..layout import Size
+from ..meta import Meta
 
 
 def check_size(name: str, size: Size) -> Size:
@@ -11,3 +12,9 @@ def check_size(name: str, size: Size) -> Size:
     if min(size, default=0) < 0:
         raise ArgumentError(f"{name}: negative dimension in {list(size)}")
     return size
+
+
+def check_backward(name: str, gradient: Meta, other: Meta) -> None:
+    """Refuse a gradient of another shape than what it is the gradient of."""
+    if gradient.shape != other.shape:
+        raise ShapeError(f"{name}: the gradient {gradient} does not have the shape of {other}")

@@ -8,16 +8,16 @@ from ..errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from ..layout import broadcast_shapes, wrap_dim
 from ..meta import Meta
 from .contract import Scalar, op
-from .creation import like
+from .creation import check_fits, like
 from .indexing import check_integers, check_source, vector_shape
 
 
 def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None = None) -> int:
     """The dimension of gather and scatter; ``index`` may be smaller than the others, never larger."""
     at = wrap_dim(name, dim, input.ndim)
-    check_integers(name, index)
     if not index.numel:
-        return at
+        return at  # of whatever type
+    check_integers(name, index)
     shape, own = vector_shape(index), vector_shape(input)
     if len(shape) != len(own):
         raise ShapeError(f"{name}: index {index} must have as many dimensions as {input}")
@@ -58,6 +58,7 @@ def scatter(input: Meta, dim: int, index: Meta, src: Meta, *, reduce: str | None
 def scatter_value(input: Meta, dim: int, index: Meta, value: Scalar, *, reduce: str | None = None) -> Meta:
     """A copy of ``input`` with one number at the indexed places."""
     _check_along("scatter", input, dim, index)
+    check_fits("scatter", value, input.dtype)
     _check_reduce("scatter", reduce, REDUCTIONS)
     return input.like()
 
@@ -107,6 +108,7 @@ def take_along_dim(input: Meta, indices: Meta, dim: int | None = None) -> Meta:
     """``gather`` with the other dimensions broadcast; without ``dim`` on vectors."""
     check_integers("take_along_dim", indices)
     if dim is None:
+        _check_not_empty(input, input.numel, indices)
         return input.like((indices.numel,))
     if input.ndim != indices.ndim:
         raise ShapeError(f"take_along_dim: indices {indices} must have as many dimensions as {input}")
@@ -115,4 +117,10 @@ def take_along_dim(input: Meta, indices: Meta, dim: int | None = None) -> Meta:
     common = list(broadcast_shapes("take_along_dim", *map(tuple, shapes)))
     if common:
         common[at] = indices.shape[at]
+        _check_not_empty(input, input.shape[at], indices)
     return input.like(common)
+
+
+def _check_not_empty(input: Meta, size: int, indices: Meta) -> None:
+    if indices.numel and not size:
+        raise IndexOutOfRangeError(f"take_along_dim: {indices} picks elements of the empty {input}")

@@ -58,6 +58,8 @@ def softmin(input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DT
 
 def _backward(name: str, grad_output: Meta, output: Meta, dim: int, input_dtype: DType) -> Meta:
     wrap_dim(name, dim, output.ndim)
+    if not (grad_output.dtype.is_floating_point and output.dtype.is_floating_point and input_dtype.is_floating_point):
+        raise DTypeError(f"{name}: expected floating point types, got {grad_output}, {output} and {input_dtype.name}")
     if grad_output.shape != output.shape:
         raise ShapeError(f"{name}: gradient {grad_output} does not have the shape of {output}")
     return output.like(dtype=input_dtype)

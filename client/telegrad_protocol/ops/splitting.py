@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from ..errors import ArgumentError, DimensionError, ShapeError
 from ..layout import Size, wrap_dim
@@ -11,18 +11,28 @@ from .contract import op
 from .views import select, slice, sliced
 
 
+MOST_RESULTS = 1 << 18
+"""A tensor may show more views than there is memory to describe; these are refused."""
+
+
+def _check_count(name: str, count: int, input: Meta) -> None:
+    if count > MOST_RESULTS:
+        raise ArgumentError(f"{name}: {count} results of {input} are too many, at most {MOST_RESULTS} are possible")
+
+
 @op(view_of="input")
 def unbind(input: Meta, dim: int = 0) -> tuple[Meta, ...]:
     """A view per index of dimension ``dim``."""
     at = wrap_dim("unbind", dim, input.ndim)
     if not input.ndim:
         raise DimensionError("unbind: a 0-d tensor has no dimension to unbind")
+    _check_count("unbind", input.shape[at], input)
     return tuple(select.rule(input, at, i) for i in range(input.shape[at]))
 
 
 def pieces(input: Meta, at: int, lengths: Size | list[int]) -> tuple[Meta, ...]:
     """Views of consecutive ``lengths`` along a dimension."""
-    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    starts = [0, *accumulate(lengths)][: len(lengths)]
     return tuple(sliced(input, at, start, length) for start, length in zip(starts, lengths, strict=True))
 
 
@@ -41,6 +51,7 @@ def sections(name: str, input: Meta, split_size: int | Size, dim: int) -> tuple[
     if split_size < 0 or (split_size == 0 and size):
         raise ShapeError(f"{name}: pieces of {split_size} elements do not make up dimension {at} of {input}")
     full, rest = divmod(size, split_size) if split_size else (0, 0)
+    _check_count(name, full, input)
     lengths = (split_size,) * full + ((rest,) if rest else ())
     return at, lengths or (0,)
 
@@ -67,6 +78,7 @@ def chunk(input: Meta, chunks: int, dim: int = 0) -> tuple[Meta, ...]:
         raise ShapeError("chunk: a 0-d tensor has no dimension to split")
     size = input.shape[at]
     if not size:
+        _check_count("chunk", chunks, input)
         return pieces(input, at, (0,) * chunks)
     return pieces(input, *sections("chunk", input, -(-size // chunks), dim))
 
@@ -77,6 +89,7 @@ def cuts(input: Meta, indices_or_sections: int | Size, at: int) -> Size:
     if isinstance(indices_or_sections, int):
         if indices_or_sections <= 0:
             raise ArgumentError(f"tensor_split: the number of sections must be positive, got {indices_or_sections}")
+        _check_count("tensor_split", indices_or_sections, input)
         small, longer = divmod(size, indices_or_sections)
         return tuple(small * i + min(i, longer) for i in range(indices_or_sections + 1))
     return (0, *indices_or_sections, size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..dtypes import DType
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DTypeError
 from ..layout import Size
 from ..meta import Meta
 from .contract import Scalar, op, pointwise_meta
@@ -45,20 +45,26 @@ def dist(input: Meta, other: Meta, p: Scalar = 2) -> Meta:
     return difference.like((), dtype=difference.dtype.to_real())
 
 
-def _spread(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Meta:
+def _spread(
+    name: str, input: Meta, dim: int | Size | None, keepdim: bool, correction: Scalar | None = None
+) -> Meta:  # fmt: skip
     check_differentiable(name, input.dtype, input)
+    if isinstance(correction, complex):
+        raise DTypeError(f"{name}: correction must be a real number, got {correction}")
     return input.like(reduced(name, input, dim, keepdim), dtype=input.dtype.to_real())
 
 
-def _spread_and_mean(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> tuple[Meta, Meta]:
-    spread = _spread(name, input, dim, keepdim)
+def _spread_and_mean(
+    name: str, input: Meta, dim: int | Size | None, keepdim: bool, correction: Scalar | None = None
+) -> tuple[Meta, Meta]:  # fmt: skip
+    spread = _spread(name, input, dim, keepdim, correction)
     return spread, spread.like(dtype=input.dtype)
 
 
 @op
 def var(input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Meta:
     """The variance; ``correction`` (1 by default) is subtracted from the number of elements."""
-    return _spread("var", input, dim, keepdim)
+    return _spread("var", input, dim, keepdim, correction)
 
 
 @op(name="var.unbiased", out=False)
@@ -76,7 +82,7 @@ def var_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim:
 @op
 def std(input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Meta:
     """The standard deviation; ``correction`` (1 by default) is subtracted from the number of elements."""
-    return _spread("std", input, dim, keepdim)
+    return _spread("std", input, dim, keepdim, correction)
 
 
 @op(name="std.unbiased", out=False)
@@ -96,7 +102,7 @@ def var_mean(
     input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip
     """The variance and the mean."""
-    return _spread_and_mean("var_mean", input, dim, keepdim)
+    return _spread_and_mean("var_mean", input, dim, keepdim, correction)
 
 
 @op(name="var_mean.unbiased", out=False, method=False, returns=("var", "mean"))
@@ -118,7 +124,7 @@ def std_mean(
     input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip
     """The standard deviation and the mean."""
-    return _spread_and_mean("std_mean", input, dim, keepdim)
+    return _spread_and_mean("std_mean", input, dim, keepdim, correction)
 
 
 @op(name="std_mean.unbiased", out=False, method=False, returns=("std", "mean"))

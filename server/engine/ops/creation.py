@@ -147,14 +147,19 @@ def eye(xp, n, m, *, dtype, device, out):
     out[diagonal, diagonal] = 1
 
 
+def _within(diagonal, matrix):
+    """The nearest diagonal that is just outside of the matrix, for those beyond it."""
+    return max(-matrix.shape[-2] - 1, min(diagonal, matrix.shape[-1] + 1))
+
+
 @implements(ops.tril, movement=True, input=lambda grad, diagonal: F.tril(grad, diagonal))
 def tril(xp, input, diagonal, *, out):
-    xp.copyto(out, xp.tril(input, diagonal))
+    xp.copyto(out, xp.tril(input, _within(diagonal, input)))
 
 
 @implements(ops.triu, movement=True, input=lambda grad, diagonal: F.triu(grad, diagonal))
 def triu(xp, input, diagonal, *, out):
-    xp.copyto(out, xp.triu(input, diagonal))
+    xp.copyto(out, xp.triu(input, _within(diagonal, input)))
 
 
 @implements(ops.clone, movement=True, input=lambda grad: grad)

@@ -282,7 +282,8 @@ def round(xp, input, *, decimals, out):
     if decimals == 0:
         _round_by(xp, xp.rint, input, out)
         return
-    factor = 10.0 ** (decimals if decimals > 0 else -decimals)
+    places = decimals if decimals > 0 else -decimals
+    factor = 10.0**places if places <= 308 else math.inf  # beyond, all is NaN, as in PyTorch
     shifted = xp.rint(input * factor if decimals > 0 else input / factor)
     (xp.divide if decimals > 0 else xp.multiply)(shifted, factor, out=out)
 

@@ -12,6 +12,7 @@ from telegrad_protocol.ops import indexing as ops
 from .. import arrays
 from .. import functional as F
 from ..arrays import check_index, dimension
+from ..blocks import number
 from ..operators import composite, implements
 
 
@@ -39,7 +40,18 @@ def _key(xp, name, input, indices):
             at = sum(not (isinstance(k, xp.ndarray) and k.dtype == bool) for k in key)
             check_index(name, index, input.shape[at], dimension(at, input.shape[at]), wraps=True)
             key.append(index)
+    _check_block(xp, input, key)
     return tuple(key)
+
+
+def _check_block(xp, input, key):
+    """Refuse indices that, broadcast, pick more than there is room for."""
+    picked = [k.shape for k in key if not isinstance(k, slice)]
+    block = input.itemsize
+    for d, size in enumerate(input.shape):
+        if d >= len(key) or isinstance(key[d], slice):
+            block *= size
+    arrays.check_room(xp, block * math.prod(broadcast_shapes("index", *picked)))
 
 
 @implements(
@@ -65,6 +77,8 @@ def index_put(xp, input, indices, values, accumulate, *, out):
     start(xp, out, input)
     key = _key(xp, "index_put", input, indices)
     try:
+        if not hasattr(values, "dtype"):
+            values = number(values, out.dtype)
         if accumulate:
             arrays.add_at(xp, out, key, values)
         else:
@@ -139,7 +153,7 @@ def _filled_mask(grad, dim, index):
 def index_fill(xp, input, dim, index, value, *, out):
     start(xp, out, input)
     target, places = _checked_vector(xp, "index_fill", out, dim, index)
-    target[places] = value
+    target[places] = value if hasattr(value, "dtype") else number(value, out.dtype)
 
 
 def _select_back(grad, input_meta, mask):
@@ -149,6 +163,7 @@ def _select_back(grad, input_meta, mask):
 
 @implements(ops.masked_select, movement=True, input=_select_back)
 def masked_select(xp, input, mask):
+    arrays.check_room(xp, input.itemsize * math.prod(broadcast_shapes("masked_select", input.shape, mask.shape)))
     values, chosen = xp.broadcast_arrays(input, mask.astype(bool, copy=False))
     return values[chosen]
 
@@ -177,6 +192,7 @@ def masked_scatter(xp, input, mask, source, *, out):
 def nonzero(xp, input, *, as_tuple):
     if not input.ndim:
         return xp.zeros((int(bool(input)), 0), "int64")
+    arrays.check_room(xp, 8 * input.ndim * int(xp.count_nonzero(input)))
     return xp.stack(xp.nonzero(input)).astype("int64", copy=False).T
 
 
@@ -190,6 +206,7 @@ def bincount(xp, input, weights, minlength):
     if input.size and int(input.min()) < 0:
         raise IndexOutOfRangeError("bincount: numbers must not be negative")
     length = max(minlength, int(input.max()) + 1 if input.size else 0)
+    arrays.check_room(xp, 8 * length)
     kind = "int64" if weights is None else "float32" if weights.dtype.name == "float32" else "float64"
     counts = xp.zeros(length, kind)
     values = xp.ones(input.size, kind) if weights is None else weights.astype(kind)
@@ -236,13 +253,22 @@ def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx,
         out[padding_idx] = 0
 
 
+def _row_norms(size, norm_type):
+    if norm_type == 0:
+        return (size != 0).sum(1)
+    if math.isinf(norm_type):
+        return size.max(1) if norm_type > 0 else size.min(1)
+    return (size**norm_type).sum(1) ** (1 / norm_type)
+
+
 @implements(ops.embedding_renorm_)
 def embedding_renorm_(xp, weight, indices, max_norm, norm_type):
     check_index("embedding", indices, weight.shape[0], f"a table of {weight.shape[0]} rows")
     places = xp.unique(indices)
     rows = weight[places]
-    size = xp.abs(rows)
-    norms = size.max(1) if math.isinf(norm_type) else (size**norm_type).sum(1) ** (1 / norm_type)
+    if not rows.size:
+        return
+    norms = _row_norms(xp.abs(rows), norm_type)
     scale = xp.where(norms > max_norm, max_norm / (norms + 1e-7), 1)
     weight[places] = rows * scale[:, None].astype(rows.dtype)
 
@@ -251,5 +277,6 @@ def embedding_renorm_(xp, weight, indices, max_norm, norm_type):
 def one_hot(xp, tensor, num_classes, *, out):
     classes = num_classes if num_classes >= 0 else int(tensor.max()) + 1
     check_index("one_hot", tensor, classes, f"{classes} classes")
+    arrays.check_room(xp, 8 * classes * tensor.size)
     hot = tensor[..., None] == xp.arange(classes)
     return hot.astype("int64") if out is None else xp.copyto(out, hot, casting="unsafe")

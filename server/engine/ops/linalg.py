@@ -166,12 +166,22 @@ def baddbmm(xp, input, batch1, batch2, *, beta, alpha, out):
     _add_scaled(xp, input, beta, alpha, out)
 
 
+_FEW_PRODUCTS = 64
+
+
+def _side_by_side(batch):
+    """(b, n, m) -> (n, b m)"""
+    return F.flatten(F.transpose(batch, 0, 1), 1, 2)
+
+
 @composite(ops.addbmm)
 def addbmm(input, batch1, batch2, *, beta, alpha):
     """One product after the other, rounded in between: PyTorch's half precision shows it."""
     if not batch1.shape[0]:
         nothing = F.zeros(batch1.shape[1], batch2.shape[2], dtype=input.dtype, device=input.device)
         return nothing if beta == 0 else F.add(nothing, input, alpha=beta)
+    if batch1.shape[0] > _FEW_PRODUCTS:
+        return F.addmm(input, _side_by_side(batch1), F.flatten(batch2, 0, 1), beta=beta, alpha=alpha)
     result = F.addmm(input, F.select(batch1, 0, 0), F.select(batch2, 0, 0), beta=beta, alpha=alpha)
     for i in range(1, batch1.shape[0]):
         result = F.addmm(result, F.select(batch1, 0, i), F.select(batch2, 0, i), alpha=alpha)
@@ -352,4 +362,5 @@ def cross(xp, input, other, dim, *, out):
     target = xp.moveaxis(out, along, 0)
     for i in range(3):
         j, k = (i + 1) % 3, (i + 2) % 3
-        xp.subtract(xp.multiply(a[j], b[k]), xp.multiply(a[k], b[j]), out=target[i])
+        left, right = xp.multiply(a[j : j + 1], b[k : k + 1]), xp.multiply(a[k : k + 1], b[j : j + 1])
+        xp.subtract(left, right, out=target[i : i + 1])  # slices: elements of vectors could not be written into

@@ -31,7 +31,7 @@ def cross_entropy(input, target, weight, size_average, ignore_index, reduce, red
     if label_smoothing == 0:
         return loss
     smooth = _smooth_loss(log_probabilities, target, weight, total, kind, ignore_index)
-    classes = input.shape[dim]
+    classes = max(input.shape[dim], 1)
     return F.add(F.mul(loss, 1 - label_smoothing), F.mul(smooth, label_smoothing / classes))
 
 
@@ -45,7 +45,7 @@ def _weighted(log_probabilities, weight):
 
 def _soft_cross_entropy(log_probabilities, target, weight, kind, label_smoothing):
     dim = 0 if log_probabilities.ndim == 1 else 1
-    classes = log_probabilities.shape[dim]
+    classes = max(log_probabilities.shape[dim], 1)
     if label_smoothing > 0:
         target = F.add(F.mul(target, 1 - label_smoothing), label_smoothing / classes)
     product = F.neg(F.mul(_weighted(log_probabilities, weight), target))

@@ -10,6 +10,7 @@ from telegrad_protocol.ops import nn as ops
 from .. import functional as F
 from .. import random
 from ..backend import HALVES
+from ..blocks import number
 from ..operators import composite, implements
 
 # -- dropout
@@ -111,7 +112,7 @@ def _inside(array, margins):
     input=lambda grad, pad: F.constant_pad_nd(grad, tuple(-amount for amount in pad)),
 )
 def constant_pad_nd(xp, input, pad, value, *, out):
-    out[...] = value
+    out[...] = number(value, out.dtype)
     if pad:
         _inside(out, _cut(pad, 1))[...] = _inside(input, _cut(pad, -1))
     else:

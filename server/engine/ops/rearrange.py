@@ -110,7 +110,8 @@ def _repeat_back(grad, input_meta, repeats):
 
 @implements(ops.repeat, movement=True, input=_repeat_back)
 def repeat(xp, input, repeats, *, out):
-    xp.copyto(out, xp.tile(input, repeats))
+    if out.size:
+        xp.copyto(out, xp.tile(input, repeats))
 
 
 @composite(ops.tile)
@@ -127,7 +128,8 @@ def _interleave_back(grad, input_meta, repeats, dim):
 
 @implements(ops.repeat_interleave, movement=True, input=_interleave_back)
 def repeat_interleave(xp, input, repeats, dim, *, output_size, out):
-    xp.copyto(out, xp.repeat(input, repeats, axis=dim if input.ndim else None))
+    if out.size:
+        xp.copyto(out, xp.repeat(input, repeats, axis=dim if input.ndim else None))
 
 
 @implements(ops._repeat_positions, movement=True)
@@ -135,6 +137,7 @@ def _repeat_positions(xp, repeats):
     if repeats.size and int(repeats.min()) < 0:
         raise ArgumentError("repeat_interleave: counts must not be negative")
     counts = xp.atleast_1d(repeats).astype("int64", copy=False)
+    arrays.check_room(xp, int(8 * float(counts.astype("float64").sum())))
     ends = xp.cumsum(counts)
     positions = xp.arange(int(ends[-1]) if ends.size else 0)
     return xp.searchsorted(ends, positions, side="right").astype("int64", copy=False)

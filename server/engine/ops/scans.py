@@ -119,7 +119,7 @@ def diff(input, n, dim, prepend, append):
     parts = [part for part in (prepend, input, append) if part is not None]
     if len(parts) > 1:
         input = F.cat(parts, dim)
-    for _ in range(n):
+    for _ in range(min(n, input.shape[dim])):
         input = _difference(input, dim)
     return input
 

@@ -7,6 +7,7 @@ import numpy as np
 from telegrad_protocol.ops import sorting as ops
 
 from .. import functional as F
+from ..arrays import check_index
 from ..operators import composite, implements
 from .reduce import select_backward
 
@@ -127,6 +128,8 @@ def median(input):
 def searchsorted(xp, sorted_sequence, input, *, out_int32, right, side, sorter, out):
     how = "right" if right or side == "right" else "left"
     if sorter is not None:
+        length = sorted_sequence.shape[-1]
+        check_index("searchsorted", sorter, length, f"rows of {length} elements")
         sorted_sequence = xp.take_along_axis(sorted_sequence, sorter, axis=-1)
     if sorted_sequence.ndim == 1:
         out[...] = xp.searchsorted(sorted_sequence, xp.asarray(input), how)
