@@ -248,5 +248,5 @@ def test_the_default_device_can_be_named(tg: Any) -> None:
     assert tg.get_default_device() == "cpu"
     tg.set_default_device("cpu")
     assert tg.zeros(2).device == "cpu"
-    with pytest.raises(DeviceError, match="cuda:1.*the server has cpu"):
+    with pytest.raises(DeviceError, match=r"cuda:1.*the server has cpu"):
         tg.set_default_device("cuda:1")

@@ -80,3 +80,10 @@ def assert_same_tensor(ours: Tensor, theirs: torch.Tensor, path: str = "result")
 
 def _tolerance(dtype: torch.dtype) -> float:
     return {torch.float64: 1e-12, torch.complex128: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1e-2}.get(dtype, 2e-6)
+
+
+def mlp(nn: Any) -> Any:
+    """A small model of either library."""
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.LayerNorm(5), nn.ReLU(), nn.Sequential(nn.Linear(5, 4, bias=False), nn.GELU())
+    )

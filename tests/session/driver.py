@@ -12,8 +12,23 @@ from server.failures import Absent
 from server.host import Host
 from server.session import Session
 from telegrad_protocol import dtypes, wire
-from telegrad_protocol.messages import CHUNK_BYTES, Answer, Call, Data, Failure, Query, Read, Reply, Resume, Upload
+from telegrad_protocol.messages import (
+    CHUNK_BYTES,
+    Answer,
+    Backward,
+    Call,
+    Data,
+    Failure,
+    Query,
+    Read,
+    Reply,
+    Resume,
+    Upload,
+)
 from telegrad_protocol.ops import TABLE
+
+F32 = dtypes.float32.code
+ONES = np.ones((2, 3), np.float32)
 
 
 class Talk:
@@ -121,3 +136,20 @@ def call(name: str, outs: tuple[int, ...] | int, *args: Any, site: int = 0, **kw
         default = param.default if param.kind.encode is None else param.kind.encode(param.default)
         raw.append(kwargs.get(param.name, default))
     return Call(op.index, site, (outs,) if isinstance(outs, int) else outs, raw)
+
+
+def fails(talk: Talk, *instructions: Any) -> Failure:
+    """The one failure that these instructions end in."""
+    (failure,) = talk.send(*instructions)
+    assert isinstance(failure, Failure), failure
+    return failure
+
+
+def backward(roots: tuple[int, ...] = (3,), leaves: Any = ((1, 9),), **rest: Any) -> Backward:
+    options = {"retain_graph": False, "create_graph": False} | rest
+    return Backward(0, roots, (None,) * len(roots), list(leaves), **options)
+
+
+def begin_upload(talk: Talk, id: int, shape: tuple[int, ...], **rest: Any) -> Any:
+    options = {"dtype": F32, "device": "cpu", "data": None} | rest
+    return talk.send(Upload(id, 0, options["dtype"], shape, options["device"], options["data"]))
