@@ -73,9 +73,6 @@ def checked_header(header: Header) -> Header:
     return header
 
 
-# -- npy ----------------------------------------------------------------------------------------------------------
-
-
 def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
     """The header of version 1.0, padded so that the elements are aligned to 64 bytes."""
     if dtype not in _NPY:
@@ -118,9 +115,6 @@ def _bounded(what: str, length: int) -> int:
     if length > MAX_HEADER_BYTES:
         raise ArgumentError(f"{what}: a header of {length} bytes is longer than {MAX_HEADER_BYTES}")
     return length
-
-
-# -- safetensors --------------------------------------------------------------------------------------------------
 
 
 def safetensors_header(dtype: str, shape: tuple[int, ...]) -> bytes:
@@ -167,8 +161,6 @@ def _safetensors_entry(entry: Any) -> Header:
         raise ArgumentError("safetensors: offsets and shape contradict each other")
     return header
 
-
-# -- choosing -----------------------------------------------------------------------------------------------------
 
 NPY: Final = "application/x-npy"
 SAFETENSORS: Final = "application/vnd.safetensors"

@@ -81,8 +81,6 @@ class Session:
             messages.Resume: self._resume, Chunk: self._chunk,
         }  # fmt: skip
 
-    # -- what the worker calls ------------------------------------------------------------------------------------
-
     def receive(self, kind: int, body: memoryview) -> None:
         """Queue a frame. What cannot be decoded fails the session in its turn, like any instruction."""
         try:
@@ -178,8 +176,6 @@ class Session:
         context.activate(self.context)
         self.host.forget(self)
 
-    # -- values ---------------------------------------------------------------------------------------------------
-
     def value(self, id: int) -> Value:
         """The value that the client calls ``id``."""
         found = self.values.get(id)
@@ -205,8 +201,6 @@ class Session:
             raise ProtocolError(f"{len(outs)} ids for {len(results)} results")
         for id, result in zip(outs, results, strict=True):
             self.values[id] = result
-
-    # -- instructions ---------------------------------------------------------------------------------------------
 
     def _call(self, call: messages.Call) -> None:
         index = call.op
@@ -321,8 +315,6 @@ class Session:
 
     def _refuse(self, thing: Any) -> None:
         raise thing if isinstance(thing, TelegradError) else ProtocolError(f"unexpected {type(thing).__name__}")
-
-    # -- failing --------------------------------------------------------------------------------------------------
 
     def _fail(self, instruction: Any, error: Exception) -> None:
         self.failures += 1

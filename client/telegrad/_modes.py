@@ -65,9 +65,6 @@ def _open_default() -> Session:
     raise NotImplementedError
 
 
-# -- sessions -------------------------------------------------------------------------------------------------------
-
-
 def current_session() -> Session:
     """The session that new tensors belong to; connects to a private local server where there is none.
 
@@ -118,9 +115,6 @@ def set_default_dtype(dtype: DType) -> None:
     for session in _open[:]:
         if session.is_open:
             session.submit(Mode("default_dtype", dtype.code))
-
-
-# -- recording ------------------------------------------------------------------------------------------------------
 
 
 def _set_grad(enabled: bool) -> None:

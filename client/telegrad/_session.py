@@ -46,8 +46,6 @@ class Session(Outgoing):
         self.devices = [Device(name) for name in hello.devices]
         self.places = (self.default_device, *self.devices)
 
-    # -- waiting --------------------------------------------------------------------------------------------------
-
     def request(self, make: Callable[[int], Any]) -> Any:
         """Send a request and wait for its answer: one round trip."""
         self._require_open()
@@ -123,8 +121,6 @@ class Session(Outgoing):
         """Wait until everything submitted so far has run; raises what failed."""
         self.query("synchronize", device)
 
-    # -- receiving ------------------------------------------------------------------------------------------------
-
     def _poll(self) -> None:
         """Take what has arrived, and raise a failure that has."""
         if self._reading.acquire(blocking=False):
@@ -197,8 +193,6 @@ class Session(Outgoing):
         self._raised = max(self._raised, failure.number)
         self._pending.append(messages.Resume(failure.number))
         raise _error_of(failure)
-
-    # -- ending ---------------------------------------------------------------------------------------------------
 
     def _lose(self, error: TelegradError) -> None:
         """The transport gave up; the server may have said why before."""

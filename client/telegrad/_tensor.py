@@ -78,8 +78,6 @@ class Tensor(Attached):
         except AttributeError:  # it was never finished
             pass
 
-    # -- what it is -----------------------------------------------------------------------------------------------
-
     @property
     def shape(self) -> Size:
         """Sizes of the dimensions."""
@@ -160,8 +158,6 @@ class Tensor(Attached):
     def is_complex(self) -> bool:
         """Whether elements are complex."""
         return self._meta.dtype.is_complex
-
-    # -- reading --------------------------------------------------------------------------------------------------
 
     def _read(self) -> np.ndarray[Any, Any]:
         return _arrays.array_of(*self._session.read(self._id))
@@ -267,8 +263,6 @@ class Tensor(Attached):
         twin: Tensor = type(self)._wrap(data)
         twin.__dict__.update(self.__dict__)
         return twin.requires_grad_() if self.requires_grad else twin
-
-    # -- autograd -------------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
         """See an in-place operation on another view of the same memory."""

@@ -123,8 +123,6 @@ class Plan:
             return self._run_simple if self.count == 1 else self._run_simple_many
         return self._run_functional
 
-    # -- operands -------------------------------------------------------------------------------------------------
-
     def _plan_casts(self, bound: Arguments) -> dict[int, DType]:
         """The operands that must change type before the kernel sees them."""
         op = self.operator.op
@@ -167,8 +165,6 @@ class Plan:
         if info.wants_meta:
             keywords["meta"] = self.outs if self.count < 0 else self.outs[0] if self.outs else None
         return info.function(self.backend.xp, *operands[: self.positional], **keywords)
-
-    # -- ways to run ----------------------------------------------------------------------------------------------
 
     def _run_view(self, args: Arguments) -> Any:
         source = args[self.operator.op.view_of]  # type: ignore[index]

@@ -41,8 +41,6 @@ class Talk:
         self._requests = itertools.count(1)
         self._taken: list[tuple[int, bytes]] = []
 
-    # -- frames ---------------------------------------------------------------------------------------------------
-
     def put(self, kind: int, body: bytes) -> None:
         """Hand a frame over, and execute it."""
         self.session.receive(kind, memoryview(body))
@@ -86,8 +84,6 @@ class Talk:
             if isinstance(r, Data) and r.data is None and r.nbytes else r
             for r in found
         ]  # fmt: skip
-
-    # -- instructions ---------------------------------------------------------------------------------------------
 
     def upload(self, id: int, array: Any) -> None:
         """Make tensor ``id`` of a NumPy array."""

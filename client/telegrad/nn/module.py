@@ -54,8 +54,6 @@ class Module:
             return call_with_hooks(self, self._pre_hooks, self._post_hooks, args, kwargs)
         return self.forward(*args, **kwargs)
 
-    # -- attributes -----------------------------------------------------------------------------------------------
-
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Parameter):
             self.register_parameter(name, value)
@@ -120,8 +118,6 @@ class Module:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(name for registry in _REGISTRIES for name in self.__dict__[registry])})
 
-    # -- registering ----------------------------------------------------------------------------------------------
-
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter; None keeps the name without one."""
         registry = self._registry("_parameters", "parameters")
@@ -180,8 +176,6 @@ class Module:
     ) -> Handle:
         """Call ``hook(module, args, output)`` after ``forward``; what it returns replaces the output."""
         return Handle.add(self._post_hooks, (hook, with_kwargs), prepend)
-
-    # -- walking --------------------------------------------------------------------------------------------------
 
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
@@ -272,8 +266,6 @@ class Module:
             raise AttributeError(f"`{name}` is not {what}")
         return module.__dict__[registry][name]
 
-    # -- modes ----------------------------------------------------------------------------------------------------
-
     def train(self: M, mode: bool = True) -> M:
         """Switch layers such as dropout to training, or to evaluation."""
         if not isinstance(mode, bool):
@@ -304,8 +296,6 @@ class Module:
             module.apply(fn)
         fn(self)
         return self
-
-    # -- moving and casting ---------------------------------------------------------------------------------------
 
     def _apply(self: M, fn: Callable[[Tensor], Tensor]) -> M:
         """Replace what all parameters, gradients and buffers hold."""
@@ -371,8 +361,6 @@ class Module:
         """Move everything to the server's CPU."""
         return self._apply(lambda t: t.cpu())
 
-    # -- state ----------------------------------------------------------------------------------------------------
-
     def state_dict(
         self, *, destination: OrderedDict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> OrderedDict[str, Any]:
@@ -390,8 +378,6 @@ class Module:
     def set_extra_state(self, state: Any) -> None:
         """Take back what ``get_extra_state`` gave."""
         raise NotImplementedError("set_extra_state: this module has none")
-
-    # -- printing -------------------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
         """What is printed between the brackets."""

@@ -92,8 +92,6 @@ class Optimizer:
         """Change parameters of one group and device by their gradients."""
         raise NotImplementedError
 
-    # -- state ----------------------------------------------------------------------------------------------------
-
     def _numbered(self) -> dict[int, int]:
         params = [parameter for group in self.param_groups for parameter in group["params"]]
         return {id(parameter): number for number, parameter in enumerate(params)}

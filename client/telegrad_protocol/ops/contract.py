@@ -88,8 +88,6 @@ class Op:
             parts.append(f"*{param}" if param.varargs else str(param))
         return f"{self.public}({', '.join(parts)})"
 
-    # -- arguments ------------------------------------------------------------------------------------------------
-
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """All arguments in declared order, defaults filled in; kinds are not looked at yet."""
         if 0 <= self.varargs_at < len(args) and type(args[self.varargs_at]) is int:
@@ -130,8 +128,6 @@ class Op:
                 )
             result.append(canonical)
         return tuple(result)
-
-    # -- conclusions ----------------------------------------------------------------------------------------------
 
     def metas_in(self, bound: Sequence[Any]) -> list[Meta]:
         """The tensor operands among ``bound`` metas, lists flattened, absent ones left out."""
@@ -205,9 +201,6 @@ def describe(value: Any) -> str:
         return f"tensor {meta or value}"
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
-
-
-# -- declaring ----------------------------------------------------------------------------------------------------
 
 
 @overload

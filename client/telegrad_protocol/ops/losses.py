@@ -27,9 +27,6 @@ def _check_floating(name: str, input: Meta) -> None:
         raise DTypeError(f"{name}: expected a floating point type, got {input}")
 
 
-# -- classes ----------------------------------------------------------------------------------------------------------
-
-
 def _class_count(name: str, input: Meta, weight: Meta | None) -> int:
     if input.ndim == 0:
         raise ShapeError(f"{name}: expected (C) or (N, C, ...), got {input}")
@@ -127,9 +124,6 @@ def _softmax_cross_entropy_backward(
     if grad_loss.shape != (target.shape if reduction == "none" else ()) or input.shape != probabilities.shape:
         raise ShapeError(f"cross_entropy: gradient {grad_loss} does not fit {probabilities} and {target}")
     return probabilities.like()
-
-
-# -- regression -------------------------------------------------------------------------------------------------------
 
 
 @pointwise(inplace=False, out=False, method=False, takes="ifc")

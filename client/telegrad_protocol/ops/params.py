@@ -66,9 +66,6 @@ class Param:
 _ALIASES: dict[str, tuple[str, ...]] = {"input": ("self", "x"), "dim": ("axis",), "keepdim": ("keepdims",)}
 
 
-# -- what each kind accepts -----------------------------------------------------------------------------------------
-
-
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) or (hasattr(value, "__index__") and not hasattr(value, "_meta"))
 
@@ -163,9 +160,6 @@ def _accept_device(value: Any, _: IsTensor) -> Accepted:
     if isinstance(value, int) and not isinstance(value, bool):
         return True, Device("cuda", value)
     return (True, Device(value)) if isinstance(value, (str, Device)) else _REFUSED
-
-
-# -- how each kind travels --------------------------------------------------------------------------------------------
 
 
 def encode_scalar(value: Any) -> Any:

@@ -10,7 +10,6 @@ from ..meta import Meta
 from .contract import op
 from .views import select, slice, sliced
 
-
 MOST_RESULTS = 1 << 18
 """A tensor may show more views than there is memory to describe; these are refused."""
 

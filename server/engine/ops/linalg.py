@@ -10,8 +10,6 @@ from .. import functional as F
 from ..autograd.inplace import requires_grad
 from ..operators import composite, implements
 
-# -- what formulas share
-
 
 def _conj(value):
     return F.conj(value) if value.dtype.is_complex else value
@@ -49,9 +47,6 @@ def _right_gradient(product, grad, left, right_meta):
 
 def _outer(left, right):
     return F.mul(F.unsqueeze(left, 1), right)
-
-
-# -- products
 
 
 @implements(
@@ -97,9 +92,6 @@ def dot(xp, input, tensor, *, out):
 )
 def vdot(xp, input, other, *, out):
     xp.matmul(xp.conj(input), other, out=out)
-
-
-# -- beta * input + alpha * product
 
 
 def _number(xp, factor, out):
@@ -186,9 +178,6 @@ def addbmm(input, batch1, batch2, *, beta, alpha):
     for i in range(1, batch1.shape[0]):
         result = F.addmm(result, F.select(batch1, 0, i), F.select(batch2, 0, i), alpha=alpha)
     return result
-
-
-# -- matmul: vectors and matrices by their own operations, stacks folded into one matrix where that needs no copy
 
 
 @composite(ops.matmul)
@@ -299,9 +288,6 @@ def bilinear(input1, input2, weight, bias):
     full = F.bmm(F.view(half, (rows, outs, right)), F.unsqueeze(second, 2))
     result = F.view(full, (*input1.shape[:-1], outs))
     return result if bias is None else F.add(result, bias)
-
-
-# -- composed of element-wise products and sums
 
 
 @composite(ops.outer)

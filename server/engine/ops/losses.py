@@ -15,8 +15,6 @@ from ..operators import composite, implements, kernel
 from . import rows
 from .softmax import exponentials
 
-# -- classes ----------------------------------------------------------------------------------------------------------
-
 
 @composite(ops.cross_entropy)
 def cross_entropy(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
@@ -172,9 +170,6 @@ def _nll_loss_backward_cpu(xp, grad_output, target, weight, total_weight, size, 
     out.reshape(-1)[positions] = -grad_output / len(positions) if reduction == "mean" else -grad_output
 
 
-# -- one pass for matrices --------------------------------------------------------------------------------------------
-
-
 @implements(
     ops._softmax_cross_entropy,
     input=lambda grad_loss, input, probabilities, target, reduction, ignore_index: F._softmax_cross_entropy_backward(
@@ -255,9 +250,6 @@ def _softmax_cross_entropy_backward_cpu(
     scale = grad_loss / len(positions) if reduction == "mean" else grad_loss
     np.multiply(probabilities, scale[:, None] if reduction == "none" else scale, out=out)
     out.reshape(-1)[positions] -= scale
-
-
-# -- regression -------------------------------------------------------------------------------------------------------
 
 
 def _reduced(losses, kind):

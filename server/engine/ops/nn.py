@@ -13,8 +13,6 @@ from ..backend import HALVES
 from ..blocks import number
 from ..operators import composite, implements
 
-# -- dropout
-
 
 def _scale(p):
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
@@ -78,9 +76,6 @@ def alpha_dropout(input, p, training):
     return F.add(F.mul(F.where(kept, input, -_SELU_LIMIT), a), a * p * _SELU_LIMIT)
 
 
-# -- gates
-
-
 @composite(ops.glu)
 def glu(input, dim):
     half = input.shape[dim] // 2
@@ -91,9 +86,6 @@ def glu(input, dim):
 def prelu(input, weight):
     spread = F.reshape(weight, ops.per_channel(input.meta, weight.meta))
     return F.where(F.gt(input, 0), input, F.mul(input, spread))
-
-
-# -- padding
 
 
 def _cut(pad, sign):
@@ -157,9 +149,6 @@ def _wrapped(input, dim, before, after):
 
 
 _SURROUNDED_BY = {"reflect": _reflected, "replicate": _replicated, "circular": _wrapped}
-
-
-# -- attention
 
 
 @composite(ops.scaled_dot_product_attention)

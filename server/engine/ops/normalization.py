@@ -22,9 +22,6 @@ _EPSILON = {
 }  # fmt: skip
 
 
-# -- layers -----------------------------------------------------------------------------------------------------------
-
-
 @composite(ops.layer_norm)
 def layer_norm(input, normalized_shape, weight, bias, eps):
     return F._layer_norm(input, normalized_shape, weight, bias, eps)[0]
@@ -117,9 +114,6 @@ def _layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shap
     xp.sum((input - mean) * rstd * grad_out, axis=axis, out=out)
 
 
-# -- layers on the CPU ------------------------------------------------------------------------------------------------
-
-
 def _all_fast(*arrays):
     first = arrays[0]
     return all(a is None or (a.dtype is first.dtype and rows.is_fast(a)) for a in arrays)
@@ -190,9 +184,6 @@ def _layer_norm_weight_backward_cpu(xp, grad_out, input, mean, rstd, normalized_
         part *= grad[block]
         total += scale[block].dot(part)
     out[...] = total.reshape(out.shape)
-
-
-# -- others -----------------------------------------------------------------------------------------------------------
 
 
 def _in_float32(function):

@@ -21,9 +21,6 @@ _scratch: dict[str, np.ndarray] = {}
 """One block per type, kept because fresh memory costs more than the arithmetic. The engine has one thread."""
 
 
-# -- walking through memory
-
-
 def _apply(xp, update, arrays):
     """Run ``update`` on scratch and arrays of one shape, block by block."""
     first = arrays[0]
@@ -104,9 +101,6 @@ def _unscale(xp, grad, scale):
         xp.multiply(grad, 1.0 / scale, out=grad)
 
 
-# -- stochastic gradient descent
-
-
 @implements(ops._fused_sgd_, movement=True)
 def _fused_sgd_(
     xp, params, grads, momentum_buffers, *, weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step,
@@ -146,9 +140,6 @@ def _add_multiple(xp, scratch, target, array, factor):
         xp.add(target, array, out=target)
     else:
         xp.add(target, xp.multiply(array, factor, out=scratch), out=target)
-
-
-# -- Adam
 
 
 @implements(ops._fused_adam_, movement=True)
@@ -218,9 +209,6 @@ def _adapt(
     if shrunk is not None:
         xp.multiply(param, shrunk, out=param)
     xp.subtract(param, scratch, out=param)
-
-
-# -- all gradients at once
 
 
 @implements(ops._foreach_zero_, movement=True)

@@ -48,9 +48,6 @@ def converted(input, dtype):
     return (input.real if is_narrowing else input).astype(dtype)
 
 
-# -- sums -------------------------------------------------------------------------------------------------------------
-
-
 @implements(ops.sum, input=lambda grad, input_meta, dim, keepdim: restore(grad, input_meta, dim, keepdim))
 def sum(xp, input, dim, keepdim, *, dtype, out):
     if input.dtype.kind in "fc":
@@ -102,9 +99,6 @@ def nanmean(input, dim, keepdim, *, dtype):
     return F.div(F.nansum(input, dim, keepdim, dtype=dtype), count)
 
 
-# -- products ---------------------------------------------------------------------------------------------------------
-
-
 def _prod_backward(grad, input, input_meta, dim, keepdim):
     """Each element's gradient is the product of all others, taken from both sides so that zeros need no division."""
     if input_meta.ndim == 0:
@@ -139,9 +133,6 @@ def prod(xp, input, dim, keepdim, *, dtype, out):
         out[...] = xp.all(input, axis=axes(input, dim), keepdims=keepdim)
     else:
         xp.prod(input, axis=axes(input, dim), keepdims=keepdim, out=out)
-
-
-# -- extrema ----------------------------------------------------------------------------------------------------------
 
 
 def select_backward(grad, input_meta, dim, keepdim, indices):
@@ -275,9 +266,6 @@ def _find(find, input, dim, out):
     out[...] = where.reshape(out.shape)
 
 
-# -- truth and counts -------------------------------------------------------------------------------------------------
-
-
 @implements(ops.any)
 def any(xp, input, dim, keepdim, *, out):
     out[...] = xp.any(input, axis=axes(input, dim), keepdims=keepdim)
@@ -291,9 +279,6 @@ def all(xp, input, dim, keepdim, *, out):
 @implements(ops.count_nonzero)
 def count_nonzero(xp, input, dim, *, out):
     out[...] = xp.count_nonzero(input, axis=axes(input, dim))
-
-
-# -- logsumexp --------------------------------------------------------------------------------------------------------
 
 
 def _logsumexp_backward(grad, input, input_meta, out, dim, keepdim):

@@ -23,9 +23,6 @@ def _largest(xp, input, dim):
     return xp.amax(input, axis=axes(input, dim), keepdims=True)
 
 
-# -- generic ----------------------------------------------------------------------------------------------------------
-
-
 @implements(
     ops.softmax,
     input=lambda grad, out, dim: F._softmax_backward_data(grad, out, dim, grad.dtype),  # the engine casts it back
@@ -94,9 +91,6 @@ def _log_softmax_backward_data(xp, grad_output, output, dim, input_dtype, *, out
     xp.exp(output, out=out)
     out *= summed
     xp.subtract(grad_output, out, out=out)
-
-
-# -- CPU --------------------------------------------------------------------------------------------------------------
 
 
 def _matrices(dim, *arrays):
