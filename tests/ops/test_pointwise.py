@@ -19,14 +19,14 @@ from telegrad_protocol.errors import (
     ShapeError,
     TelegradError,
 )
-from telegrad_protocol.ops import activations, comparison, complex, elementary, pointwise
+from telegrad_protocol.ops import activations, comparison, complex, elementary, extremes, pointwise
 from telegrad_protocol.ops.contract import Op
 
 from .adapters import TORCH_TO_OURS, EngineAdapter
 from .harness import Comparison
 
 LARGE = 40_000
-FAMILIES = (pointwise, elementary, comparison, activations, complex)
+FAMILIES = (pointwise, extremes, elementary, comparison, activations, complex)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from . import random
 from . import splitting
 from . import rearrange
 from . import pointwise
+from . import extremes
 from . import complex
 from . import elementary
 from . import comparison
@@ -34,7 +35,7 @@ from . import optim
 BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
-    views, creation, random, splitting, rearrange, pointwise, complex, elementary, comparison, activations,
+    views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, normalization, losses, optim,
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..dtypes import COMPLEX, FLOAT, DType, result_type
-from ..errors import ArgumentError, ArgumentTypeError, DTypeError
+from ..errors import ArgumentError, DTypeError
 from ..meta import Device, Meta
 from .contract import Scalar, alias, op, pointwise
 from .creation import like
@@ -165,45 +165,6 @@ def copysign(input: Meta, other: Meta | Scalar) -> Meta:
     """The magnitude of input with the sign of other"""
 
 
-@pointwise(takes="bif", inplace=False)
-def maximum(input: Meta, other: Meta) -> Meta:
-    """The larger of both; NaN where either is"""
-
-
-@pointwise(takes="bif", inplace=False)
-def minimum(input: Meta, other: Meta) -> Meta:
-    """The smaller of both; NaN where either is"""
-
-
-@pointwise(takes="bif", inplace=False)
-def fmax(input: Meta, other: Meta) -> Meta:
-    """The larger of both; the other one where one is NaN"""
-
-
-@pointwise(takes="bif", inplace=False)
-def fmin(input: Meta, other: Meta) -> Meta:
-    """The smaller of both; the other one where one is NaN"""
-
-
-@pointwise(takes="bif")
-def clamp(input: Meta, min: Meta | Scalar | None = None, max: Meta | Scalar | None = None) -> Meta:
-    """min where input is below it, max where it is above; max where min is greater than max"""
-    if min is None and max is None:
-        raise DTypeError("clamp: at least one of 'min' and 'max' must be given")
-    if min is not None and max is not None and isinstance(min, Meta) is not isinstance(max, Meta):
-        raise ArgumentTypeError(f"clamp: 'min' and 'max' must both be tensors or both be numbers, got {min} and {max}")
-
-
-@pointwise(takes="bif")
-def clamp_min(input: Meta, min: Meta | Scalar) -> Meta:
-    """min where input is below it"""
-
-
-@pointwise(takes="bif")
-def clamp_max(input: Meta, max: Meta | Scalar) -> Meta:
-    """max where input is above it"""
-
-
 def same_dtype(name: str, *operands: Meta | Scalar) -> None:
     """Refuse tensors of different types where nothing is promoted."""
     metas = [o for o in operands if isinstance(o, Meta)]
@@ -245,4 +206,3 @@ alias("divide", div)
 alias("true_divide", div)
 alias("negative", neg)
 alias("absolute", abs)
-alias("clip", clamp)

@@ -99,7 +99,7 @@ def randint_like_low(
 def _check_std(name: str, std: Scalar) -> None:
     if isinstance(std, complex):
         raise DTypeError(f"{name}: std must be a real number, got {std}")
-    if not std >= 0:  # type: ignore[operator]
+    if not std >= 0:
         raise ArgumentError(f"{name}: std must not be negative, got {std}")
 
 

@@ -130,7 +130,7 @@ def min(input: Meta) -> Meta:
 
 
 def _either(name: str, input: Meta, other: Meta) -> Meta:
-    from .pointwise import maximum
+    from .extremes import maximum
 
     check_real(name, input, other)
     broadcast_shapes(name, input.shape, other.shape)

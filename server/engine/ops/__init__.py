@@ -10,6 +10,7 @@ from . import (
     complex,
     creation,
     elementary,
+    extremes,
     indexing,
     linalg,
     losses,
@@ -30,7 +31,7 @@ from . import (
 )
 
 __all__ = [
-    "_autograd", "activations", "comparison", "complex", "creation", "elementary", "indexing", "linalg",
+    "_autograd", "activations", "comparison", "complex", "creation", "elementary", "extremes", "indexing", "linalg",
     "losses", "nn", "normalization", "optim", "pointwise", "random", "rearrange", "reduce", "scans",
     "scattering", "softmax", "sorting", "splitting", "spread", "views",
 ]  # fmt: skip

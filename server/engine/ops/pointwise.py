@@ -13,7 +13,7 @@ from telegrad_protocol.ops import pointwise as ops
 from .. import arrays
 from .. import functional as F
 from ..backend import NUMPY_DTYPES
-from ..blocks import in_blocks, limit, number
+from ..blocks import in_blocks, number
 from ..operators import composite, implements
 from ..value import Value
 from .complex import conj
@@ -29,10 +29,10 @@ def _times(factor, alpha):
 
 def times(x, alpha, dtype):
     """alpha * x in ``dtype``"""
-    return x if alpha == 1 else number(x, dtype) * number(alpha, dtype) if _is_number(x) else x * number(alpha, dtype)
+    return x if alpha == 1 else number(x, dtype) * number(alpha, dtype) if is_number(x) else x * number(alpha, dtype)
 
 
-def _is_number(x):
+def is_number(x):
     return isinstance(x, (bool, int, float, complex))
 
 
@@ -96,7 +96,7 @@ def _divide_truncated(xp, input, other, meta, out):
 
 def _refuse_zero(xp, name, other):
     """Integer division by zero is an error on the CPU; a GPU computes something, as in PyTorch."""
-    if xp is np and not _is_number(other) and other.dtype.kind in "iu" and not other.all():
+    if xp is np and not is_number(other) and other.dtype.kind in "iu" and not other.all():
         raise DTypeError(f"{name}: integer division by zero")
 
 
@@ -159,13 +159,13 @@ def _real(value):
 def pow(xp, input, exponent, *, out):
     if out.dtype.kind in "iub":
         _pow_integer(xp, input, exponent, out)
-    elif _is_number(exponent) and exponent == 2:
+    elif is_number(exponent) and exponent == 2:
         xp.multiply(input, input, out=out)
-    elif _is_number(exponent) and exponent == 0.5:
+    elif is_number(exponent) and exponent == 0.5:
         xp.sqrt(input, out=out)
-    elif _is_number(exponent) and exponent == 3:
+    elif is_number(exponent) and exponent == 3:
         xp.multiply(input * input, input, out=out)
-    elif xp is np and out.dtype.char == "f" and _is_number(exponent):
+    elif xp is np and out.dtype.char == "f" and is_number(exponent):
         _pow_in_double(input, exponent, out)
     else:
         xp.power(input, exponent, out=out)
@@ -179,10 +179,10 @@ def _pow_in_double(input, exponent, out):
 
 def _pow_integer(xp, input, exponent, out):
     """Negative powers are 0, but for those of 1 and -1."""
-    if _is_number(exponent):
+    if is_number(exponent):
         xp.power(input, number(exponent, out.dtype), out=out)
         return
-    base = xp.asarray(number(input, out.dtype) if _is_number(input) else input)
+    base = xp.asarray(number(input, out.dtype) if is_number(input) else input)
     powers = xp.power(base, xp.maximum(exponent, 0))
     inverse = xp.where(base == 1, 1, xp.where(base == -1, 1 - 2 * (exponent % 2), 0))
     out[...] = xp.where(exponent < 0, inverse, powers)
@@ -270,107 +270,6 @@ def copysign(xp, input, other, *, out):
     xp.copysign(input, other, out=out)
 
 
-def _shared(grad, mine, theirs, wins):
-    """The gradient of an extreme: all of it where mine ``wins``, half where both are equal."""
-    return F.where(mine == theirs, grad / 2, F.where(wins, 0.0, grad))
-
-
-@implements(
-    ops.maximum,
-    input=lambda grad, input, other: _shared(grad, input, other, input < other),
-    other=lambda grad, input, other: _shared(grad, other, input, other < input),
-)
-def maximum(xp, input, other, *, out):
-    xp.maximum(input, other, out=out)
-
-
-@implements(
-    ops.minimum,
-    input=lambda grad, input, other: _shared(grad, input, other, input > other),
-    other=lambda grad, input, other: _shared(grad, other, input, other > input),
-)
-def minimum(xp, input, other, *, out):
-    xp.minimum(input, other, out=out)
-
-
-def _takes_first(first_is_better, other):
-    return F.logical_or(first_is_better, F.isnan(other))
-
-
-@implements(
-    ops.fmax,
-    input=lambda grad, input, other: F.where(_takes_first(input >= other, other), grad, 0.0),
-    other=lambda grad, input, other: F.where(_takes_first(input >= other, other), 0.0, grad),
-)
-def fmax(xp, input, other, *, out):
-    xp.fmax(input, other, out=out)
-
-
-@implements(
-    ops.fmin,
-    input=lambda grad, input, other: F.where(_takes_first(input <= other, other), grad, 0.0),
-    other=lambda grad, input, other: F.where(_takes_first(input <= other, other), 0.0, grad),
-)
-def fmin(xp, input, other, *, out):
-    xp.fmin(input, other, out=out)
-
-
-def _inside(input, min, max):
-    if min is None:
-        return input <= max
-    return input >= min if max is None else F.logical_and(input >= min, input <= max)
-
-
-def _clamp_min_backward(grad, input, min, max):
-    is_below = input < min
-    return F.where(is_below if max is None else F.logical_and(is_below, _below(min, max)), grad, 0.0)
-
-
-def _clamp_max_backward(grad, input, min, max):
-    is_above = input > max
-    return F.where(is_above if min is None else F.logical_or(is_above, _below(max, min)), grad, 0.0)
-
-
-def _below(a, b):
-    return a < b
-
-
-@implements(
-    ops.clamp,
-    input=lambda grad, input, min, max: F.where(_inside(input, min, max), grad, 0.0),
-    min=_clamp_min_backward,
-    max=_clamp_max_backward,
-)
-def clamp(xp, input, min, max, *, out):
-    if max is None:
-        limit(xp, xp.maximum, input, min, out)
-    elif min is None:
-        limit(xp, xp.minimum, input, max, out)
-    elif _is_number(max):
-        limit(xp, xp.maximum, input, min, out)
-        limit(xp, xp.minimum, out, max, out)
-    else:
-        xp.minimum(xp.maximum(input, min), max, out=out)
-
-
-@implements(
-    ops.clamp_min,
-    input=lambda grad, input, min: F.where(input >= min, grad, 0.0),
-    min=lambda grad, input, min: F.where(input < min, grad, 0.0),
-)
-def clamp_min(xp, input, min, *, out):
-    limit(xp, xp.maximum, input, min, out)
-
-
-@implements(
-    ops.clamp_max,
-    input=lambda grad, input, max: F.where(input <= max, grad, 0.0),
-    max=lambda grad, input, max: F.where(input > max, grad, 0.0),
-)
-def clamp_max(xp, input, max, *, out):
-    limit(xp, xp.minimum, input, max, out)
-
-
 @implements(
     ops.lerp,
     input=lambda grad, weight: grad * conj(1 - weight),
@@ -380,8 +279,8 @@ def clamp_max(xp, input, max, *, out):
 def lerp(xp, input, end, weight, *, out):
     step = end - input
     # Counted from the nearer end, so that weights 0 and 1 give the ends exactly.
-    near = (np if _is_number(weight) else xp).abs(weight) < 0.5
-    if _is_number(weight):
+    near = (np if is_number(weight) else xp).abs(weight) < 0.5
+    if is_number(weight):
         xp.add(input, weight * step, out=out) if near else xp.subtract(end, step * (1 - weight), out=out)
     else:
         xp.copyto(out, xp.where(near, input + weight * step, end - step * (1 - weight)))
