@@ -16,11 +16,13 @@ def main() -> int:
     import telegrad as tg
 
     from . import install, training, wire
-    from .measure import save
+    from .measure import save, without_goal
 
     with tg.connect(devices="cuda:0" if options.device == "cuda" else "cpu"):
         figures = [*wire.run(tg), *training.run(tg, options.device)]
     figures += install.run(not options.no_install)
+    if options.device != "cpu":
+        figures = [without_goal(each) for each in figures]  # the goals are for the CPU backend over loopback
     for each in figures:
         print(each.row())
     if options.save:

@@ -16,6 +16,7 @@ import numpy as np
 
 from server.allocator import CachingAllocator, HostUpstream
 
+from .fragmentation import load
 from .measure import Figure, figure, repeat, save
 
 LOOPS = 2000
@@ -35,6 +36,7 @@ def run(device: str = "cpu") -> list[Figure]:
         _per_pair("a chain: each result replaces the one before", _chain(allocator, 40_000)),
         _per_pair("a trace of waves of 64 activations", _waves(allocator)),
     ]
+    figures += _recorded(allocator, "telegrad-layers")
     return figures + [_per_pair(name, action) for name, action in _baselines(device)]
 
 
@@ -85,6 +87,28 @@ def _waves(allocator: CachingAllocator) -> Callable[[], None]:
                 free(live.pop())
 
     return action
+
+
+def _recorded(allocator: CachingAllocator, name: str) -> list[Figure]:
+    """A recorded training run, replayed from its first step to its last."""
+    events = load(name)["events"]
+    pairs = sum(event > 0 for event in events)
+
+    def action() -> None:
+        allocate, free = allocator.allocate, allocator.free
+        blocks: list[Any] = [None]
+        for event in events:
+            if event > 0:
+                blocks.append(allocate(event, 0, 1))
+            else:
+                free(blocks[-event])
+                blocks[-event] = None
+        for block in blocks:
+            if block is not None:
+                free(block)
+
+    samples = [seconds / pairs * 1e6 for seconds in repeat(action, REPEATS, warmup=3)]
+    return [figure("recorded training steps of six layers", "us", samples)]
 
 
 def _baselines(device: str) -> list[tuple[str, Callable[[], None]]]:

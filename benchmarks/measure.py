@@ -10,7 +10,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -50,6 +50,11 @@ def figure(
     if at_least is not None:
         return Figure(name, unit, value, low, high, f">= {at_least:g}", value >= at_least, baseline, extra)
     return Figure(name, unit, value, low, high, baseline=baseline, extra=extra)
+
+
+def without_goal(measured: Figure) -> Figure:
+    """The figure alone, where its goal does not apply."""
+    return replace(measured, goal="", met=None)
 
 
 def repeat(action: Callable[[], Any], repeats: int, warmup: int = 1) -> list[float]:

@@ -107,6 +107,35 @@ def step(model: GPT, tokens: torch.Tensor) -> None:
     model.zero_grad(set_to_none=True)
 
 
+def record_telegrad(steps: int) -> dict[str, Any]:
+    """What telegrad's own engine allocates for training steps of six layers with GELU and layer norm, AdamW."""
+    import telegrad as tg
+    from server.host import Host
+
+    host = Host(["cpu"])
+    events, numbers, ends = [], dict[int, int](), []
+
+    def observe(entry: dict[str, Any]) -> None:
+        if entry["action"] == "alloc":
+            numbers[entry["addr"]] = sum(event > 0 for event in events) + 1
+            events.append(entry["size"])
+        elif entry["action"] == "free_completed":
+            events.append(-numbers.pop(entry["addr"]))
+
+    host.backend("cpu").allocator.attach_observer(observe)
+    with tg.connect(in_process=host):
+        layers = [layer for _ in range(6) for layer in (tg.nn.Linear(256, 256), tg.nn.GELU(), tg.nn.LayerNorm(256))]
+        model = tg.nn.Sequential(*layers)
+        optimizer, x = tg.optim.AdamW(model.parameters(), lr=1e-3), tg.randn(64, 256)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            (model(x) ** 2).mean().backward()
+            optimizer.step()
+            tg.cuda.synchronize()
+            ends.append(len(events))
+    return {"events": events[: ends[-1]], "step_ends": ends}
+
+
 def write(name: str, about: str, **trace: Any) -> None:
     """Keep a trace."""
     text = json.dumps({"about": about, **trace}, separators=(",", ":"))
@@ -117,6 +146,7 @@ def write(name: str, about: str, **trace: Any) -> None:
 def main() -> None:
     """Record the traces that the study and the tests replay."""
     TRACES.mkdir(exist_ok=True)
+    write("telegrad-layers", "telegrad, six layers of width 256, batch 64, AdamW", **record_telegrad(20))
     write("gpt2-small", "GPT-2 small, fp32, batch 8 of 1024 tokens", **record([CONTEXT] * 3, 8))
     rising = range(128, CONTEXT + 1, 32)
     write("gpt2-rising", "GPT-2 small, fp32, batch 8 of 128 to 1024 tokens, rising", **record(rising, 8))

@@ -11,8 +11,8 @@ import torch
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.ops import BY_INDEX, Op
 
-from .adapters import OURS_TO_TORCH, EngineAdapter, to_torch
-from .harness import flatten
+from .adapters import EngineAdapter, to_torch
+from .harness import assert_close, flatten
 
 pytestmark = pytest.mark.gpu
 
@@ -24,10 +24,6 @@ EDGES = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 7.0, -7.0, 0.1, 30.0, -30.0, 100.0, float("inf"),
     -float("inf"), float("nan"),
 ]  # fmt: skip
-TOLERANCES = {
-    torch.float32: (3e-5, 1e-6), torch.float64: (1e-11, 1e-12), torch.float16: (2e-3, 1e-4),
-    torch.bfloat16: (1e-2, 1e-3), torch.complex64: (1e-4, 1e-5),
-}  # fmt: skip
 
 
 def _elementwise() -> list[Op]:
@@ -74,8 +70,8 @@ def _compare(adapters: dict[str, EngineAdapter], name: str, tensors: list[torch.
         assert host == device, f"{host} on the host, {device} on the GPU"
         return
     for (dtype, expected), (_, found) in zip(host, device, strict=True):
-        relative, absolute = TOLERANCES.get(OURS_TO_TORCH[dtype], (0, 0))
-        torch.testing.assert_close(to_torch(found), to_torch(expected), rtol=relative, atol=absolute, equal_nan=True)
+        assert found.dtype == expected.dtype, f"{name}: {found.dtype} on the GPU, {dtype} on the host"
+        assert_close(to_torch(found), to_torch(expected), name)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d).removeprefix("torch."))

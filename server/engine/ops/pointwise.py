@@ -103,7 +103,22 @@ def _refuse_zero(xp, name, other):
 @implements(ops.floor_divide)
 def floor_divide(xp, input, other, *, out):
     _refuse_zero(xp, "floor_divide", other)
-    xp.floor_divide(input, other, out=out)
+    if xp is np or out.dtype.kind != "f":
+        xp.floor_divide(input, other, out=out)
+    else:
+        _floor_divide_by_fmod(xp, input, other, out)
+
+
+def _floor_divide_by_fmod(xp, input, other, out):
+    """CuPy's own is the floor of the quotient, which rounding may lift over an integer, and infinities over NaN."""
+    rest = xp.fmod(input, other)
+    quotient = (input - rest) / other
+    quotient -= (rest != 0) & (xp.less(rest, 0) != xp.less(other, 0))
+    floor = xp.floor(quotient)
+    floor += quotient - floor > 0.5
+    exact = xp.true_divide(input, other)
+    floor = xp.where(quotient == 0, xp.copysign(xp.zeros_like(exact), exact), floor)
+    xp.copyto(out, xp.where(xp.equal(other, 0), exact, floor))
 
 
 @implements(

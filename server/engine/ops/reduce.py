@@ -251,18 +251,23 @@ def aminmax(xp, input, *, dim, keepdim, out):
 
 @implements(ops.argmax)
 def argmax(xp, input, dim, keepdim, *, out):
-    _find(xp.argmax, input, dim, out)
+    _find(xp, xp.argmax, input, dim, out)
 
 
 @implements(ops.argmin)
 def argmin(xp, input, dim, keepdim, *, out):
-    _find(xp.argmin, input, dim, out)
+    _find(xp, xp.argmin, input, dim, out)
 
 
-def _find(find, input, dim, out):
+def _find(xp, find, input, dim, out):
     if not out.size:
         return
-    where = find(input.reshape(-1), axis=0) if dim is None or input.ndim == 0 else find(input, axis=dim)
+    if dim is None or input.ndim == 0:
+        input, dim = input.reshape(-1), 0
+    where = find(input, axis=dim)
+    if xp is not np and input.dtype.kind == "f":  # CuPy finds any NaN, NumPy and PyTorch the first
+        unknown = xp.isnan(input)
+        where = xp.where(unknown.any(axis=dim), xp.argmax(unknown, axis=dim), where)
     out[...] = where.reshape(out.shape)
 
 
