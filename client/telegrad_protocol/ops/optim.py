@@ -6,6 +6,8 @@ nothing is changed. ``advance``, which PyTorch does not have, counts ``state_ste
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..dtypes import FLOAT, float32
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..meta import Meta
@@ -106,6 +108,15 @@ def _foreach_zero_(tensors: list[Meta]) -> None:
 @op(out=False, method=False, differentiable=False, updates=True, mutates="tensors", no_grad="tensors")
 def _foreach_clamp_(tensors: list[Meta], min: float, max: float) -> None:
     """Limit all elements of all tensors to [min, max]."""
+    _check_inexact("_foreach_clamp_", tensors)
+    if any(meta.dtype.is_complex for meta in tensors):
+        raise DTypeError("_foreach_clamp_: complex numbers have no order")
+
+
+def _check_inexact(name: str, tensors: Sequence[Meta]) -> None:
+    for meta in tensors:
+        if meta.dtype.category < FLOAT:
+            raise DTypeError(f"{name}: not defined for {meta}")
 
 
 @op(out=False, method=False, differentiable=False, no_grad="tensors")
@@ -113,9 +124,7 @@ def _total_norm(tensors: list[Meta], norm_type: float = 2.0) -> Meta:
     """The norm of the vector of all elements of all tensors; ``inf`` gives the largest magnitude."""
     if not tensors:
         raise ArgumentError("_total_norm: expected at least one tensor")
-    for meta in tensors:
-        if meta.dtype.category < FLOAT:
-            raise DTypeError(f"_total_norm: not defined for {meta}")
+    _check_inexact("_total_norm", tensors)
     return tensors[0].like((), tensors[0].dtype.to_real())
 
 
@@ -124,4 +133,5 @@ def _total_norm(tensors: list[Meta], norm_type: float = 2.0) -> Meta:
 )  # fmt: skip
 def _clip_to_norm_(tensors: list[Meta], total_norm: Meta, max_norm: float) -> None:
     """Scale all tensors by max_norm / (total_norm + 1e-6), where that is less than 1."""
+    _check_inexact("_clip_to_norm_", (*tensors, total_norm))
     _check_scalars("_clip_to_norm_", total_norm=total_norm)

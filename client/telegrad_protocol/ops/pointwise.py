@@ -6,7 +6,7 @@ from ..dtypes import COMPLEX, FLOAT, DType, result_type
 from ..errors import ArgumentError, DTypeError
 from ..meta import Device, Meta
 from .contract import Scalar, alias, op, pointwise
-from .creation import like
+from .creation import check_fits, like
 
 
 def check_alpha(name: str, alpha: Scalar, *operands: Meta | Scalar) -> None:
@@ -103,8 +103,10 @@ def fmod(input: Meta, other: Meta | Scalar) -> Meta:
 def pow(input: Meta | Scalar, exponent: Meta | Scalar) -> Meta:
     """input ** exponent"""
     dtype = result_type((input, exponent))
-    if dtype.category < FLOAT and not isinstance(exponent, Meta) and exponent < 0:  # type: ignore[operator]
-        raise DTypeError(f"pow: integers have no negative integer powers: {input!r} ** {exponent}")
+    if dtype.category < FLOAT and not isinstance(exponent, Meta):
+        if exponent < 0:  # type: ignore[operator]
+            raise DTypeError(f"pow: integers have no negative integer powers: {input!r} ** {exponent}")
+        check_fits("pow", exponent, dtype)
 
 
 @pointwise(takes="ifc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
+from ..errors import ArgumentError, DimensionError, DTypeError, IndexOutOfRangeError, ShapeError
 from ..layout import broadcast_shapes, wrap_dim
 from ..meta import Meta
 from .contract import Scalar, op
@@ -110,14 +110,15 @@ def take_along_dim(input: Meta, indices: Meta, dim: int | None = None) -> Meta:
     if dim is None:
         _check_not_empty(input, input.numel, indices)
         return input.like((indices.numel,))
+    if not input.ndim:
+        raise DimensionError(f"take_along_dim: {input} has no dimension {dim}")
     if input.ndim != indices.ndim:
         raise ShapeError(f"take_along_dim: indices {indices} must have as many dimensions as {input}")
     at = wrap_dim("take_along_dim", dim, input.ndim)
     shapes = [[1 if d == at else s for d, s in enumerate(m.shape)] for m in (input, indices)]
     common = list(broadcast_shapes("take_along_dim", *map(tuple, shapes)))
-    if common:
-        common[at] = indices.shape[at]
-        _check_not_empty(input, input.shape[at], indices)
+    common[at] = indices.shape[at]
+    _check_not_empty(input, input.shape[at], indices)
     return input.like(common)
 
 

@@ -277,6 +277,8 @@ def embedding_renorm_(xp, weight, indices, max_norm, norm_type):
 def one_hot(xp, tensor, num_classes, *, out):
     classes = num_classes if num_classes >= 0 else int(tensor.max()) + 1
     check_index("one_hot", tensor, classes, f"{classes} classes")
+    if out is not None and not out.size:
+        return None
     arrays.check_room(xp, 8 * classes * tensor.size)
     hot = tensor[..., None] == xp.arange(classes)
     return hot.astype("int64") if out is None else xp.copyto(out, hot, casting="unsafe")

@@ -9,6 +9,7 @@ from telegrad_protocol.ops import scattering as ops
 from .. import arrays
 from .. import functional as F
 from ..arrays import check_index, dimension
+from ..blocks import number
 from ..operators import OPERATORS, composite, implements
 from .indexing import start, zeros
 
@@ -82,7 +83,7 @@ def scatter(xp, input, dim, index, src, *, reduce, out):
 @implements(ops.scatter_value, movement=True, updates=True, input=_scatter_input)
 def scatter_value(xp, input, dim, index, value, *, reduce, out):
     start(xp, out, input)
-    _scatter(xp, out, dim, index, value, _REDUCES.get(reduce))
+    _scatter(xp, out, dim, index, number(value, out.dtype), _REDUCES.get(reduce))
 
 
 @implements(
@@ -190,8 +191,7 @@ def put(xp, input, index, source, accumulate, *, out):
 def take_along_dim(input, indices, dim):
     if dim is None:
         return take_along_dim(F.reshape(input, (-1,)), F.reshape(indices, (-1,)), 0)
-    if input.meta.ndim:
-        indices = F.where(F.lt(indices, 0), F.add(indices, input.meta.shape[dim]), indices)
+    indices = F.where(F.lt(indices, 0), F.add(indices, input.meta.shape[dim]), indices)
     shapes = [[1 if d == dim % v.meta.ndim else s for d, s in enumerate(v.meta.shape)] for v in (input, indices)]
     common = broadcast_shapes("take_along_dim", *map(tuple, shapes))
     return F.gather(_wide(input, common, dim), dim, _wide(indices, common, dim))
