@@ -102,6 +102,17 @@ def carve(block: Block, size: int) -> Block:
     return front
 
 
+def extend(block: Block, front: Block) -> None:
+    """Let a block begin where its neighbour does; ``front`` is no longer part of the segment."""
+    before = block.previous = front.previous
+    if before is None:
+        block.segment.first = block
+    else:
+        before.next = block
+    block.offset, block.pointer = front.offset, front.pointer
+    block.size += front.size
+
+
 def absorb(block: Block, neighbour: Block) -> None:
     """Merge an adjacent free block into ``block``; ``neighbour`` is no longer part of the segment."""
     if neighbour is block.next:

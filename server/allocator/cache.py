@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from server.allocator.account import Account, Request
-from server.allocator.block import Block, carve
+from server.allocator.block import Block, carve, extend
 from server.allocator.general import GeneralCache
 from server.allocator.ledger import GUARDS
 from server.allocator.pool import Shelf
@@ -59,19 +59,54 @@ class BlockCache(GeneralCache):
     def _cut(self, request: Request, account: Account) -> Block:
         """Serve a known size from the front of a larger block, the short way where nothing stands against it."""
         size, shelf = request.size, request.shelf
+        if shelf.tail is not None or shelf.expands or account.quota_bytes is not None:
+            return self._cut_with_care(request, account)
+        block = shelf.best_in_bins(size)
+        if (
+            block is None
+            or block.owner != account.owner
+            or block.size - size < request.remainder
+            or block.size >= self._oversize
+        ):
+            return self._allocate(request.nbytes, shelf.stream, account.owner)
+        shelf.remove(block)
+        if block.split:
+            shelf.pool.left_bytes += size
+            change = request.cut_charge
+        else:
+            change = request.charge + shelf.pool.one_count + (block.size - size) * shelf.pool.one_byte
+        front = carve(block, size)
+        shelf.add(block)
+        request.uses += 1
+        front.requested = request.nbytes
+        front.bin = request.bin
+        front.charge = charge = request.charge
+        front.device_charge = request.split_charge
+        ledger = self._ledger
+        ledger.now = now = ledger.now + change
+        if (ledger.ceiling - now) & GUARDS != GUARDS:
+            ledger.take_peaks()
+        account.now = now = account.now + charge
+        if (account.ceiling - now) & GUARDS != GUARDS:
+            account.take_peaks()
+        return front
+
+    def _cut_with_care(self, request: Request, account: Account) -> Block:
+        """The same where there is a tail, an expandable segment or a quota."""
+        size, shelf = request.size, request.shelf
         account_now = account.now + request.charge
         if (account.ceiling - account_now) & GUARDS != GUARDS and account.quota_bytes is not None:
             return self._allocate(request.nbytes, shelf.stream, account.owner)
-        span = shelf.span
+        span, tail = shelf.span, shelf.tail
         if shelf.expands:
             found = shelf.cut_from(size)  # type: ignore[attr-defined]  # an expandable shelf
-            is_in_bin = found is not shelf.tail
+            is_in_bin = found is not tail
         else:
             found = shelf.best_in_bins(size)
             is_in_bin = span < size or (found is not None and found.size < span)
         if is_in_bin:
             block = self._cut_from_bin(found, request, account.owner)
-        elif span - size < request.remainder or span >= self._oversize or shelf.tail.owner != account.owner:  # type: ignore[union-attr]
+        elif tail is None or span - size < request.remainder or span >= self._oversize or tail.owner != account.owner:
             block = None
         else:
             block = self._cut_from_tail(request)
@@ -95,6 +130,7 @@ class BlockCache(GeneralCache):
         if block is not tail and block.size == size:
             shelf.front = block.next
             block.idle = False
+            request.bin.faith = 0
         else:
             shelf.merge_tail()
             block = carve(tail, size)
@@ -127,7 +163,7 @@ class BlockCache(GeneralCache):
         else:
             change = request.charge + pool.one_count + (found.size - size) * pool.one_byte
         block = carve(found, size)
-        shelf.open_tail(found)
+        shelf.add(found)
         self._ledger.add(change)
         return block
 
@@ -138,9 +174,9 @@ class BlockCache(GeneralCache):
             return self._free(block)
         previous, following = block.previous, block.next
         if previous is not None and previous.idle:
-            return self._complete(block)
+            return self._merge_behind(previous, block, following, bin.shelf)
         if following is not None and following.idle:
-            return self._merge(block, bin.shelf)
+            return self._merge_before(block, following, bin.shelf)
         ledger = self._ledger
         ledger.now = now = ledger.now - block.device_charge
         if (ledger.ceiling - now) & GUARDS != GUARDS:
@@ -153,26 +189,65 @@ class BlockCache(GeneralCache):
         else:
             bin.add(block)
 
-    def _merge(self, block: Block, shelf: Shelf) -> None:
-        """Merge a block with the free one behind it, which is or becomes the tail: in the books only."""
-        following: Any = block.next
-        if block.owner != following.owner:
+    def _merge_before(self, block: Block, following: Any, shelf: Shelf) -> None:
+        """Merge a block with the free one behind it: in the books only, if that is the tail or becomes it."""
+        before, bin = block.previous, block.bin
+        if block.owner != following.owner or (before is None and following.next is None):
             return self._complete(block)
         if following is not shelf.front:
             shelf.remove(following)
+            if bin.faith < 0:  # type: ignore[union-attr]
+                bin.faith += 1  # type: ignore[union-attr]
+                extend(following, block)
+                shelf.add(following)
+                self._take_off(block, shelf.pool.one_count)
+                return
             shelf.open_tail(following)
-        tail: Any = shelf.tail
-        if tail is None or (block.previous is None and tail.next is None):
+            if shelf.tail is None:
+                return self._complete(block)
+        elif before is None and shelf.tail.next is None:  # type: ignore[union-attr]
             # The segment would be wholly free.
             return self._complete(block)
-        self._accounts[block.owner].now -= block.charge
-        ledger = self._ledger
-        ledger.now = now = ledger.now - block.device_charge - shelf.pool.one_count
-        if (ledger.ceiling - now) & GUARDS != GUARDS:
-            ledger.take_peaks()
-        block.idle = True
+        self._take_off(block, shelf.pool.one_count)
         shelf.front = block
         span = shelf.span = shelf.span + block.size
         bin = shelf.bins.get(span)
         if bin is not None and bin.listed:
             shelf.resize_tail(span)
+
+    def _merge_behind(self, previous: Block, block: Block, following: Any, shelf: Shelf) -> None:
+        """Merge a block with the free one before it, and with one behind it."""
+        owner, merged, size = block.owner, shelf.pool.one_count, previous.size + block.size
+        beyond = following
+        joins = following is not None and following.idle
+        if joins:
+            beyond = following.next
+        if (
+            previous.owner != owner
+            or shelf.tail is not None
+            or (beyond is None and previous.previous is None)
+            or (joins and following.owner != owner)
+        ):
+            return self._complete(block)
+        if joins:
+            shelf.remove(following)
+            following.idle = True
+            size += following.size
+            shelf.pool.left_count += 1
+            merged *= 2
+        shelf.remove(previous)
+        previous.size = size
+        previous.next = beyond
+        if beyond is not None:
+            beyond.previous = previous
+        shelf.add(previous)
+        self._take_off(block, merged)
+
+    def _take_off(self, block: Block, merged: int) -> None:
+        """Account for a free; the charge of the inactive blocks that it was merged with comes off too."""
+        block.idle = True
+        self._accounts[block.owner].now -= block.charge
+        ledger = self._ledger
+        ledger.now = now = ledger.now - block.device_charge - merged
+        if (ledger.ceiling - now) & GUARDS != GUARDS:
+            ledger.take_peaks()

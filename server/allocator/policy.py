@@ -103,7 +103,7 @@ class CachingPolicy:
         """Merge a block with its free neighbours and make it available; the charge of the inactive blocks' change."""
         pool = block.segment.pool
         shelf = pool.shelves[block.stream]
-        if shelf.is_beside_tail(block):
+        if shelf.tail is not None and shelf.is_beside_tail(block):
             shelf.settle()
         count = nbytes = 0
         for neighbour in (block.previous, block.next):

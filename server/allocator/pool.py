@@ -16,6 +16,10 @@ from server.allocator.block import Block
 from server.allocator.ledger import inactive
 
 
+# After how many more frees of a size it is tried again.
+DISAPPOINTMENT = -16
+
+
 def _descending(block: Block) -> int:
     return -block.pointer
 
@@ -23,7 +27,7 @@ def _descending(block: Block) -> int:
 class Bin:
     """The free blocks of one size on one stream, highest address first."""
 
-    __slots__ = ("blocks", "listed", "shelf", "size")
+    __slots__ = ("blocks", "faith", "listed", "shelf", "size")
 
     def __init__(self, shelf: Shelf, size: int) -> None:
         self.shelf = shelf
@@ -31,23 +35,22 @@ class Bin:
         self.blocks: list[Block] = []
         # Whether the shelf's index names this size. An emptied bin stays named until a search passes it.
         self.listed = False
+        # Below 0: a block of this size that was merged in the books only was not wanted back as it was.
+        self.faith = 0
 
     def add(self, block: Block) -> None:
         """Put a block in its place."""
         if not self.listed:
             if self.size == self.shelf.span:
                 self.shelf.settle()
-            self._list()
+            if not self.listed:
+                self.listed = True
+                insort(self.shelf.sizes, self.size)
         blocks = self.blocks
         if blocks and blocks[-1].pointer < block.pointer:
             insort(blocks, block, key=_descending)
         else:
             blocks.append(block)
-
-    def _list(self) -> None:
-        if not self.listed:
-            self.listed = True
-            insort(self.shelf.sizes, self.size)
 
     def unlist(self) -> None:
         """Strike an empty bin off the index."""
@@ -149,6 +152,8 @@ class Shelf:
         before = front.previous
         tail.offset, tail.pointer, tail.size = front.offset, front.pointer, self.span
         while front is not tail and front is not None:
+            if front.bin is not None:
+                front.bin.faith = DISAPPOINTMENT
             # They must not keep each other alive.
             front.previous, front.next, front = None, None, front.next
         tail.previous = before
