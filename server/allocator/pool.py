@@ -15,7 +15,6 @@ from typing import Any
 from server.allocator.block import Block
 from server.allocator.ledger import inactive
 
-
 # After how many more frees of a size it is tried again.
 DISAPPOINTMENT = -16
 
