@@ -291,3 +291,15 @@ def test_what_is_merged_in_the_books_only_shows_nowhere(
         expected, found = reference.table(), allocator.memory_stats()
         assert {key: found[key] for key in expected} == expected, step
     assert merged > 20 or disappointment
+
+
+def test_a_block_of_the_tails_size_does_not_hide_the_tail(allocator: CachingAllocator) -> None:
+    sizes = (512, 512, 512, 512, 1024, MIB, MIB - 3072)
+    _, one, two, _, other, *_ = [allocator.allocate(nbytes) for nbytes in sizes]
+    allocator.free(two)
+    allocator.free(one)
+    (shelf,) = allocator.policy.small.shelves.values()
+    assert (shelf.front, shelf.tail, shelf.span) == (one, two, 1024)
+    pointer = one.pointer
+    allocator.free(other)
+    assert allocator.allocate(1024).pointer == pointer

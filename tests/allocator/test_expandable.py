@@ -111,3 +111,16 @@ def test_pages_that_came_back_are_zeroed_for_the_next_session() -> None:
     allocator.empty_cache()
     block = allocator.allocate(4 * MIB, owner=2)
     assert upstream.zeroed == [(block.pointer, 4 * MIB, 0)]
+
+
+def test_a_block_before_a_gap_is_kept_for_larger_requests() -> None:
+    allocator = CachingAllocator(SimulatedUpstream(400 * MIB), EXPANDABLE)
+    inner, _, both = [allocator.allocate(size * MIB, owner=1) for size in (22, 18, 40)]
+    allocator.free(both)
+    edge, last = [allocator.allocate(20 * MIB, owner=1) for _ in range(2)]
+    pointer = inner.pointer
+    allocator.free(last)
+    allocator.empty_cache()
+    allocator.free(inner)
+    allocator.free(edge)
+    assert allocator.allocate(15 * MIB, owner=1).pointer == pointer
