@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,9 @@ NEEDS_DIM = {"logsumexp", "cumsum", "cumprod", "cummax", "cummin", "softmax", "l
 
 
 def _edges(dtype: torch.dtype) -> torch.Tensor:
-    if dtype.is_floating_point or dtype.is_complex:
+    if dtype.is_complex:  # of infinite parts every library makes something else, PyTorch's own two backends too
+        return torch.tensor([edge for edge in EDGES if math.isfinite(edge)]).to(dtype)
+    if dtype.is_floating_point:
         return torch.tensor(EDGES).to(dtype)
     return torch.tensor([0, 1, -1, 2, -3, 7, -100, 120] if dtype.is_signed else [0, 1, 2, 3, 7, 100, 1, 5]).to(dtype)
 
