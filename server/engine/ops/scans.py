@@ -119,7 +119,9 @@ def diff(input, n, dim, prepend, append):
     parts = [part for part in (prepend, input, append) if part is not None]
     if len(parts) > 1:
         input = F.cat(parts, dim)
-    for _ in range(min(n, input.shape[dim])):
+    if n >= input.shape[dim]:
+        return F.clone(F.narrow(input, dim, 0, 0))
+    for _ in range(n):
         input = _difference(input, dim)
     return input
 
