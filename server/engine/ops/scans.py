@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import scans as ops
 
@@ -98,18 +100,44 @@ def cummin(xp, input, dim, *, out):
 
 
 def _run(xp, reaches, input, dim, out):
-    """Step along ``dim``, keeping the best so far; a NaN is better than any number."""
+    """The best so far along ``dim``, over distances that double; a NaN is better than any number."""
     values, indices = out
     if input.ndim == 0 or not input.size:
         values[...], indices[...] = input, 0
         return
     source, best, where = (xp.moveaxis(a, dim, 0) for a in (input, values, indices))
-    best[0], where[0] = source[0], 0
-    for i in range(1, len(source)):
-        better = reaches(source[i], best[i - 1]) | (source[i] != source[i])
-        better &= (best[i - 1] == best[i - 1]) | (source[i] != source[i])
-        best[i] = xp.where(better, source[i], best[i - 1])
-        where[i] = xp.where(better, i, where[i - 1])
+    best[...] = source
+    where[...] = xp.arange(len(source)).reshape(-1, *(1,) * (source.ndim - 1))
+    step = 1
+    while step < len(source):
+        earlier, later = best[:-step].copy(), best[step:]
+        is_nan = later != later
+        wins = (reaches(later, earlier) | is_nan) & ((earlier == earlier) | is_nan)
+        best[step:] = xp.where(wins, later, earlier)
+        where[step:] = xp.where(wins, where[step:], where[:-step])
+        step *= 2
+
+
+@kernel(ops.cummax, keys.CPU)
+def _cummax_cpu(xp, input, dim, *, out):
+    _accumulate(np.maximum, input, dim, out)
+
+
+@kernel(ops.cummin, keys.CPU)
+def _cummin_cpu(xp, input, dim, *, out):
+    _accumulate(np.minimum, input, dim, out)
+
+
+def _accumulate(extreme, input, dim, out):
+    """The best so far, and the last place that reached it."""
+    values, indices = out
+    if input.ndim == 0 or not input.size:
+        values[...], indices[...] = input, 0
+        return
+    extreme.accumulate(input, axis=dim, out=values)
+    places = np.arange(input.shape[dim]).reshape(-1, *(1,) * (input.ndim - 1 - dim % input.ndim))
+    reached = np.where((input == values) | (input != input), places, 0)
+    np.maximum.accumulate(reached, axis=dim, out=indices)
 
 
 @composite(ops.diff)
