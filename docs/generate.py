@@ -7,6 +7,7 @@ live, not the facts. ``--check`` writes nothing and fails where a file is behind
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +81,26 @@ def forms(op: Op) -> Iterator[str]:
     yield from (shown for form, shown in (("inplace", "in place"), ("out", "`out=`")) if form in derived)
 
 
-TABLES: dict[str, Callable[[], str]] = {"settings": settings_table, "client": client_table, "operations": operations}
+def results_table(name: str) -> Callable[[], str]:
+    """The table of a file of figures under ``benchmarks/results``."""
+
+    def rows(figures: list[dict[str, Any]]) -> Iterator[Sequence[str]]:
+        for each in figures:
+            spread = f"{each['low']:.3g} to {each['high']:.3g}"
+            yield each["name"], f"{each['value']:.3g} {each['unit']}", spread, each["goal"], each["baseline"]
+
+    def write() -> str:
+        run = json.loads((DOCS.parent / "benchmarks/results" / f"{name}.json").read_text())
+        about = ", ".join(f"{key} {run[key]}" for key in ("date", "gpu", "driver", "python", "torch") if key in run)
+        return f"{about}\n\n" + table(["figure", "median", "quartiles", "goal", "beside it"], rows(run["figures"]))
+
+    return write
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "settings": settings_table, "client": client_table, "operations": operations,
+    "results_cpu": results_table("cpu"), "results_h200": results_table("h200"),
+}  # fmt: skip
 SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
