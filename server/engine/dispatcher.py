@@ -14,7 +14,7 @@ from telegrad_protocol.errors import AutogradError
 
 from . import context, keys
 from .operators import OPERATORS, Operator
-from .plan import metas_of, run_backend
+from .plan import metas_of, remember, run_backend
 from .value import Value
 
 Boxed = Callable[[Operator, tuple[Any, ...], tuple[Any, ...], int], Any]
@@ -93,7 +93,7 @@ def _find(operator: Operator, key_set: int) -> Boxed:
 def _run_composite(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
     if signature not in operator.plans:
         operator.op.infer(metas_of(args))
-        operator.plans[signature] = True
+        remember(operator, signature, True)
     positional = operator.op.positional
     keywords = dict(zip(operator.keyword_names, args[positional:], strict=True))
     return operator.composite(*args[:positional], **keywords)  # type: ignore[misc]

@@ -32,12 +32,17 @@ def run_backend(operator: Operator, args: Arguments, signature: tuple[Any, ...],
     """The kernel at the backend key: look the plan up, or make it, and run it."""
     plan = operator.plans.get(signature)
     if plan is None:
-        if len(operator.plans) >= _CAPACITY:
-            operator.plans.clear()
         plan = Plan(operator, args)
         if plan.outs is None or len(plan.outs) <= _KEPT_RESULTS:
-            operator.plans[signature] = plan
+            remember(operator, signature, plan)
     return plan.run(args)
+
+
+def remember(operator: Operator, signature: tuple[Any, ...], plan: Any) -> None:
+    """Keep what was worked out for a signature; all is forgotten when a client has come with too many."""
+    if len(operator.plans) >= _CAPACITY:
+        operator.plans.clear()
+    operator.plans[signature] = plan
 
 
 def metas_of(args: Arguments) -> Arguments:
