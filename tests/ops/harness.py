@@ -41,9 +41,10 @@ def flatten(result: Any) -> list[Any]:
 class Comparison:
     """Runs one call on both sides and compares values, dtype, shape, strides, gradients and second gradients."""
 
-    def __init__(self, adapter: Any, check_strides: bool = True, slack: float = 1.0) -> None:
+    def __init__(self, adapter: Any, check_strides: bool = True, slack: float = 1.0, sums: bool = False) -> None:
         self.adapter = adapter
         self.slack = slack
+        self.sums = sums
         self.check_strides = check_strides
 
     def run(
@@ -87,7 +88,7 @@ class Comparison:
             wanted = significant(reference.shape, reference.stride())
             assert strides == wanted, f"{what}: strides {self.adapter.strides(mine)}, expected {reference.stride()}"
         if values:
-            assert_close(to_torch(array), reference.cpu(), what, self.slack)
+            assert_close(to_torch(array), reference.cpu(), what, self.slack, self.sums or "gradient" in what)
 
     def _gradients(
         self, expected: list[Any], found: list[Any], leaves: list[tuple[torch.Tensor, Any]], second: bool
@@ -144,10 +145,12 @@ def significant(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
     return [stride for size, stride in zip(shape, strides, strict=True) if size > 1]
 
 
-def assert_close(mine: torch.Tensor, reference: torch.Tensor, what: str, slack: float = 1.0) -> None:
-    """Equal within the rounding of the dtype, times ``slack``; NaN equals NaN."""
+def assert_close(
+    mine: torch.Tensor, reference: torch.Tensor, what: str, slack: float = 1.0, sums: bool = False
+) -> None:
+    """Equal within the rounding of the dtype, times ``slack``; of the largest element for ``sums``. NaN equals NaN."""
     relative, absolute = (slack * tolerance for tolerance in TOLERANCES.get(reference.dtype, (0, 0)))
-    if absolute and reference.numel():
+    if sums and absolute and reference.numel():
         # Elements that are sums of larger terms, as un-broadcast gradients are, inherit the rounding of those terms.
         absolute *= max(1.0, torch.nan_to_num(reference.detach().abs().double(), 0, 0, 0).max().item())
     torch.testing.assert_close(

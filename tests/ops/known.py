@@ -56,6 +56,10 @@ SLACK: dict[str, float] = {"nn.functional.scaled_dot_product_attention": 10.0}
 """How much more loosely some are compared: scores up to 200 are sums of terms that cancel, and exp multiplies that."""
 
 
+SUMS = {"addbmm", "nn.functional.bilinear", "linspace"}
+"""Results whose small elements inherit the rounding of large ones: cancelling products, and a range across zero."""
+
+
 def is_random(name: str) -> bool:
     """Whether values cannot be compared; shapes, dtypes and strides still are."""
     return name in RANDOM

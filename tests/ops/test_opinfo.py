@@ -17,7 +17,7 @@ from telegrad_protocol.ops import PUBLIC, TABLE
 
 from .adapters import TORCH_TO_OURS, EngineAdapter
 from .harness import Comparison, tree_map
-from .known import ALIASES, NUMBERS_TAKEN, ROUNDS_OFTEN, SLACK, VIEWS, WRONG_GRADIENTS, is_out_of_scope, is_random
+from .known import ALIASES, NUMBERS_TAKEN, ROUNDS_OFTEN, SLACK, SUMS, VIEWS, WRONG_GRADIENTS, is_out_of_scope, is_random
 
 QUICK = (torch.float32, torch.int64, torch.bool)
 MAX_SAMPLES = 40
@@ -102,7 +102,7 @@ def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> No
     """Run an operation's samples in torch on the CPU and in telegrad on the adapter's device, and compare all of it."""
     torch.manual_seed(0)
     differentiable = dtype in info.supported_backward_dtypes("cpu") and info.supports_autograd
-    comparison = Comparison(adapter, slack=SLACK.get(info.name, 1.0))
+    comparison = Comparison(adapter, slack=SLACK.get(info.name, 1.0), sums=info.name in SUMS)
     failures: list[str] = []
     count = 0
     for sample in info.sample_inputs("cpu", dtype, requires_grad=differentiable):
