@@ -109,6 +109,8 @@ class Backend:
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
         self.device = device
         self.allocator = allocator
+        self.stream = 0
+        """The stream that work is launched on: that of the session whose turn it is."""
         self._busy = False
         self._late: list[Block] = []
 

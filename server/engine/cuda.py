@@ -112,6 +112,8 @@ class CudaBackend(Backend):
     @classmethod
     def open(cls, device: Device) -> CudaBackend:
         """The backend of a GPU, its context created, CuPy's allocations routed through it."""
+        from .cuda_kernels import families  # noqa: F401
+
         index = device.index or 0
         cp.cuda.Device(index).use()
         backend = cls(device, CachingAllocator(CudaUpstream(index), options_of_environment(), device=device.name))
@@ -129,6 +131,7 @@ class CudaBackend(Backend):
             stream = self._idle_streams.pop() if self._idle_streams else cp.cuda.Stream(non_blocking=True)
             pointer = ctx.streams[self.device] = stream.ptr
             self._streams[pointer] = stream
+        self.stream = pointer
         self._streams[pointer].use()
 
     def leave(self, ctx: context.Context) -> None:

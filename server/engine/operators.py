@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import PUBLIC, TABLE, Op
 
 from . import keys
 from .value import Value
+
+if TYPE_CHECKING:
+    from .backend import Backend
 
 Kernel = Callable[..., Any]
 Formula = Callable[..., Any]
@@ -38,6 +42,37 @@ class KernelInfo:
         self.wants_out = "out" in names
         self.wants_generator = "generator" in names
         self.wants_meta = "meta" in names
+
+
+class Request(NamedTuple):
+    """What a prepared kernel is asked for: an operation on operands of given metas, once per plan.
+
+    ``args`` are the base operation's arguments: values replaced by their metas, Python integers as the computing type
+    holds them. What is not a tensor must be taken from here; it is part of what the plan is kept by. ``outs`` are the
+    metas of where results go: new and row-major as the contract says, or the target of an in-place or ``out=`` form.
+    ``compute`` is the type that the contract's promotion works in; None where the operation does not promote.
+    """
+
+    op: Op
+    backend: Backend
+    args: tuple[Any, ...]
+    outs: tuple[Meta, ...]
+    compute: DType | None
+
+
+Launch = Callable[[tuple[Any, ...], tuple[Value, ...]], None]
+"""A prepared kernel: takes the arguments as they were bound, and the values to write into."""
+Factory = Callable[[Request], "Launch | None"]
+
+
+class Preparer:
+    """A factory of prepared kernels, and whether results may lie exactly where an operand lies."""
+
+    __slots__ = ("elementwise", "factory")
+
+    def __init__(self, factory: Factory, elementwise: bool) -> None:
+        self.factory = factory
+        self.elementwise = elementwise
 
 
 class Derivative:
@@ -91,12 +126,13 @@ class Operator:
 
     __slots__ = (
         "canonical", "composite", "derivatives", "grad_plans", "grad_positions", "kernels", "keyword_names", "op",
-        "plans", "resolved",
+        "plans", "preparers", "resolved",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
         self.op = op
         self.kernels: dict[int, KernelInfo] = base.kernels if base else {}
+        self.preparers: dict[int, list[Preparer]] = base.preparers if base else {}
         self.derivatives: dict[int, Derivative] = base.derivatives if base else {}
         self.composite: Callable[..., Any] | None = None
         self.resolved: dict[int, Callable[..., Any]] = {}
@@ -160,6 +196,22 @@ def kernel(contract: Op, key: int, *, movement: bool = False) -> Callable[[Kerne
     def file(function: Kernel) -> Kernel:
         OPERATORS[contract.name].kernels[key] = KernelInfo(function, movement)
         return function
+
+    return file
+
+
+def prepares(contract: Op, key: int, *, elementwise: bool = False) -> Callable[[Factory], Factory]:
+    """File a factory of prepared kernels for one backend over all others of the operation.
+
+    It is asked once per plan and returns what runs from then on, or None for operands that it does not take: then the
+    factory filed before it is asked, and last of all the generic kernel runs. All operands are on the backend's device.
+    ``elementwise``: each element of the result depends on the operands' elements at the same place alone, so that it
+    may overwrite them.
+    """
+
+    def file(factory: Factory) -> Factory:
+        OPERATORS[contract.name].preparers.setdefault(key, []).insert(0, Preparer(factory, elementwise))
+        return factory
 
     return file
 

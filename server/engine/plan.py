@@ -18,6 +18,7 @@ from telegrad_protocol.meta import CPU, Device, Meta
 from . import context
 from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
 from .operators import KernelInfo, Operator
+from .prepared import Run, prepared_run
 from .value import MULTIPLE, TRACKED, UNTRACKED, Value
 
 Arguments = tuple[Any, ...]
@@ -75,8 +76,8 @@ class Plan:
         self.count = -1 if isinstance(inferred, tuple) else 1
         self.positional = op.base.positional
         self.keyword_names = _keyword_names(op)
+        self.run: Run = self._run_view
         if op.view_of is not None:
-            self.run = self._run_view
             return
         self.backend = _backend_of(operator, self.outs, bound)
         self.info = _kernel_of(operator, self.backend)
@@ -94,6 +95,9 @@ class Plan:
         work = self._unbounded_bytes(bound)
         if work > _SMALL_WORK:
             self.run = self._with_room(work, self.run)
+        if self.outs is not None or op.mutates:
+            given = tuple([self.wrapped.get(position, item) for position, item in enumerate(bound)])
+            self.run = prepared_run(operator, self.backend, given, self.outs or (), self.count == 1, self.run)
         if op.mutates:
             _check_targets(op.public, [bound[p] for p in op.mutates])
 

@@ -1,0 +1,94 @@
+"""CUDA C++ text to machine code: NVRTC with our own options, and the cubins kept on disk.
+
+CuPy's compiler always flushes denormals; this one never does. A cubin is named by the hash of all that it depends on
+(text, options, architecture, compiler), so a stale one is never found. Knows nothing of devices or launches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from cuda.bindings import nvrtc
+
+from telegrad_protocol.errors import TelegradError
+
+OPTIONS = ("--std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-default-device")
+
+
+class KernelCompilationError(TelegradError):
+    """A CUDA kernel of the server does not compile on this machine; the message has the compiler's log."""
+
+
+def compile_cubin(source: str, architecture: str, options: tuple[str, ...] = ()) -> bytes:
+    """Machine code of ``source`` for an architecture such as ``sm_90``, from the disk where it was compiled before."""
+    options = (f"--gpu-architecture={architecture}", *OPTIONS, *options)
+    path = _directory() / f"{_key(source, options)}.cubin"
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    cubin = _compile(source, options)
+    _keep(path, cubin)
+    return cubin
+
+
+def _directory() -> Path:
+    """Where cubins are kept: ``TELEGRAD_KERNEL_CACHE``, else the user's cache directory."""
+    chosen = os.environ.get("TELEGRAD_KERNEL_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "telegrad" / "kernels"
+
+
+def _key(source: str, options: tuple[str, ...]) -> str:
+    return hashlib.sha256(repr((source, options, _version())).encode()).hexdigest()
+
+
+@functools.cache
+def _version() -> tuple[int, int]:
+    status, major, minor = nvrtc.nvrtcVersion()
+    _check(status, "version")
+    return major, minor
+
+
+def _keep(path: Path, cubin: bytes) -> None:
+    """Write a file that others may read at the same moment; a directory that cannot be written to costs time only."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(cubin)
+        os.replace(file.name, path)
+
+
+def _compile(source: str, options: tuple[str, ...]) -> bytes:
+    status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
+    _check(status, "create program")
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise KernelCompilationError(f"a CUDA kernel does not compile: {_log(program)}")
+        status, size = nvrtc.nvrtcGetCUBINSize(program)
+        _check(status, "cubin size")
+        cubin = bytearray(size)
+        (status,) = nvrtc.nvrtcGetCUBIN(program, cubin)
+        _check(status, "cubin")
+        return bytes(cubin)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _log(program: object) -> str:
+    status, size = nvrtc.nvrtcGetProgramLogSize(program)
+    _check(status, "log size")
+    log = bytearray(size)
+    (status,) = nvrtc.nvrtcGetProgramLog(program, log)
+    _check(status, "log")
+    return log.rstrip(b"\0").decode(errors="replace").strip()
+
+
+def _check(status: object, what: str) -> None:
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise KernelCompilationError(f"NVRTC: {what}: {status}")

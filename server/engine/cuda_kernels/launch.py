@@ -1,0 +1,122 @@
+"""Kernels that are loaded, and launches of them that are prepared once and then only filled in with pointers.
+
+A launch has its own parameter buffer. The driver copies parameters when it launches, so the buffer is free at once.
+Knows nothing of operations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy as cp
+from cuda.bindings import driver
+
+from ..value import Value
+from .compiler import KernelCompilationError, compile_cubin
+
+_FORMATS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
+_LARGEST_STATIC = 48 << 10
+
+Launch = Callable[..., None]
+
+
+class Kernel:
+    """A function of a loaded module."""
+
+    def __init__(self, function: Any, name: str) -> None:
+        self._function = function
+        self.name = name
+
+    def prepare(
+        self,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        varying: str = "P",
+        constants: Sequence[tuple[str, Any] | bytes] = (),
+        shared: int = 0,
+    ) -> Launch:
+        """A launch of fixed geometry; call it with the stream and the varying parameters, which come first.
+
+        ``varying`` has a ``struct`` format character per parameter (``PPP`` for three pointers). ``constants`` follow
+        in the kernel's signature: ``("i64", 5)``, also ``int unsigned u64 float double pointer``; or the bytes of a
+        structure by value. ``shared`` is in bytes.
+        """
+        buffer, addresses = _parameters(varying, constants)
+        if shared > _LARGEST_STATIC:
+            self._allow_shared(shared)
+        gx, gy, gz = _three(grid)
+        bx, by, bz = _three(block)
+        fill = struct.Struct(f"={''.join(_padded(c) for c in varying)}").pack_into
+        launch_kernel, function, parameters = (
+            cp.cuda.driver.launchKernel,
+            self._function.ptr,
+            ctypes.addressof(addresses),
+        )
+
+        def launch(stream: int, *values: Any, _keep: Any = addresses) -> None:
+            fill(buffer, 0, *values)
+            launch_kernel(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+        return launch
+
+    def _allow_shared(self, nbytes: int) -> None:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (status,) = driver.cuFuncSetAttribute(driver.CUfunction(self._function.ptr), attribute, nbytes)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise KernelCompilationError(f"{self.name}: {nbytes} bytes of shared memory: {status}")
+
+
+def _padded(character: str) -> str:
+    """A format character with the padding that makes it eight bytes; pointers are integers to ``struct``."""
+    character = character.replace("P", "Q")
+    return f"{character}{8 - struct.calcsize('=' + character)}x"
+
+
+def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
+    sizes = (extent,) if isinstance(extent, int) else extent
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def _parameters(varying: str, constants: Sequence[tuple[str, Any] | bytes]) -> tuple[Any, Any]:
+    """The parameter buffer, constants filled in, and the array of the parameters' addresses."""
+    packed = [c if isinstance(c, bytes) else struct.pack("=" + _FORMATS[c[0]], c[1]) for c in constants]
+    offsets = [8 * number for number in range(len(varying))]
+    end = 8 * len(varying)
+    for item in packed:
+        end = -(-end // 16) * 16
+        offsets.append(end)
+        end += len(item)
+    buffer = ctypes.create_string_buffer(max(end, 1))
+    start = ctypes.addressof(buffer)
+    for offset, item in zip(offsets[len(varying) :], packed, strict=True):
+        ctypes.memmove(start + offset, item, len(item))
+    return buffer, (ctypes.c_void_p * max(len(offsets), 1))(*[start + offset for offset in offsets])
+
+
+@functools.cache
+def architecture(device: int) -> str:
+    """The architecture of a device, as the compiler calls it."""
+    return f"sm_{cp.cuda.Device(device).compute_capability}"
+
+
+def pointer(value: Value) -> int:
+    """The address of a value's first element; a launch that knows the meta can add the offset by itself."""
+    meta = value.meta
+    return value.storage.block.pointer + meta.offset * meta.dtype.itemsize
+
+
+def load(source: str, name: str, options: tuple[str, ...] = ()) -> Kernel:
+    """The kernel ``name`` (an ``extern "C"`` function) of ``source`` on the current device; compiled when first met."""
+    return Kernel(_module(source, options, cp.cuda.Device().id).get_function(name), name)
+
+
+@functools.cache
+def _module(source: str, options: tuple[str, ...], device: int) -> Any:
+    module = cp.cuda.function.Module()
+    module.load(compile_cubin(source, architecture(device), options))
+    return module

@@ -1,0 +1,127 @@
+"""Prepared kernels in plans: which one serves an operation on given metas, and how it is run.
+
+A prepared kernel was made for the operands' metas; running it looks at nothing again. It writes into new values, or
+into the target of an in-place or ``out=`` form where that cannot clash with an operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from telegrad_protocol.meta import Meta
+
+from .backend import Backend
+from .operators import Launch, Operator, Request
+from .value import Value
+
+Arguments = tuple[Any, ...]
+Run = Callable[[Arguments], Any]
+
+
+def prepared_run(
+    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, otherwise: Run
+) -> Run:
+    """What runs a plan: a prepared kernel where one takes these operands, else ``otherwise``."""
+    preparers = operator.preparers.get(backend.key)
+    op = operator.op
+    if not preparers or any(meta.device is not backend.device for meta in op.metas_in(bound)):
+        return otherwise
+    if op.form == "functional":
+        launch = _launch(operator, backend, bound, () if op.mutates else outs, False)
+        if launch is None:
+            return otherwise
+        return (
+            _mutating(op.mutates, launch, bool(outs)) if op.mutates else _functional(backend, outs, is_single, launch)
+        )
+    return _into_targets(operator, backend, bound, is_single, otherwise)
+
+
+def _launch(
+    operator: Operator, backend: Backend, args: Arguments, outs: tuple[Meta, ...], overwrites: bool
+) -> Launch | None:
+    """The first prepared kernel that takes the operands; of those that may overwrite one, where that is asked."""
+    op = operator.op.base
+    request = Request(op, backend, args, outs, op.compute_dtype(args) if op.promotion else None)
+    for preparer in operator.preparers[backend.key]:
+        if preparer.elementwise or not overwrites:
+            launch = preparer.factory(request)
+            if launch is not None:
+                return launch
+    return None
+
+
+def _functional(backend: Backend, outs: tuple[Meta, ...], is_single: bool, launch: Launch) -> Run:
+    empty = backend.empty
+    if is_single:
+        meta = outs[0]
+
+        def run(args: Arguments) -> Any:
+            value = empty(meta)
+            launch(args, (value,))
+            return value
+
+        return run
+
+    def run_many(args: Arguments) -> Any:
+        values = tuple([empty(meta) for meta in outs])
+        launch(args, values)
+        return values
+
+    return run_many
+
+
+def _mutating(mutates: tuple[int, ...], launch: Launch, has_result: bool) -> Run:
+    """An operation that only exists in place."""
+
+    def run(args: Arguments) -> Any:
+        launch(args, ())
+        for position in mutates:
+            target = args[position]
+            for value in target if target.__class__ is tuple else (target,):
+                if value is not None:
+                    value.storage.version += 1
+        return args[mutates[0]] if has_result else None
+
+    return run
+
+
+def _into_targets(operator: Operator, backend: Backend, bound: Arguments, is_single: bool, otherwise: Run) -> Run:
+    op = operator.op
+    args = bound[: len(op.base.params)]
+    targets: tuple[Meta, ...] = tuple([bound[p] for p in op.mutates])
+    if not _fit(op.base.infer(args), targets):
+        return otherwise
+    launch = _launch(operator, backend, args, targets, True)
+    overwrites = launch is not None
+    if launch is None and op.form == "out":
+        launch = _launch(operator, backend, args, targets, False)
+    if launch is None:
+        return otherwise
+    chosen, count = launch, len(op.base.params)
+
+    def run(all_args: Arguments) -> Any:
+        outs = tuple([all_args[p] for p in op.mutates])
+        if any([_clashes(arg, out, overwrites) for arg in all_args[:count] for out in outs]):
+            return otherwise(all_args)
+        chosen(all_args, outs)
+        for out in outs:
+            out.storage.version += 1
+        return outs[0] if is_single else outs
+
+    return run
+
+
+def _fit(inferred: Any, targets: tuple[Meta, ...]) -> bool:
+    """Whether the results have the shapes and types of the targets."""
+    results = inferred if isinstance(inferred, tuple) else (inferred,)
+    return len(results) == len(targets) and all(
+        r is not None and r.shape == t.shape and r.dtype is t.dtype for r, t in zip(results, targets, strict=True)
+    )
+
+
+def _clashes(arg: Any, out: Value, overwrites: bool) -> bool:
+    """Whether writing ``out`` could change an operand before it is read."""
+    if arg.__class__ is tuple:
+        return any([_clashes(item, out, overwrites) for item in arg])
+    return arg.__class__ is Value and arg.storage is out.storage and not (overwrites and arg.meta is out.meta)
