@@ -27,7 +27,7 @@ COVERED_ELSEWHERE: set[str] = {
     "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",
     "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm", "rand",
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_linear_recurrence", "_squared_error",
-    "_huber_error", "_bce", "_bce_with_logits",
+    "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
 
@@ -47,7 +47,8 @@ NUMBERS_TAKEN: set[str] = {"clamp_min", "clamp_max"}
 ROUNDS_OFTEN: set[str] = {
     "nn.functional.binary_cross_entropy_with_logits", "nn.functional.group_norm", "nn.functional.batch_norm",
     "nn.functional.normalize", "addr", "addbmm", "cross", "nn.functional.bilinear", "nn.functional.pad",
-    "nn.functional.scaled_dot_product_attention",
+    "nn.functional.scaled_dot_product_attention", "nn.functional.conv_transpose1d", "nn.functional.conv_transpose2d",
+    "nn.functional.conv_transpose3d",
 }  # fmt: skip
 """PyTorch computes these step by step in half precision, telegrad in float32: they are held against float32 results."""
 
@@ -56,7 +57,10 @@ SLACK: dict[str, float] = {"nn.functional.scaled_dot_product_attention": 10.0}
 """How much more loosely some are compared: scores up to 200 are sums of terms that cancel, and exp multiplies that."""
 
 
-SUMS = {"addbmm", "nn.functional.bilinear", "linspace"}
+SUMS = {
+    "addbmm", "nn.functional.bilinear", "linspace", "nn.functional.conv1d", "nn.functional.conv2d", "nn.functional.conv3d",
+    "nn.functional.conv_transpose1d", "nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d",
+}  # fmt: skip
 """Results whose small elements inherit the rounding of large ones: cancelling products, and a range across zero."""
 
 

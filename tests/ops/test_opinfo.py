@@ -24,6 +24,7 @@ MAX_SAMPLES = 40
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter"),
     pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning"),
     pytest.mark.filterwarnings("ignore:Casting complex values to real:UserWarning"),
 ]
 

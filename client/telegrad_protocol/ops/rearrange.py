@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ..dtypes import int32, int64, result_type
 from ..errors import ArgumentError, DimensionError, ShapeError
-from ..layout import Size, extent, overlaps_itself, strides_in_order, wrap_dim, wrap_dims
+from ..layout import Size, extent, overlaps_itself, wrap_dim, wrap_dims
+from ..memory_format import channels_last_strides, is_channels_last
 from ..meta import Meta
 from .contract import device_of, op
 from .creation import like
@@ -48,29 +49,8 @@ def _cat(name: str, tensors: Sequence[Meta], dim: int) -> Meta:
     at, lengths = joined(name, tensors, dim)
     model = next((t for t in tensors if not _is_legacy_empty(t)), tensors[0])
     shape = (*model.shape[:at], sum(lengths), *model.shape[at + 1 :])
-    strides = _channels_last(shape) if all(_is_channels_last(t) for t in tensors) else None
+    strides = channels_last_strides(shape) if all(is_channels_last(t.shape, t.strides) for t in tensors) else None
     return Meta.of(shape, result_type(tensors), device_of(tensors), strides)
-
-
-def _order_of_images(ndim: int) -> list[int]:
-    return [1, *range(ndim - 1, 1, -1), 0]
-
-
-def _is_channels_last(meta: Meta) -> bool:
-    """Whether images and volumes lie with their channels innermost, which ``cat`` keeps."""
-    if meta.ndim not in (4, 5) or 0 in meta.shape or not meta.strides[1]:
-        return False
-    least = 0
-    for dim in _order_of_images(meta.ndim):
-        stride = meta.strides[dim]
-        if stride < least or (dim == 0 and least == meta.strides[1]):
-            return False
-        least = stride * meta.shape[dim] if meta.shape[dim] > 1 else stride
-    return True
-
-
-def _channels_last(shape: Size) -> Size:
-    return strides_in_order(shape, _order_of_images(len(shape)))
 
 
 @op(method=False)

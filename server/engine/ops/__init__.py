@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from .. import autocast as _autocast  # files the Autocast keys' boxed kernels
 from ..autograd import kernel as _autograd  # files the Autograd key's boxed kernel
 from ..operators import check_complete
 from . import (
     activations,
     comparison,
     complex,
+    convolution,
     creation,
     elementary,
     extremes,
@@ -31,7 +33,7 @@ from . import (
 )
 
 __all__ = [
-    "_autograd", "activations", "comparison", "complex", "creation", "elementary", "extremes", "indexing", "linalg",
+    "_autograd", "activations", "comparison", "complex", "convolution", "creation", "elementary", "extremes", "indexing", "linalg",
     "losses", "nn", "normalization", "optim", "pointwise", "random", "rearrange", "reduce", "scans",
     "scattering", "softmax", "sorting", "splitting", "spread", "views",
 ]  # fmt: skip

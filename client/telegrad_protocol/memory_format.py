@@ -1,0 +1,52 @@
+"""Memory formats of images and volumes: which dimension lies innermost, told from strides as PyTorch tells it.
+
+Tensors of (n, c, h, w) and (n, c, d, h, w) are ``contiguous`` with the last dimension innermost, ``channels_last`` with
+the channels innermost. Knows nothing of operations.
+"""
+
+from __future__ import annotations
+
+from .layout import Size, strides_in_order
+
+
+class MemoryFormat:
+    """A named order of dimensions; there is one object of each."""
+
+    __slots__ = ("name", "ndim")
+
+    def __init__(self, name: str, ndim: int | None = None) -> None:
+        self.name = name
+        self.ndim = ndim
+        """The only number of dimensions that it is made for, None for any."""
+
+    def __repr__(self) -> str:
+        return f"telegrad.{self.name}"
+
+
+contiguous_format = MemoryFormat("contiguous_format")
+preserve_format = MemoryFormat("preserve_format")
+channels_last = MemoryFormat("channels_last", 4)
+channels_last_3d = MemoryFormat("channels_last_3d", 5)
+
+
+def _channels_innermost(ndim: int) -> list[int]:
+    """The dimensions from the innermost outwards."""
+    return [1, *range(ndim - 1, 1, -1), 0]
+
+
+def channels_last_strides(shape: Size) -> Size:
+    """Dense strides with the channels innermost."""
+    return strides_in_order(shape, _channels_innermost(len(shape)))
+
+
+def is_channels_last(shape: Size, strides: Size) -> bool:
+    """Whether images or volumes lie with their channels innermost, gaps allowed; ambiguous ones do not."""
+    if len(shape) not in (4, 5) or 0 in shape or not strides[1]:
+        return False
+    least = 0
+    for dim in _channels_innermost(len(shape)):
+        stride = strides[dim]
+        if stride < least or (dim == 0 and least == strides[1]):
+            return False
+        least = stride * shape[dim] if shape[dim] > 1 else stride
+    return True

@@ -1,0 +1,278 @@
+"""Convolutions, their transposes and gradients, and the windows of ``unfold`` and ``fold``.
+
+The generic kernels write what the kernel sees as columns, a cache-sized piece at a time, and multiply matrices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from telegrad_protocol.memory_format import is_channels_last
+from telegrad_protocol.ops import convolution as ops
+
+from .. import functional as F
+from ..operators import composite, implements
+from ..value import Value
+
+_HOST_PIECE = 1 << 17
+"""Elements of the columns that are made at a time: they stay in a core's second-level cache."""
+_DEVICE_PIECE = 1 << 26
+
+
+def _conj(value):
+    return F.conj(value) if value.dtype.is_complex else value
+
+
+def _zeros(sizes):
+    return (0,) * len(sizes)
+
+
+def _of_size(value, shape):
+    """The first ``shape`` elements: a transposed convolution may have more positions than its input had."""
+    for dim, size in enumerate(shape):
+        if value.shape[dim] != size:
+            value = F.narrow(value, dim, 0, size)
+    return value
+
+
+def _left_over(size, grad_size, kernel, stride, padding, dilation):
+    """The end of the input that no kernel reached, which a transposed convolution has to add."""
+    rows = zip(size, grad_size, kernel, stride, padding, dilation, strict=True)
+    return tuple(n - ((g - 1) * s - 2 * p + d * (k - 1) + 1) for n, g, k, s, p, d in rows)
+
+
+def _spread_back(grad, weight, input_shape, stride, padding, dilation, groups):
+    """The gradient of a convolution's input: (n,o,p) * (o,c,k) -> (n,c,stride * p + dilation * k - padding)"""
+    dims = weight.ndim - 2
+    numbers = [ops.spread("convolution", "", v, dims) for v in (stride, padding, dilation)]
+    rest = _left_over(input_shape[2:], grad.shape[2:], weight.shape[2:], *numbers)
+    return F.convolution(grad, weight, None, *numbers, True, rest, groups)
+
+
+def _gathered(input, weight, shape, stride, padding, dilation, groups):
+    """A convolution whose result has a known shape."""
+    found = F.convolution(input, weight, None, stride, padding, dilation, False, _zeros(weight.shape[2:]), groups)
+    return _of_size(found, shape)
+
+
+def _input_gradient(grad, input_meta, weight, stride, padding, dilation, transposed, groups):
+    along = _gathered if transposed else _spread_back
+    return along(grad, _conj(weight), input_meta.shape, stride, padding, dilation, groups)
+
+
+def _weight_gradient(grad, input, weight_meta, stride, padding, dilation, transposed, groups):
+    kernel = weight_meta.shape[2:]
+    numbers = [ops.spread("convolution", "", v, len(kernel)) for v in (stride, padding, dilation)]
+    rows, columns = (_conj(input), grad) if transposed else (grad, _conj(input))
+    innermost = is_channels_last(weight_meta.shape, weight_meta.strides)
+    return F._convolution_weight_backward(rows, columns, kernel, *numbers, groups, innermost)
+
+
+@implements(
+    ops.convolution,
+    input=_input_gradient,
+    weight=_weight_gradient,
+    bias=lambda grad: F.sum(grad, (0, *range(2, grad.ndim))),
+)
+def convolution(
+    xp, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, *, out
+):  # fmt: skip
+    numbers = [ops.spread("convolution", "", v, weight.ndim - 2) for v in (stride, padding, dilation)]
+    if not out.size:
+        return
+    if not input.size or not weight.size:
+        out[...] = 0
+    elif transposed:
+        _scatter(xp, input, weight, *numbers, groups, out)
+    else:
+        _gather(xp, input, weight, *numbers, groups, out)
+    if bias is not None:
+        out += bias.reshape(-1, *(1,) * (out.ndim - 2))
+
+
+@implements(
+    ops._convolution_weight_backward,
+    grad_output=lambda grad, grad_output_meta, input, stride, padding, dilation, groups: _gathered(
+        _conj(input), grad, grad_output_meta.shape, stride, padding, dilation, groups
+    ),
+    input=lambda grad, grad_output, input_meta, stride, padding, dilation, groups: _spread_back(
+        _conj(grad_output), grad, input_meta.shape, stride, padding, dilation, groups
+    ),
+)
+def _convolution_weight_backward(
+    xp, grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last, *, out
+):  # fmt: skip
+    total = xp.zeros((groups, out.shape[0] // groups, out.size // max(out.shape[0], 1)), out.dtype)
+    if grad_output.size and input.size:
+        padded = _padded(xp, input, padding)
+        size = grad_output.shape[2:]
+        for samples, lines in _pieces(xp, grad_output, padded.shape[1] * math.prod(kernel_size)):
+            columns = _columns(xp, padded[samples], kernel_size, stride, dilation, size, lines, groups)
+            part = grad_output[samples, :, lines].reshape(len(columns), groups, total.shape[1], -1)
+            total += (part @ columns.swapaxes(-1, -2)).sum(axis=0)
+    out[...] = total.reshape(out.shape)
+
+
+def _padded(xp: Any, input: Any, padding: tuple[int, ...]) -> Any:
+    """The input within zeros; itself where there is nothing to add."""
+    if not any(padding):
+        return input
+    larger = xp.zeros(
+        (*input.shape[:2], *(n + 2 * p for n, p in zip(input.shape[2:], padding, strict=True))), input.dtype
+    )
+    larger[(..., *(slice(p, p + n) for n, p in zip(input.shape[2:], padding, strict=True)))] = input
+    return larger
+
+
+def _pieces(xp: Any, out: Any, length: int) -> Iterator[tuple[slice, slice]]:
+    """Samples, and slices of the first spatial dimension of ``out``, whose columns of ``length`` fit into a piece."""
+    limit = _HOST_PIECE if xp is np else _DEVICE_PIECE
+    lines = out.shape[2]
+    per_line = max(length * math.prod(out.shape[3:]), 1)
+    step = max(min(limit // per_line, lines), 1)
+    batch = max(limit // (per_line * lines), 1) if step == lines else 1
+    for first in range(0, out.shape[0], batch):
+        for start in range(0, lines, step):
+            yield slice(first, first + batch), slice(start, min(start + step, lines))
+
+
+def _windows(
+    xp: Any, padded: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
+    size: tuple[int, ...],
+) -> Any:  # fmt: skip
+    """What the kernel sees at each of ``size`` positions, as a view: (n, c, *kernel, *size)."""
+    steps = padded.strides[2:]
+    inside = [d * step for d, step in zip(dilation, steps, strict=True)]
+    across = [s * step for s, step in zip(stride, steps, strict=True)]
+    view = xp.lib.stride_tricks.as_strided
+    return view(padded, (*padded.shape[:2], *kernel, *size), (*padded.strides[:2], *inside, *across))
+
+
+def _columns(
+    xp: Any, padded: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
+    size: tuple[int, ...], lines: slice, groups: int,
+) -> Any:  # fmt: skip
+    """Those windows of some lines as matrices: (n, groups, c / groups * kernel, positions)."""
+    windows = _windows(xp, padded, kernel, stride, dilation, size)
+    chosen = windows[(slice(None),) * (2 + len(kernel)) + (lines,)]
+    rows = padded.shape[1] // groups * math.prod(kernel)
+    return chosen.reshape(len(padded), groups, rows, -1)
+
+
+def _gather(xp, input, weight, stride, padding, dilation, groups, out):
+    """Convolve: (groups,o,ck) @ (n,groups,ck,p) -> (n,groups,o,p)"""
+    padded, kernel, size = _padded(xp, input, padding), weight.shape[2:], out.shape[2:]
+    matrices = weight.reshape(groups, weight.shape[0] // groups, -1)
+    for samples, lines in _pieces(xp, out, padded.shape[1] * math.prod(kernel)):
+        columns = _columns(xp, padded[samples], kernel, stride, dilation, size, lines, groups)
+        target = out[samples, :, lines]
+        target[...] = xp.matmul(matrices, columns).reshape(target.shape)
+
+
+def _scatter(xp, input, weight, stride, padding, dilation, groups, out):
+    """Convolve transposed: (groups,c,ok).T @ (n,groups,c,p) -> (n,groups,ok,p), added up at where each came from."""
+    kernel, size = weight.shape[2:], input.shape[2:]
+    matrices = weight.reshape(groups, weight.shape[0] // groups, -1).swapaxes(-1, -2)
+    for samples, _ in _pieces(xp, input[:, :, :1], out.shape[1] * math.prod(kernel) * size[0]):
+        part = input[samples]
+        columns = xp.matmul(matrices, part.reshape(len(part), groups, part.shape[1] // groups, -1))
+        padded = xp.zeros(
+            (len(part), out.shape[1], *(n + 2 * p for n, p in zip(out.shape[2:], padding, strict=True))), out.dtype
+        )
+        _add_windows(padded, columns.reshape(len(part), out.shape[1], *kernel, *size), kernel, stride, dilation)
+        out[samples] = _inside(padded, padding)
+
+
+def _add_windows(padded, windows, kernel, stride, dilation):
+    """Add (n, c, *kernel, *size) up at where ``_windows`` finds each; one kernel position at a time."""
+    size = windows.shape[2 + len(kernel) :]
+    for place in itertools.product(*map(range, kernel)):
+        region = [
+            slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, s, n in zip(place, dilation, stride, size, strict=True)
+        ]
+        padded[(..., *region)] += windows[(slice(None), slice(None), *place)]
+
+
+def _batched(input: Value, dims: int) -> tuple[Value, bool]:
+    """The input with a batch dimension, and whether it had one."""
+    is_batched = input.ndim == dims + 2
+    return (input if is_batched else F.unsqueeze(input, 0)), is_batched
+
+
+def _convolve(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    dims = weight.ndim - 2
+    batch, is_batched = _batched(input, dims)
+    given = ("stride", stride), ("padding", padding), ("dilation", dilation), ("output padding", output_padding)
+    stride, padding, dilation, rest = (ops.spread("convolution", what, numbers, dims) for what, numbers in given)
+    found = F.convolution(batch, weight, bias, stride, padding, dilation, transposed, rest, groups)
+    return found if is_batched else F.squeeze(found, 0)
+
+
+def _convolve_by_name(input, weight, bias, stride, padding, dilation, groups):
+    dims = weight.ndim - 2
+    stride, dilation = ops.spread("conv", "stride", stride, dims), ops.spread("conv", "dilation", dilation, dims)
+    before, after = ops.same_padding("conv", padding, weight.shape[2:], stride, dilation)
+    if before != after:
+        rest = [amount for b, a in zip(before[::-1], after[::-1], strict=True) for amount in (0, a - b)]
+        input = F.constant_pad_nd(input, tuple(rest), 0)
+    return _convolve(input, weight, bias, stride, before, dilation, False, (0,), groups)
+
+
+def _plain(input, weight, bias, stride, padding, dilation, groups):
+    return _convolve(input, weight, bias, stride, padding, dilation, False, (0,), groups)
+
+
+def _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation):
+    return _convolve(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
+for _contract in (ops.conv1d, ops.conv2d, ops.conv3d):
+    composite(_contract)(_plain)
+for _contract in (ops.conv1d_padding, ops.conv2d_padding, ops.conv3d_padding):
+    composite(_contract)(_convolve_by_name)
+for _contract in (ops.conv_transpose1d, ops.conv_transpose2d, ops.conv_transpose3d):
+    composite(_contract)(_transposed)
+
+
+def _four(name: str, kernel_size, dilation, padding, stride):
+    given = ("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding), ("stride", stride)
+    return [ops.spread(name, what, numbers, 2) for what, numbers in given]
+
+
+def _positions(size, kernel, dilation, padding, stride):
+    rows = zip(size, kernel, dilation, padding, stride, strict=True)
+    return tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in rows)
+
+
+@implements(
+    ops.im2col,
+    movement=True,
+    input=lambda grad, input_meta, kernel_size, dilation, padding, stride: F.fold(
+        grad, input_meta.shape[-2:], kernel_size, dilation, padding, stride
+    ),
+)
+def im2col(xp, input, kernel_size, dilation, padding, stride, *, out):
+    kernel, dilation, padding, stride = _four("unfold", kernel_size, dilation, padding, stride)
+    batch = input.reshape(-1, *input.shape[-3:])
+    size = _positions(input.shape[-2:], kernel, dilation, padding, stride)
+    windows = _windows(xp, _padded(xp, batch, padding), kernel, stride, dilation, size)
+    out[...] = windows.reshape(out.shape)
+
+
+@implements(
+    ops.fold,
+    input=lambda grad, kernel_size, dilation, padding, stride: F.im2col(grad, kernel_size, dilation, padding, stride),
+)
+def fold(xp, input, output_size, kernel_size, dilation, padding, stride, *, out):
+    kernel, dilation, padding, stride = _four("fold", kernel_size, dilation, padding, stride)
+    positions = _positions(out.shape[-2:], kernel, dilation, padding, stride)
+    batch = out.reshape(-1, *out.shape[-3:])
+    windows = input.reshape(*batch.shape[:2], *kernel, *positions)
+    padded = _room(xp, batch.shape, padding, out.dtype)
+    _add_windows(padded, windows, kernel, stride, dilation)
+    out[...] = _inside(padded, padding).reshape(out.shape)
