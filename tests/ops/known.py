@@ -58,7 +58,8 @@ SLACK: dict[str, float] = {"nn.functional.scaled_dot_product_attention": 10.0}
 
 
 SUMS = {
-    "addbmm", "nn.functional.bilinear", "linspace", "nn.functional.conv1d", "nn.functional.conv2d", "nn.functional.conv3d",
+    "addbmm", "nn.functional.bilinear", "linspace", "nn.functional.conv1d", "nn.functional.conv2d",
+    "nn.functional.conv3d",
     "nn.functional.conv_transpose1d", "nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d",
 }  # fmt: skip
 """Results whose small elements inherit the rounding of large ones: cancelling products, and a range across zero."""

@@ -33,8 +33,8 @@ from . import (
 )
 
 __all__ = [
-    "_autograd", "activations", "comparison", "complex", "convolution", "creation", "elementary", "extremes", "indexing", "linalg",
-    "losses", "nn", "normalization", "optim", "pointwise", "random", "rearrange", "reduce", "scans",
+    "_autocast", "_autograd", "activations", "comparison", "complex", "convolution", "creation", "elementary",
+    "extremes", "indexing", "linalg", "losses", "nn", "normalization", "optim", "pointwise", "random", "rearrange", "reduce", "scans",
     "scattering", "softmax", "sorting", "splitting", "spread", "views",
 ]  # fmt: skip
 

@@ -122,11 +122,21 @@ def _padded(xp: Any, input: Any, padding: tuple[int, ...]) -> Any:
     """The input within zeros; itself where there is nothing to add."""
     if not any(padding):
         return input
-    larger = xp.zeros(
-        (*input.shape[:2], *(n + 2 * p for n, p in zip(input.shape[2:], padding, strict=True))), input.dtype
-    )
-    larger[(..., *(slice(p, p + n) for n, p in zip(input.shape[2:], padding, strict=True)))] = input
+    larger = _room(xp, input.shape, padding, input.dtype)
+    _inside(larger, padding)[...] = input
     return larger
+
+
+def _room(xp: Any, shape: tuple[int, ...], padding: tuple[int, ...], dtype: Any) -> Any:
+    """Zeros of a shape and of the padding around it."""
+    size = [n + 2 * p for n, p in zip(shape[2:], padding, strict=True)]
+    return xp.zeros((*shape[:2], *size), dtype)
+
+
+def _inside(padded: Any, padding: tuple[int, ...]) -> Any:
+    """What lies within the padding."""
+    size = padded.shape[-len(padding) :]
+    return padded[(..., *(slice(p, n - p) for n, p in zip(size, padding, strict=True)))]
 
 
 def _pieces(xp: Any, out: Any, length: int) -> Iterator[tuple[slice, slice]]:
@@ -181,9 +191,7 @@ def _scatter(xp, input, weight, stride, padding, dilation, groups, out):
     for samples, _ in _pieces(xp, input[:, :, :1], out.shape[1] * math.prod(kernel) * size[0]):
         part = input[samples]
         columns = xp.matmul(matrices, part.reshape(len(part), groups, part.shape[1] // groups, -1))
-        padded = xp.zeros(
-            (len(part), out.shape[1], *(n + 2 * p for n, p in zip(out.shape[2:], padding, strict=True))), out.dtype
-        )
+        padded = _room(xp, (len(part), *out.shape[1:]), padding, out.dtype)
         _add_windows(padded, columns.reshape(len(part), out.shape[1], *kernel, *size), kernel, stride, dilation)
         out[samples] = _inside(padded, padding)
 
