@@ -24,6 +24,8 @@ CLOSE: Final = 4
 REQUEST: Final = 16
 ANSWER: Final = 17
 HELLO: Final = 18
+FAREWELL: Final = 19
+"""Why the worker is about to end by itself."""
 
 HEADER: Final = struct.Struct("<IBQ")
 SOCKET_BUFFER_BYTES: Final = 4 << 20

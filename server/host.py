@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from telegrad_protocol import dtypes
-from telegrad_protocol.errors import ArgumentError, DeviceError, InternalError
+from telegrad_protocol.errors import ArgumentError, DeviceError, InternalError, TelegradError, WorkerCrashedError
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
 from telegrad_protocol.meta import CPU, Device
 from telegrad_protocol.ops import TABLE_HASH
@@ -95,6 +95,14 @@ class Host:
         """Which operation, on which line of its client, the engine works on: frames for the allocators' history."""
         session = self.sessions.get(context.current.owner)
         return [] if session is None else frames_of(session)
+
+    def heed(self, error: Exception) -> None:
+        """Look whether a device is beyond use after an error; raise WorkerCrashedError then, since every session is."""
+        if isinstance(error, TelegradError) and not isinstance(error, DeviceError | InternalError):
+            return
+        for device, backend in self.backends.items():
+            if fault := backend.allocator.upstream.fault():
+                raise WorkerCrashedError(f"device {device} failed for good ({fault})") from error
 
     def control(self, verb: str, args: list[Any]) -> Any:
         """Answer a request about the devices."""

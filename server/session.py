@@ -15,12 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol import dtypes, messages, wire
+from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import NotComputedError, ProtocolError, TelegradError, UnknownIdError
 from telegrad_protocol.meta import Device
 
 from . import failures, gradients, queries
 from .arguments import BY_INDEX, decode_arguments, describe_operands
 from .engine import context
+from .engine.autocast import clear_cache, set_autocast
 from .engine.autograd.inplace import requires_grad
 from .engine.backend import Backend
 from .engine.context import Context
@@ -289,6 +291,10 @@ class Session:
             self.context.grad_enabled = bool(mode.value)
         elif mode.name == "inference":
             self.context.set_inference(bool(mode.value))
+        elif mode.name == "autocast":
+            set_autocast(self.context, _decode_autocast(mode.value))
+        elif mode.name == "autocast_cache" and mode.value is None:
+            clear_cache(self.context)
         elif mode.name == "trace":
             self.context.trace = [] if mode.value else None
         elif mode.name == "default_dtype" and mode.value in range(len(dtypes.ALL)):
@@ -317,6 +323,7 @@ class Session:
         raise thing if isinstance(thing, TelegradError) else ProtocolError(f"unexpected {type(thing).__name__}")
 
     def _fail(self, instruction: Any, error: Exception) -> None:
+        self.host.heed(error)
         self.failures += 1
         self.failure = self.failures
         op = BY_INDEX[instruction.op].op if _names_operation(instruction) else None
@@ -364,6 +371,13 @@ class Chunk:
         self.owner = owner
         self.offset = offset
         self.data = data
+
+
+def _decode_autocast(value: Any) -> Autocast | None:
+    try:
+        return None if value is None else Autocast.decode(value)
+    except (ValueError, TypeError, IndexError) as error:
+        raise ProtocolError(f"unknown mode 'autocast' of value {value!r}") from error
 
 
 def _names_operation(instruction: Any) -> bool:

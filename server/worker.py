@@ -2,15 +2,18 @@
 
 It reads frames from the gateway, lets sessions execute them in turn, a bounded number of instructions at a time, writes
 their replies, and answers control requests between turns. What is in a frame it leaves to ``Session``. A defect that
-shows in one session ends this session and no other; the death of the gateway ends the process.
+shows in one session ends this session and no other; the death of the gateway ends the process, and so does a device
+that will never answer again: the gateway is told why, tells all sessions, and starts another process.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import logging
+import os
 import select
 import selectors
 import signal
@@ -22,7 +25,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from telegrad_protocol import wire
-from telegrad_protocol.errors import TelegradError, UnknownIdError
+from telegrad_protocol.errors import TelegradError, UnknownIdError, WorkerCrashedError
 
 from . import channel
 from .channel import FrameReader, FrameWriter
@@ -36,6 +39,10 @@ NAP_SECONDS: Final = 50e-6
 GARBAGE_THRESHOLD: Final = 20_000
 """Values are freed by reference counts; cycles are rare, so the collector need not look at every 700 objects."""
 
+FAREWELL_SECONDS: Final = 1.0
+DEVICE_LOST: Final = 3
+"""The exit status of a worker whose device is beyond use."""
+
 log = logging.getLogger("server.worker")
 
 
@@ -45,6 +52,8 @@ class Host(Protocol):
     def open(self, number: int, options: dict[str, Any]) -> Session: ...
     def control(self, verb: str, args: list[Any]) -> Any: ...
     def hello(self) -> dict[str, Any]: ...
+    def heed(self, error: Exception) -> None:
+        """Raise WorkerCrashedError if, after this error, no session can go on."""
 
 
 class Worker:
@@ -62,17 +71,30 @@ class Worker:
         self._idle_since = 0.0
 
     def run(self) -> None:
-        """Serve until the gateway is gone."""
+        """Serve until the gateway is gone; raises WorkerCrashedError where a device is beyond use."""
         self._send(channel.HELLO, 0, self._host.hello())
         try:
-            self._flush_control()
-            while True:
-                self._serve_sockets(self._events())
-                self._run_sessions()
+            self._serve()
         except EOFError:
             log.info("the gateway is gone")
-        finally:
-            self._close_all()
+        except WorkerCrashedError as lost:
+            self._bid_farewell(lost)
+            raise
+        self._close_all()
+
+    def _serve(self) -> None:
+        self._flush_control()
+        while True:
+            self._serve_sockets(self._events())
+            self._run_sessions()
+
+    def _bid_farewell(self, lost: WorkerCrashedError) -> None:
+        """Tell the gateway why; what the sessions hold is gone with the device, and they cannot be closed."""
+        log.critical("the engine gives up: %s", lost.message, exc_info=lost)
+        self._control.settimeout(FAREWELL_SECONDS)
+        self._send(channel.FAREWELL, 0, lost.message)
+        with contextlib.suppress(EOFError):
+            self._writer.flush()
 
     def _events(self) -> list[tuple[selectors.SelectorKey, int]]:
         sessions = self._sessions.values()
@@ -118,14 +140,18 @@ class Worker:
             step()
         except EOFError:
             self._discard(each)
+        except WorkerCrashedError:
+            raise
         except Exception as error:
+            self._host.heed(error)
             log.exception("session %d ends", each.number)
             self._guarded_end(each, error)
 
     def _guarded_end(self, each: SessionChannel, error: Exception) -> None:
         try:
             each.end(error)
-        except Exception:
+        except Exception as another:
+            self._host.heed(another)
             log.exception("session %d could not be ended in good order", each.number)
             self._discard(each)
 
@@ -140,7 +166,8 @@ class Worker:
         try:
             each.ended = True
             each.session.close()
-        except Exception:
+        except Exception as error:
+            self._host.heed(error)
             log.exception("session %d could not be closed in good order", each.number)
 
     def _watch(self, sock: socket.socket, interest: int, data: SessionChannel | None) -> None:
@@ -161,7 +188,10 @@ class Worker:
             session, verb, args = msgspec.msgpack.decode(frame.body)
             try:
                 self._answer_request(frame.number, session, verb, args)
+            except WorkerCrashedError:
+                raise
             except Exception as error:
+                self._host.heed(error)
                 if not isinstance(error, TelegradError):
                     log.exception("control request %s failed", verb)
                 self._send(channel.ANSWER, frame.number, [False, failure_of(error)])
@@ -235,7 +265,11 @@ def main() -> None:
     worker = Worker(control, load_host(options.host)([name for name in options.devices.split(",") if name]))
     gc.freeze()  # modules and tables live as long as the process
     gc.set_threshold(GARBAGE_THRESHOLD)
-    worker.run()
+    try:
+        worker.run()
+    except WorkerCrashedError:
+        logging.shutdown()
+        os._exit(DEVICE_LOST)  # an orderly end would wait for the device
 
 
 if __name__ == "__main__":

@@ -75,6 +75,9 @@ class HostUpstream:
     def wait_for(self, event: None) -> None:
         return None
 
+    def fault(self) -> str:
+        return ""
+
 
 _HUGE_PAGE = 2 << 20
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # of Linux; Python has its name from 3.13 on

@@ -24,6 +24,7 @@ class SimulatedUpstream:
         self.unfinished: set[int] = set()
         self.pinned: dict[int, np.ndarray[Any, Any]] = {}
         self.pinned_size = 1 << 30
+        self.broken = ""
         self._used = 0
         self._next_address = first_address
         self._events = 0
@@ -96,6 +97,9 @@ class SimulatedUpstream:
 
     def wait_for(self, event: int) -> None:
         self.unfinished.discard(event)
+
+    def fault(self) -> str:
+        return self.broken
 
     def finish_events(self) -> None:
         """Let every stream catch up."""

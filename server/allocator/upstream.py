@@ -24,6 +24,9 @@ class Upstream(Protocol):
     def is_done(self, event: Any) -> bool: ...
     def wait_for(self, event: Any) -> None: ...
 
+    def fault(self) -> str:
+        """Why the device can serve nobody any more, whatever is asked of it; empty while it can."""
+
     def reserve(self, nbytes: int, page: int, stream: int) -> Segment | None:
         """Addresses without memory behind them, for ``map``; ``give_back`` takes them once all is unmapped."""
 

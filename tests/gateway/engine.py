@@ -201,6 +201,8 @@ class Host:
         self.sessions.add(session)
         return session
 
+    def heed(self, error: Exception) -> None: ...
+
     def hello(self) -> dict[str, Any]:
         return {
             "table_hash": "0123", "dtypes": ["float32"], "devices": ["cpu"], "default_device": "cpu",

@@ -118,5 +118,7 @@ class StubHost:
             return os.getpid()
         return [verb, args]
 
+    def heed(self, error: Exception) -> None: ...
+
     def hello(self) -> dict[str, Any]:
         return {"table_hash": TABLE_HASH, "dtypes": ["uint8"], "devices": ["cpu"], "limits": {}}
