@@ -25,6 +25,7 @@ class AllocatorConfig:
     garbage_collection_threshold: float = 0.0
     per_process_memory_fraction: float = 1.0
     expandable_segments: bool = False
+    pinned_use_cuda_host_register: bool = False
 
     def round_size(self, nbytes: int) -> int:
         """The bytes that a request for ``nbytes`` takes."""

@@ -5,10 +5,13 @@ Knows one device; nothing of blocks or sessions. Streams are raw ``cudaStream_t`
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from cuda.bindings import driver
 from cupy.cuda import runtime
 
 from server.allocator.block import Segment
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 _OUT_OF_MEMORY = 2
 _NOT_READY = 600
 _DISABLE_TIMING = 2
+_RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class CudaUpstream:
@@ -27,13 +31,16 @@ class CudaUpstream:
     # The driver clears memory between processes; what this process gave back, it may get again as it was.
     scrubbed = False
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, index: int = 0, *, registers_pinned: bool = False) -> None:
         self.index = index
+        # Whether pinned memory is the operating system's, locked afterwards, as the option of that name says.
+        self._registers_pinned = registers_pinned
+        self._registered: dict[int, mmap.mmap] = {}
         self._idle_events: list[int] = []
         self._virtual_memory: VirtualMemory | None = None
 
     def obtain(self, nbytes: int, stream: int) -> Segment | None:
-        with self._device():
+        with self._device(), uncaptured():
             try:
                 return Segment(int(runtime.malloc(nbytes)), nbytes)
             except runtime.CUDARuntimeError as error:
@@ -42,7 +49,7 @@ class CudaUpstream:
                 return None
 
     def give_back(self, segment: Segment) -> None:
-        with self._device():
+        with self._device(), uncaptured():
             if segment.page:
                 self._virtual().release(segment.pointer, segment.size)
             else:
@@ -58,9 +65,9 @@ class CudaUpstream:
             return self._virtual().map(segment.pointer + offset, nbytes, segment.page)
 
     def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
-        with self._device():
-            # Unlike cudaFree, unmapping waits for nobody.
-            runtime.streamSynchronize(segment.stream)
+        with self._device(), uncaptured():
+            # Unlike cudaFree, unmapping waits for nobody; and the stream that the segment is for may be gone by now.
+            runtime.deviceSynchronize()
             self._virtual().unmap(segment.pointer + offset, nbytes, segment.page)
 
     def _virtual(self) -> VirtualMemory:
@@ -71,15 +78,31 @@ class CudaUpstream:
         return self._virtual_memory
 
     def obtain_pinned(self, nbytes: int) -> int | None:
+        with self._device(), uncaptured():
+            try:
+                return self._register(nbytes) if self._registers_pinned else int(runtime.hostAlloc(nbytes, 0))
+            except runtime.CUDARuntimeError as error:
+                if error.status != _OUT_OF_MEMORY:
+                    raise
+                return None
+
+    def _register(self, nbytes: int) -> int | None:
         try:
-            return int(runtime.hostAlloc(nbytes, 0))
-        except runtime.CUDARuntimeError as error:
-            if error.status != _OUT_OF_MEMORY:
-                raise
+            arena = mmap.mmap(-1, nbytes)
+        except (OSError, ValueError, OverflowError):
             return None
+        pointer = int(np.frombuffer(arena, np.uint8).ctypes.data)
+        runtime.hostRegister(pointer, nbytes, 0)
+        self._registered[pointer] = arena
+        return pointer
 
     def give_back_pinned(self, pointer: int) -> None:
-        runtime.freeHost(pointer)
+        with self._device(), uncaptured():
+            if pointer in self._registered:
+                runtime.hostUnregister(pointer)
+                del self._registered[pointer]
+            else:
+                runtime.freeHost(pointer)
 
     def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
         with self._device():
@@ -89,6 +112,14 @@ class CudaUpstream:
         with self._device():
             free, total = runtime.memGetInfo()
         return int(free), int(total)
+
+    def fault(self) -> str:
+        """What the driver says of a context that a kernel has destroyed: it answers every call so from then on."""
+        try:
+            self.free_and_total()
+        except runtime.CUDARuntimeError as error:
+            return str(error)
+        return ""
 
     def record_event(self, stream: int) -> int:
         with self._device():
@@ -119,3 +150,15 @@ class CudaUpstream:
         finally:
             if current != self.index:
                 runtime.setDevice(current)
+
+
+@contextmanager
+def uncaptured() -> Iterator[None]:
+    """Allow this thread's calls that are no part of a graph while a stream of it is being captured."""
+    status, before = driver.cuThreadExchangeStreamCaptureMode(_RELAXED)
+    try:
+        yield
+    finally:
+        # It fails where nothing was asked of the driver yet, and so nothing is being captured.
+        if status == driver.CUresult.CUDA_SUCCESS:
+            driver.cuThreadExchangeStreamCaptureMode(before)

@@ -19,8 +19,9 @@ class EventQueue:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._queues: dict[int, deque[tuple[Any, Block]]] = {}
-        # How many events each block waits for.
+        # How many events each block waits for; none yet for those that are deferred.
         self._waits: dict[Block, int] = {}
+        self._deferred: dict[Block, set[int]] = {}
 
     def __contains__(self, block: Block) -> bool:
         return block in self._waits
@@ -34,6 +35,16 @@ class EventQueue:
         for stream in sorted(streams):
             event = self._upstream.record_event(stream)
             self._queues.setdefault(stream, deque()).append((event, block))
+
+    def defer(self, block: Block, streams: set[int]) -> None:
+        """Hold a block back without an event, which would become part of a graph that is being captured."""
+        self._waits[block] = 0
+        self._deferred[block] = streams
+
+    def insert_deferred(self, owner: int) -> None:
+        """Record the events of a session's blocks that were deferred."""
+        for block in [block for block in self._deferred if block.owner == owner]:
+            self.insert(block, self._deferred.pop(block))
 
     def completed(self) -> Iterator[Block]:
         """The blocks whose last event has passed; a stream that is behind does not hold up the others."""

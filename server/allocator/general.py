@@ -229,9 +229,11 @@ class GeneralCache:
 
     def _suspend(self, block: Block) -> None:
         charge = in_use(block.size, 0, block.segment.pool.is_small)
+        account = self._accounts[block.owner]
         self._ledger.suspend(charge)
-        self._accounts[block.owner].suspend(charge)
-        self._events.insert(block, self._streams.pop(block))
+        account.suspend(charge)
+        hold_back = self._events.insert if account.route is None else self._events.defer
+        hold_back(block, self._streams.pop(block))
         self._watch()
 
     def _complete(self, block: Block) -> None:

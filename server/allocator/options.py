@@ -124,4 +124,5 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "garbage_collection_threshold": ("garbage_collection_threshold", _fraction(upper_included=False)),
     "per_process_memory_fraction": ("per_process_memory_fraction", _fraction(upper_included=True)),
     "expandable_segments": ("expandable_segments", _truth),
+    "pinned_use_cuda_host_register": ("pinned_use_cuda_host_register", _truth),
 }

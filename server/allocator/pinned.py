@@ -7,12 +7,13 @@ upstream.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any, Protocol
 
 import numpy as np
 
-from server.allocator.statistics import Stat
+from server.allocator.statistics import Duration, Stat
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 
 SMALLEST = 512
@@ -84,6 +85,7 @@ class PinnedCache:
         self._free: dict[int, list[PinnedBlock]] = {}
         self._waiting: deque[tuple[list[Any], PinnedBlock]] = deque()
         self._stats = {name: Stat() for name in ("allocations", "allocated_bytes", "active_requests", "active_bytes")}
+        self._alloc_time, self._free_time = Duration(), Duration()
 
     def allocate(self, nbytes: int) -> PinnedBuffer:
         """Pinned memory of at least ``nbytes``; raises OutOfMemoryError where there is no room."""
@@ -109,15 +111,18 @@ class PinnedCache:
         """Statistics under the names of ``torch.cuda.host_memory_stats``."""
         self._process()
         flat = {f"{name}.{part}": getattr(stat, part) for name, stat in self._stats.items() for part in Stat.__slots__}
+        flat |= self._alloc_time.table("host_alloc_time") | self._free_time.table("host_free_time")
         return flat | {
             "num_host_alloc": self._stats["allocations"].allocated, "num_host_free": self._stats["allocations"].freed,
         }  # fmt: skip
 
     def _obtain(self, size: int) -> PinnedBlock:
+        begin = time.perf_counter()
         pointer = self._upstream.obtain_pinned(size)
         if pointer is None:
             self.empty_cache()
             pointer = self._upstream.obtain_pinned(size)
+        self._alloc_time.note(time.perf_counter() - begin)
         if pointer is None:
             held = self._stats["allocated_bytes"].current
             raise OutOfMemoryError(f"pinned memory: no room for {size} bytes on the host, {held} bytes are held")
@@ -126,7 +131,9 @@ class PinnedCache:
         return PinnedBlock(pointer, size)
 
     def _give_back(self, block: PinnedBlock) -> None:
+        begin = time.perf_counter()
         self._upstream.give_back_pinned(block.pointer)
+        self._free_time.note(time.perf_counter() - begin)
         self._stats["allocations"].decrease(1)
         self._stats["allocated_bytes"].decrease(block.size)
 

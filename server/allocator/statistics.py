@@ -57,6 +57,29 @@ class Stat:
         self.freed += amount
 
 
+class Duration:
+    """How long calls of one kind took, in microseconds."""
+
+    __slots__ = ("count", "max", "min", "total")
+
+    def __init__(self) -> None:
+        self.total = self.max = self.min = self.count = 0
+
+    def note(self, seconds: float) -> None:
+        """Count a call."""
+        taken = int(seconds * 1e6)
+        self.min = taken if not self.count else min(self.min, taken)
+        self.max = max(self.max, taken)
+        self.total += taken
+        self.count += 1
+
+    def table(self, name: str) -> dict[str, int]:
+        """All of it under flat names, with the average."""
+        average = self.total // self.count if self.count else 0
+        flat = {f"{name}.{part}": getattr(self, part) for part in self.__slots__}
+        return flat | {f"{name}.avg": average}
+
+
 class Statistics:
     """Segments, oversize blocks, and what happens rarely."""
 

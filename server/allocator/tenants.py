@@ -67,6 +67,8 @@ class SharedCache(BlockCache):
         if account.route is not None:
             pool = account.route
             account.turn_to_pool(None)
+            self._events.insert_deferred(owner)
+            self._watch()
             self.release_mem_pool(pool)
 
     @contextmanager

@@ -43,7 +43,9 @@ class VirtualMemory:
             if not self._map_page(at, page):
                 self.unmap(pointer, at - pointer, page)
                 return False
-        _check("cuMemSetAccess", driver.cuMemSetAccess(pointer, nbytes, [self._access], 1)[0])
+        if _is_short("cuMemSetAccess", driver.cuMemSetAccess(pointer, nbytes, [self._access], 1)[0]):
+            self.unmap(pointer, nbytes, page)
+            return False
         return True
 
     def _map_page(self, pointer: int, page: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from server.allocator import Block, CachingAllocator, CudaUpstream
 from server.allocator.options import options_of_environment
-from server.allocator.pinned import PinnedCache, PinnedUpstream
+from server.allocator.pinned import PinnedBuffer, PinnedCache, PinnedUpstream
 from telegrad_protocol.meta import Device, Meta
 
 from . import context, keys
@@ -36,6 +36,17 @@ class BlockMemory(cp.cuda.memory.BaseMemory):  # type: ignore[misc]
 
     def __del__(self) -> None:
         self.backend.release(self.block)
+
+
+class PinnedMemory:
+    """A pinned buffer as CuPy holds it, until the copy through it is done."""
+
+    __slots__ = ("buffer", "ptr", "size")
+
+    def __init__(self, buffer: PinnedBuffer) -> None:
+        self.buffer = buffer
+        self.ptr = buffer.pointer
+        self.size = buffer.nbytes
 
 
 class CudaUpload:
@@ -116,13 +127,19 @@ class CudaBackend(Backend):
 
         index = device.index or 0
         cp.cuda.Device(index).use()
-        backend = cls(device, CachingAllocator(CudaUpstream(index), options_of_environment(), device=device.name))
+        options = options_of_environment()
+        upstream = CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register)
+        backend = cls(device, CachingAllocator(upstream, options, device=device.name))
         cp.cuda.set_allocator(backend._allocate_for_cupy)
+        cp.cuda.set_pinned_memory_allocator(backend._allocate_pinned_for_cupy)
         return backend
 
     def _allocate_for_cupy(self, nbytes: int) -> Any:
         block = self._allocate(nbytes)
         return cp.cuda.MemoryPointer(BlockMemory(self, block, nbytes), 0)
+
+    def _allocate_pinned_for_cupy(self, nbytes: int) -> Any:
+        return cp.cuda.PinnedMemoryPointer(PinnedMemory(self.pinned.allocate(nbytes)), 0)
 
     def enter(self, ctx: context.Context) -> None:
         """Launch on the context's own stream from here on."""

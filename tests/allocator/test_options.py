@@ -81,6 +81,8 @@ def test_what_pytorch_refuses_is_refused_by_name(text: str) -> None:
         ("garbage_collection_threshold:nan", "garbage_collection_threshold"),
         ("roundup_power2_divisions:[]", "roundup_power2_divisions"),
         ("roundup_power2_divisions:[256]", "roundup_power2_divisions"),
+        ("pinned_use_cuda_host_register:1", "pinned_use_cuda_host_register"),
+        ("pinned_use_background_threads:True", "pinned_use_background_threads"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(text: str, named: str) -> None:

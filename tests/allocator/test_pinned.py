@@ -54,6 +54,17 @@ def test_a_buffer_waits_for_its_streams(cache: PinnedCache, upstream: SimulatedU
     assert cache.allocate(100).pointer == pointer
 
 
+def test_calls_of_the_upstream_are_timed(cache: PinnedCache) -> None:
+    for _ in range(3):
+        cache.allocate(100)
+    cache.allocate(5000)
+    cache.empty_cache()
+    stats = cache.stats()
+    for name in ("host_alloc_time", "host_free_time"):
+        least, average, most = (stats[f"{name}.{part}"] for part in ("min", "avg", "max"))
+        assert stats[f"{name}.count"] == 2 and 0 <= least <= average <= most <= stats[f"{name}.total"]
+
+
 def test_what_is_free_is_given_back_for_want_of_room(cache: PinnedCache, upstream: SimulatedUpstream) -> None:
     upstream.pinned_size = 10_000
     for nbytes in (4096, 2048, 1024):

@@ -68,6 +68,26 @@ def test_a_private_pool_shares_nothing(allocator: CachingAllocator, upstream: Si
         allocator.mem_pool(pool.id, 1)
 
 
+def test_no_event_is_recorded_while_a_session_captures_into_its_pool(
+    allocator: CachingAllocator, upstream: SimulatedUpstream
+) -> None:
+    pool = allocator.new_mem_pool(1)
+    allocator.begin_allocate_to_pool(pool, 1)
+    block = allocator.allocate(1000, 0, 1)
+    allocator.record_stream(block, 5)
+    allocator.free(block)
+    allocator.free(allocator.allocate(1000, 0, 2))
+    assert not upstream.unfinished and allocator.allocated_bytes(1) == 1024
+    states = [block["state"] for segment in allocator.memory_snapshot()["segments"] for block in segment["blocks"]]
+    assert "active_awaiting_free" in states
+    allocator.end_allocate_to_pool(1)
+    assert len(upstream.unfinished) == 1 and allocator.allocated_bytes(1) == 1024
+    upstream.finish_events()
+    allocator.free(allocator.allocate(1000, 0, 2))
+    assert allocator.allocated_bytes(1) == 0
+    allocator.release_mem_pool(pool)
+
+
 def test_memory_of_a_released_pool_goes_when_its_last_block_does(allocator: CachingAllocator) -> None:
     before = allocator.memory_stats()
     pool = allocator.new_mem_pool(1)
