@@ -1,0 +1,164 @@
+"""Where elements lie, for kernels over operands of one broadcast shape: dimensions, vectors, index widths, grids.
+
+Plain arithmetic on shapes and strides (in elements), and the CUDA text that undoes it (``INDEXING``). Layouts that are
+permuted in the same way collapse like row-major ones. Knows nothing of operations, pointers or launches.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from telegrad_protocol.layout import Size, broadcast_strides
+from telegrad_protocol.meta import Meta
+
+VECTOR_BYTES = 16
+_LARGEST_NARROW = (1 << 31) - 1
+
+
+class Layout(NamedTuple):
+    """A shape, outermost dimension first, none of size 1; and for each operand its strides and first element."""
+
+    shape: Size
+    strides: tuple[Size, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether each operand is one run of elements, or one element for all."""
+        return len(self.shape) <= 1 and all(set(steps) <= {0, 1} for steps in self.strides)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether indices or offsets need 64 bits."""
+        reach = [sum((n - 1) * s for n, s in zip(self.shape, steps, strict=True)) for steps in self.strides]
+        return max(self.numel, *reach, 0) > _LARGEST_NARROW
+
+    def inner(self, operand: int) -> int:
+        """The stride of an operand along the innermost dimension; 0 where all see one element."""
+        return self.strides[operand][-1] if self.shape else 0
+
+
+def layout_of(shape: Size, metas: Sequence[Meta], *, ordered: bool = False) -> Layout:
+    """The layout of operands that broadcast to ``shape``, as few dimensions as possible.
+
+    Dimensions are sorted by the strides of the first operand, then of the others, largest first; or stay where they
+    are if ``ordered``, for kernels to which an element's row-major number means something.
+    """
+    strides = [broadcast_strides(meta.shape, meta.strides, shape) for meta in metas]
+    return collapse(shape, strides, [meta.offset for meta in metas], ordered=ordered)
+
+
+def collapse(shape: Size, strides: Sequence[Size], offsets: Sequence[int], *, ordered: bool = False) -> Layout:
+    """Leave dimensions of size 1 out, sort the others, and merge neighbours that are one to every operand."""
+    dims = [(n, tuple([s[d] for s in strides])) for d, n in enumerate(shape) if n != 1]
+    if not ordered:
+        dims.sort(key=lambda dim: dim[1], reverse=True)
+    merged: list[tuple[int, Size]] = []
+    for size, steps in dims:
+        if merged and all(outer == step * size for outer, step in zip(merged[-1][1], steps, strict=True)):
+            size *= merged.pop()[0]
+        merged.append((size, steps))
+    columns = tuple([tuple([steps[k] for _, steps in merged]) for k in range(len(strides))])
+    return Layout(tuple([size for size, _ in merged]), columns, tuple(offsets))
+
+
+def vector_width(layout: Layout, itemsizes: Sequence[int]) -> tuple[int, int]:
+    """How many elements a thread moves in one access, and how many single elements come before the first vector.
+
+    Operands of which all see one element do not matter. All others must be reached at a multiple of the width; in a
+    flat layout after as many single elements as they have in common.
+    """
+    used = [k for k, steps in enumerate(layout.strides) if any(steps)]
+    if any(layout.inner(k) > 1 for k in used):
+        return 1, 0
+    runs = [k for k in used if layout.inner(k) == 1]
+    width = max(1, VECTOR_BYTES // max([itemsizes[k] for k in runs], default=VECTOR_BYTES))
+    while width > 1 and not _is_reached(layout, runs, width):
+        width //= 2
+    head = -layout.offsets[runs[0]] % width if layout.is_flat and runs else 0
+    return width, min(head, layout.numel)
+
+
+def _is_reached(layout: Layout, runs: list[int], width: int) -> bool:
+    phases = {layout.offsets[k] % width for k in runs}
+    if layout.is_flat:
+        return len(phases) <= 1
+    outer = [step for k in runs for step in layout.strides[k][:-1]]
+    return not any(phases) and layout.shape[-1] % width == 0 and not any(step % width for step in outer)
+
+
+def blocks(items: int, per_block: int) -> int:
+    """Blocks that cover ``items``; at least one."""
+    return max(1, -(-items // per_block))
+
+
+def divider(divisor: int) -> tuple[int, int]:
+    """Factor and shift that divide a number below 2**31: ``(umulhi(n, factor) + n) >> shift``."""
+    shift = (divisor - 1).bit_length()
+    return ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1, shift
+
+
+def packed(layout: Layout, width: int = 1) -> bytes:
+    """The structure ``narrow_layout<D, K>`` of ``INDEXING``, or ``wide_layout`` where the layout is wide.
+
+    An index then counts vectors of ``width`` elements along the innermost dimension.
+    """
+    sizes = [*layout.shape[:-1], layout.shape[-1] // width] if layout.shape else [1]
+    steps = [[*s[:-1], s[-1] * width] if s else [0] for s in layout.strides]
+    inner_first = [step for operand in steps for step in reversed(operand)]
+    sizes.reverse()
+    if layout.is_wide:
+        return struct.pack(f"<{len(sizes) + len(inner_first)}q", *sizes, *inner_first)
+    dividers = [divider(size) for size in sizes]
+    numbers = [*sizes, *[factor for factor, _ in dividers], *[shift for _, shift in dividers], *inner_first]
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def layout_type(layout: Layout) -> str:
+    """The C++ type of what ``packed`` gives."""
+    kind = "wide_layout" if layout.is_wide else "narrow_layout"
+    return f"{kind}<{max(len(layout.shape), 1)}, {len(layout.strides)}>"
+
+
+INDEXING = r"""
+// where element i of a shape of D dimensions lies in each of K operands; dimensions innermost first
+template <int D, int K> struct narrow_layout {
+    typedef u32 index;
+    u32 size[D], factor[D], shift[D], step[K][D];
+    __device__ __forceinline__ void find(u32 i, u32 (&at)[K]) const {
+#pragma unroll
+        for (int k = 0; k < K; ++k) at[k] = 0;
+#pragma unroll
+        for (int d = 0; d < D; ++d) {
+            u32 next = d + 1 < D ? (__umulhi(i, factor[d]) + i) >> shift[d] : 0;
+            u32 rest = i - next * size[d];
+#pragma unroll
+            for (int k = 0; k < K; ++k) at[k] += rest * step[k][d];
+            i = next;
+        }
+    }
+};
+template <int D, int K> struct wide_layout {
+    typedef i64 index;
+    i64 size[D], step[K][D];
+    __device__ __forceinline__ void find(i64 i, i64 (&at)[K]) const {
+#pragma unroll
+        for (int k = 0; k < K; ++k) at[k] = 0;
+#pragma unroll
+        for (int d = 0; d < D; ++d) {
+            i64 next = d + 1 < D ? i / size[d] : 0;
+            i64 rest = i - next * size[d];
+#pragma unroll
+            for (int k = 0; k < K; ++k) at[k] += rest * step[k][d];
+            i = next;
+        }
+    }
+};
+"""
