@@ -79,7 +79,8 @@ class Derivative:
     """One formula; its parameter names say what must be saved.
 
     ``sources`` is a list of ``(where, position)``: ``grad`` and ``grads``, ``out`` number, ``arg`` number, the ``meta``
-    of an argument (named ``<argument>_meta``), or the ``needs`` mask of an argument that may be absent.
+    of an argument (named ``<argument>_meta``), or ``wanted``, whether each differentiable argument's gradient is asked
+    for.
     """
 
     __slots__ = ("formula", "saves_args", "saves_outs", "sources")
@@ -93,7 +94,7 @@ class Derivative:
 
 
 def _source(op: Op, name: str) -> tuple[str, int]:
-    if name in ("grad", "grads"):
+    if name in ("grad", "grads", "wanted"):
         return name, 0
     if name == "out":
         return "out", 0
@@ -159,15 +160,26 @@ for _op in TABLE.values():
 
 
 def implements(
-    contract: Op, *, movement: bool = False, updates: bool = False, **formulas: Formula | None
+    contract: Op,
+    *,
+    movement: bool = False,
+    updates: bool = False,
+    together: Formula | None = None,
+    **formulas: Formula | None,
 ) -> Callable[[Kernel], Kernel]:
-    """File a kernel that is generic over the array library, and the formula of each differentiable input."""
+    """File a kernel that is generic over the array library, and the formula of each differentiable input.
+
+    ``together`` gives the gradients of all inputs at once, as a tuple; it serves where several are wanted. What only
+    an unwanted gradient's own formula names, it gets as None.
+    """
 
     def file(function: Kernel) -> Kernel:
         operator = OPERATORS[contract.name]
         info = KernelInfo(function, movement, updates)
         operator.kernels[keys.CPU] = operator.kernels[keys.CUDA] = info
         derive(contract, **formulas)
+        if together is not None:
+            operator.derivatives[TOGETHER] = Derivative(contract, together)
         return function
 
     return file
@@ -186,6 +198,8 @@ def derive(contract: Op, **formulas: Formula | None) -> None:
     _MENTIONED.setdefault(contract.name, set()).update(formulas)
 
 
+TOGETHER = -1
+"""Where an operator's derivatives have the one that gives all gradients at once."""
 _MISSING: Any = object()
 _MENTIONED: dict[str, set[str]] = {}
 

@@ -24,6 +24,7 @@ def adapter() -> Iterator[EngineAdapter]:
     """An engine whose memory is all given back at the end, without a garbage collection."""
     adapter = EngineAdapter()
     stats = adapter.backends[adapter.device].allocator.memory_stats
+    gc.collect()
     before = stats()["allocated_bytes.all.current"]
     gc.disable()
     yield adapter

@@ -170,6 +170,29 @@ def linear(input: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
     return input.like(size, _same_dtype("linear", input, weight, bias))
 
 
+@op(method=False, out=False)
+def _linear_backward(
+    grad_out: Meta, input: Meta | None = None, weight: Meta | None = None, bias: bool = False
+) -> tuple[Meta, ...]:  # fmt: skip
+    """The gradients of ``linear``: of the input where the weight is given, of the weight where the input is, of a bias.
+
+    grad_out (..., n) @ weight (n,k) -> (..., k); grad_out.T @ input (..., k) -> (n,k); grad_out summed over rows: (n).
+    """
+    size = grad_out.shape[-1]
+    given = [meta for meta in (grad_out, input, weight) if meta is not None]
+    dtype = _same_dtype("_linear_backward", *given)
+    if weight is not None and (weight.ndim != 2 or weight.shape[0] != size):
+        raise ShapeError(f"_linear_backward: gradient {grad_out} does not fit the weight {weight}")
+    if input is not None and input.shape[:-1] != grad_out.shape[:-1]:
+        raise ShapeError(f"_linear_backward: gradient {grad_out} does not fit the input {input}")
+    found = []
+    if weight is not None:
+        found.append(grad_out.like((*grad_out.shape[:-1], weight.shape[1]), dtype))
+    if input is not None:
+        found.append(grad_out.like((size, input.shape[-1]), dtype))
+    return (*found, grad_out.like((size,), dtype)) if bias else tuple(found)
+
+
 @op(module="nn.functional", method=False, out=False)
 def bilinear(input1: Meta, input2: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
     """input1 . weight[o] . input2 + bias[o] for each o: (..., i), (..., j), (o,i,j), (o) -> (..., o)"""

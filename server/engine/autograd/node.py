@@ -12,7 +12,7 @@ from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
 from .. import functional as F
-from ..operators import Derivative, Operator
+from ..operators import TOGETHER, Derivative, Operator
 from ..value import Value
 from .graph import Edge, Node, Saved
 
@@ -20,7 +20,7 @@ from .graph import Edge, Node, Saved
 class Wanted:
     """Which gradients of an operation are wanted, and what that takes; worked out once for each choice."""
 
-    __slots__ = ("saves_args", "saves_outs", "steps")
+    __slots__ = ("mask", "saves_args", "saves_outs", "steps", "together")
 
     def __init__(self, operator: Operator, positions: tuple[int, ...]) -> None:
         chosen = {p: operator.derivatives[p] for p in positions if p in operator.derivatives}
@@ -28,6 +28,8 @@ class Wanted:
         self.saves_outs = frozenset(p for d in chosen.values() for p in d.saves_outs)
         self.steps = tuple((p, chosen.get(p)) for p in operator.grad_positions)
         """Every differentiable argument with its formula, None where its gradient is not wanted."""
+        self.mask = tuple(p in chosen for p in operator.grad_positions)
+        self.together = operator.derivatives.get(TOGETHER) if len(chosen) > 1 else None
 
     @staticmethod
     def of(operator: Operator, positions: tuple[int, ...]) -> Wanted:
@@ -67,6 +69,8 @@ class OpNode(Node):
                 "trying to backward through the graph a second time: its saved values were freed by the first; "
                 "pass retain_graph=True to keep them"
             )
+        if self.wanted.together is not None:
+            return self._differentiate_all(self.wanted.together, grads)
         results: list[Value | None] = []
         for position, derivative in self.wanted.steps:
             self._differentiate(position, derivative, grads, results)
@@ -96,6 +100,11 @@ class OpNode(Node):
         else:
             results.append(_fit(found, _meta(kept)))
 
+    def _differentiate_all(self, derivative: Derivative, grads: Sequence[Value | None]) -> list[Value | None]:
+        found = derivative.formula(*[self._source(source, grads) for source in derivative.sources])
+        args: Any = self.args
+        return [_fit(grad, _meta(args[p])) for grad, (p, _) in zip(found, self.wanted.steps, strict=True)]
+
     def _source(self, source: tuple[str, int], grads: Sequence[Value | None]) -> Any:
         where, number = source
         if where == "grad" or where == "grad_out":
@@ -105,6 +114,8 @@ class OpNode(Node):
             return tuple(zeros(m) if g is None else g for g, m in zip(grads, self.metas, strict=True))
         if where == "out":
             return self.saved_outs[number].unpack(self)
+        if where == "wanted":
+            return self.wanted.mask
         kept = self.args[number]  # type: ignore[index]
         if where == "meta":
             return tuple(map(_meta, kept)) if isinstance(kept, tuple) else _meta(kept)
@@ -113,6 +124,8 @@ class OpNode(Node):
     def _unpack(self, kept: Any) -> Any:
         if isinstance(kept, Saved):
             return kept.unpack(self)
+        if kept.__class__ is Meta:
+            return None  # not saved, since no wanted gradient names it
         return tuple(self._unpack(k) for k in kept) if isinstance(kept, tuple) else kept
 
 
