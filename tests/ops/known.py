@@ -28,6 +28,7 @@ COVERED_ELSEWHERE: set[str] = {
     "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm", "rand",
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_linear_backward", "_linear_recurrence",
     "_squared_error", "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
+    "_attention", "_attention_backward",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
 

@@ -28,6 +28,7 @@ from . import linalg
 from . import indexing
 from . import scattering
 from . import nn
+from . import attention
 from . import convolution
 from . import normalization
 from . import losses
@@ -37,8 +38,8 @@ BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
-    reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, convolution, normalization, losses,
-    optim,
+    reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, attention, convolution,
+    normalization, losses, optim,
 )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""Contracts of neural networks: dropout, gates, padding, attention. Losses and normalization have their own files."""
+"""Contracts of neural networks: dropout, gates, padding. Attention, losses, norms have their own files."""
 
 from __future__ import annotations
 
 from ..dtypes import FLOAT, DType, bool_, get_default_dtype
 from ..errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
-from ..layout import Size, broadcast_shapes, result_strides, wrap_dim
+from ..layout import Size, result_strides, wrap_dim
 from ..meta import Meta
 from .contract import Scalar, op
 from .creation import check_fits
@@ -154,44 +154,3 @@ def pad(input: Meta, pad: Size, mode: str = "constant", value: Scalar | None = N
         raise ArgumentError(f"pad: mode {mode!r} takes no value, got {value}")
     _check_mirrored(input, pad, mode)
     return input.like(shape)
-
-
-def _check_attention(query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, is_causal: bool) -> None:
-    name = "scaled_dot_product_attention"
-    if min(query.ndim, key.ndim, value.ndim) < 2:
-        raise ShapeError(f"{name}: operands need at least two dimensions, got {query}, {key} and {value}")
-    if not (query.dtype is key.dtype is value.dtype) or query.dtype.category != FLOAT:
-        raise DTypeError(f"{name}: operands must have one floating-point type, got {query}, {key} and {value}")
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ShapeError(f"{name}: {query}, {key} and {value} do not go together")
-    if attn_mask is not None and is_causal:
-        raise ArgumentError(f"{name}: give either attn_mask or is_causal")
-    if attn_mask is not None and attn_mask.dtype is not bool_ and attn_mask.dtype is not query.dtype:
-        raise DTypeError(f"{name}: the mask must be bool or {query.dtype.name}, got {attn_mask}")
-
-
-def _grouped_heads(query: Meta, shared: Meta) -> Size:
-    """The batch dimensions of a key or value whose heads several query heads share."""
-    heads = query.shape[-3] if query.ndim > 2 and shared.ndim > 2 else 0
-    if not heads or not shared.shape[-3] or heads % shared.shape[-3]:
-        raise ShapeError(f"scaled_dot_product_attention: {shared} does not divide the heads of {query}")
-    return (*shared.shape[:-3], heads)
-
-
-@op(out=False, method=False, random=True, module="nn.functional")
-def scaled_dot_product_attention(
-    query: Meta, key: Meta, value: Meta, attn_mask: Meta | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-    *, scale: float | None = None, enable_gqa: bool = False,
-) -> Meta:  # fmt: skip
-    """softmax(query @ key.T * scale + mask) @ value: (..., l, e), (..., s, e), (..., s, v) -> (..., l, v)
-
-    A bool mask says what takes part. ``is_causal`` lets row i see columns up to i. ``scale`` is 1 / sqrt(e) by default.
-    """
-    _check_attention(query, key, value, attn_mask, is_causal)
-    name = "scaled_dot_product_attention"
-    batches = [_grouped_heads(query, m) if enable_gqa else m.shape[:-2] for m in (key, value)]
-    batch = broadcast_shapes(name, query.shape[:-2], *batches)
-    scores = (*batch, query.shape[-2], key.shape[-2])
-    if attn_mask is not None and broadcast_shapes(name, scores, attn_mask.shape) != scores:
-        raise ShapeError(f"{name}: the mask {attn_mask} does not expand to {list(scores)}")
-    return query.like((*batch, query.shape[-2], value.shape[-1]))

@@ -7,6 +7,7 @@ from ..autograd import kernel as _autograd  # files the Autograd key's boxed ker
 from ..operators import check_complete
 from . import (
     activations,
+    attention,
     comparison,
     complex,
     convolution,
@@ -33,9 +34,9 @@ from . import (
 )
 
 __all__ = [
-    "_autocast", "_autograd", "activations", "comparison", "complex", "convolution", "creation", "elementary",
-    "extremes", "indexing", "linalg", "losses", "nn", "normalization", "optim", "pointwise", "random", "rearrange", "reduce", "scans",
-    "scattering", "softmax", "sorting", "splitting", "spread", "views",
+    "_autocast", "_autograd", "activations", "attention", "comparison", "complex", "convolution", "creation",
+    "elementary", "extremes", "indexing", "linalg", "losses", "nn", "normalization", "optim", "pointwise", "random",
+    "rearrange", "reduce", "scans", "scattering", "softmax", "sorting", "splitting", "spread", "views",
 ]  # fmt: skip
 
 check_complete()

@@ -1,15 +1,13 @@
-"""Neural networks: dropout, gates, padding, attention."""
+"""Neural networks: dropout, gates, padding."""
 
 from __future__ import annotations
 
 import math
 
-from telegrad_protocol import dtypes
 from telegrad_protocol.ops import nn as ops
 
 from .. import functional as F
 from .. import random
-from ..backend import HALVES
 from ..blocks import number
 from ..operators import composite, implements
 
@@ -149,40 +147,3 @@ def _wrapped(input, dim, before, after):
 
 
 _SURROUNDED_BY = {"reflect": _reflected, "replicate": _replicated, "circular": _wrapped}
-
-
-@composite(ops.scaled_dot_product_attention)
-def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa):
-    dtype = query.dtype
-    if dtype in HALVES:  # scores need more digits than a half has
-        query, key, value = (F._to_copy(v, dtype=dtypes.float32) for v in (query, key, value))
-    if enable_gqa:
-        key, value = (_repeated_heads(v, query.shape[-3]) for v in (key, value))
-    factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
-    scores = F.matmul(F.mul(query, factor), F.transpose(key, -2, -1))
-    weights = _attention_weights(scores, attn_mask, is_causal)
-    if dropout_p > 0.0:
-        weights = F.dropout(weights, dropout_p)
-    result = F.matmul(weights, value)
-    return result if result.dtype is dtype else F._to_copy(result, dtype=dtype)
-
-
-def _repeated_heads(value, heads):
-    """Each head as often as query heads share it."""
-    *batch, shared, length, width = value.shape
-    spread = F.expand(F.unsqueeze(value, -3), (*batch, shared, heads // shared, length, width))
-    return F.reshape(spread, (*batch, heads, length, width))
-
-
-def _attention_weights(scores, mask, is_causal):
-    if is_causal:
-        rows, columns = (F.arange(n, device=scores.device) for n in scores.shape[-2:])
-        scores = F.masked_fill(scores, F.lt(F.unsqueeze(rows, 1), columns), -math.inf)
-    if mask is None:
-        return F.softmax(scores, -1)
-    if mask.dtype is dtypes.bool_:
-        scores = F.masked_fill(scores, F.logical_not(mask), -math.inf)
-    else:
-        scores = F.add(scores, mask)
-    unseeing = F.all(F.eq(scores, -math.inf), -1, True)  # rows that see nothing get no weights instead of NaN
-    return F.masked_fill(F.softmax(F.masked_fill(scores, unseeing, 0), -1), unseeing, 0)
