@@ -29,7 +29,7 @@ from telegrad_protocol.dtypes import (
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.meta import Device
 
-from . import _conversions, _functions, _properties, _restructuring, autograd, cuda, errors, nn, optim, random
+from . import _conversions, _functions, _properties, _restructuring, amp, autograd, cuda, errors, nn, optim, random
 from ._composites import (
     atleast_1d,
     atleast_2d,
@@ -76,6 +76,18 @@ from ._size import Size
 from ._stats import WireStats, wire_stats
 from ._storage import load, save
 from ._tensor import Tensor
+from .amp.autocast_mode import (
+    autocast,
+    autocast_decrement_nesting,
+    autocast_increment_nesting,
+    clear_autocast_cache,
+    get_autocast_dtype,
+    is_autocast_cache_enabled,
+    is_autocast_enabled,
+    set_autocast_cache_enabled,
+    set_autocast_dtype,
+    set_autocast_enabled,
+)
 from .random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 if TYPE_CHECKING:

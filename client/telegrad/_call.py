@@ -9,6 +9,7 @@ from collections import namedtuple
 from typing import Any
 
 from telegrad_protocol import dtypes
+from telegrad_protocol.autocast import Autocast, recast
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, DeviceError, InplaceError
 from telegrad_protocol.layout import overlaps_itself
 from telegrad_protocol.messages import Call
@@ -36,8 +37,9 @@ class CallPlan:
         "template", "view_of",
     )  # fmt: skip
 
-    def __init__(self, op: Op, bound: tuple[Any, ...], device: Device) -> None:
-        metas = tuple([_meta_of(b) for b in bound])
+    def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
+        given = tuple([_meta_of(b) for b in bound])
+        metas = given if autocast is None else recast(op, given, autocast)
         inferred = op.infer(metas)
         for position in op.mutates:
             _check_target(op, metas[position])
@@ -46,7 +48,7 @@ class CallPlan:
         self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None
         self.is_tuple = isinstance(inferred, tuple)
         self.result_type = _result_type(op) if op.returns else tuple
-        self.is_view = is_view(op, metas)
+        self.is_view = is_view(op, metas) and metas[op.view_of] is given[op.view_of]  # type: ignore[index]
         self.view_of = op.view_of
         self.differentiable = op.differentiable
         self.grad_name = grad_name(op, metas) if op.differentiable else ""
@@ -123,14 +125,17 @@ def call(op: Op, bound: tuple[Any, ...]) -> Any:
     if session is None:
         session = _modes.current_session()
         key.append(session.places)
+    modes = thread.modes
+    if modes.autocast is not None:
+        key.append(modes.autocast)
     try:
         plan = _PLANS.get(tuple(key))
     except TypeError:
         plan = None
     if plan is None:
         bound = _normalize(op, bound, session)
-        plan = _plan(op, bound, tuple(key), session)
-    return execute(plan, session, bound)
+        plan = _plan(op, bound, tuple(key), session, modes.autocast)
+    return execute(plan, session, bound, modes)
 
 
 def _described(item: Any) -> Any:
@@ -165,14 +170,16 @@ def _normalize(op: Op, bound: tuple[Any, ...], session: Session) -> tuple[Any, .
     )
 
 
-def _plan(op: Op, bound: tuple[Any, ...], key: tuple[Any, ...], session: Session) -> CallPlan:
+def _plan(
+    op: Op, bound: tuple[Any, ...], key: tuple[Any, ...], session: Session, autocast: Autocast | None
+) -> CallPlan:
     for argument in bound:
         if isinstance(argument, Device) and argument not in session.devices:
             raise DeviceError(
                 f"{op.public}: device {argument} is not there; the server has {', '.join(map(str, session.devices))}"
             )
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
-    plan = CallPlan(op, bound, tensors[0]._meta.device if tensors else session.default_device)
+    plan = CallPlan(op, bound, tensors[0]._meta.device if tensors else session.default_device, autocast)
     try:
         if len(_PLANS) >= _CAPACITY:
             _PLANS.clear()
@@ -186,10 +193,9 @@ def _foreign(op: Op) -> DeviceError:
     return DeviceError(f"{op.public}: operands belong to different sessions; bring them to one with numpy()")
 
 
-def execute(plan: CallPlan, session: Session, bound: tuple[Any, ...]) -> Any:
+def execute(plan: CallPlan, session: Session, bound: tuple[Any, ...], modes: Modes) -> Any:
     """Submit the instruction and make the results."""
     op = plan.op
-    modes = thread.modes
     records = modes.records
     wire = plan.template.copy()
     parents: list[Any] | None = None

@@ -13,6 +13,7 @@ from telegrad_protocol.errors import ArgumentError, ShapeError
 
 from ._functions import function
 from ._tensor import Tensor
+from .amp.composed import cast_as_one
 
 _UNNAMED = "0123456789"
 
@@ -25,6 +26,7 @@ class _Term(NamedTuple):
         return dict(zip(self.letters, self.tensor.shape, strict=True))
 
 
+@cast_as_one
 def einsum(equation: str, *operands: Any) -> Tensor:
     """The sum of products that ``equation`` describes, such as ``"bij,bjk->bik"``."""
     tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
@@ -103,12 +105,16 @@ def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
         return _multiply(a, b, needed)
     batch = "".join(c for c in shared if c in needed)
     summed = "".join(c for c in shared if c not in needed)
+    if not summed:
+        return _multiply(a, b, needed)
     rows = "".join(c for c in a.letters if c not in shared)
     columns = "".join(c for c in b.letters if c not in shared)
     left = _grouped(a, batch, rows, summed)
     right = _grouped(b, batch, summed, columns)
     sizes = a.sizes() | b.sizes()
     letters = batch + rows + columns
+    if not letters:
+        return _Term(function("dot")(left.reshape(-1), right.reshape(-1)), "")
     product = left.bmm(right) if batch else function("mm")(left.select(0, 0), right.select(0, 0))
     return _Term(product.reshape([sizes[c] for c in letters]), letters)
 
@@ -137,6 +143,7 @@ def _arrange(term: _Term, letters: str) -> Tensor:
     return term.tensor if order == sorted(order) else term.tensor.permute(order)
 
 
+@cast_as_one
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The sum of products over the last ``dims`` dimensions of ``a`` and the first of ``b``, or over pairs of lists."""
     if isinstance(dims, int):

@@ -1,6 +1,6 @@
-"""Modes of the calling program: which session it talks to, whether gradients are recorded.
+"""Modes of the calling program: which session it talks to, whether gradients are recorded, autocast, streams.
 
-Grad mode and current session belong to a thread, as in PyTorch. What differs from the default rides with each queued
+All but the default dtype belong to a thread, as in PyTorch. What differs from the default rides with each queued
 operation, and the session tells the server where it changes between two operations: so it takes effect between the
 right two, whichever threads they come from.
 """
@@ -11,9 +11,10 @@ import inspect
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from telegrad_protocol import dtypes
+from telegrad_protocol.autocast import DEFAULT_DTYPES, Autocast
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.messages import Mode
 
@@ -21,17 +22,39 @@ if TYPE_CHECKING:
     from ._session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
+Streams: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class Modes:
-    """What a thread's operations run under; the four instances are the only ones."""
+    """What a thread's operations run under; ``of`` gives the one instance of its settings.
 
-    __slots__ = ("grad", "inference", "records")
+    ``streams`` pairs devices with the streams that are current there, where it is not the default one.
+    """
 
-    def __init__(self, grad: bool, inference: bool) -> None:
-        self.grad = grad
-        self.inference = inference
-        self.records = grad and not inference
+    __slots__ = ("autocast", "grad", "inference", "records", "streams")
+    _known: dict[tuple[Any, ...], Modes] = {}
+
+    grad: bool
+    inference: bool
+    records: bool
+    autocast: Autocast | None
+    streams: Streams
+
+    @staticmethod
+    def of(grad: bool, inference: bool, autocast: Autocast | None, streams: Streams) -> Modes:
+        """The one instance of these settings."""
+        key = (grad, inference, autocast, streams)
+        found = Modes._known.get(key)
+        if found is None:
+            found = Modes._known[key] = object.__new__(Modes)
+            found.grad, found.inference, found.autocast, found.streams = key
+            found.records = grad and not inference
+        return found
+
+    def but(self, **changed: Any) -> Modes:
+        """These settings, with some of them changed."""
+        settings = {"grad": self.grad, "inference": self.inference, "autocast": self.autocast, "streams": self.streams}
+        return Modes.of(**{**settings, **changed})
 
     def changes_from(self, other: Modes) -> list[Mode]:
         """What to tell a server that has ``other``."""
@@ -40,11 +63,30 @@ class Modes:
             found.append(Mode("inference", self.inference))
         if self.grad is not other.grad:
             found.append(Mode("grad", self.grad))
+        if self.autocast is not other.autocast:
+            found.append(Mode("autocast", self.autocast.encode() if self.autocast is not None else None))
+        if self.streams != other.streams:
+            ours, theirs = dict(self.streams), dict(other.streams)
+            changed = [name for name in {**theirs, **ours} if ours.get(name, 0) != theirs.get(name, 0)]
+            found.extend([Mode("stream", [name, ours.get(name, 0)]) for name in changed])
         return found
 
 
-_ALL: Final = {(grad, inference): Modes(grad, inference) for grad in (True, False) for inference in (True, False)}
-DEFAULT: Final = _ALL[True, False]
+DEFAULT: Final = Modes.of(True, False, None, ())
+
+
+class AutocastSettings(NamedTuple):
+    """What a thread has set about autocast, also what is off: by device type, and the depth of regions."""
+
+    dtypes: tuple[tuple[str, DType], ...] = tuple(DEFAULT_DTYPES.items())
+    enabled: frozenset[str] = frozenset()
+    cache_enabled: bool = True
+    depth: int = 0
+
+    @property
+    def in_effect(self) -> Autocast | None:
+        """What operations run under."""
+        return Autocast.of([pair for pair in self.dtypes if pair[0] in self.enabled], self.cache_enabled)
 
 
 class _Thread(threading.local):
@@ -52,6 +94,7 @@ class _Thread(threading.local):
 
     modes: Modes = DEFAULT
     sessions: tuple[Session, ...] = ()
+    autocast = AutocastSettings()
 
 
 thread: Final = _Thread()
@@ -117,8 +160,22 @@ def set_default_dtype(dtype: DType) -> None:
             session.submit(Mode("default_dtype", dtype.code))
 
 
+def set_autocast(settings: AutocastSettings) -> None:
+    """Let this thread's operations cast as ``settings`` say."""
+    thread.autocast = settings
+    thread.modes = thread.modes.but(autocast=settings.in_effect)
+
+
+def forget_casts() -> None:
+    """Tell all sessions to drop the casts of weights that they keep."""
+    for session in _open[:]:
+        if session.is_open:
+            session.submit(Mode("autocast_cache", None))
+
+
 def _set_grad(enabled: bool) -> None:
-    thread.modes = _ALL[enabled, thread.modes.inference]
+    modes = thread.modes
+    thread.modes = Modes.of(enabled, modes.inference, modes.autocast, modes.streams)
 
 
 class _Block:
@@ -232,11 +289,11 @@ class inference_mode(_Block):
         return inference_mode(self.mode)
 
     def __enter__(self) -> None:
-        self.previous = thread.modes
-        thread.modes = _ALL[not self.mode, self.mode]
+        modes = self.previous = thread.modes
+        thread.modes = Modes.of(not self.mode, self.mode, modes.autocast, modes.streams)
 
     def __exit__(self, *_: object) -> None:
-        thread.modes = self.previous
+        thread.modes = thread.modes.but(grad=self.previous.grad, inference=self.previous.inference)
 
 
 def is_grad_enabled() -> bool:

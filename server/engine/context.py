@@ -13,8 +13,10 @@ from . import keys
 from .random import Generator
 
 if TYPE_CHECKING:
+    from telegrad_protocol.autocast import Autocast
     from telegrad_protocol.meta import Device
 
+    from .autocast import CastCache
     from .backend import Backend
 
 
@@ -22,7 +24,7 @@ class Context:
     """Modes and resources of one session."""
 
     __slots__ = (
-        "_grad_enabled", "backends", "excluded", "generators", "included", "inference", "owner", "streams", "trace",
+        "_grad_enabled", "autocast", "backends", "casts", "excluded", "generators", "included", "inference", "owner", "streams", "trace",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -30,6 +32,8 @@ class Context:
         self.owner = owner
         self._grad_enabled = True
         self.inference = False
+        self.autocast: Autocast | None = None
+        self.casts: CastCache | None = None
         self.included = 0
         self.excluded = 0
         self.generators: dict[Device, Generator] = {device: Generator() for device in backends}

@@ -22,6 +22,14 @@ Boxed = Callable[[Operator, tuple[Any, ...], tuple[Any, ...], int], Any]
 BOXED: dict[int, Boxed] = {}
 """One kernel per mode-like key, for all operations; keys without an entry fall through."""
 
+_SELECTED: dict[int, Callable[[Operator, int], bool]] = {}
+
+
+def select_by(key: int, concerns: Callable[[Operator, int], bool]) -> None:
+    """Let a mode-like key's kernel run only for operations, with their key sets, that it concerns."""
+    _SELECTED[key] = concerns
+
+
 _SCALARS = frozenset((bool, int, float, complex))
 
 
@@ -81,13 +89,13 @@ def resolve(operator: Operator, key_set: int) -> Boxed:
 def _find(operator: Operator, key_set: int) -> Boxed:
     present = [key for key in keys.FROM_THE_TOP if key_set & key]
     for key in present:
-        if key > keys.AUTOGRAD and key in BOXED:
+        if key > keys.AUTOGRAD and key in BOXED and (key not in _SELECTED or _SELECTED[key](operator, key_set)):
             return BOXED[key]
     if operator.composite is not None:
         return _run_composite
     if OPERATORS[operator.op.base.name].composite is not None:
         return _run_composite_form
-    return next((BOXED[key] for key in present if key in BOXED), run_backend)
+    return next((BOXED[key] for key in present if key in BOXED and key not in _SELECTED), run_backend)
 
 
 def _run_composite(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:

@@ -9,14 +9,15 @@ CPU: Final = 1 << 1
 CUDA: Final = 1 << 2
 SPARSE_CSR: Final = 1 << 3
 RECORD: Final = 1 << 4
-AUTOCAST: Final = 1 << 5
-AUTOGRAD: Final = 1 << 6
-BATCHED: Final = 1 << 7
-PROFILER: Final = 1 << 8
+AUTOGRAD: Final = 1 << 5
+AUTOCAST_CPU: Final = 1 << 6
+AUTOCAST_CUDA: Final = 1 << 7
+BATCHED: Final = 1 << 8
+PROFILER: Final = 1 << 9
 
 NAMES: Final = {
-    PROFILER: "Profiler", BATCHED: "Batched", AUTOGRAD: "Autograd", AUTOCAST: "Autocast", RECORD: "Record",
-    SPARSE_CSR: "SparseCsr", CUDA: "CUDA", CPU: "CPU", META: "Meta",
+    PROFILER: "Profiler", BATCHED: "Batched", AUTOCAST_CUDA: "AutocastCUDA", AUTOCAST_CPU: "AutocastCPU",
+    AUTOGRAD: "Autograd", RECORD: "Record", SPARSE_CSR: "SparseCsr", CUDA: "CUDA", CPU: "CPU", META: "Meta",
 }  # fmt: skip
 FROM_THE_TOP: Final = tuple(NAMES)
 

@@ -1,0 +1,257 @@
+"""What autocast does to a call: PyTorch's lists of operations by device type, and the casts that follow from them.
+
+Both ends look here: the server casts operands, the client works out of which type the results are. A rule concerns the
+functional form of an operation only; in-place and ``out=`` forms run as they are. Source of the lists: PyTorch's
+``autocast_mode.h`` and ``autocast_mode.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from .dtypes import ALL, DType, bfloat16, float16, float32, float64
+from .errors import DTypeError, NotSupportedError
+from .meta import Meta
+from .ops import TABLE, Op
+
+Policy: TypeAlias = str
+LOWER: Final[Policy] = "lower_precision_fp"
+FP32: Final[Policy] = "fp32"
+SET_DTYPE: Final[Policy] = "fp32_set_opt_dtype"
+PROMOTE: Final[Policy] = "promote"
+BANNED: Final[Policy] = "banned"
+Rule: TypeAlias = Policy | Callable[[Sequence[Any]], Policy | None]
+"""A policy; or a function of the arguments, with tensors as metas, that names one, or none."""
+
+DEVICE_TYPES: Final = ("cuda", "cpu")
+"""In the order in which their rules are applied."""
+DEFAULT_DTYPES: Final = {"cuda": float16, "cpu": bfloat16}
+LOWER_DTYPES: Final = (bfloat16, float16)
+
+
+class Autocast:
+    """Which device types cast to which lower type, and whether casts of weights are kept; interned by ``of``."""
+
+    __slots__ = ("cache_enabled", "dtypes")
+    _known: dict[tuple[Any, ...], Autocast] = {}
+
+    dtypes: tuple[tuple[str, DType], ...]
+    cache_enabled: bool
+
+    @staticmethod
+    def of(dtypes: Iterable[tuple[str, DType]], cache_enabled: bool) -> Autocast | None:
+        """The one instance of these settings; None where no device type casts."""
+        key = (tuple(dtypes), cache_enabled)
+        if not key[0]:
+            return None
+        found = Autocast._known.get(key)
+        if found is None:
+            found = Autocast._known[key] = object.__new__(Autocast)
+            found.dtypes, found.cache_enabled = key
+        return found
+
+    def encode(self) -> list[Any]:
+        """As it travels."""
+        return [self.cache_enabled, [[name, dtype.code] for name, dtype in self.dtypes]]
+
+    @staticmethod
+    def decode(value: Any) -> Autocast | None:
+        """What ``encode`` made; ValueError or TypeError for anything else."""
+        cache_enabled, listed = value
+        given = {name: ALL[code] for name, code in listed}
+        if type(cache_enabled) is not bool or not given.keys() <= set(DEVICE_TYPES):
+            raise ValueError("no autocast settings")
+        if any(dtype not in LOWER_DTYPES for dtype in given.values()):
+            raise ValueError("no type to cast to")
+        return Autocast.of([(name, given[name]) for name in DEVICE_TYPES if name in given], cache_enabled)
+
+
+class Casting(NamedTuple):
+    """What happens to the arguments of one call: operands at ``positions`` become ``target``; a parameter is set."""
+
+    target: DType
+    positions: tuple[int, ...] = ()
+    dtype_at: int | None = None
+
+
+_PRODUCTS = ("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "prelu", "scaled_dot_product_attention")
+_CONVOLUTIONS = (
+    "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_tbc",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+)  # fmt: skip
+_LOSSES = (
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "hinge_embedding_loss",
+    "huber_loss", "kl_div", "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss", "nll_loss",
+    "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss",
+)  # fmt: skip
+
+
+def _unless_weighed(bound: Sequence[Any], policy: Policy | None = None) -> Policy | None:
+    """Errors with a weight are composed of other operations: then ``policy``."""
+    return FP32 if bound[-1] is None else policy
+
+
+def _inner_on_cpu(bound: Sequence[Any]) -> Policy | None:
+    """A product of vectors is ``dot``, one with a number ``mul``; else it is a matrix product."""
+    dims = bound[0].ndim, bound[1].ndim
+    return None if 0 in dims or dims == (1, 1) else LOWER
+
+
+def _inner_on_cuda(bound: Sequence[Any]) -> Policy | None:
+    return None if 0 in (bound[0].ndim, bound[1].ndim) else PROMOTE
+
+
+def _pad_on_cpu(bound: Sequence[Any]) -> Policy | None:
+    sizes, mode = len(bound[1]), bound[2]
+    return FP32 if mode == "replicate" or (mode == "reflect" and sizes <= 4) else None
+
+
+def _reflected_division(bound: Sequence[Any]) -> Policy | None:
+    """A number divided by a tensor is the tensor's ``reciprocal`` times the number."""
+    return None if isinstance(bound[0], Meta) else FP32
+
+
+def _listed(**lists: Iterable[str]) -> dict[str, Rule]:
+    return {name: policy for policy, names in lists.items() for name in names}
+
+
+_CPU: Final[dict[str, Rule]] = {
+    **_listed(
+        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS),
+        fp32=(
+            *_LOSSES, "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy", "cdist",
+            "grid_sample", "max_pool3d", "polar", "prod", "trace", "view_as_complex",
+        ),
+        promote=("cat", "index_copy", "stack"),
+    ),
+    "inner": _inner_on_cpu, "l1_loss": _unless_weighed, "mse_loss": _unless_weighed, "pad": _pad_on_cpu,
+}  # fmt: skip
+
+_CUDA: Final[dict[str, Rule]] = {
+    **_listed(
+        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "addmv", "addr", "convolution", "mv"),
+        fp32=(
+            *_LOSSES, "acos", "asin", "cdist", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1",
+            "group_norm", "l1_loss", "layer_norm", "log", "log10", "log1p", "log2", "logsumexp", "mse_loss",
+            "normalize", "pow", "reciprocal", "renorm", "rms_norm", "rsqrt", "sinh", "softplus", "square", "tan",
+        ),
+        fp32_set_opt_dtype=(
+            "cumprod", "cumsum", "log_softmax", "log_softmax.functional", "norm", "norm.named", "prod", "softmax",
+            "softmax.functional", "softmin", "sum",
+        ),
+        promote=(
+            "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sample", "index_put", "scatter_add",
+            "vdot",
+        ),
+        banned=("binary_cross_entropy",),
+    ),
+    "div": _reflected_division, "inner": _inner_on_cuda,
+}  # fmt: skip
+
+_RULES: Final = {"cpu": _CPU, "cuda": _CUDA}
+COMPOSED: Final = {"cuda": {"einsum": LOWER, "tensordot": PROMOTE}, "cpu": {}}
+"""Functions that are no operation here, but are cast as one where PyTorch has them in its lists."""
+_BANNED: Final = (
+    "binary_cross_entropy: nn.functional.binary_cross_entropy and nn.BCELoss are unsafe to autocast; where a sigmoid "
+    "comes right before them, use nn.functional.binary_cross_entropy_with_logits or nn.BCEWithLogitsLoss for both"
+)
+
+
+def rule_of(op: Op, device_type: str) -> Rule | None:
+    """The rule of an operation on a type of device; None where autocast leaves it alone."""
+    return _RULES[device_type].get(op.name)
+
+
+def casting_of(op: Op, bound: Sequence[Any], device_type: str, lower: DType) -> Casting | None:
+    """What autocast does to a call on these arguments, tensors as metas; None where it does not concern it."""
+    rule = rule_of(op, device_type)
+    policy = rule(bound) if callable(rule) else rule
+    if policy is None:
+        return None
+    if policy == BANNED:
+        raise DTypeError(_BANNED)
+    if policy == SET_DTYPE:
+        return _with_dtype(op, bound, device_type)
+    target = lower if policy == LOWER else float32
+    if policy == PROMOTE:
+        target = _widest(op.public, op.metas_in(bound), device_type, lower)
+    positions = [p for p in op.tensor_positions if any(_changes(m, device_type, target) for m in _metas(bound[p]))]
+    return Casting(target, tuple(positions))
+
+
+def _with_dtype(op: Op, bound: Sequence[Any], device_type: str) -> Casting:
+    """The result's type is set, unless the caller has."""
+    at = next(i for i, param in enumerate(op.params) if param.name == "dtype")
+    is_set = bound[at] is not None or not is_eligible(bound[0], device_type)
+    return Casting(float32, (), None if is_set else at)
+
+
+def composed_target(name: str, metas: Sequence[Meta], device_type: str, lower: DType) -> DType | None:
+    """The type that all operands of a function in ``COMPOSED`` are cast to; None where it is not listed."""
+    policy = COMPOSED[device_type].get(name)
+    if policy is None or not any(meta.device.type == device_type for meta in metas):
+        return None
+    return lower if policy == LOWER else _widest(name, metas, device_type, lower)
+
+
+def _widest(name: str, metas: Iterable[Any], device_type: str, lower: DType) -> DType:
+    """float32 if an operand has it, else the lower type."""
+    widest = lower
+    for meta in metas:
+        if not is_eligible(meta, device_type):
+            continue
+        if meta.dtype is float32:
+            widest = float32
+        elif widest is not float32 and meta.dtype is not lower:
+            raise DTypeError(f"{name}: cannot promote {meta} where autocast runs in {lower.name}")
+    return widest
+
+
+def _metas(argument: Any) -> Sequence[Any]:
+    return argument if isinstance(argument, (tuple, list)) else (argument,)
+
+
+def is_eligible(meta: Any, device_type: str) -> bool:
+    """Whether autocast may cast a tensor of this meta: real floating point up to 32 bits, on that type of device."""
+    return (
+        isinstance(meta, Meta)
+        and meta.device.type == device_type
+        and meta.dtype.is_floating_point
+        and meta.dtype is not float64
+    )
+
+
+def _changes(meta: Any, device_type: str, target: DType) -> bool:
+    return is_eligible(meta, device_type) and meta.dtype is not target
+
+
+def recast(op: Op, bound: Sequence[Any], autocast: Autocast) -> tuple[Any, ...]:
+    """Arguments, tensors as metas, as the operation sees them after all casts."""
+    found = list(bound)
+    for device_type, lower in autocast.dtypes:
+        if not any(meta.device.type == device_type for meta in op.metas_in(found)):
+            continue
+        casting = casting_of(op, found, device_type, lower)
+        if casting is None:
+            continue
+        for position in casting.positions:
+            found[position] = _cast(found[position], device_type, casting.target)
+        if casting.dtype_at is not None:
+            found[casting.dtype_at] = casting.target
+    return tuple(found)
+
+
+def _cast(argument: Any, device_type: str, target: DType) -> Any:
+    if isinstance(argument, (tuple, list)):
+        return tuple([_cast(item, device_type, target) for item in argument])
+    if not _changes(argument, device_type, target):
+        return argument
+    return TABLE["_to_copy"].rule(argument, dtype=target, device=None)
+
+
+def check_device_type(name: str, device_type: str) -> str:
+    """``device_type``, if autocast knows it."""
+    if device_type not in DEVICE_TYPES:
+        raise NotSupportedError(f"{name}: unsupported autocast device_type {device_type!r}; there are: cuda, cpu")
+    return device_type

@@ -1,0 +1,164 @@
+"""The Autocast keys' one boxed kernel: cast operands as the tables of ``telegrad_protocol.autocast`` say, and go on.
+
+It runs above Autograd, so that casts are differentiated like any operation and inputs are saved in the type they are
+computed in. Below it, and within a composite, autocast is off for that type of device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from telegrad_protocol.autocast import Autocast, Casting, casting_of, rule_of
+from telegrad_protocol.dtypes import DType, float32
+
+from . import context, keys
+from . import functional as F
+from .dispatcher import BOXED, dispatch, redispatch, select_by
+from .operators import OPERATORS, Operator
+from .plan import metas_of, remember
+from .value import Value
+
+Arguments = tuple[Any, ...]
+
+_KEYS = {"cpu": (keys.AUTOCAST_CPU, keys.CPU), "cuda": (keys.AUTOCAST_CUDA, keys.CUDA)}
+_ALL = keys.AUTOCAST_CPU | keys.AUTOCAST_CUDA
+
+
+class CastCache:
+    """Casts of parameters, each made once while autocast is on.
+
+    Only leaves that require a gradient and are no views, as in PyTorch. A weight that was modified since is cast anew;
+    so is one that was cast under another grad mode or on another stream.
+    """
+
+    __slots__ = ("_casts",)
+
+    def __init__(self) -> None:
+        self._casts: dict[tuple[Any, ...], tuple[Value, int, Value]] = {}
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """``value`` as ``dtype``; what was made before, if it still holds."""
+        ctx = context.current
+        key = (id(value), dtype, ctx.grad_enabled and not ctx.inference, ctx.streams.get(value.device))
+        found = self._casts.get(key)
+        version = value.storage.version
+        if found is not None and found[1] == version:
+            return found[2]
+        made: Value = F._to_copy(value, dtype=dtype)
+        self._casts[key] = (value, version, made)  # the value too, so that its id stays its own
+        return made
+
+    def clear(self) -> None:
+        """Forget all casts."""
+        self._casts.clear()
+
+
+def set_autocast(ctx: context.Context, autocast: Autocast | None) -> None:
+    """Let operations of ``ctx`` cast as ``autocast`` says, or not at all."""
+    ctx.included &= ~_ALL
+    ctx.autocast = autocast
+    for device_type, _ in autocast.dtypes if autocast is not None else ():
+        ctx.included |= _KEYS[device_type][0]
+
+
+def clear_cache(ctx: context.Context) -> None:
+    """Forget the casts of weights."""
+    if ctx.casts is not None:
+        ctx.casts.clear()
+
+
+def _boxed(device_type: str) -> Callable[..., Any]:
+    key, _ = _KEYS[device_type]
+    below = keys.below(key)
+
+    def autocast_kernel(operator: Operator, args: Arguments, signature: Arguments, key_set: int) -> Any:
+        """Cast, then redispatch with this key excluded."""
+        ctx = context.current
+        casting = _casting(operator, args, signature, device_type)
+        is_whole = _is_composite(operator)
+        if casting is not None:
+            args = _cast_arguments(args, casting, device_type)
+        elif not is_whole:
+            return redispatch(operator, args, signature, key_set & below)
+        excluded = ctx.excluded
+        ctx.excluded = excluded | key
+        try:
+            return dispatch(operator, args)
+        finally:
+            ctx.excluded = excluded
+
+    return autocast_kernel
+
+
+def _is_composite(operator: Operator) -> bool:
+    return operator.composite is not None or OPERATORS[operator.op.base.name].composite is not None
+
+
+def _casting(operator: Operator, args: Arguments, signature: Arguments, device_type: str) -> Casting | None:
+    """What happens to a call; worked out once for a signature."""
+    lower = dict(context.current.autocast.dtypes)[device_type]  # type: ignore[union-attr]
+    key = (signature, device_type, lower)
+    found = operator.plans.get(key, _UNKNOWN)
+    if found is _UNKNOWN:
+        found = casting_of(operator.op, metas_of(args), device_type, lower)
+        if found is not None and not found.positions and found.dtype_at is None and not _is_composite(operator):
+            found = None
+        remember(operator, key, found)
+    return found  # type: ignore[no-any-return]
+
+
+_UNKNOWN: Any = object()
+
+
+def _cast_arguments(args: Arguments, casting: Casting, device_type: str) -> Arguments:
+    cast = list(args)
+    for position in casting.positions:
+        cast[position] = _cast(args[position], casting.target, device_type)
+    if casting.dtype_at is not None:
+        cast[casting.dtype_at] = casting.target
+    return tuple(cast)
+
+
+def _cast(argument: Any, target: DType, device_type: str) -> Any:
+    if argument.__class__ is tuple:
+        return tuple([_cast(item, target, device_type) for item in argument])
+    if argument.__class__ is not Value or not _changes(argument, target, device_type):
+        return argument
+    ctx = context.current
+    if target is float32 or not _is_weight(argument) or not ctx.autocast.cache_enabled:  # type: ignore[union-attr]
+        return F._to_copy(argument, dtype=target)
+    if ctx.casts is None:
+        ctx.casts = CastCache()
+    return ctx.casts.cast(argument, target)
+
+
+def _changes(value: Value, target: DType, device_type: str) -> bool:
+    dtype = value.meta.dtype
+    return dtype is not target and dtype.is_floating_point and dtype.itemsize <= 4 and value.device.type == device_type
+
+
+def _is_weight(value: Value) -> bool:
+    known = value.autograd
+    return (
+        value.meta.dtype is float32
+        and value.base is None
+        and known is not None
+        and known.requires_grad
+        and known.grad_fn is None
+    )
+
+
+def _concerns(device_type: str) -> Callable[[Operator, int], bool]:
+    backend = _KEYS[device_type][1]
+
+    def concerns(operator: Operator, key_set: int) -> bool:
+        """Whether an operation of these keys has a rule, or parts that may have."""
+        return bool(key_set & backend) and (rule_of(operator.op, device_type) is not None or _is_composite(operator))
+
+    return concerns
+
+
+for _device_type, (_key, _) in _KEYS.items():
+    BOXED[_key] = _boxed(_device_type)
+    select_by(_key, _concerns(_device_type))
