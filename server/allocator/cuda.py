@@ -56,12 +56,12 @@ class CudaUpstream:
                 runtime.free(segment.pointer)
 
     def reserve(self, nbytes: int, page: int, stream: int) -> Segment | None:
-        with self._device():
+        with self._device(), uncaptured():
             pointer = self._virtual().reserve(nbytes)
         return None if pointer is None else Segment(pointer, nbytes, page=page)
 
     def map(self, segment: Segment, offset: int, nbytes: int) -> bool:
-        with self._device():
+        with self._device(), uncaptured():
             return self._virtual().map(segment.pointer + offset, nbytes, segment.page)
 
     def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
@@ -106,7 +106,20 @@ class CudaUpstream:
 
     def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
         with self._device():
-            runtime.memsetAsync(segment.pointer + offset, 0, nbytes, stream)
+            if runtime.streamIsCapturing(stream):
+                self._zero_now(segment.pointer + offset, nbytes)
+            else:
+                runtime.memsetAsync(segment.pointer + offset, 0, nbytes, stream)
+
+    def _zero_now(self, pointer: int, nbytes: int) -> None:
+        """Clear memory that nobody uses, at once: a graph that is captured may never run."""
+        with uncaptured():
+            stream = runtime.streamCreateWithFlags(runtime.streamNonBlocking)
+            try:
+                runtime.memsetAsync(pointer, 0, nbytes, stream)
+                runtime.streamSynchronize(stream)
+            finally:
+                runtime.streamDestroy(stream)
 
     def free_and_total(self) -> tuple[int, int]:
         with self._device():

@@ -3,9 +3,8 @@
 ``python -m tests.allocator.differential SEED TRACES STEPS [LIMIT_MIB]`` prints one JSON line; with a file of
 ``benchmarks/traces`` as its only argument it replays that. PyTorch reads its options from PYTORCH_CUDA_ALLOC_CONF when
 the process starts, hence one process per choice of options; ours are parsed from the same text. Segments get the
-addresses that the driver gave PyTorch, because addresses break ties. Blocks are used on one other stream only: PyTorch
-asks several waiting streams in the order of a hash table, and so merges what they give back in an order that nobody can
-know.
+addresses that the driver gave PyTorch, because addresses break ties. What waited for events is taken back in the order
+in which PyTorch did, as its history tells: it asks waiting streams in the order of a hash table.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from typing import Any
 
 import torch
 
-from server.allocator import CachingAllocator, Segment
+from server.allocator import Block, CachingAllocator, Segment
+from server.allocator.events import EventQueue
 from server.allocator.options import parse_options
 from server.allocator.sizes import MIB
 from telegrad_protocol.errors import OutOfMemoryError
@@ -82,21 +82,44 @@ class ScriptedUpstream:
         pass
 
 
+class InPytorchsOrder(EventQueue):
+    """Gives back what has waited in the order that PyTorch took it back in."""
+
+    order: list[int]
+
+    def completed(self) -> Iterator[Block]:
+        return self._ordered(super().completed())
+
+    def awaited(self) -> Iterator[Block]:
+        return self._ordered(super().awaited())
+
+    def _ordered(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        return iter(sorted(blocks, key=lambda block: self.order.index(block.pointer)))
+
+
+SMALL = [1, 700, 4096, 60_000, 300_000, MIB - 5, MIB]
+LARGE = [MIB + 5, 3 * MIB, 9 * MIB, 10 * MIB, 24 * MIB, 50 * MIB]
+# Which sizes come again and again, beyond which there are no others, and the share of any large ones.
+STYLES = {"small": (SMALL, MIB, 0.0), "large": (LARGE, 12 * MIB, 0.2), "mixed": (SMALL + LARGE[:5], 2 * MIB, 0.08)}
+STREAMS = 5
+
+
 def make_trace(draw: random.Random, steps: int) -> list[Step]:
     """Steps of (what, which or how many bytes, stream)."""
-    favourites = [draw.choice([1, 700, 4096, 60_000, MIB - 5, MIB + 5, 3 * MIB, 9 * MIB, 24 * MIB]) for _ in range(6)]
+    sizes, limit, large = STYLES[draw.choice(["small", "large", "mixed", "mixed"])]
+    favourites = [draw.choice(sizes) for _ in range(6)]
     trace: list[Step] = []
     for _ in range(steps):
         choice = draw.random()
         if choice < 0.50:
-            nbytes = draw.choice([*favourites, draw.randrange(1, 5000), draw.randrange(1, 2 * MIB)])
-            if draw.random() < 0.08:
+            nbytes = draw.choice([*favourites, draw.randrange(1, 5000), draw.randrange(1, limit)])
+            if draw.random() < large:
                 nbytes = draw.randrange(MIB, 70 * MIB)
-            trace.append(("allocate", nbytes, draw.choice([0, 0, 0, 1, 2])))
-        elif choice < 0.94:
+            trace.append(("allocate", nbytes, draw.choice([0, 0, 0, 1, 2, 3])))
+        elif choice < 0.90:
             trace.append(("free", draw.randrange(1 << 30), 0))
         elif choice < 0.99:
-            trace.append(("record_stream", draw.randrange(1 << 30), 3))
+            trace.append(("record_stream", draw.randrange(1 << 30), draw.randrange(STREAMS)))
         else:
             trace.append(("empty_cache", 0, 0))
     return trace
@@ -110,8 +133,8 @@ def flatten(nested: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, int
             yield f"{prefix}{key}", value
 
 
-def replay_torch(trace: list[Step], streams: list[Any]) -> tuple[list[Stats], list[tuple[int, int]]]:
-    """PyTorch's statistics after every step, and the segments that it obtained."""
+def replay_torch(trace: list[Step], streams: list[Any]) -> tuple[list[Stats], list[tuple[int, int]], list[int]]:
+    """PyTorch's statistics after every step, the segments that it obtained, and the blocks that it took back."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.reset_accumulated_memory_stats()
@@ -125,7 +148,8 @@ def replay_torch(trace: list[Step], streams: list[Any]) -> tuple[list[Stats], li
     entries = torch.cuda.memory._snapshot()["device_traces"][0]
     live.clear()
     obtained = [entry for entry in entries if entry["action"] in ("segment_alloc", "segment_map")]
-    return stats, [(entry["addr"], entry["size"]) for entry in obtained]
+    taken_back = [entry["addr"] for entry in entries if entry["action"] == "free_completed"]
+    return stats, [(entry["addr"], entry["size"]) for entry in obtained], taken_back
 
 
 def _step_torch(what: str, number: int, stream: Any, live: list[torch.Tensor]) -> None:
@@ -155,15 +179,19 @@ def step_ours(allocator: CachingAllocator, what: str, number: int, stream: int, 
 
 def compare(trace: list[Step], streams: list[Any], fraction: float | None) -> dict[str, Any]:
     """The first step whose statistics differ, or how much happened."""
-    expected, script = replay_torch(trace, streams)
+    expected, script, taken_back = replay_torch(trace, streams)
     allocator = CachingAllocator(
         ScriptedUpstream(script, torch.cuda.mem_get_info()[1]),
         parse_options(os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")),
     )
     if fraction is not None:
         allocator.set_memory_fraction(fraction)
+    events = allocator._events = InPytorchsOrder(allocator.upstream)
     live: list[Any] = []
+    done = 0
     for at, (step, theirs) in enumerate(zip(trace, expected)):
+        done, begin = theirs["active.all.freed"], done
+        events.order = taken_back[begin:done]
         step_ours(allocator, *step, live)
         ours = allocator.memory_stats()
         missing = sorted(set(theirs) - set(ours))
@@ -192,7 +220,7 @@ def recorded(path: str) -> list[Step]:
 
 
 def main() -> None:
-    streams = [torch.cuda.default_stream(), *(torch.cuda.Stream() for _ in range(3))]
+    streams = [torch.cuda.default_stream(), *(torch.cuda.Stream() for _ in range(STREAMS - 1))]
     if sys.argv[1].endswith(".gz"):
         steps = recorded(sys.argv[1])
         result = compare(steps, streams, None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,6 +36,18 @@ DIFFERENTIAL = [
     ("expandable_segments:True,roundup_power2_divisions:4", 260),
 ]
 TRACES = pathlib.Path(__file__).parents[2] / "benchmarks" / "traces"
+
+
+@pytest.fixture
+def whole_card() -> None:
+    """For tests that need nearly all of the card's memory: while they run, those beside them wait."""
+
+
+@pytest.fixture(autouse=True)
+def _take_turns(request: pytest.FixtureRequest) -> Iterator[None]:
+    with open(pathlib.Path(tempfile.gettempdir()) / "telegrad-card.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if "whole_card" in request.fixturenames else fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture(params=[False, True], ids=["segments", "expandable"])
@@ -62,7 +77,7 @@ def test_statistics_are_pytorchs_after_every_step(options: str, limit: int | Non
 
 @pytest.mark.parametrize("options", ["", "expandable_segments:True"])
 @pytest.mark.parametrize("name", ["gpt2-small", "gpt2-rising"])
-def test_recorded_training_is_served_as_by_pytorch(name: str, options: str) -> None:
+def test_recorded_training_is_served_as_by_pytorch(name: str, options: str, whole_card: None) -> None:
     """The same statistics after every event, and so the same peak of reserved bytes."""
     command = [sys.executable, "-m", "tests.allocator.differential", str(TRACES / f"{name}.json.gz")]
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": options}
@@ -128,7 +143,7 @@ def test_a_block_waits_for_a_busy_stream(allocator: CachingAllocator) -> None:
     allocator.free(again)
 
 
-def test_the_cards_real_limit_is_an_error_and_no_end(allocator: CachingAllocator) -> None:
+def test_the_cards_real_limit_is_an_error_and_no_end(allocator: CachingAllocator, whole_card: None) -> None:
     free, _ = allocator.mem_get_info()
     held = [allocator.allocate(free // 2, 0, 1)]
     with pytest.raises(OutOfMemoryError, match="out of memory on cuda:0: wanted"):
@@ -139,6 +154,117 @@ def test_the_cards_real_limit_is_an_error_and_no_end(allocator: CachingAllocator
     # A segment that grows needs no second attempt.
     assert (stats["num_ooms"], stats["num_alloc_retries"]) == (1, 1 if allocator.config.expandable_segments else 2)
     allocator.free(block)
+
+
+def test_a_card_that_is_full_to_the_brim_recovers(allocator: CachingAllocator, whole_card: None) -> None:
+    """Nothing is lost where the device says no, and what one block gives back another can have."""
+    free, _ = allocator.mem_get_info()
+    held = []
+    with pytest.raises(OutOfMemoryError, match=r"out of memory on cuda:0: wanted 1\.00 GiB"):
+        while True:
+            held.append(allocator.allocate(1 << 30, 0, 1))
+            before = allocator.memory_stats()
+    after = allocator.memory_stats()
+    assert len(held) >= (free >> 30) - 2
+    assert {key for key in before if before[key] != after[key]} <= {"num_ooms", "num_alloc_retries", *SYNCHRONIZED}
+    pointer = held[len(held) // 2].pointer
+    allocator.free(held.pop(len(held) // 2))
+    again = allocator.allocate(1 << 30, 0, 1)
+    assert again.pointer == pointer and _bytes_after_filling(again, 5) == {5}
+    for block in (*held, again):
+        allocator.free(block)
+
+
+SYNCHRONIZED = ("num_sync_all_streams",)
+
+
+def _bytes_after_filling(block: Any, value: int) -> set[int]:
+    import cupy as cp
+
+    cp.cuda.runtime.memset(block.pointer, value, block.size)
+    memory = cp.cuda.UnownedMemory(block.pointer, block.size, block, 0)
+    array = cp.ndarray((block.size,), cp.uint8, cp.cuda.MemoryPointer(memory, 0))
+    return {int(array.min()), int(array.max())}
+
+
+def test_what_another_stream_still_reads_is_not_overwritten(allocator: CachingAllocator, rng: Any) -> None:
+    """A slow stream copies what a fast one wrote, and freed in the meantime, many times over."""
+    import cupy as cp
+
+    wait = cp.RawKernel(
+        'extern "C" __global__ void wait(long long cycles)'
+        " { long long begin = clock64(); while (clock64() - begin < cycles) { } }", "wait"
+    )  # fmt: skip
+    fast, slow = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
+    nbytes = 1 << 20
+    copies = cp.zeros((64, nbytes), cp.uint8)
+    pointers = set()
+    cp.cuda.Device().synchronize()
+    for at in range(len(copies)):
+        block = allocator.allocate(nbytes, fast.ptr, 1)
+        pointers.add(block.pointer)
+        cp.cuda.runtime.memsetAsync(block.pointer, at + 1, nbytes, fast.ptr)
+        slow.wait_event(fast.record())
+        with slow:
+            wait((1,), (1,), (int(rng.integers(100_000)),))
+        cp.cuda.runtime.memcpyAsync(copies[at].data.ptr, block.pointer, nbytes, 3, slow.ptr)
+        allocator.record_stream(block, slow.ptr)
+        allocator.free(block)
+    slow.synchronize()
+    assert (copies.get() == cp.arange(1, 65, dtype=cp.uint8).get()[:, None]).all()
+    assert len(pointers) > 1
+    allocator.free(allocator.allocate(nbytes, fast.ptr, 1))
+    assert allocator.memory_stats()["active.all.current"] == 0
+
+
+def _leave_data_behind(allocator: CachingAllocator, stream: int) -> None:
+    """What the driver gives out next may hold data of session 3."""
+    import cupy as cp
+
+    block = allocator.allocate(100 << 20, stream, 3)
+    cp.cuda.runtime.memset(block.pointer, 7, block.size)
+    cp.cuda.Device().synchronize()
+    allocator.free(block)
+    allocator.empty_cache()
+
+
+def test_a_graph_is_captured_in_a_private_pool_and_replays(allocator: CachingAllocator) -> None:
+    """Its memory is obtained while the stream is captured, even for a side stream, and stays until the pool goes."""
+    import cupy as cp
+
+    stream, side = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
+    result = cp.zeros(3 << 20, cp.uint8)
+    _leave_data_behind(allocator, stream.ptr)
+    pool = allocator.new_mem_pool(1)
+    allocator.begin_allocate_to_pool(pool, 1)
+    stream.begin_capture(cp.cuda.runtime.streamCaptureModeGlobal)
+    block = allocator.allocate(3 << 20, stream.ptr, 1)
+    cp.cuda.runtime.memsetAsync(block.pointer, 9, 3 << 20, stream.ptr)
+    side.wait_event(stream.record())
+    cp.cuda.runtime.memcpyAsync(result.data.ptr, block.pointer, 3 << 20, 3, side.ptr)
+    stream.wait_event(side.record())
+    allocator.record_stream(block, side.ptr)
+    allocator.free(block)
+    second = allocator.allocate(3 << 20, stream.ptr, 1)
+    assert second.pointer != block.pointer, "it waits for the side stream"
+    graph = stream.end_capture()
+    allocator.end_allocate_to_pool(1)
+    other = allocator.allocate(3 << 20, stream.ptr, 2)
+    assert other.pointer not in (block.pointer, second.pointer)
+    stream.synchronize()
+    for each in (second, other):
+        memory = cp.cuda.UnownedMemory(each.pointer, each.size, each, 0)
+        assert not cp.ndarray((each.size,), cp.uint8, cp.cuda.MemoryPointer(memory, 0)).any()
+    for _ in range(3):
+        result[:] = 0
+        cp.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        assert (result == 9).all()
+    for each in (second, other):
+        allocator.free(each)
+    del graph
+    allocator.release_mem_pool(pool)
 
 
 def test_unmapped_pages_are_free_for_others_and_come_back_with_the_addresses() -> None:
@@ -183,13 +309,14 @@ def test_a_private_pool_keeps_its_memory_to_itself(allocator: CachingAllocator) 
     allocator.release_mem_pool(pool)
 
 
-def test_pinned_memory_is_reused_once_the_copy_is_done() -> None:
+@pytest.mark.parametrize("registers", [False, True])
+def test_pinned_memory_is_reused_once_the_copy_is_done(registers: bool) -> None:
     import cupy as cp
     import numpy as np
 
     from server.allocator import CudaUpstream
 
-    cache = PinnedCache(CudaUpstream(0))
+    cache = PinnedCache(CudaUpstream(0, registers_pinned=registers))
     stream = cp.cuda.Stream(non_blocking=True)
     target = cp.zeros(8 << 20, cp.uint8)
     pointers = set()
@@ -205,6 +332,7 @@ def test_pinned_memory_is_reused_once_the_copy_is_done() -> None:
         stream.synchronize()
         assert set(np.unique(back.array())) == {value}
     assert len(pointers) < 8
+    assert cp.cuda.pinned_memory.is_memory_pinned(back.pointer)
     del back
     cache.empty_cache()
     assert cache.stats()["allocated_bytes.current"] == 0
@@ -233,6 +361,7 @@ with tg.connect(in_process=host) as connection:
     y = (x @ x).sort(dim=1)[0].cumsum(0) if hasattr(tg.Tensor, "cumsum") else x @ x
     y.sum().item()
     assert cp.get_default_memory_pool().total_bytes() == 0, "CuPy has a pool of its own"
+    assert cp.get_default_pinned_memory_pool().n_free_blocks() == 0, "CuPy has a pinned pool of its own"
     assert tg.cuda.memory_allocated() == backend.allocator.allocated_bytes(number) > 64 << 20
     blocks = [b for s in tg.cuda.memory_snapshot() for b in s["blocks"] if b["frames"]]
     assert blocks and all(b["frames"][-1]["filename"] == "<string>" for b in blocks)

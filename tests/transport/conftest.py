@@ -27,7 +27,8 @@ class GatewayProcess:
     """``tests.transport.gateway`` as a child; a context manager."""
 
     def __init__(self, **environment: str) -> None:
-        paths = os.pathsep.join((str(ROOT / "client"), str(ROOT)))
+        inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+        paths = os.pathsep.join((str(ROOT / "client"), str(ROOT), *inherited))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.transport.gateway"],
             cwd=ROOT, env=os.environ | {"PYTHONPATH": paths} | environment,
