@@ -26,7 +26,7 @@ COVERED_ELSEWHERE: set[str] = {
     "_nll_loss_forward", "_nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
     "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",
     "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm", "rand",
-    "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_linear_backward", "_linear_recurrence",
+    "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_cross_entropy", "_cross_entropy_backward", "_linear_backward", "_linear_recurrence",
     "_squared_error", "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
     "_attention", "_attention_backward",
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import bool_, int64, uint8
+from ..dtypes import bool_, float32, int64, uint8
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, wrap_dim
 from ..meta import Meta
@@ -104,6 +104,38 @@ def _nll_loss_backward(
     if grad_output.shape != (target.shape if reduction == "none" else ()):
         raise ShapeError(f"_nll_loss_backward: gradient {grad_output} does not fit the target {target}")
     return gradient
+
+
+@op(
+    out=False, method=False, no_grad=("target", "weight"), returns=("loss", "log_sum", "total_weight"),
+)  # fmt: skip
+def _cross_entropy(
+    input: Meta, target: Meta, weight: Meta | None, reduction: str, ignore_index: int, label_smoothing: float
+) -> tuple[Meta, Meta, Meta]:  # fmt: skip
+    """``cross_entropy`` of class indices in one pass over the input, which is read again in backward.
+
+    Beside the loss what backward needs: the logarithm of each sum of exponentials, and what a mean was divided by
+    (1 where none was taken).
+    """
+    _check_classes("cross_entropy", input, target, weight)
+    wide = float32 if input.dtype.itemsize == 2 else input.dtype
+    loss = input.like(target.shape if reduction == "none" else ())
+    return loss, target.like(dtype=wide), target.like((), dtype=wide)
+
+
+@op(out=False, method=False, no_grad=("target", "weight", "log_sum", "total_weight"))
+def _cross_entropy_backward(
+    grad_loss: Meta, input: Meta, target: Meta, weight: Meta | None, log_sum: Meta, total_weight: Meta,
+    reduction: str, ignore_index: int, label_smoothing: float,
+) -> Meta:  # fmt: skip
+    """The gradient of the input of ``_cross_entropy``."""
+    _check_classes("cross_entropy", input, target, weight)
+    _check_floating("cross_entropy", grad_loss)
+    if grad_loss.shape != (target.shape if reduction == "none" else ()):
+        raise ShapeError(f"cross_entropy: gradient {grad_loss} does not fit the target {target}")
+    if log_sum.shape != target.shape or total_weight.shape != () or not log_sum.dtype.is_floating_point:
+        raise ShapeError(f"cross_entropy: {log_sum} and {total_weight} are not of a loss of {input} and {target}")
+    return input.like()
 
 
 @op(out=False, method=False, no_grad=("target",), returns=("loss", "probabilities"))
