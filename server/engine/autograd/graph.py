@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _sequence = itertools.count(1)
+_LAST = 1 << 62
+"""What makes the sequence numbers of a graph's ends the highest of all."""
 
 
 class Edge(NamedTuple):
@@ -90,7 +92,7 @@ class AccumulateGrad(Node):
 
     def __init__(self, leaf: Value) -> None:
         super().__init__((), (leaf.meta,))
-        self.sequence = 1 << 62
+        self.sequence += _LAST
         self.leaf = leaf
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
@@ -100,49 +102,49 @@ class AccumulateGrad(Node):
 class Saved:
     """What backward needs of a value: its memory, the version that it had, and its history then.
 
-    It holds a leaf itself, but never a result: a result's later history may lead back here, and the cycle would keep
-    memory until a garbage collection. For a result of the very node that saves it, ``creator`` is a weak reference.
+    It holds a leaf itself, but never what is or may become a result: the result's history may lead back here, and the
+    cycle would keep memory until a garbage collection. For a result of the very node that saves it, ``creator`` is a
+    weak reference.
     """
 
-    __slots__ = ("array", "backend", "creator", "leaf", "meta", "node", "output", "storage", "version")
+    __slots__ = ("array", "backend", "creator", "meta", "node", "output", "storage", "value", "version")
+
+    node: Node | None
+    creator: ReferenceType[Node] | None
 
     def __init__(self, value: Value, creator: Node | None = None, output: int = 0) -> None:
         self.meta = value.meta
         self.storage = storage = value.storage
         self.version = storage.version
+        known = value.autograd
+        if creator is None and known is not None and known.requires_grad and known.grad_fn is None:
+            self.value: Value | None = value
+            return
+        self.value = None
         self.backend = value.backend
         self.array = value._array
-        self.leaf: Value | None = None
-        self.node: Node | None = None
-        self.creator: ReferenceType[Node] | None = None
-        self.output = output
-        known = value.autograd
-        if creator is not None:
-            self.creator = ref(creator)
-        elif known is not None:
-            if known.grad_fn is not None:
-                self.node, self.output = known.grad_fn, known.output
-            elif known.requires_grad:
-                self.leaf = value
+        self.creator = None if creator is None else ref(creator)
+        self.node, self.output = None, output
+        if creator is None and known is not None:
+            self.node, self.output = known.grad_fn, known.output
 
     def unpack(self, consumer: Node) -> Value:
         """The value, if nobody has modified it since."""
-        found = self.storage.version
-        if found != self.version:
+        if self.storage.version != self.version:
             raise AutogradError(
                 "one of the values needed for gradient computation has been modified by an in-place operation: "
-                f"{self.meta}, {self._origin(consumer)}, is at version {found}; expected version {self.version} "
-                "instead; clone it before you modify it"
+                f"{self.meta}, {self._origin(consumer)}, is at version {self.storage.version}; "
+                f"expected version {self.version} instead; clone it before you modify it"
             )
-        if self.leaf is not None:
-            return self.leaf
+        if self.value is not None:
+            return self.value
         value = Value(self.storage, self.meta, self.backend)
         value._array = self.array
         node = self.creator() if self.creator else self.node
         return value if node is None else with_history(value, node, self.output)
 
     def _origin(self, consumer: Node) -> str:
-        node = self.creator() if self.creator else self.node
+        node = None if self.value is not None else self.creator() if self.creator else self.node
         return f"output {self.output} of {node.name}" if node is not None else f"an input of {consumer.name}"
 
 

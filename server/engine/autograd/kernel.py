@@ -44,9 +44,13 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     if op.form == "out":
         raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
     wanted = Wanted.of(operator, needed)
-    saves = wanted.saves_args
-    kept = tuple([_keep(arg, position in saves, written) for position, arg in enumerate(args)])
+    kept = tuple([_keep(arg, saves, written) for arg, saves in zip(args, wanted.saves)])
     result = redispatch(operator, args, signature, lower)
+    if result.__class__ is Value and not written:
+        node = OpNode(operator, tuple(edges), (result.meta,), kept, wanted)
+        if wanted.saves_outs:
+            node.saved_outs[0] = Saved(result, node)
+        return with_history(result, node, 0) if result.meta.dtype.is_differentiable else result
     outs = result if result.__class__ is tuple else (result,)
     node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), kept, wanted)
     for number in wanted.saves_outs:
@@ -90,7 +94,10 @@ def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> tu
     for position in operator.grad_positions:
         arg = args[position]
         if arg.__class__ is Value:
-            edge = edge_of(arg) if arg.autograd is not None or arg.base is not None else None
+            if arg.autograd is None and arg.base is None:
+                edges.append(None)
+                continue
+            edge = edge_of(arg)
             edges.append(edge)
             if edge is not None:
                 needed += (position,)

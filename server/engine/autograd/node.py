@@ -5,31 +5,47 @@ Un-broadcasting, and casting a gradient back to its input's type, are done here,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
 from .. import functional as F
-from ..operators import TOGETHER, Derivative, Operator
+from ..operators import TOGETHER, Derivative, Formula, Operator
 from ..value import Value
-from .graph import Edge, Node, Saved
+from .graph import Edge, Node, Saved, _sequence
+
+
+Getter: TypeAlias = "Callable[[OpNode, Sequence[Value | None]], Any]"
+
+
+class Step(NamedTuple):
+    """How one differentiable argument's gradient is found; ``formula`` is None where it is not wanted."""
+
+    position: int
+    formula: Formula | None
+    getters: tuple[Getter, ...]
 
 
 class Wanted:
-    """Which gradients of an operation are wanted, and what that takes; worked out once for each choice."""
+    """Which gradients of an operation are wanted, and what that takes; worked out once for each choice.
 
-    __slots__ = ("mask", "saves_args", "saves_outs", "steps", "together")
+    ``saves`` tells for each argument whether it is saved, ``steps`` has an entry for every differentiable argument.
+    ``together`` is the formula of all gradients at once, where there is one and several are wanted.
+    """
+
+    __slots__ = ("mask", "saves", "saves_args", "saves_outs", "steps", "together")
 
     def __init__(self, operator: Operator, positions: tuple[int, ...]) -> None:
         chosen = {p: operator.derivatives[p] for p in positions if p in operator.derivatives}
-        self.saves_args = frozenset(p for d in chosen.values() for p in d.saves_args)
-        self.saves_outs = frozenset(p for d in chosen.values() for p in d.saves_outs)
-        self.steps = tuple((p, chosen.get(p)) for p in operator.grad_positions)
-        """Every differentiable argument with its formula, None where its gradient is not wanted."""
+        self.saves_args = tuple(sorted({p for d in chosen.values() for p in d.saves_args}))
+        self.saves_outs = tuple(sorted({p for d in chosen.values() for p in d.saves_outs}))
+        self.saves = tuple(p in self.saves_args for p in range(len(operator.op.params)))
         self.mask = tuple(p in chosen for p in operator.grad_positions)
-        self.together = operator.derivatives.get(TOGETHER) if len(chosen) > 1 else None
+        self.steps = tuple(_step(p, chosen.get(p)) for p in operator.grad_positions)
+        joint = operator.derivatives.get(TOGETHER) if len(chosen) > 1 else None
+        self.together = joint and _step(TOGETHER, joint)
 
     @staticmethod
     def of(operator: Operator, positions: tuple[int, ...]) -> Wanted:
@@ -52,7 +68,10 @@ class OpNode(Node):
         self, operator: Operator, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...], args: tuple[Any, ...],
         wanted: Wanted,
     ) -> None:  # fmt: skip
-        super().__init__(edges, metas)
+        self.sequence = next(_sequence)
+        self.edges = edges
+        self.metas = metas
+        self.retained = None
         self.operator = operator
         self.args: tuple[Any, ...] | None = args
         self.wanted = wanted
@@ -64,16 +83,25 @@ class OpNode(Node):
         return "".join(word.capitalize() for word in public.split("_")) + "Backward0"
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
-        if self.args is None:
+        args = self.args
+        if args is None:
             raise AutogradError(
                 "trying to backward through the graph a second time: its saved values were freed by the first; "
                 "pass retain_graph=True to keep them"
             )
-        if self.wanted.together is not None:
-            return self._differentiate_all(self.wanted.together, grads)
+        wanted = self.wanted
+        if wanted.together is not None:
+            found = _evaluate(wanted.together, self, grads)
+            return [_fit(grad, _meta(args[step.position])) for grad, step in zip(found, wanted.steps, strict=True)]
         results: list[Value | None] = []
-        for position, derivative in self.wanted.steps:
-            self._differentiate(position, derivative, grads, results)
+        for step in wanted.steps:
+            kept = args[step.position]
+            if kept.__class__ is tuple:
+                results.extend(_fit_all(_evaluate(step, self, grads), kept))
+            elif step.formula is None:
+                results.append(None)
+            else:
+                results.append(_fit(_evaluate(step, self, grads), _meta(kept)))
         return results
 
     def release(self) -> None:
@@ -86,47 +114,65 @@ class OpNode(Node):
         args = self.args
         return args is not None and any([args[p].__class__ in _HOLDERS for p in self.wanted.saves_args])
 
-    def _differentiate(
-        self, position: int, derivative: Derivative | None, grads: Sequence[Value | None], results: list[Value | None]
-    ) -> None:
-        """Append the gradient of one argument; of each of its tensors where it is a list."""
-        kept = self.args[position]  # type: ignore[index]
-        if derivative is None:
-            results.extend([None] * (len(kept) if kept.__class__ is tuple else 1))
-            return
-        found = derivative.formula(*[self._source(source, grads) for source in derivative.sources])
-        if kept.__class__ is tuple:
-            results.extend([_fit(g, _meta(k)) for g, k in zip(found, kept, strict=True)])
-        else:
-            results.append(_fit(found, _meta(kept)))
 
-    def _differentiate_all(self, derivative: Derivative, grads: Sequence[Value | None]) -> list[Value | None]:
-        found = derivative.formula(*[self._source(source, grads) for source in derivative.sources])
-        args: Any = self.args
-        return [_fit(grad, _meta(args[p])) for grad, (p, _) in zip(found, self.wanted.steps, strict=True)]
+def _evaluate(step: Step, node: OpNode, grads: Sequence[Value | None]) -> Any:
+    return step.formula and step.formula(*[get(node, grads) for get in step.getters])
 
-    def _source(self, source: tuple[str, int], grads: Sequence[Value | None]) -> Any:
-        where, number = source
-        if where == "grad" or where == "grad_out":
-            grad = grads[number]
-            return grad if grad is not None else zeros(self.metas[number])
-        if where == "grads":
-            return tuple(zeros(m) if g is None else g for g, m in zip(grads, self.metas, strict=True))
-        if where == "out":
-            return self.saved_outs[number].unpack(self)
-        if where == "wanted":
-            return self.wanted.mask
-        kept = self.args[number]  # type: ignore[index]
-        if where == "meta":
-            return tuple(map(_meta, kept)) if isinstance(kept, tuple) else _meta(kept)
-        return self._unpack(kept)
 
-    def _unpack(self, kept: Any) -> Any:
-        if isinstance(kept, Saved):
-            return kept.unpack(self)
-        if kept.__class__ is Meta:
-            return None  # not saved, since no wanted gradient names it
-        return tuple(self._unpack(k) for k in kept) if isinstance(kept, tuple) else kept
+def _step(position: int, derivative: Derivative | None) -> Step:
+    if derivative is None:
+        return Step(position, None, ())
+    return Step(position, derivative.formula, tuple([_GETTERS[where](number) for where, number in derivative.sources]))
+
+
+def _get_grad(number: int) -> Getter:
+    def get(node: OpNode, grads: Sequence[Value | None]) -> Any:
+        found = grads[number]
+        return found if found is not None else zeros(node.metas[number])
+
+    return get
+
+
+def _get_grads(_: int) -> Getter:
+    return lambda node, grads: tuple([zeros(m) if g is None else g for g, m in zip(grads, node.metas, strict=True)])
+
+
+def _get_out(number: int) -> Getter:
+    return lambda node, grads: node.saved_outs[number].unpack(node)
+
+
+def _get_argument(number: int) -> Getter:
+    def get(node: OpNode, grads: Sequence[Value | None]) -> Any:
+        kept = node.args[number]  # type: ignore[index]
+        return kept.unpack(node) if kept.__class__ is Saved else _unpack(kept, node)
+
+    return get
+
+
+def _get_meta(number: int) -> Getter:
+    def get(node: OpNode, grads: Sequence[Value | None]) -> Any:
+        kept = node.args[number]  # type: ignore[index]
+        return tuple(map(_meta, kept)) if isinstance(kept, tuple) else _meta(kept)
+
+    return get
+
+
+def _get_wanted(_: int) -> Getter:
+    return lambda node, grads: node.wanted.mask
+
+
+_GETTERS: dict[str, Callable[[int], Getter]] = {
+    "grad": _get_grad, "grad_out": _get_grad, "grads": _get_grads, "out": _get_out, "arg": _get_argument,
+    "meta": _get_meta, "wanted": _get_wanted,
+}  # fmt: skip
+
+
+def _unpack(kept: Any, node: OpNode) -> Any:
+    if kept.__class__ is Meta:
+        return None  # not saved, since no wanted gradient names it
+    if kept.__class__ is Saved:
+        return kept.unpack(node)
+    return tuple([_unpack(k, node) for k in kept]) if kept.__class__ is tuple else kept
 
 
 _HOLDERS = (Saved, tuple)
@@ -141,15 +187,23 @@ def _meta(kept: Any) -> Any:
     return kept.meta if isinstance(kept, Saved) else kept
 
 
+def _fit_all(found: Any, kept: tuple[Any, ...]) -> list[Value | None]:
+    """The gradients of a list of tensors."""
+    return [None] * len(kept) if found is None else [_fit(g, _meta(k)) for g, k in zip(found, kept, strict=True)]
+
+
 def _fit(grad: Value | None, meta: Any) -> Value | None:
     """A formula's gradient in the shape and type of the input: summed over what was broadcast."""
-    if grad is None or not isinstance(meta, Meta):
+    if grad is None or meta.__class__ is not Meta:
         return None
-    if grad.meta.shape != meta.shape:
+    given = grad.meta
+    if given is meta:
+        return grad
+    if given.shape != meta.shape:
         grad = sum_to_size(grad, meta.shape)
-    if grad.meta.dtype is not meta.dtype:
+    if given.dtype is not meta.dtype:
         grad = _cast(grad, meta)
-    return grad if grad.meta.device is meta.device else F._to_copy(grad, device=meta.device)
+    return grad if given.device is meta.device else F._to_copy(grad, device=meta.device)
 
 
 def _cast(grad: Value, meta: Meta) -> Value:
