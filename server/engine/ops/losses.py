@@ -11,26 +11,19 @@ from telegrad_protocol.ops import losses as ops
 from .. import functional as F
 from .. import keys
 from ..arrays import check_index
-from ..operators import composite, implements, kernel
-from . import rows
-from .softmax import exponentials
+from ..operators import composite, implements
 
 
 @composite(ops.cross_entropy)
 def cross_entropy(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
     kind = ops.reduction_of("cross_entropy", reduction, size_average, reduce)
-    if input.ndim == 2 and target.ndim == 1 and weight is None and label_smoothing == 0:
-        return F._softmax_cross_entropy(input, target, kind, ignore_index)[0]
-    dim = 0 if input.ndim == 1 else 1
-    log_probabilities = F.log_softmax(input, dim)
     if ops.has_probabilities(input.meta, target.meta):
+        log_probabilities = F.log_softmax(input, 0 if input.ndim == 1 else 1)
         return _soft_cross_entropy(log_probabilities, target, weight, kind, label_smoothing)
-    loss, total = F._nll_loss_forward(log_probabilities, target, weight, kind, ignore_index)
-    if label_smoothing == 0:
-        return loss
-    smooth = _smooth_loss(log_probabilities, target, weight, total, kind, ignore_index)
-    classes = max(input.shape[dim], 1)
-    return F.add(F.mul(loss, 1 - label_smoothing), F.mul(smooth, label_smoothing / classes))
+    is_plain = input.ndim == 2 and weight is None and label_smoothing == 0
+    if is_plain and input.backend.key == keys.CPU:  # where an exponential costs more than to keep it
+        return F._softmax_cross_entropy(input, target, kind, ignore_index)[0]
+    return F._cross_entropy(input, target, weight, kind, ignore_index, label_smoothing)[0]
 
 
 def _weighted(log_probabilities, weight):
@@ -51,16 +44,6 @@ def _soft_cross_entropy(log_probabilities, target, weight, kind, label_smoothing
         return F.sum(product, dim)
     total = F.sum(product)
     return total if kind == "sum" else F.div(total, log_probabilities.numel / classes)
-
-
-def _smooth_loss(log_probabilities, target, weight, total, kind, ignore_index):
-    """The loss of a uniform target, over the elements that are not ignored."""
-    dim = 0 if log_probabilities.ndim == 1 else 1
-    summed = F.neg(F.sum(_weighted(log_probabilities, weight), dim))
-    summed = F.masked_fill(summed, F.eq(target, ignore_index), 0)
-    if kind == "none":
-        return summed
-    return F.sum(summed) if kind == "sum" else F.div(F.sum(summed), F.detach(total))
 
 
 @composite(ops.nll_loss)
@@ -111,34 +94,6 @@ def _nll_loss_forward(xp, input, target, weight, reduction, ignore_index, *, out
             loss /= total
 
 
-@kernel(ops._nll_loss_forward, keys.CPU)
-def _nll_loss_forward_cpu(xp, input, target, weight, reduction, ignore_index, *, out):
-    positions = _plain_positions(input.shape, target, weight, ignore_index)
-    if positions is None or not input.flags.c_contiguous:
-        _nll_loss_forward(xp, input, target, weight, reduction, ignore_index, out=out)
-        return
-    loss, total = out
-    picked = input.reshape(-1)[positions]
-    total[...] = len(positions)
-    if reduction == "none":
-        np.negative(picked, out=loss)
-    else:
-        loss[...] = -np.add.reduce(picked) / (len(positions) if reduction == "mean" else 1)
-
-
-def _plain_positions(shape, target, weight, ignore_index):
-    """As ``_positions`` for a matrix, where all targets are classes of it; None where that is not so simple."""
-    if len(shape) != 2 or weight is not None or not target.size:
-        return None
-    if target.dtype != np.int64 or not target.flags.c_contiguous:
-        return None
-    samples, classes = shape
-    largest = np.maximum.reduce(target.view(np.uint64))  # negative ones are large as unsigned
-    if 0 <= ignore_index < classes or largest >= classes:
-        return None
-    return np.arange(0, samples * classes, classes) + target
-
-
 @implements(
     ops._nll_loss_backward,
     grad_output=lambda grad, target, weight, reduction, ignore_index: F._nll_loss_forward(
@@ -158,16 +113,6 @@ def _nll_loss_backward(xp, grad_output, target, weight, total_weight, size, redu
     result.reshape(-1)[positions] = xp.where(counted, -grad * scale, 0)
     if result is not out:
         out[...] = result
-
-
-@kernel(ops._nll_loss_backward, keys.CPU)
-def _nll_loss_backward_cpu(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, *, out):
-    positions = _plain_positions(size, target, weight, ignore_index)
-    if positions is None or not out.flags.c_contiguous:
-        _nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, out=out)
-        return
-    out.fill(0)
-    out.reshape(-1)[positions] = -grad_output / len(positions) if reduction == "mean" else -grad_output
 
 
 @implements(
@@ -193,20 +138,90 @@ def _softmax_cross_entropy(xp, input, target, reduction, ignore_index, *, out):
             loss /= xp.sum(counted)
 
 
-@kernel(ops._softmax_cross_entropy, keys.CPU)
-def _softmax_cross_entropy_cpu(xp, input, target, reduction, ignore_index, *, out):
-    loss, probabilities = out
-    positions = _plain_positions(input.shape, target, None, ignore_index)
-    if positions is None or not rows.is_fast(input) or not probabilities.flags.c_contiguous:
-        _softmax_cross_entropy(xp, input, target, reduction, ignore_index, out=out)
+@implements(
+    ops._cross_entropy,
+    input=lambda grad_loss, input, target, weight, log_sum, total_weight, reduction, ignore_index, label_smoothing: (
+        F._cross_entropy_backward(
+            grad_loss, input, target, weight, log_sum, total_weight, reduction, ignore_index, label_smoothing
+        )
+    ),
+)
+def _cross_entropy(xp, input, target, weight, reduction, ignore_index, label_smoothing, *, out):
+    loss, log_sum, total = out
+    logits = input.reshape(_layout(input.shape))
+    positions, scale, share = _class_weights(xp, logits, target, weight, ignore_index, label_smoothing)
+    top = xp.amax(logits, axis=1, keepdims=True) if logits.size else xp.zeros((len(logits), 1, logits.shape[2]))
+    log_sum[...] = (top + xp.log(xp.sum(xp.exp(logits - top), axis=1, keepdims=True))).reshape(log_sum.shape)
+    lse = log_sum.reshape(positions.shape)
+    picked = xp.take(logits.reshape(-1), positions) if logits.size else lse
+    losses = xp.where(scale != 0, (lse - picked) * scale, 0)
+    counted = target.reshape(positions.shape) != ignore_index
+    if label_smoothing:
+        smooth = xp.sum((lse[:, None] - logits) * share, axis=1)
+        losses = (1 - label_smoothing) * losses + xp.where(counted, smooth, 0)
+    total[...] = xp.sum(scale) if reduction == "mean" else 1
+    loss[...] = losses.reshape(loss.shape) if reduction == "none" else xp.sum(losses) / total
+
+
+def _class_weights(xp, logits, target, weight, ignore_index, label_smoothing):
+    """Flat positions of the targets' classes, each target's weight, and what smoothing gives to each class."""
+    positions, classes, counted = _positions(xp, logits.shape, target, ignore_index)
+    scale = counted.astype(logits.dtype) if weight is None else xp.where(counted, weight[classes], 0)
+    count = max(logits.shape[1], 1)
+    share = xp.full((1, 1), label_smoothing / count, logits.dtype)
+    return positions, scale, share if weight is None else share * weight[:, None]
+
+
+def _target_scales(grad_loss, input, target, weight, total_weight, reduction, ignore_index, label_smoothing):
+    """What the softmax of each target's row is multiplied by in the gradient of the input."""
+    ones = F.full(input.shape, -1.0, dtype=input.dtype, device=input.device)
+    own = F._nll_loss_forward(ones, target, weight, "none", ignore_index)[0]
+    if label_smoothing:
+        counted = F._nll_loss_forward(ones, target, None, "none", ignore_index)[0]
+        share = label_smoothing if weight is None else F.mul(F.mean(weight), label_smoothing)
+        own = F.add(F.mul(own, 1 - label_smoothing), F.mul(counted, share))
+    return F.mul(own, F.div(grad_loss, total_weight))
+
+
+def _cross_entropy_twice(
+    grad, grad_loss, input, target, weight, total_weight, reduction, ignore_index, label_smoothing
+):  # fmt: skip
+    dim = 0 if input.ndim == 1 else 1
+    scales = _target_scales(grad_loss, input, target, weight, total_weight, reduction, ignore_index, label_smoothing)
+    return F._softmax_backward_data(F.mul(grad, F.unsqueeze(scales, dim)), F.softmax(input, dim), dim, grad.dtype)
+
+
+def _cross_entropy_by_grad(
+    grad, grad_loss, input, target, weight, log_sum, total_weight, reduction, ignore_index, label_smoothing
+):  # fmt: skip
+    unit = F._cross_entropy_backward(
+        F.ones_like(grad_loss), input, target, weight, log_sum, total_weight, reduction, ignore_index, label_smoothing
+    )
+    product = F.mul(grad, unit)
+    return F.sum(product, 0 if input.ndim == 1 else 1) if reduction == "none" else F.sum(product)
+
+
+@implements(
+    ops._cross_entropy_backward,
+    grad_loss=_cross_entropy_by_grad,
+    input=_cross_entropy_twice,  # total: it counts what goes through log_sum
+)
+def _cross_entropy_backward(
+    xp, grad_loss, input, target, weight, log_sum, total_weight, reduction, ignore_index, label_smoothing, *, out
+):  # fmt: skip
+    logits = input.reshape(_layout(input.shape))
+    positions, scale, share = _class_weights(xp, logits, target, weight, ignore_index, label_smoothing)
+    if not logits.size:
         return
-    sums, largest = exponentials(input, probabilities)
-    losses = np.log(sums, out=sums)
-    losses += np.subtract(largest, input.reshape(-1)[positions], out=largest)
-    if reduction == "none":
-        loss[...] = losses
-    else:
-        loss[...] = np.add.reduce(losses) / (len(losses) if reduction == "mean" else 1)
+    grads = xp.broadcast_to((grad_loss / total_weight).reshape(-1, 1), (positions.size, 1)).reshape(positions.shape)
+    counted = target.reshape(positions.shape) != ignore_index
+    own = (1 - label_smoothing) * scale
+    spread = xp.where(counted, own + xp.sum(share) * (1 if share.size > 1 else logits.shape[1]), 0)
+    found = xp.exp(logits - log_sum.reshape(positions.shape)[:, None]) * spread[:, None]
+    found -= xp.where(counted[:, None], share, 0)
+    found = xp.ascontiguousarray(found)
+    found.reshape(-1)[positions] -= own
+    out[...] = xp.where(counted[:, None], found * grads[:, None], 0).reshape(out.shape)
 
 
 def _second_gradient(grad, grad_loss, probabilities, target, reduction, ignore_index):
@@ -237,19 +252,6 @@ def _softmax_cross_entropy_backward(xp, grad_loss, input, probabilities, target,
     if out.size:
         flat = out.reshape(-1)
         flat[positions[:, 0]] -= scale
-
-
-@kernel(ops._softmax_cross_entropy_backward, keys.CPU)
-def _softmax_cross_entropy_backward_cpu(
-    xp, grad_loss, input, probabilities, target, reduction, ignore_index, *, out
-):  # fmt: skip
-    positions = _plain_positions(probabilities.shape, target, None, ignore_index)
-    if positions is None:
-        _softmax_cross_entropy_backward(xp, grad_loss, input, probabilities, target, reduction, ignore_index, out=out)
-        return
-    scale = grad_loss / len(positions) if reduction == "mean" else grad_loss
-    np.multiply(probabilities, scale[:, None] if reduction == "none" else scale, out=out)
-    out.reshape(-1)[positions] -= scale
 
 
 def _reduced(losses, kind):
