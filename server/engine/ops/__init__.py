@@ -33,10 +33,13 @@ from . import (
     views,
 )
 
+from .. import cpu_kernels as _cpu_kernels  # isort: skip  # files kernels over those above
+
 __all__ = [
-    "_autocast", "_autograd", "activations", "attention", "comparison", "complex", "convolution", "creation",
-    "elementary", "extremes", "indexing", "linalg", "losses", "nn", "normalization", "optim", "pointwise", "random",
-    "rearrange", "reduce", "scans", "scattering", "softmax", "sorting", "splitting", "spread", "views",
+    "_autocast", "_autograd", "_cpu_kernels", "activations", "attention", "comparison", "complex",
+    "convolution", "creation", "elementary", "extremes", "indexing", "linalg", "losses", "nn", "normalization",
+    "optim", "pointwise", "random", "rearrange", "reduce", "scans", "scattering", "softmax", "sorting",
+    "splitting", "spread", "views",
 ]  # fmt: skip
 
 check_complete()

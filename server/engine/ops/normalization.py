@@ -1,21 +1,16 @@
-"""Normalization. The layer kernels for the CPU go over blocks of rows that stay in cache."""
+"""Normalization."""
 
 from __future__ import annotations
 
-import math
 from functools import wraps
-
-import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import normalization as ops
 
 from .. import functional as F
-from .. import keys
 from ..backend import HALVES
-from ..operators import composite, implements, kernel
+from ..operators import composite, implements
 from ..value import Value
-from . import rows
 
 _EPSILON = {
     dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52, dtypes.complex64: 2.0**-23, dtypes.complex128: 2.0**-52,
@@ -112,78 +107,6 @@ def _layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
 def _layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shape, *, out):
     axis = tuple(range(input.ndim - len(normalized_shape)))
     xp.sum((input - mean) * rstd * grad_out, axis=axis, out=out)
-
-
-def _all_fast(*arrays):
-    first = arrays[0]
-    return all(a is None or (a.dtype is first.dtype and rows.is_fast(a)) for a in arrays)
-
-
-def _flat(array):
-    return None if array is None else array.reshape(-1)
-
-
-@kernel(ops._layer_norm, keys.CPU)
-def _layer_norm_cpu(xp, input, normalized_shape, weight, bias, eps, *, out):
-    result, mean, rstd = out
-    if not _all_fast(result, input, weight, bias):
-        _layer_norm(xp, input, normalized_shape, weight, bias, eps, out=out)
-        return
-    length = math.prod(normalized_shape)
-    x, y = input.reshape(-1, length), result.reshape(-1, length)
-    _normalize_rows(x, y, _flat(weight), _flat(bias), eps, mean.reshape(-1), rstd.reshape(-1))
-
-
-def _normalize_rows(x, y, weight, bias, eps, mean, rstd):
-    length = x.shape[1]
-    for block in rows.row_blocks(*x.shape):
-        part = y[block]
-        centre = np.multiply(rows.row_sums(x[block]), 1 / length, out=mean[block])
-        np.subtract(x[block], centre[:, None], out=part)
-        variance = np.einsum("ij,ij->i", part, part) / length
-        part *= np.divide(1, np.sqrt(variance + eps), out=rstd[block])[:, None]
-        if weight is not None:
-            part *= weight
-        if bias is not None:
-            part += bias
-
-
-@kernel(ops._layer_norm_backward, keys.CPU)
-def _layer_norm_backward_cpu(xp, grad_out, input, mean, rstd, weight, *, out):
-    if not _all_fast(out, grad_out, input, mean, rstd, weight):
-        _layer_norm_backward(xp, grad_out, input, mean, rstd, weight, out=out)
-        return
-    length = input.size // mean.size
-    shaped = [a.reshape(-1, length) for a in (grad_out, input, out)]
-    _normalize_rows_backward(*shaped, mean.reshape(-1), rstd.reshape(-1), _flat(weight))
-
-
-def _normalize_rows_backward(grad, x, out, mean, rstd, weight):
-    length = x.shape[1]
-    for block in rows.row_blocks(*x.shape):
-        scale, part = rstd[block], out[block]
-        scaled = grad[block] if weight is None else grad[block] * weight
-        centred = np.subtract(x[block], mean[block, None], out=part)
-        along = np.einsum("ij,ij->i", scaled, centred)
-        centred *= (along * scale * scale / -length)[:, None]
-        part += scaled
-        part -= (rows.row_sums(scaled) / length)[:, None]
-        part *= scale[:, None]
-
-
-@kernel(ops._layer_norm_weight_backward, keys.CPU)
-def _layer_norm_weight_backward_cpu(xp, grad_out, input, mean, rstd, normalized_shape, *, out):
-    if not _all_fast(out, grad_out, input, mean, rstd):
-        _layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shape, out=out)
-        return
-    length = out.size
-    x, grad = input.reshape(-1, length), grad_out.reshape(-1, length)
-    total, centre, scale = np.zeros(length, out.dtype), mean.reshape(-1, 1), rstd.reshape(-1)
-    for block in rows.row_blocks(*x.shape):
-        part = x[block] - centre[block]
-        part *= grad[block]
-        total += scale[block].dot(part)
-    out[...] = total.reshape(out.shape)
 
 
 def _in_float32(function):

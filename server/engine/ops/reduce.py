@@ -8,9 +8,7 @@ from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import reduce as ops
 
 from .. import functional as F
-from .. import keys
-from ..operators import composite, implements, kernel
-from . import rows
+from ..operators import composite, implements
 
 
 def axes(input, dim):
@@ -55,13 +53,6 @@ def sum(xp, input, dim, keepdim, *, dtype, out):
     xp.sum(input, axis=axes(input, dim), keepdims=keepdim, dtype=out.dtype, out=out)
 
 
-@kernel(ops.sum, keys.CPU)
-def _sum_cpu(xp, input, dim, keepdim, *, dtype, out):
-    axis = axes(input, (dim,) if dim.__class__ is int else dim)
-    if input.dtype != out.dtype or not rows.is_fast(input) or not rows.sum_into(input, axis, out):
-        sum(xp, input, dim, keepdim, dtype=dtype, out=out)
-
-
 def _nansum_backward(grad, input, input_meta, dim, keepdim):
     return F.mul(restore(grad, input_meta, dim, keepdim), F.logical_not(F.isnan(input)))
 
@@ -83,14 +74,6 @@ def mean(xp, input, dim, keepdim, *, dtype, out):
     count = input.size // out.size if out.size else 1
     xp.sum(input, axis=axes(input, dim), keepdims=keepdim, out=out)
     xp.divide(out, out.dtype.type(count), out=out)
-
-
-@kernel(ops.mean, keys.CPU)
-def _mean_cpu(xp, input, dim, keepdim, *, dtype, out):
-    axis = axes(input, (dim,) if dim.__class__ is int else dim)
-    if input.dtype == out.dtype and rows.is_fast(input) and rows.sum_into(input, axis, out, out.size / input.size):
-        return
-    mean(xp, input, dim, keepdim, dtype=dtype, out=out)
 
 
 @composite(ops.nanmean)

@@ -12,9 +12,6 @@ from .. import keys
 from ..operators import composite, implements, kernel
 from .reduce import converted, exclusive_cumprod
 
-_WIDE = 64
-"""Rows at least this long are added as wholes; NumPy's accumulate goes down columns one element at a time."""
-
 
 def _flipped(function, grad, dim):
     """A scan from the end: the transpose of a scan from the beginning."""
@@ -28,25 +25,6 @@ def cumsum(xp, input, dim, *, dtype, out):
         return
     input = converted(input, out.dtype)
     xp.cumsum(input, axis=dim, dtype=out.dtype, out=out)
-
-
-@kernel(ops.cumsum, keys.CPU)
-def _cumsum_cpu(xp, input, dim, *, dtype, out):
-    width = _width_below(out, dim)
-    if width < _WIDE or input.dtype != out.dtype or not out.size:
-        cumsum(xp, input, dim, dtype=dtype, out=out)
-        return
-    source, target = xp.moveaxis(input, dim, 0), xp.moveaxis(out, dim, 0)
-    target[0] = source[0]
-    for i in range(1, len(target)):
-        xp.add(target[i - 1], source[i], out=target[i])
-
-
-def _width_below(array, dim):
-    width = 1
-    for size in array.shape[dim % array.ndim + 1 :] if array.ndim else ():
-        width *= size
-    return width
 
 
 def _cumprod_backward(grad, input, dim):

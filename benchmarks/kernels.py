@@ -1,0 +1,121 @@
+"""CPU kernels beside PyTorch's: ``python -m benchmarks.kernels [--threads 1 2] [--only NAME] [--save NAME]``.
+
+Each figure is telegrad's time over PyTorch's for the same operation on the same numbers, samples of both taking turns.
+Operations are called on engine values in this process, so that what is measured is dispatch, allocation and kernel; the
+wire is not in it. PyTorch gets one thread, then two; telegrad's kernels are the same in both columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from server.engine import backend, context, ops
+from server.engine import functional as F
+from server.engine.autograd.graph import make_leaf
+from server.engine.context import Context
+from telegrad_protocol import dtypes
+from telegrad_protocol.meta import CPU, Meta
+
+from .kernel_cases import CASES, Case
+from .measure import Figure, figure, save
+
+_ = ops  # files every kernel
+_TYPES = {
+    torch.float32: dtypes.float32, torch.float16: dtypes.float16, torch.bfloat16: dtypes.bfloat16,
+    torch.int64: dtypes.int64, torch.bool: dtypes.bool_,
+}  # fmt: skip
+_ENOUGH_SECONDS = 0.25
+
+
+def to_value(tensor: torch.Tensor) -> Any:
+    """The tensor's elements as an engine value; a leaf where the tensor is one that requires grad."""
+    host = backend.open_device(CPU)
+    source = tensor.detach().contiguous()
+    array = source.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if source.dtype is torch.bfloat16 else source
+    value = host.empty(Meta.of(tuple(source.shape), _TYPES[source.dtype], CPU))
+    host.fill_from_host(value, np.asarray(array))
+    if tensor.requires_grad:
+        make_leaf(value, True)
+    return value
+
+
+def run(threads: list[int], only: str = "") -> list[Figure]:
+    """One figure per case and number of threads."""
+    context.activate(Context({CPU: backend.open_device(CPU)}))
+    chosen = [case for case in CASES if only in case.name]
+    return [each for count in threads for each in _at(count, chosen)]
+
+
+def _at(threads: int, cases: list[Case]) -> list[Figure]:
+    torch.set_num_threads(threads)
+    return [_compare(case, threads) for case in cases]
+
+
+def _compare(case: Case, threads: int) -> Figure:
+    torch.manual_seed(1)
+    tensors = case.inputs()
+    values = [to_value(t) if isinstance(t, torch.Tensor) else t for t in tensors]
+    context.current.grad_enabled = case.records
+    with torch.set_grad_enabled(case.records):
+        ours, theirs = _turns(lambda: case.ours(F, *values), lambda: case.theirs(*tensors), threads)
+    scale, unit = (1e3, "ms") if statistics.median(theirs) > 1e-3 else (1e6, "us")
+    mine, reference = (statistics.median(s) * scale for s in (ours, theirs))
+    note = f"telegrad {mine:.3g} {unit}, PyTorch {reference:.3g} {unit}"
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    label = f"{case.name}, {threads} thread{'s' * (threads > 1)}"
+    return figure(label, "x torch", ratios, baseline=note, telegrad=mine, pytorch=reference, per=unit)
+
+
+def _turns(ours: Callable[[], Any], theirs: Callable[[], Any], threads: int) -> tuple[list[float], list[float]]:
+    """Seconds per call of both, in turns; of one core's own time where one core does it."""
+    clock = time.process_time if threads == 1 else time.perf_counter
+    loops = _loops(theirs, clock)
+    for function in (ours, theirs):
+        function()
+    samples: tuple[list[float], list[float]] = ([], [])
+    begin = time.perf_counter()
+    while len(samples[0]) < 5 or (time.perf_counter() - begin < _ENOUGH_SECONDS and len(samples[0]) < 40):
+        for function, into in zip((ours, theirs), samples, strict=True):
+            start = clock()
+            for _ in range(loops):
+                function()
+            into.append((clock() - start) / loops)
+    return samples
+
+
+def _loops(function: Callable[[], Any], clock: Callable[[], float]) -> int:
+    function()
+    start = clock()
+    function()
+    return max(1, round(2e-3 / max(clock() - start, 1e-6)))
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="threads of PyTorch")
+    parser.add_argument("--only", default="", help="cases whose names hold this text")
+    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
+    options = parser.parse_args()
+    figures = run(options.threads, options.only)
+    for each in figures:
+        print(each.row())
+    if options.save:
+        save(options.save, figures, device="cpu", torch=str(torch.__version__))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""Kernels tuned for the host, filed over the generic ones: blocks that fit the cache, BLAS where NumPy is slow.
+
+Importing the package files them; ``engine.ops`` does, when the generic kernels are there.
+"""
+
+from __future__ import annotations
+
+from . import losses, normalization, reduce, scans, softmax
+
+__all__ = ["losses", "normalization", "reduce", "scans", "softmax"]

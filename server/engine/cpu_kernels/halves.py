@@ -1,0 +1,56 @@
+"""Half precision on the host: computed in float32, converted in pieces that stay in a core's cache.
+
+NumPy converts float16 to float32 one element at a time, but integer arithmetic on their bits is vectorised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .memory import scratch
+
+Array = Any
+_REBIAS = np.float32(2.0**112)
+"""What brings float16's exponent, read as float32's, to its own value."""
+_KEPT_BITS = np.int32(-0x70002000)
+"""The sign, and where shifting by 13 puts float16's other bits; between them lie copies of the sign."""
+_SPECIAL = np.int16(0x7C00)
+"""Infinities and NaN are at or above it, the sign aside."""
+
+
+def is_half(array: Array) -> bool:
+    """Whether elements are float16 or bfloat16."""
+    return array.dtype.char in "eE"
+
+
+def widen(source: Array, target: Array) -> None:
+    """Write a half-precision array as float32, exactly."""
+    if source.dtype.char == "e" and source.flags.c_contiguous and source.size and not _has_specials(source):
+        bits = target.view(np.int32)
+        np.left_shift(source.view(np.int16), 13, out=bits, dtype=np.int32)
+        np.bitwise_and(bits, _KEPT_BITS, out=bits)
+        np.multiply(target, _REBIAS, out=target)
+    else:
+        np.copyto(target, source)
+
+
+def _has_specials(source: Array) -> bool:
+    sizes = scratch("sizes", source.shape, np.dtype(np.int16))
+    np.bitwise_and(source.view(np.int16), np.int16(0x7FFF), out=sizes)
+    return bool(np.maximum.reduce(sizes, axis=None) >= _SPECIAL)
+
+
+def narrow(source: Array, target: Array) -> None:
+    """Round a float32 array to half precision."""
+    np.copyto(target, source, casting="unsafe")
+
+
+def widened(source: Array, name: str) -> Array:
+    """``source``, or a float32 copy of it in the scratch memory called ``name``."""
+    if not is_half(source):
+        return source
+    copy = scratch(name, source.shape, np.dtype(np.float32))
+    widen(source, copy)
+    return copy

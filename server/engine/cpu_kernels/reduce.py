@@ -1,0 +1,100 @@
+"""Sums, means and norms over dimensions of row-major tensors, as sums of the rows and columns of a matrix."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from telegrad_protocol.layout import wrap_dims
+from telegrad_protocol.ops import reduce as ops
+from telegrad_protocol.ops import spread
+
+from .. import keys
+from ..operators import kernel
+from ..ops import reduce as generic
+from ..ops import spread as generic_spread
+from .fallback import call_generic
+from .halves import is_half
+from .rows import column_sums, in_row_blocks, is_fast, row_dots, row_sums
+
+Array = Any
+Dims = int | tuple[int, ...] | None
+
+
+@lru_cache(maxsize=4096)
+def _view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | None:
+    """The tensor as (before, kept, after), the outer two of which are summed over; None if it is not of this form."""
+    ndim = len(shape)
+    if not ndim or dim is None or dim == ():
+        return 1, 1, math.prod(shape)
+    dims = set(wrap_dims("sum", (dim,) if isinstance(dim, int) else dim, ndim))
+    first = next((d for d in range(ndim) if d not in dims), ndim)
+    last = next((d for d in range(ndim, first, -1) if d - 1 not in dims), first)
+    if any(d in dims for d in range(first, last)):
+        return None
+    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
+
+
+def sum_into(x: Array, dim: Dims, out: Array) -> bool:
+    """Sum what ``is_fast`` accepts over ``dim``; False if it was not done."""
+    view = _view(x.shape, dim)
+    if view is None:
+        return False
+    before, kept, after = view
+    if after == 1:
+        found = column_sums(x.reshape(before, kept))
+    else:
+        found = row_sums(x.reshape(before * kept, after))
+        if before != 1:
+            found = column_sums(found.reshape(before, kept))
+    out.reshape(-1)[...] = found
+    return True
+
+
+def _sum_halves(x: Array, dim: Dims, out: Array) -> bool:
+    """The same for half precision, where whole rows are summed."""
+    view = _view(x.shape, dim)
+    if view is None or view[0] != 1 or not x.flags.c_contiguous or not x.size:
+        return False
+    flat = out.reshape(-1)
+    rows = x.reshape(view[1], view[2])
+    if rows.shape[0] == 1:
+        return False
+    for block, (part,) in in_row_blocks((rows,), ()):
+        flat[block] = row_sums(part)
+    return True
+
+
+def _summed(x: Array, dim: Dims, out: Array) -> bool:
+    if x.dtype is not out.dtype:
+        return False
+    if is_fast(x):
+        return sum_into(x, dim, out)
+    return is_half(x) and _sum_halves(x, dim, out)
+
+
+@kernel(ops.sum, keys.CPU, movement=True)
+def sum(xp, input, dim, keepdim, *, dtype, out):
+    if not _summed(input, dim, out):
+        call_generic(generic.sum, input, dim, keepdim, dtype=dtype, out=out)
+
+
+@kernel(ops.mean, keys.CPU, movement=True)
+def mean(xp, input, dim, keepdim, *, dtype, out):
+    if is_fast(input) and input.dtype is out.dtype and sum_into(input, dim, out):
+        np.multiply(out, out.size / input.size, out=out)
+    else:
+        call_generic(generic.mean, input, dim, keepdim, dtype=dtype, out=out)
+
+
+@kernel(spread.norm, keys.CPU)
+def norm(xp, input, p, dim, keepdim, *, dtype, out):
+    view = _view(input.shape, dim) if p in (None, 2) and is_fast(input) and input.dtype is out.dtype else None
+    if view is None or view[0] != 1:
+        generic_spread.norm(xp, input, p, dim, keepdim, dtype=dtype, out=out)
+        return
+    x = input.reshape(view[1], view[2])
+    np.sqrt(row_dots(x, x).reshape(out.shape), out=out)

@@ -1,0 +1,158 @@
+"""Sums, products and broadcasts on matrices, for the shapes in which NumPy's own are slow. Knows arrays only.
+
+A row sum is a product with a vector of ones, which BLAS vectorises and NumPy's ``add.reduce`` does not; long rows are
+summed in pieces so that rounding errors stay small. What is constant along rows or columns is added as a product of two
+vectors, which BLAS does at twice the speed of NumPy's broadcasting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .halves import is_half, narrow, widened
+from .memory import BLOCK_BYTES, constant, scratch
+
+Array = Any
+_PIECE = 2048
+"""Longest row that one product sums; float32 rounding grows with it."""
+_SHORT = 128
+"""Rows shorter than this are cheaper to multiply as a whole than one by one."""
+
+
+def is_fast(array: Array) -> bool:
+    """Whether these functions take the array: row-major float32 or float64, and not empty."""
+    return array.dtype.char in "fd" and array.flags.c_contiguous and array.size > 0
+
+
+def is_fast_or_half(array: Array) -> bool:
+    """Whether ``in_row_blocks`` takes the array."""
+    return array.dtype.char in "fdeE" and array.flags.c_contiguous and array.size > 0
+
+
+def row_blocks(rows: int, length: int, itemsize: int) -> list[slice]:
+    """Slices of rows that fit into the cache."""
+    step = max(1, BLOCK_BYTES // (length * itemsize))
+    return [slice(start, start + step) for start in range(0, rows, step)]
+
+
+def in_row_blocks(inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> Iterator[tuple[slice, list[Array]]]:
+    """Yield slices of rows, with these rows of all matrices; half precision is read and written through float32."""
+    rows, length = inputs[0].shape
+    arrays = (*inputs, *outputs)
+    if not any(map(is_half, arrays)):
+        for block in row_blocks(rows, length, inputs[0].itemsize):
+            yield block, [array[block] for array in arrays]
+        return
+    for block in row_blocks(rows, length, 4):
+        wide = [widened(array[block], f"input {i}") for i, array in enumerate(inputs)]
+        targets = [_target(array[block], i) for i, array in enumerate(outputs)]
+        yield block, [*wide, *targets]
+        for array, target in zip(outputs, targets, strict=True):
+            if is_half(array):
+                narrow(target, array[block])
+
+
+def _target(part: Array, number: int) -> Array:
+    return scratch(f"output {number}", part.shape, np.dtype(np.float32)) if is_half(part) else part
+
+
+def row_products(x: Array, vector: Array) -> Array:
+    """x @ vector, in pieces where rows are long."""
+    length = x.shape[1]
+    if length <= _PIECE:
+        return x.dot(vector)
+    whole = length - length % _PIECE
+    pieces = x[:, :whole].reshape(len(x), -1, _PIECE)
+    sums = np.add.reduce(np.vecdot(pieces, vector[:whole].reshape(-1, _PIECE)), axis=1)
+    return sums if whole == length else sums + x[:, whole:].dot(vector[whole:])
+
+
+def row_sums(x: Array) -> Array:
+    """The sums of the rows of a matrix."""
+    length = x.shape[1]
+    if length <= _PIECE:
+        return x.dot(constant(1, length, x.dtype.char))
+    whole = length - length % _PIECE
+    pieces = x[:, :whole].reshape(len(x), -1, _PIECE)
+    sums = np.add.reduce(np.matmul(pieces, constant(1, _PIECE, x.dtype.char)), axis=1)
+    return sums if whole == length else sums + x[:, whole:].dot(constant(1, length - whole, x.dtype.char))
+
+
+def row_dots(x: Array, y: Array) -> Array:
+    """The sums of x * y over each row."""
+    length = x.shape[1]
+    if length < _SHORT:
+        return row_sums(np.multiply(x, y, out=scratch("products", x.shape, x.dtype)))
+    if length <= _PIECE:
+        return np.vecdot(x, y)
+    whole = length - length % _PIECE
+    shape = len(x), -1, _PIECE
+    sums = np.add.reduce(np.vecdot(x[:, :whole].reshape(shape), y[:, :whole].reshape(shape)), axis=1)
+    return sums if whole == length else sums + np.vecdot(x[:, whole:], y[:, whole:])
+
+
+def column_sums(x: Array) -> Array:
+    """The sums of the columns of a matrix, added up in float64 where there are many rows."""
+    rows, length = x.shape
+    step = min(_PIECE, max(1, BLOCK_BYTES // (length * x.itemsize)))
+    if rows <= step:
+        return constant(1, rows, x.dtype.char).dot(x)
+    total = np.zeros(length)
+    for start in range(0, rows, step):
+        part = x[start : start + step]
+        total += constant(1, len(part), x.dtype.char).dot(part)
+    return total
+
+
+def times_column(x: Array, column: Array, out: Array) -> None:
+    """out = x * column[:, None]"""
+    if len(x) == 1:
+        np.multiply(x, column[0], out=out)
+    else:
+        factors = scratch("factors", x.shape, x.dtype)
+        np.copyto(factors, column[:, None])
+        np.multiply(x, factors, out=out)
+
+
+def add_column(x: Array, column: Array) -> None:
+    """x += column[:, None]"""
+    if len(x) == 1:
+        np.add(x, column[0], out=x)
+    else:
+        add_outer(x, column, constant(1, x.shape[1], x.dtype.char))
+
+
+def add_row(x: Array, row: Array) -> None:
+    """x += row"""
+    if len(x) == 1:
+        np.add(x, row, out=x)
+    else:
+        add_outer(x, constant(1, len(x), x.dtype.char), row)
+
+
+def write_outer(out: Array, column: Array, row: Array) -> None:
+    """out = column[:, None] * row"""
+    if len(out) == 1:
+        np.multiply(row, column[0], out=out[0])
+    else:
+        out.fill(0)
+        add_outer(out, column, row)
+
+
+def add_outer(x: Array, column: Array, row: Array) -> None:
+    """x += column[:, None] * row, for a row-major matrix"""
+    columns = x.T
+    found = _rank_one_update(x.dtype.char)(1.0, row, column, a=columns, overwrite_a=1)
+    if found is not columns:  # the wrapper took a copy
+        x[...] = found.T
+
+
+@cache
+def _rank_one_update(char: str) -> Any:
+    from scipy.linalg import blas
+
+    return blas.sger if char == "f" else blas.dger
