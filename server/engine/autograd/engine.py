@@ -11,6 +11,8 @@ from telegrad_protocol.meta import Meta
 
 from .. import context
 from .. import functional as F
+from ..dispatcher import dispatch
+from ..operators import OPERATORS
 from ..value import Value
 from .graph import AccumulateGrad, AutogradMeta, Edge, Node
 from .inplace import edge_of
@@ -68,6 +70,8 @@ def _edge_for(value: Value) -> Edge:
 class _Run:
     """One pass over the graph."""
 
+    __slots__ = ("capture", "captured", "create_graph", "pending", "retain_graph")
+
     def __init__(self, retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
@@ -76,7 +80,9 @@ class _Run:
         self.pending: Pending = {}
 
     def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
-        with context.grad_mode(self.create_graph):
+        ctx = context.current
+        before, ctx.grad_enabled = ctx.grad_enabled, self.create_graph
+        try:
             starts = []
             for root, gradient in zip(roots, gradients, strict=True):
                 edge = edge_of(root)
@@ -87,51 +93,53 @@ class _Run:
                 self._receive(edge, seed(root, gradient))
                 starts.append(edge.node)
             self._drain(starts)
+        finally:
+            ctx.grad_enabled = before
 
     def _drain(self, starts: list[Node]) -> None:
         wanted, counts = _survey(starts, self.capture)
-        ready = [(-node.sequence, id(node), node) for node in set(starts) if counts.get(node, 0) == 0]
+        ready = [(-node.sequence, node) for node in set(starts) if node not in counts]
         heapq.heapify(ready)
         while ready:
-            node = heapq.heappop(ready)[2]
-            self._visit(node, wanted)
-            for edge in node.edges:
+            node = heapq.heappop(ready)[1]
+            results = self._visit(node, wanted)
+            for number, edge in enumerate(node.edges):
                 if edge is None:
                     continue
-                following = edge[0]
+                if results is not None and results[number] is not None:
+                    self._receive(edge, results[number])  # type: ignore[arg-type]
+                following = edge.node
                 counts[following] = left = counts[following] - 1
                 if left == 0:
-                    heapq.heappush(ready, (-following.sequence, id(following), following))
+                    heapq.heappush(ready, (-following.sequence, following))
+            results = None  # a gradient that only the graph holds may be stolen
 
-    def _visit(self, node: Node, wanted: set[Node] | None) -> None:
+    def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
+        """Gradients for the node's edges; None where no gradient reached it or none is to pass."""
         grads = self.pending.pop(node, None)
         if grads is None:
-            return
+            return None
         if node.retained or self.capture:
             self._observe(node, grads)
         if wanted is not None and node not in wanted:
-            return
-        if isinstance(node, AccumulateGrad):
+            return None
+        if node.__class__ is AccumulateGrad:
             if wanted is None and grads[0] is not None:
                 # a local variable would count as one more that holds the gradient, and nothing be stolen
-                accumulate(node.leaf, grads.pop(), self.create_graph)  # type: ignore[arg-type]
-            return
-        self._propagate(node, grads)
-
-    def _propagate(self, node: Node, grads: list[Value | None]) -> None:
+                accumulate(node.leaf, grads.pop(), self.create_graph)  # type: ignore[attr-defined, arg-type]
+            return None
         results = node.apply(grads)
         if not self.retain_graph:
             node.release()
-        for edge, gradient in zip(node.edges, results, strict=True):
-            if edge is not None and gradient is not None:
-                self._receive(edge, gradient)
+        return results
 
     def _receive(self, edge: Edge, gradient: Value) -> None:
-        slots = self.pending.get(edge.node)
+        node, output = edge
+        slots = self.pending.get(node)
         if slots is None:
-            slots = self.pending[edge.node] = [None] * len(edge.node.metas)
-        present = slots[edge.output]
-        slots[edge.output] = gradient if present is None else F.add(present, gradient)
+            slots = self.pending[node] = [None] * len(node.metas)
+        present = slots[output]
+        slots[output] = gradient if present is None else F.add(present, gradient)
 
     def _observe(self, node: Node, grads: list[Value | None]) -> None:
         """Hand complete gradients to those that asked for them: captures, and results with ``retain_grad``."""
@@ -157,10 +165,14 @@ def _survey(starts: Sequence[Node], capture: frozenset[Edge]) -> tuple[set[Node]
         for edge in node.edges:
             if edge is None:
                 continue
-            counts[edge.node] = counts.get(edge.node, 0) + 1
-            if edge.node not in seen:
-                seen.add(edge.node)
-                stack.append(edge.node)
+            following = edge.node
+            if following in counts:
+                counts[following] += 1
+                continue
+            counts[following] = 1
+            if following not in seen:
+                seen.add(following)
+                stack.append(following)
     return (_leading_to(capture, order) if capture else None), counts
 
 
@@ -183,8 +195,12 @@ def seed(root: Value, gradient: Value | None) -> Value:
         raise AutogradError(
             f"backward: gradient can be implicitly created only for scalar outputs, not for {root.meta}"
         )
-    one: Value = F.ones(root.meta.shape, dtype=root.meta.dtype, device=root.meta.device)
+    meta = root.meta
+    one: Value = dispatch(_ONES, (meta.shape, meta.dtype, meta.device))
     return one
+
+
+_ONES = OPERATORS["ones"]
 
 
 def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
@@ -231,7 +247,7 @@ def in_layout_of(source: Value, gradient: Value) -> Value:
     return moved
 
 
-_HELD_BY_ENGINE = 5
+_HELD_BY_ENGINE = 3
 """References to a gradient on its way through ``_visit``, ``accumulate`` and ``_own``, and nowhere else."""
 
 

@@ -16,7 +16,6 @@ from ..operators import TOGETHER, Derivative, Formula, Operator
 from ..value import Value
 from .graph import Edge, Node, Saved, _sequence
 
-
 Getter: TypeAlias = "Callable[[OpNode, Sequence[Value | None]], Any]"
 
 
