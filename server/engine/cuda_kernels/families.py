@@ -2,4 +2,6 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from . import copying, cudnn_attention, cudnn_convolution, pointwise
+
+__all__ = ["copying", "cudnn_attention", "cudnn_convolution", "pointwise"]

@@ -105,8 +105,8 @@ def divider(divisor: int) -> tuple[int, int]:
     return ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1, shift
 
 
-def packed(layout: Layout, width: int = 1) -> bytes:
-    """The structure ``narrow_layout<D, K>`` of ``INDEXING``, or ``wide_layout`` where the layout is wide.
+def packed(layout: Layout, width: int = 1, *, wide: bool = False) -> bytes:
+    """The structure ``narrow_layout<D, K>`` of ``INDEXING``, or ``wide_layout`` where the layout is, or has to be.
 
     An index then counts vectors of ``width`` elements along the innermost dimension.
     """
@@ -114,7 +114,7 @@ def packed(layout: Layout, width: int = 1) -> bytes:
     steps = [[*s[:-1], s[-1] * width] if s else [0] for s in layout.strides]
     inner_first = [step for operand in steps for step in reversed(operand)]
     sizes.reverse()
-    if layout.is_wide:
+    if wide or layout.is_wide:
         return struct.pack(f"<{len(sizes) + len(inner_first)}q", *sizes, *inner_first)
     dividers = [divider(size) for size in sizes]
     numbers = [*sizes, *[factor for factor, _ in dividers], *[shift for _, shift in dividers], *inner_first]

@@ -1,0 +1,167 @@
+"""CUDA functions of one element that C++ does not have: over real numbers and integers, as Python and NumPy mean them.
+
+``T`` in comments is the type that an operation computes in. Half precision arrives here as float.
+"""
+
+from __future__ import annotations
+
+REAL = r"""
+#define FUNCTION template <class T> __device__ __forceinline__
+#define NAN_OF(T) ((T)__longlong_as_double(0x7ff8000000000000LL))
+#define INF_OF(T) ((T)__longlong_as_double(0x7ff0000000000000LL))
+
+template <class T> constexpr bool is_float = false;
+template <> constexpr bool is_float<float> = true;
+template <> constexpr bool is_float<double> = true;
+template <class T> constexpr bool is_signed = (T)-1 < (T)0;
+
+FUNCTION bool nan_at(T v) { return v != v; }
+FUNCTION bool inf_at(T v) { if constexpr (is_float<T>) return isinf(v); else return false; }
+FUNCTION bool finite_at(T v) { if constexpr (is_float<T>) return isfinite(v); else return true; }
+FUNCTION bool truth(T v) { return v != (T)0; }
+FUNCTION bool minus_at(T v) { if constexpr (is_float<T>) return signbit(v); else return v < (T)0; }
+
+FUNCTION T greater(T a, T b) { return a != a || a > b ? a : b; }
+FUNCTION T lesser(T a, T b) { return a != a || a < b ? a : b; }
+FUNCTION T greater_number(T a, T b) { return b != b || a >= b ? a : b; }
+FUNCTION T lesser_number(T a, T b) { return b != b || a <= b ? a : b; }
+
+FUNCTION T magnitude(T v) {
+    if constexpr (is_float<T>) return fabs(v);
+    else return v < (T)0 ? (T)-v : v;
+}
+FUNCTION T direction(T v) { return v > (T)0 ? (T)1 : v < (T)0 ? (T)-1 : (T)0; }
+FUNCTION T conjugate(T v) { return v; }
+FUNCTION T inverted(T v) { return (T)~v; }
+template <> __device__ __forceinline__ bool inverted(bool v) { return !v; }
+
+FUNCTION T rounded_down(T v) { if constexpr (is_float<T>) return floor(v); else return v; }
+FUNCTION T rounded_up(T v) { if constexpr (is_float<T>) return ceil(v); else return v; }
+FUNCTION T truncated(T v) { if constexpr (is_float<T>) return trunc(v); else return v; }
+FUNCTION T rounded(T v) { if constexpr (is_float<T>) return rint(v); else return v; }
+
+// integers divided by 0 give 0, the smallest by -1 itself
+FUNCTION T divided_to_zero(T a, T b) {
+    return b == (T)0 ? (T)0 : is_signed<T> && b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
+}
+FUNCTION T rest(T a, T b) {
+    if constexpr (is_float<T>) return fmod(a, b);
+    else return b == (T)0 || (is_signed<T> && b == (T)-1) ? (T)0 : (T)(a % b);
+}
+FUNCTION T rest_below(T a, T b) {
+    T found = rest(a, b);
+    return found != (T)0 && (found < (T)0) != (b < (T)0) ? (T)(found + b) : found;
+}
+FUNCTION T divided_down(T a, T b) {
+    if constexpr (is_float<T>) {
+        if (b == (T)0) return a / b;
+        T left = fmod(a, b), quotient = (a - left) / b;
+        if (left != (T)0 && (left < (T)0) != (b < (T)0)) quotient -= (T)1;
+        if (quotient == (T)0) return copysign((T)0, a / b);
+        T whole = floor(quotient);
+        return quotient - whole > (T)0.5 ? whole + (T)1 : whole;
+    } else {
+        T quotient = divided_to_zero(a, b), left = rest(a, b);
+        return left != (T)0 && (left < (T)0) != (b < (T)0) ? (T)(quotient - (T)1) : quotient;
+    }
+}
+
+FUNCTION T power(T base, T exponent) {
+    if constexpr (is_float<T>) return pow(base, exponent);
+    else {
+        const bool is_unit = base == (T)1 || (is_signed<T> && base == (T)-1);
+        if (exponent < (T)0) return is_unit ? (exponent % 2 ? base : (T)1) : (T)0;
+        T found = (T)1;
+        for (; exponent; exponent = (T)(exponent >> 1)) {
+            if (exponent & 1) found = (T)(found * base);
+            base = (T)(base * base);
+        }
+        return found;
+    }
+}
+FUNCTION T shifted_left(T v, T by) { return by < (T)0 || by >= (T)(8 * sizeof(T)) ? (T)0 : (T)((u64)v << by); }
+FUNCTION T shifted_right(T v, T by) {
+    constexpr int most = 8 * sizeof(T) - 1;
+    return by < (T)0 || by > (T)most ? (T)(v < (T)0 ? -1 : 0) : (T)(v >> by);
+}
+
+FUNCTION T sigmoid_of(T v) { return (T)1 / ((T)1 + exp(-v)); }
+FUNCTION T root_inverse(T v) { return rsqrt(v); }
+FUNCTION T log_sum(T a, T b) {
+    if (a == b) return a + (T)0.69314718055994530942;
+    T apart = a - b;
+    return apart > (T)0 ? a + log1p(exp(-apart)) : apart <= (T)0 ? b + log1p(exp(apart)) : apart;
+}
+FUNCTION bool close(T a, T b, T rtol, T atol) {
+    return a == b || (isfinite(a) && isfinite(b) && fabs(a - b) <= atol + fabs(rtol * b));
+}
+FUNCTION T replaced(T v, T nan, T posinf, T neginf) {
+    if constexpr (!is_float<T>) return v;
+    else return v != v ? nan : v == INF_OF(T) ? posinf : v == -INF_OF(T) ? neginf : v;
+}
+
+FUNCTION T normal_share(T v) { return (erf(v * (T)0.70710678118654752440) + (T)1) * (T)0.5; }
+FUNCTION T normal_slope(T v) { return exp(v * v * (T)-0.5) * (T)0.39894228040143267794 * v + normal_share(v); }
+FUNCTION T tanh_argument(T v) {
+    return (v * v * (T)(0.79788456080286535588 * 0.044715) + (T)0.79788456080286535588) * v;
+}
+FUNCTION T tanh_share(T v) { return (tanh(tanh_argument(v)) + (T)1) * (T)0.5; }
+FUNCTION T tanh_slope(T v) {
+    T bend = tanh(tanh_argument(v));
+    T slope = (v * v * (T)(3 * 0.79788456080286535588 * 0.044715) + (T)0.79788456080286535588) * v;
+    return (slope * ((T)1 - bend * bend) + bend + (T)1) * (T)0.5;
+}
+FUNCTION T exponential_unit(T v, T scale, T negative_scale, T input_scale) {
+    return v > (T)0 ? v * scale : expm1(lesser(v, (T)0) * input_scale) * negative_scale;
+}
+FUNCTION T between(T v, T low, T high) { return lesser(greater(v, low), high); }
+"""
+
+GAMMA = r"""
+// the derivative of lgamma: recurrence upwards, then the asymptotic series; by reflection where v is negative
+__device__ double digamma_of(double v) {
+    if (v == 0) return copysign(INF_OF(double), -v);
+    double mirrored = 0;
+    if (v < 0) {
+        if (v == floor(v)) return NAN_OF(double);
+        mirrored = 3.14159265358979323846 / tan(3.14159265358979323846 * (v - floor(v)));
+        v = 1 - v;
+    }
+    double sum = 0;
+    for (; v < 10; v += 1) sum -= 1 / v;
+    double w = 1 / (v * v);
+    double series = 1.0 / 132 - w * (691.0 / 32760 - w / 12);
+    series = w * (1.0 / 12 - w * (1.0 / 120 - w * (1.0 / 252 - w * (1.0 / 240 - w * series))));
+    return sum + (isinf(v) ? v : log(v) - 0.5 / v - series) - mirrored;
+}
+// the sum of (v + k) ** -s over all k from 0 on, v positive: 10 terms, then Euler and Maclaurin's formula
+__device__ double zeta_above(double s, double v) {
+    double sum = 0;
+    for (int k = 0; k < 10; ++k, v += 1) sum += pow(v, -s);
+    double power = pow(v, -s);
+    sum += v * power / (s - 1) + 0.5 * power;
+    const double factors[] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160,
+                              -691.0 / 1307674368000.0, 1.0 / 74724249600.0};
+    double rising = s, w = power / v;
+    for (int k = 0; k < 7; ++k) {
+        sum += factors[k] * rising * w;
+        rising *= (s + 2 * k + 1) * (s + 2 * k + 2);
+        w /= v * v;
+    }
+    return sum;
+}
+__device__ double zeta_of(double s, double v) {
+    if (v != v) return v;
+    if (isinf(v)) return v > 0 ? 0 : NAN_OF(double);
+    if (v > 0) return zeta_above(s, v);
+    double below = v - floor(v);
+    if (below == 0) return INF_OF(double);
+    double left = zeta_above(s, 1 - below) - zeta_above(s, 1 - v);
+    return zeta_above(s, below) + (fmod(s, 2.0) == 0 ? left : -left);
+}
+__device__ double polygamma_of(double v, int n) {
+    if (n == 0) return digamma_of(v);
+    double found = tgamma(n + 1.0) * zeta_of(n + 1.0, v);
+    return n % 2 ? found : -found;
+}
+"""

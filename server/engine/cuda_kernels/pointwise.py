@@ -1,0 +1,185 @@
+"""Element-wise operations as prepared kernels: their expression, their operands' layout, and the launch.
+
+Every operation that has an expression gets one generated kernel per combination of types and kind of layout; sizes and
+numbers are parameters of the launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import TABLE
+
+from .. import keys
+from ..backend import HALVES, NUMPY_DTYPES, Backend
+from ..blocks import number
+from ..operators import Launch, Request, prepares
+from .expressions import EXPRESSIONS, Chosen
+from .expressions_complex import COMPLEX
+from .expressions_text import GAMMA, REAL
+from .geometry import Layout, blocks, layout_of, layout_type, packed, vector_width
+from .launch import load
+from .pointwise_text import THREADS, Kernel, Operand, text_of
+from .prelude import CTYPES
+
+_NAMES = re.compile(r"[a-z_]\w*")
+_CONDITIONS = frozenset(("condition", "mask"))
+_UNROLL = 4
+Fire = Callable[..., None]
+
+
+def computing(dtype: DType) -> DType:
+    """The type that elements of ``dtype`` are computed in."""
+    return dtypes.float32 if dtype in HALVES else dtype
+
+
+def prepare(request: Request) -> Launch | None:
+    """The prepared kernel of an operation that has an expression."""
+    expression = EXPRESSIONS[request.op.name]
+    out = request.outs[0]
+    compute = computing(request.compute or out.dtype)
+    attributes = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
+    chosen = expression.choose(attributes, compute, out.dtype)
+    return chosen and elementwise(request.backend, out, attributes, chosen, compute, expression.heavy)
+
+
+def elementwise(
+    backend: Backend,
+    out: Meta,
+    attributes: Mapping[str, Any],
+    chosen: Chosen,
+    compute: DType,
+    heavy: bool = False,
+    target: int | None = None,
+) -> Launch:
+    """A launch that computes ``chosen`` of each element.
+
+    ``attributes`` are the arguments by name in the order in which launches get them: metas, and numbers. The result
+    goes to the first output; or over the argument number ``target``.
+    """
+    if not out.numel:
+        return _nothing
+    compute = chosen.compute or compute
+    used = set(_NAMES.findall(chosen.text))
+    names = [name for name, arg in attributes.items() if isinstance(arg, Meta) and name in used]
+    metas = [attributes[name] for name in names]
+    numbers = {**{n: a for n, a in attributes.items() if _is_number(a)}, **chosen.numbers}
+    numbers = {name: value for name, value in numbers.items() if name in used}
+    layout = layout_of(out.shape, [out, *metas])
+    width, head = vector_width(layout, [out.dtype.itemsize, *[meta.dtype.itemsize for meta in metas]])
+    kernel = Kernel(
+        chosen.text, _library(chosen.text, compute), _operands(names, metas, layout, width, compute),
+        tuple([(name, CTYPES[compute]) for name in numbers]), CTYPES[compute], CTYPES[out.dtype],
+        "" if layout.is_flat else layout_type(layout), width, _unroll(heavy, compute), heavy,
+    )  # fmt: skip
+    constants = [number(value, NUMPY_DTYPES[compute]).tobytes() for value in numbers.values()]
+    fire = _prepared(kernel, layout, head, constants, 1 + len(metas))
+    positions = [list(attributes).index(name) for name in names]
+    offsets = [meta.offset * meta.dtype.itemsize for meta in (out, *metas)]
+    return launcher(fire, backend, positions, offsets, target)
+
+
+def _unroll(heavy: bool, compute: DType) -> int:
+    """Vectors per thread: enough loads at a time, not too many copies of the function."""
+    return 1 if heavy else _UNROLL // 2 if compute.is_complex else _UNROLL
+
+
+def _nothing(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+    """A result without elements needs no launch."""
+
+
+def _is_number(argument: Any) -> bool:
+    return isinstance(argument, (bool, int, float, complex))
+
+
+def _library(text: str, compute: DType) -> str:
+    return REAL + (GAMMA if "gamma_of" in text else "") + (COMPLEX if compute.is_complex else "")
+
+
+def _operands(
+    names: Sequence[str], metas: Sequence[Meta], layout: Layout, width: int, compute: DType
+) -> tuple[Operand, ...]:
+    found = []
+    for k, (name, meta) in enumerate(zip(names, metas, strict=True), 1):
+        computed = "bool" if name in _CONDITIONS else CTYPES[compute]
+        is_single = not any(layout.strides[k]) if layout.is_flat else layout.inner(k) == 0 and width > 1
+        found.append(Operand(name, CTYPES[meta.dtype], computed, is_single))
+    return tuple(found)
+
+
+def _prepared(kernel: Kernel, layout: Layout, head: int, constants: list[bytes], pointers: int) -> Fire:
+    """The launch over a layout: vectors, and in flat layouts the single elements before and after them."""
+    function = load(text_of(kernel), "pointwise")
+    vectors = (layout.numel - head) // kernel.width
+    geometry: list[tuple[str, int] | bytes]
+    if kernel.layout:
+        geometry = [packed(layout, kernel.width), ("i64" if layout.is_wide else "unsigned", vectors)]
+    else:
+        tail = layout.numel - head - vectors * kernel.width
+        geometry = [("i64", vectors), ("int", head), ("int", tail)]
+    grid = blocks(vectors, THREADS * kernel.unroll)
+    return function.prepare(grid, THREADS, "P" * pointers, [*constants, *geometry])
+
+
+def launcher(fire: Fire, backend: Backend, positions: list[int], offsets: list[int], target: int | None) -> Launch:
+    """What fills pointers in: that of the result first, then those of the arguments at ``positions``.
+
+    Each count has a function of its own, since this runs with every operation.
+    """
+    o, *rest = offsets
+    if target is not None or len(positions) > 3:
+        return _launcher_of_many(fire, backend, positions, offsets, target)
+    if not positions:
+
+        def none(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+            fire(backend.stream, outs[0].storage.block.pointer + o)
+
+        return none
+    p, a = positions[0], rest[0]
+    if len(positions) == 1:
+
+        def one(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+            fire(backend.stream, outs[0].storage.block.pointer + o, args[p].storage.block.pointer + a)
+
+        return one
+    q, b = positions[1], rest[1]
+    if len(positions) == 2:
+
+        def two(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+            fire(
+                backend.stream, outs[0].storage.block.pointer + o,
+                args[p].storage.block.pointer + a, args[q].storage.block.pointer + b,
+            )  # fmt: skip
+
+        return two
+    r, c = positions[2], rest[2]
+
+    def three(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(
+            backend.stream, outs[0].storage.block.pointer + o, args[p].storage.block.pointer + a,
+            args[q].storage.block.pointer + b, args[r].storage.block.pointer + c,
+        )  # fmt: skip
+
+    return three
+
+
+def _launcher_of_many(
+    fire: Fire, backend: Backend, positions: list[int], offsets: list[int], target: int | None
+) -> Launch:
+    sources = list(zip(positions, offsets[1:], strict=True))
+
+    def many(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        out = outs[0] if target is None else args[target]
+        pointers = [args[position].storage.block.pointer + offset for position, offset in sources]
+        fire(backend.stream, out.storage.block.pointer + offsets[0], *pointers)
+
+    return many
+
+
+for _name in EXPRESSIONS:
+    prepares(TABLE[_name], keys.CUDA, elementwise=True)(prepare)
