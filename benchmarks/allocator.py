@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from server.allocator import CachingAllocator, HostUpstream
+from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream
 
 from .fragmentation import load
 from .measure import Figure, figure, repeat, save
@@ -37,6 +37,8 @@ def run(device: str = "cpu") -> list[Figure]:
         _per_pair("a trace of waves of 64 activations", _waves(allocator)),
     ]
     figures += _recorded(allocator, "telegrad-layers")
+    growing = _allocator(device, AllocatorConfig(expandable_segments=True))
+    figures.append(_per_pair("expandable segments: one cached block", _one_size(growing, 1000), at_most=3.0))
     return figures + [_per_pair(name, action) for name, action in _baselines(device)]
 
 
@@ -45,12 +47,12 @@ def _per_pair(name: str, action: Callable[[], Any], at_most: float | None = None
     return figure(name, "us", samples, at_most=at_most)
 
 
-def _allocator(device: str) -> CachingAllocator:
+def _allocator(device: str, config: AllocatorConfig | None = None) -> CachingAllocator:
     if device == "cpu":
-        return CachingAllocator(HostUpstream())
+        return CachingAllocator(HostUpstream(), config)
     from server.allocator import CudaUpstream
 
-    return CachingAllocator(CudaUpstream(0), device="cuda:0")
+    return CachingAllocator(CudaUpstream(0), config, device="cuda:0")
 
 
 def _one_size(allocator: CachingAllocator, nbytes: int) -> Callable[[], None]:

@@ -42,6 +42,7 @@ def replay_ours(events: list[int], options: str) -> dict[str, float]:
     from server.allocator.options import parse_options
 
     allocator = CachingAllocator(CudaUpstream(0), parse_options(options), device="cuda:0")
+    allocator.mem_get_info()  # creates the context
     microseconds = replay(events, lambda nbytes: allocator.allocate(nbytes, 0, 1), allocator.free)
     stats = allocator.memory_stats()
     return {"us": microseconds} | {part: stats[f"{part}_bytes.all.peak"] for part in PARTS}
@@ -51,6 +52,7 @@ def replay_torch(events: list[int], options: str) -> dict[str, float]:
     """Through PyTorch's, whose options are in the environment."""
     import torch
 
+    torch.cuda.mem_get_info()
     stream = torch.cuda.current_stream().cuda_stream
     allocate, delete = torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete
     microseconds = replay(events, lambda nbytes: allocate(nbytes, 0, stream), delete)

@@ -25,6 +25,7 @@ CLIENT_VARIABLES: Final = {
 
 _DEVICE: Final = re.compile(r"cpu|cuda:\d+")
 _ALLOC_OPTION: Final = r"\w+:(\[[^\[\]]*\]|[^,\[\]]+)"
+_CUDA_ALLOCATOR: Final = re.compile(r".+:\w+:\w+")
 _ALLOC_CONF: Final = re.compile(rf"({_ALLOC_OPTION}(,{_ALLOC_OPTION})*)?")
 
 
@@ -46,6 +47,12 @@ def _checked_alloc_conf(text: str) -> str:
     text = re.sub(r"\s", "", text)
     if not _ALLOC_CONF.fullmatch(text):
         raise ValueError(f"expected 'option:value,option:value', got {text!r}")
+    return text
+
+
+def _checked_cuda_allocator(text: str) -> str:
+    if text and not _CUDA_ALLOCATOR.fullmatch(text):
+        raise ValueError(f"expected 'library:alloc:free', got {text!r}")
     return text
 
 
@@ -93,6 +100,9 @@ class Settings(BaseSettings):
     )
     alloc_conf: Annotated[str, AfterValidator(_checked_alloc_conf)] = Field(
         "", description="Options of the caching allocator, `option:value,...`, as in `PYTORCH_CUDA_ALLOC_CONF`."
+    )
+    cuda_allocator: Annotated[str, AfterValidator(_checked_cuda_allocator)] = Field(
+        "", description="`library.so:alloc:free`: functions that GPU segments come from, not the driver."
     )
     log_level: LogLevel = Field("INFO", description="`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
     ready_fd: int | None = Field(

@@ -14,6 +14,7 @@ import numpy as np
 from server.allocator import Block, CachingAllocator, CudaUpstream
 from server.allocator.options import options_of_environment
 from server.allocator.pinned import PinnedBuffer, PinnedCache, PinnedUpstream
+from server.allocator.pluggable import plugged_in
 from telegrad_protocol.meta import Device, Meta
 
 from . import context, keys
@@ -128,7 +129,7 @@ class CudaBackend(Backend):
         index = device.index or 0
         cp.cuda.Device(index).use()
         options = options_of_environment()
-        upstream = CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register)
+        upstream = plugged_in(CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register), index)
         backend = cls(device, CachingAllocator(upstream, options, device=device.name))
         cp.cuda.set_allocator(backend._allocate_for_cupy)
         cp.cuda.set_pinned_memory_allocator(backend._allocate_pinned_for_cupy)

@@ -24,6 +24,7 @@ BAD = [
     ("SESSION_QUOTA_BYTES", "much", "SESSION_QUOTA_BYTES: could not parse value"),
     ("MAX_FRAME_BYTES", "1KiB", "MAX_FRAME_BYTES: input should be greater than or equal to 2097152"),
     ("ALLOC_CONF", "expandable", "ALLOC_CONF: expected 'option:value,option:value', got 'expandable'"),
+    ("CUDA_ALLOCATOR", "pool.so:alloc", "CUDA_ALLOCATOR: expected 'library:alloc:free', got 'pool.so:alloc'"),
     ("LOG_LEVEL", "loud", "LOG_LEVEL: input should be 'DEBUG', 'INFO', 'WARNING' or 'ERROR', got 'LOUD'"),
     ("READY_FD", "99", "READY_FD: 99 is not an open file descriptor"),
     ("PARENT_FD", "/dev/null", "PARENT_FD: input should be a valid integer"),

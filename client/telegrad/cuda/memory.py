@@ -21,9 +21,10 @@ from ._place import Place, name_of
 __all__ = [
     "MemPool", "caching_allocator_alloc", "caching_allocator_delete", "empty_cache", "get_allocator_backend",
     "get_per_process_memory_fraction", "host_memory_stats", "host_memory_stats_as_nested_dict", "max_memory_allocated",
-    "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_reserved", "memory_snapshot", "memory_stats",
-    "memory_stats_as_nested_dict", "memory_summary", "reset_accumulated_memory_stats", "reset_max_memory_allocated",
-    "reset_peak_memory_stats", "set_per_process_memory_fraction", "use_mem_pool",
+    "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_cached", "memory_reserved",
+    "memory_snapshot", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
+    "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats",
+    "set_per_process_memory_fraction", "use_mem_pool",
 ]  # fmt: skip
 
 
@@ -73,6 +74,16 @@ def max_memory_reserved(device: Place = None) -> int:
     return int(_ask("memory_stats", device, False)["reserved_bytes.all.peak"])
 
 
+def memory_cached(device: Place = None) -> int:
+    """`memory_reserved`; the older name."""
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Place = None) -> int:
+    """`max_memory_reserved`; the older name."""
+    return max_memory_reserved(device)
+
+
 def host_memory_stats(device: Place = None) -> dict[str, int]:
     """Statistics of the pinned memory that copies of all sessions run through; empty where there are no copies."""
     return _ask("host_memory_stats", device)  # type: ignore[no-any-return]
@@ -89,6 +100,11 @@ def reset_peak_memory_stats(device: Place = None) -> None:
 
 
 def reset_max_memory_allocated(device: Place = None) -> None:
+    """Begin the peaks anew; the older name."""
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: Place = None) -> None:
     """Begin the peaks anew; the older name."""
     reset_peak_memory_stats(device)
 
