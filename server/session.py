@@ -2,7 +2,7 @@
 
 Owns no socket. Fail-stop: after an instruction failed, nothing but frees, sites, modes and what the client has noted
 on its tensors is executed until it has seen the failure and says ``Resume``; what would have been computed is marked as
-absent, with the reason.
+absent, with the reason. What only a device can find wrong is found later: see ``hindsight``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol import dtypes, messages, wire
-from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import NotComputedError, ProtocolError, TelegradError, UnknownIdError
 from telegrad_protocol.meta import Device
 
 from . import failures, gradients, queries
 from .arguments import BY_INDEX, decode_arguments, describe_operands
 from .engine import context
-from .engine.autocast import clear_cache, set_autocast
 from .engine.autograd.inplace import requires_grad
 from .engine.backend import Backend
 from .engine.context import Context
@@ -30,7 +28,9 @@ from .engine.dispatcher import dispatch
 from .engine.random import Generator
 from .engine.value import Value
 from .failures import Absent
-from .transfer import Barrier, Frame, Incoming, Outgoing, Pending, Transfers, new_value
+from .hindsight import Hindsight
+from .modes import set_mode
+from .transfer import Barrier, Chunk, Frame, Incoming, Outgoing, Pending, Transfers, new_value
 from .verbs import SERVER_IDS
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Session:
         self.pending: deque[Pending] = deque()
         self.upload: Incoming | None = None
         self.transfers = Transfers()
+        self.hindsight = Hindsight(self)
         self.shows_memory = False
         """Whether frames that show memory of tensors are on their way; nothing is executed until they have left."""
         self.failure = 0
@@ -75,10 +76,11 @@ class Session:
         self._handlers: dict[type, Callable[[Any], int | None]] = {
             messages.Call: self._call, messages.Free: self._free, messages.Site: self._site,
             messages.Upload: self._upload, messages.Read: self._read, messages.Describe: self._describe,
-            messages.Backward: partial(gradients.backward, self), messages.Gradient: partial(gradients.grad, self),
+            messages.Backward: self.hindsight.covering(partial(gradients.backward, self)),
+            messages.Gradient: self.hindsight.covering(partial(gradients.grad, self)),
             messages.SetRequiresGrad: partial(gradients.set_requires_grad, self),
             messages.RetainGrad: partial(gradients.retain_grad, self),
-            messages.SetGrad: partial(gradients.set_grad, self), messages.Mode: self._mode,
+            messages.SetGrad: partial(gradients.set_grad, self), messages.Mode: partial(set_mode, self),
             messages.Seed: self._seed, messages.Query: self._query,
             messages.Resume: self._resume, Chunk: self._chunk,
         }  # fmt: skip
@@ -98,7 +100,12 @@ class Session:
     @property
     def has_work(self) -> bool:
         """Whether instructions are waiting that can be executed."""
-        return bool(self.inbox) and not self.shows_memory
+        return bool(self.inbox) and not self.shows_memory and not self.holds
+
+    @property
+    def holds(self) -> bool:
+        """Whether the next instruction waits until a device has checked what those before it were given."""
+        return self.hindsight.holds and self.hindsight.still_holds()
 
     def frames_left(self) -> None:
         """Told by who took frames: they have been sent, or copied; memory that they show may change again."""
@@ -107,16 +114,19 @@ class Session:
     @property
     def waits(self) -> bool:
         """Whether answers wait for the device."""
-        return bool(self.pending)
+        return bool(self.pending) or self.hindsight.holds
 
     def run(self, budget: int) -> int:
         """Execute up to ``budget`` instructions, less where large ones are among them; returns how much it used."""
         self.activate()
         if self.pending:
             self.poll()
-        inbox, handlers = self.inbox, self._handlers
+        inbox, handlers, hindsight = self.inbox, self._handlers, self.hindsight
+        outstanding, done = hindsight.outstanding, hindsight.done
         used = 0
         while used < budget and inbox and not self.shows_memory:
+            if outstanding and hindsight.must_wait(inbox[0]):
+                break
             instruction = inbox.popleft()
             used += 1
             self.instruction = instruction
@@ -124,8 +134,9 @@ class Session:
                 if instruction.__class__ in _NOTES:
                     self._note(instruction)
                 else:
-                    self._skip(instruction)
+                    self.skip(instruction)
                 continue
+            done.append(instruction)
             try:
                 handler = handlers.get(instruction.__class__)
                 if handler is None:
@@ -133,7 +144,10 @@ class Session:
                 else:
                     used += handler(instruction) or 0
             except Exception as error:  # whatever it was, it is this session's failure and nobody else's
-                self._fail(instruction, error)
+                if not hindsight.explains():
+                    self.fail(instruction, error)
+            if not outstanding:
+                done.clear()
         return used
 
     def activate(self) -> None:
@@ -147,7 +161,7 @@ class Session:
     def poll(self) -> None:
         """Give the answers that the device has got to, in order."""
         while self.pending and self.pending[0].is_ready():
-            self._deliver(self.pending.popleft())
+            self._deliver_first()
 
     def take_replies(self) -> list[Frame]:
         """Frames to send, in order."""
@@ -166,6 +180,7 @@ class Session:
     def close(self) -> None:
         """Drop everything that the client holds, and what is on its way."""
         self.inbox.clear()
+        self.hindsight.done.clear()
         self.pending.clear()
         self.replies.clear()
         self.frames.clear()
@@ -258,16 +273,23 @@ class Session:
         value = self.value(read.id)
         nbytes = value.meta.nbytes
         while self.pending and nbytes + sum([each.nbytes for each in self.pending]) > PENDING_BYTES:
-            self._deliver(self.pending.popleft())
+            self.pending[0].wait()
+            self._deliver_first()
         self._answer_later(Outgoing(read.request, value))
         return nbytes * CHUNK_COST // messages.CHUNK_BYTES
 
     def _answer_later(self, pending: Pending) -> None:
         """Answer now, if the device has got that far and nothing else waits."""
-        if self.pending or not pending.is_ready():
-            self.pending.append(pending)
-        else:
-            self._deliver(pending)
+        self.pending.append(pending)
+        if len(self.pending) == 1 and pending.is_ready():
+            self._deliver_first()
+
+    def _deliver_first(self) -> None:
+        """Give the first answer, unless the device has found by now that it should never have been computed."""
+        first = self.pending[0]
+        self.hindsight.look()
+        if self.pending and self.pending[0] is first:
+            self._deliver(self.pending.popleft())
 
     def _deliver(self, pending: Pending) -> None:
         message, chunks = pending.frames()
@@ -285,23 +307,6 @@ class Session:
         found = [self.value(id) for id in describe.ids]
         metas = [(v.shape, v.meta.strides, v.meta.offset, v.dtype.code, requires_grad(v)) for v in found]
         self.replies.append(messages.Description(describe.request, metas))
-
-    def _mode(self, mode: messages.Mode) -> None:
-        if mode.name == "grad":
-            self.context.grad_enabled = bool(mode.value)
-        elif mode.name == "inference":
-            self.context.set_inference(bool(mode.value))
-        elif mode.name == "autocast":
-            set_autocast(self.context, _decode_autocast(mode.value))
-        elif mode.name == "autocast_cache" and mode.value is None:
-            clear_cache(self.context)
-        elif mode.name == "trace":
-            self.context.trace = [] if mode.value else None
-        elif mode.name == "default_dtype" and mode.value in range(len(dtypes.ALL)):
-            dtypes.set_default_dtype(dtypes.ALL[mode.value])
-            self.default_dtype = dtypes.ALL[mode.value]
-        else:
-            raise ProtocolError(f"unknown mode {mode.name!r} or value {mode.value!r}")
 
     def _seed(self, seed: messages.Seed) -> None:
         only = self.host.backend(seed.device).device if seed.device else None
@@ -322,7 +327,8 @@ class Session:
     def _refuse(self, thing: Any) -> None:
         raise thing if isinstance(thing, TelegradError) else ProtocolError(f"unexpected {type(thing).__name__}")
 
-    def _fail(self, instruction: Any, error: Exception) -> None:
+    def fail(self, instruction: Any, error: Exception) -> None:
+        """Stop: tell the client, and compute nothing more until it says ``Resume``."""
         self.host.heed(error)
         self.failures += 1
         self.failure = self.failures
@@ -343,7 +349,7 @@ class Session:
         self.last_failure = failure
         self.replies.append(failure)
 
-    def _skip(self, instruction: Any) -> None:
+    def skip(self, instruction: Any) -> None:
         """What a failed session does with an instruction: results become absent, requests get the failure."""
         self._mark_absent(instruction)
         request = getattr(instruction, "request", None)
@@ -360,24 +366,6 @@ class Session:
     def _mark_absent(self, instruction: Any) -> None:
         for id in failures.results_of(instruction):
             self.values.setdefault(id, Absent(self.failure_reason))  # what is there stays what it was
-
-
-class Chunk:
-    """A piece of an upload, as it waits in the inbox."""
-
-    __slots__ = ("data", "offset", "owner")
-
-    def __init__(self, owner: int, offset: int, data: memoryview) -> None:
-        self.owner = owner
-        self.offset = offset
-        self.data = data
-
-
-def _decode_autocast(value: Any) -> Autocast | None:
-    try:
-        return None if value is None else Autocast.decode(value)
-    except (ValueError, TypeError, IndexError) as error:
-        raise ProtocolError(f"unknown mode 'autocast' of value {value!r}") from error
 
 
 def _names_operation(instruction: Any) -> bool:

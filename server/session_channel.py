@@ -38,6 +38,8 @@ class Session(Protocol):
     def poll(self) -> None: ...
     @property
     def waits(self) -> bool: ...
+    @property
+    def holds(self) -> bool: ...
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
 
     shows_memory: bool
@@ -66,7 +68,7 @@ class SessionChannel:
             if self.writer.pending:
                 return False
             self.session.frames_left()
-        return bool(self._inbox) or self.session.has_work
+        return self.session.has_work or (bool(self._inbox) and not self.session.holds)
 
     @property
     def waits(self) -> bool:

@@ -31,6 +31,17 @@ def new_value(backend: Backend, shape: tuple[int, ...], dtype: DType) -> Value:
     return backend.empty(Meta.of(shape, dtype, backend.device))
 
 
+class Chunk:
+    """A piece of an upload, as it waits in the inbox."""
+
+    __slots__ = ("data", "offset", "owner")
+
+    def __init__(self, owner: int, offset: int, data: memoryview) -> None:
+        self.owner = owner
+        self.offset = offset
+        self.data = data
+
+
 class Incoming:
     """An upload: chunks in order, written straight to where the tensor lives; nobody sees it before it is complete."""
 
@@ -101,6 +112,10 @@ class Outgoing:
         """Whether the elements have arrived in host memory."""
         return self._copy.is_ready()
 
+    def wait(self) -> None:
+        """Until they have."""
+        self._copy.bytes()
+
     def frames(self) -> tuple[messages.Reply, list[Frame]]:
         """The announcing message, with the data inline where it is small, and chunks otherwise."""
         data = self._copy.bytes()
@@ -129,6 +144,9 @@ class Barrier:
     def is_ready(self) -> bool:
         """Whether all devices have come this far."""
         return all(mark.is_ready() for mark in self._marks)
+
+    def wait(self) -> None:
+        """It holds no memory that anybody could be in want of."""
 
     def frames(self) -> tuple[messages.Reply, list[Frame]]:
         """The answer; waits for nothing."""

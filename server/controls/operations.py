@@ -62,6 +62,7 @@ def _run_op(session: Session, step: RunOp) -> list[TensorInfo]:
     operator, bound = bind(session, step.op, step.args, step.kwargs)
     mentioned = _mentioned(session, step)
     result = dispatch(operator, bound)
+    session.hindsight.verify()
     session.host.operations += 1
     results = list(result) if isinstance(result, tuple) else [] if result is None else [result]
     if not operator.op.mutates or (results and step.out is not None):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from . import keys
+from .checks import Checks
 from .random import Generator
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Context:
     """Modes and resources of one session."""
 
     __slots__ = (
-        "_grad_enabled", "autocast", "backends", "casts", "excluded", "generators", "included", "inference", "owner", "streams", "trace",
+        "_grad_enabled", "autocast", "backends", "casts", "checks", "excluded", "generators", "included", "inference", "owner", "streams", "trace",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -38,6 +39,7 @@ class Context:
         self.excluded = 0
         self.generators: dict[Device, Generator] = {device: Generator() for device in backends}
         self.streams: dict[Device, int] = {}
+        self.checks = Checks()
         self.trace: list[str] | None = None
 
     @property

@@ -158,6 +158,7 @@ class CudaBackend(Backend):
         if pointer is not None:
             stream = self._streams.pop(pointer)
             stream.synchronize()
+            ctx.checks.records.pop(pointer, None)
             if pointer in self._workspaces:
                 self.release(self._workspaces.pop(pointer))
             self._idle_streams.append(stream)
@@ -210,12 +211,15 @@ class CudaBackend(Backend):
 
     def synchronize(self) -> None:
         cp.cuda.Device(self.index).synchronize()
+        context.current.checks.raise_fault()
 
     def mark(self) -> Mark:
         return CudaMark(cp.cuda.get_current_stream())
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        return cp.asnumpy(array, order="C")  # type: ignore[no-any-return]
+        host: np.ndarray[Any, Any] = cp.asnumpy(array, order="C")
+        context.current.checks.raise_fault()
+        return host
 
     def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
         if data.size:

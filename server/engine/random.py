@@ -64,7 +64,7 @@ class Generator:
         """Start the stream of ``seed``; a negative one counts down from 2**64, as in PyTorch."""
         if not -(1 << 63) <= seed < 1 << 64:
             raise ArgumentError(f"manual_seed: the seed must be in [-2**63, 2**64), got {seed}")
-        self._restore(seed % (1 << 64), 0)
+        self.restore(seed % (1 << 64), 0)
         return self
 
     def seed(self) -> int:
@@ -90,7 +90,7 @@ class Generator:
         if len(raw) != STATE_BYTES:
             raise ArgumentError(f"set_rng_state: a state has {STATE_BYTES} bytes, got {len(raw)}")
         seed, offset = np.frombuffer(raw, dtype="<u8").tolist()
-        self._restore(seed, offset)
+        self.restore(seed, offset)
 
     def reserve(self, words: int) -> int:
         """Take ``words`` 32-bit words, rounded up to whole blocks, and return the first block."""
@@ -98,7 +98,8 @@ class Generator:
         self._offset = (first + -(-words // _WORDS_PER_BLOCK)) % (1 << 64)
         return first
 
-    def _restore(self, seed: int, offset: int) -> None:
+    def restore(self, seed: int, offset: int) -> None:
+        """Continue at a block of the stream of a seed."""
         self._seed, self._offset = seed, offset
         self._ahead = None
         self._ahead_first = 0

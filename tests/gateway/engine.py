@@ -75,7 +75,7 @@ class Session:
         self._numbers = itertools.count(1)
         self._named = itertools.count(verbs.SERVER_IDS)
 
-    has_work = waits = shows_memory = False
+    has_work = waits = holds = shows_memory = False
 
     def receive(self, kind: int, body: memoryview) -> None: ...
     def run(self, budget: int) -> int:

@@ -36,7 +36,7 @@ class StubSession:
             done += 1
         return done
 
-    shows_memory = False
+    shows_memory = holds = False
 
     def frames_left(self) -> None: ...
 
