@@ -113,6 +113,7 @@ def test_pytorchs_names_are_there_and_mean_the_session(two: tuple[Any, Any]) -> 
     nested = tg.cuda.memory_stats_as_nested_dict()
     assert nested["allocated_bytes"]["all"]["current"] == tg.cuda.memory_allocated() == 4_000_256
     assert tg.cuda.memory_reserved() >= 4_000_256 and tg.cuda.max_memory_reserved() >= tg.cuda.memory_reserved()
+    assert tg.cuda.memory_cached() == tg.cuda.memory_reserved() <= tg.cuda.max_memory_cached()
     assert f"session {session_of(other).number}" in tg.cuda.memory_summary(abbreviated=True)
     del x
     tg.cuda.reset_max_memory_allocated()
