@@ -59,8 +59,8 @@ class Autocast:
     def decode(value: Any) -> Autocast | None:
         """What ``encode`` made; ValueError or TypeError for anything else."""
         cache_enabled, listed = value
-        given = {name: ALL[code] for name, code in listed}
-        if type(cache_enabled) is not bool or not given.keys() <= set(DEVICE_TYPES):
+        given = {name: ALL[code] for name, code in listed if code >= 0}
+        if len(given) != len(listed) or type(cache_enabled) is not bool or not given.keys() <= set(DEVICE_TYPES):
             raise ValueError("no autocast settings")
         if any(dtype not in LOWER_DTYPES for dtype in given.values()):
             raise ValueError("no type to cast to")

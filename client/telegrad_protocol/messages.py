@@ -96,7 +96,7 @@ class Gradient(Struct, frozen=True, array_like=True, tag=7, gc=False):
 
 
 class Mode(Struct, frozen=True, array_like=True, tag=8, gc=False):
-    """Set a mode of the session from here on: ``grad``, ``inference``, ``autocast``, ``default_dtype``, ``trace``, ..."""
+    """Set a mode of the session from here on: ``grad``, ``inference``, ``autocast``, ``stream``, ``trace``, ..."""
 
     name: str
     value: Any

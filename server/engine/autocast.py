@@ -76,15 +76,12 @@ def _boxed(device_type: str) -> Callable[..., Any]:
         """Cast, then redispatch with this key excluded."""
         ctx = context.current
         casting = _casting(operator, args, signature, device_type)
-        is_whole = _is_composite(operator)
-        if casting is not None:
-            args = _cast_arguments(args, casting, device_type)
-        elif not is_whole:
+        if casting is None and not _is_composite(operator):
             return redispatch(operator, args, signature, key_set & below)
         excluded = ctx.excluded
         ctx.excluded = excluded | key
         try:
-            return dispatch(operator, args)
+            return dispatch(operator, args if casting is None else _cast_arguments(args, casting, device_type))
         finally:
             ctx.excluded = excluded
 

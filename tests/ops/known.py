@@ -18,6 +18,7 @@ WRONG_GRADIENTS: set[str] = {"as_strided_scatter"}
 """PyTorch's gradient of ``input`` keeps what was overwritten, drops the rest; test_views takes finite differences."""
 
 COVERED_ELSEWHERE: set[str] = {
+    "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_",
     "_scatter_strided", "_repeat_positions", "alias", "detach", "embedding", "_embedding", "embedding_dense_backward",
     "embedding_renorm_", "moveaxis", "swapaxes", "swapdims", "concat", "concatenate", "index", "put", "native_dropout",
     "feature_dropout", "_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_foreach_zero_", "_foreach_clamp_",

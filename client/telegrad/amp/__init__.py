@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .autocast_mode import autocast, is_autocast_available
+from .grad_scaler import GradScaler
 
-__all__ = ["autocast", "is_autocast_available"]
+__all__ = ["GradScaler", "autocast", "is_autocast_available"]

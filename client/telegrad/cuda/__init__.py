@@ -13,6 +13,7 @@ from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError
 from telegrad_protocol.meta import Device
 
 from .. import _modes
+from . import amp as amp
 from . import memory as memory
 from ._place import Place, name_of
 from .memory import *  # noqa: F403  # as in torch.cuda, they are in both modules

@@ -15,6 +15,8 @@ from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_le
 class Adam(Optimizer):
     """param -= lr * mean of gradients / (root of the mean of their squares + eps); decay is part of the gradient."""
 
+    _step_supports_amp_scaling = True
+
     def __init__(
         self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -45,7 +47,7 @@ class Adam(Optimizer):
             [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else [], [s["step"] for s in states],
             lr=group["lr"],
             beta1=float(beta1), beta2=float(beta2), weight_decay=group["weight_decay"], eps=group["eps"],
-            amsgrad=group["amsgrad"], maximize=group["maximize"], advance=True,
+            amsgrad=group["amsgrad"], maximize=group["maximize"], advance=True, **self._scaling(params[0].device),
         )  # fmt: skip
 
     def _state_of(self, parameter: Tensor, amsgrad: bool) -> dict[str, Any]:

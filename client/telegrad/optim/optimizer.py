@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
+from telegrad_protocol.meta import Device
 
 from .._modes import enable_grad
 from .._tensor import Tensor
@@ -23,6 +24,12 @@ _ACCEPTED = ("foreach", "fused", "capturable", "differentiable")
 
 class Optimizer:
     """Base of all optimizers: ``param_groups`` holds settings, may change between steps; ``state`` is by parameter."""
+
+    _step_supports_amp_scaling = False
+    grad_scale: Tensor | None = None
+    """What a step divides gradients by; ``amp.GradScaler`` sets it around a step of optimizers that support it."""
+    found_inf: Tensor | None = None
+    """Where this is not zero, a step changes nothing."""
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -91,6 +98,11 @@ class Optimizer:
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         """Change parameters of one group and device by their gradients."""
         raise NotImplementedError
+
+    def _scaling(self, device: Device) -> dict[str, Tensor | None]:
+        """``grad_scale`` and ``found_inf`` as arguments of a fused step, where the parameters are."""
+        scaling = {"grad_scale": self.grad_scale, "found_inf": self.found_inf}
+        return {name: None if tensor is None else tensor.to(device) for name, tensor in scaling.items()}
 
     def _numbered(self) -> dict[int, int]:
         params = [parameter for group in self.param_groups for parameter in group["params"]]

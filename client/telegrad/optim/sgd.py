@@ -33,27 +33,38 @@ class SGD(Optimizer):
         }  # fmt: skip
         super().__init__(params, defaults)
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:  # type: ignore[override]
+        """Not where the first step, which is not dampened, may be skipped: who knows here which is the first?"""
+        return not any(
+            group["momentum"] and group["dampening"] and "momentum_buffer" not in self.state.get(parameter, {})
+            for group in self.param_groups
+            for parameter in group["params"]
+        )
+
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         if not group["momentum"]:
-            _run(group, params, grads, [], False)
+            self._run(group, params, grads, [], False)
             return
         fresh = [self.state[p].get("momentum_buffer") is None for p in params]
         for is_first in (True, False):
             chosen = [i for i, f in enumerate(fresh) if f is is_first]
             if chosen:
                 some = [params[i] for i in chosen]
-                _run(group, some, [grads[i] for i in chosen], [self._buffer(p) for p in some], is_first)
+                self._run(group, some, [grads[i] for i in chosen], [self._buffer(p) for p in some], is_first)
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]
         if state.get("momentum_buffer") is None:
-            state["momentum_buffer"] = function("empty_like")(parameter.detach())
+            is_certain = self.found_inf is None  # to be written
+            state["momentum_buffer"] = function("empty_like" if is_certain else "zeros_like")(parameter.detach())
         return state["momentum_buffer"]  # type: ignore[no-any-return]
 
-
-def _run(group: Group, params: list[Tensor], grads: list[Any], buffers: list[Tensor], is_first_step: bool) -> None:
-    function("_fused_sgd_")(
-        params, grads, buffers, weight_decay=group["weight_decay"], momentum=group["momentum"], lr=group["lr"],
-        dampening=group["dampening"], nesterov=group["nesterov"], maximize=group["maximize"],
-        is_first_step=is_first_step,
-    )  # fmt: skip
+    def _run(
+        self, group: Group, params: list[Tensor], grads: list[Any], buffers: list[Tensor], is_first_step: bool
+    ) -> None:
+        function("_fused_sgd_")(
+            params, grads, buffers, weight_decay=group["weight_decay"], momentum=group["momentum"], lr=group["lr"],
+            dampening=group["dampening"], nesterov=group["nesterov"], maximize=group["maximize"],
+            is_first_step=is_first_step, **self._scaling(params[0].device),
+        )  # fmt: skip

@@ -33,13 +33,14 @@ from . import convolution
 from . import normalization
 from . import losses
 from . import optim
+from . import amp
 
 BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, attention, convolution,
-    normalization, losses, optim,
+    normalization, losses, optim, amp,
 )  # fmt: skip
 
 

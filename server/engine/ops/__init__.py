@@ -7,6 +7,7 @@ from ..autograd import kernel as _autograd  # files the Autograd key's boxed ker
 from ..operators import check_complete
 from . import (
     activations,
+    amp,
     attention,
     comparison,
     complex,
@@ -36,7 +37,7 @@ from . import (
 from .. import cpu_kernels as _cpu_kernels  # isort: skip  # files kernels over those above
 
 __all__ = [
-    "_autocast", "_autograd", "_cpu_kernels", "activations", "attention", "comparison", "complex",
+    "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "comparison", "complex",
     "convolution", "creation", "elementary", "extremes", "indexing", "linalg", "losses", "nn", "normalization",
     "optim", "pointwise", "random", "rearrange", "reduce", "scans", "scattering", "softmax", "sorting",
     "splitting", "spread", "views",

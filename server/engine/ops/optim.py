@@ -162,6 +162,8 @@ def _fused_adamw_(
 def _adam(xp, lists, maxima, steps, *, lr, decay, shrunk, beta1, beta2, eps, maximize, grad_scale, found_inf, advance):
     if advance:
         _advance(xp, steps, found_inf)
+    if xp is np and found_inf is not None and found_inf.any():
+        return  # nothing is corrected for the start before there was a step
     scale = _number(xp, grad_scale)
     if maxima is not None:
         lists = (*lists, maxima)

@@ -1,0 +1,27 @@
+"""``autocast`` and ``GradScaler`` of the GPU, under the older names of ``torch.cuda.amp``."""
+
+from __future__ import annotations
+
+from telegrad_protocol.dtypes import DType, float16
+
+from ..amp.autocast_mode import autocast as _autocast
+from ..amp.grad_scaler import GradScaler as _GradScaler
+
+__all__ = ["GradScaler", "autocast"]
+
+
+class autocast(_autocast):
+    """``amp.autocast("cuda", ...)``"""
+
+    def __init__(self, enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> None:
+        super().__init__("cuda", dtype, enabled, cache_enabled)
+
+
+class GradScaler(_GradScaler):
+    """``amp.GradScaler("cuda", ...)``"""
+
+    def __init__(
+        self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
+        growth_interval: int = 2000, enabled: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__("cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled)

@@ -1,0 +1,183 @@
+"""Every operation under autocast against PyTorch's: types of results and gradients, values, and who foresees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from telegrad_protocol import autocast, dtypes
+from telegrad_protocol.errors import DTypeError
+from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.ops import PUBLIC, TABLE
+
+from .adapters import OURS_TO_TORCH
+from .autocasting import Refused, download, run_both
+from .known import is_out_of_scope, is_random
+from .test_opinfo import _ours
+
+SAMPLES = 8
+LOWER = (torch.bfloat16, torch.float16)
+MIXES_INSIDE = {"nn.functional.bilinear"}
+"""PyTorch rounds products to the lower type inside of these, which no list says, and gives float32."""
+TOLERANCE = {torch.float32: 5e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def _cases() -> list[Any]:
+    chosen = {}
+    for info in op_db:
+        name = _ours(info.name)
+        if name in PUBLIC and info.name not in ("as_strided", "normal") and info.supports_dtype(torch.float32, "cpu"):
+            chosen[f"{info.name}-{info.variant_test_name or 'plain'}"] = info
+    return [pytest.param(info, id=label) for label, info in chosen.items()]
+
+
+@pytest.mark.parametrize("info", _cases())
+def test_results_are_of_pytorchs_types_and_values(tg: Any, info: Any) -> None:
+    for dtype in (torch.float32, *LOWER):
+        for lower in LOWER if dtype is torch.float32 else (dtype,):
+            if info.supports_dtype(dtype, "cpu"):
+                _compare_samples(info, dtype, lower)
+
+
+def _compare_samples(info: Any, dtype: torch.dtype, lower: torch.dtype) -> None:
+    torch.manual_seed(0)
+    count = 0
+    for sample in info.sample_inputs("cpu", dtype):
+        args = (sample.input, *sample.args)
+        if is_out_of_scope(info.name, args, sample.kwargs):
+            continue
+        count += 1
+        if count > SAMPLES:
+            return
+        expected, found, _ = run_both(info.op, str(_ours(info.name)), args, sample.kwargs, lower)
+        if expected is Refused or found is Refused:
+            assert expected is found, f"{'PyTorch' if expected is Refused else 'telegrad'} refuses {args}"
+            continue
+        for theirs, mine in zip(expected, found, strict=True):
+            if isinstance(theirs, torch.Tensor):
+                _compare(theirs, mine, is_random(info.name) or info.name in MIXES_INSIDE)
+
+
+def _compare(theirs: torch.Tensor, mine: Any, only_types: bool = False) -> None:
+    data = download(mine)
+    assert OURS_TO_TORCH[mine.dtype] is data.dtype, f"the client expects {mine.dtype}, the server has {data.dtype}"
+    assert data.dtype is theirs.dtype
+    assert data.shape == theirs.shape
+    if only_types or not theirs.numel():
+        return
+    if data.dtype not in TOLERANCE:
+        scale, tolerance = 1.0, 1e-4
+    else:
+        finite = theirs[torch.isfinite(theirs)].abs().float()
+        scale, tolerance = (float(finite.max()) if finite.numel() else 0.0), TOLERANCE[data.dtype]
+    torch.testing.assert_close(
+        data, theirs.detach().contiguous(), rtol=tolerance, atol=tolerance * scale, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("lower", LOWER, ids=str)
+@pytest.mark.parametrize("name", sorted({n for n in autocast._CPU if n in TABLE}))
+def test_gradients_come_in_the_operands_types(tg: Any, name: str, lower: torch.dtype) -> None:
+    infos = [info for info in op_db if _ours(info.name) == TABLE[name].public and info.supports_autograd]
+    for info in infos:
+        torch.manual_seed(0)
+        for sample in [s for s, _ in zip(info.sample_inputs("cpu", torch.float32, requires_grad=True), range(4))]:
+            args = (sample.input, *sample.args)
+            if is_out_of_scope(info.name, args, sample.kwargs):
+                continue
+            expected, found, pairs = run_both(info.op, TABLE[name].public, args, sample.kwargs, lower)
+            if expected is Refused or not expected[0].requires_grad or expected[0].is_complex():
+                continue
+            _compare_gradients(tg, expected[0], found[0], [p for p in pairs if p[0].requires_grad and p[0].is_leaf])
+
+
+def _compare_gradients(tg: Any, theirs: torch.Tensor, mine: Any, leaves: list[tuple[torch.Tensor, Any]]) -> None:
+    wanted = torch.autograd.grad(theirs.sum(), [t for t, _ in leaves], allow_unused=True)
+    found = tg.autograd.grad(mine.sum(), [m for _, m in leaves], allow_unused=True)
+    for reference, gradient in zip(wanted, found, strict=True):
+        assert (reference is None) == (gradient is None)
+        if reference is not None:
+            data = download(gradient)
+            assert data.dtype is reference.dtype is OURS_TO_TORCH[gradient.dtype]
+            scale = float(reference.abs().float().max()) if reference.numel() else 0.0
+            tolerance = 3 * TOLERANCE[theirs.dtype if theirs.dtype in TOLERANCE else torch.float32]
+            tolerance = max(tolerance, TOLERANCE[torch.bfloat16])
+            torch.testing.assert_close(data, reference, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
+HALF, FULL, DOUBLE = dtypes.float16, dtypes.float32, dtypes.float64
+GPU = Device("cuda", 0)
+
+
+def _cast(name: str, *args: Any, lower: Any = HALF) -> Any:
+    """Types of the operands, and ``dtype``, as the operation sees them in CUDA autocast."""
+    op = TABLE[name]
+    metas = [Meta.of((4, 4), a, GPU) if isinstance(a, dtypes.DType) else a for a in args]
+    metas = [a[1] if isinstance(a, tuple) and a[0] == "dtype" else a for a in metas]
+    bound = op.normalize(op.bind(tuple(metas), {}), lambda thing: isinstance(thing, Meta))
+    region = autocast.Autocast.of([("cuda", lower)], True)
+    seen = autocast.recast(op, bound, region)  # type: ignore[arg-type]
+    return [a.dtype if isinstance(a, Meta) else a for a in seen if isinstance(a, (Meta, dtypes.DType))]
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "seen"),
+    [
+        ("mm", (FULL, HALF), [HALF, HALF]),
+        ("mm", (DOUBLE, FULL), [DOUBLE, HALF]),
+        ("linear", (FULL, FULL, FULL), [HALF, HALF, HALF]),
+        ("exp", (HALF,), [FULL]),
+        ("exp", (DOUBLE,), [DOUBLE]),
+        ("exp", (dtypes.int64,), [dtypes.int64]),
+        ("exp_", (HALF,), [HALF]),
+        ("add", (HALF, FULL), [HALF, FULL]),
+        ("softmax", (HALF, 1), [HALF, FULL]),
+        ("softmax", (HALF, 1, ("dtype", HALF)), [HALF, HALF]),
+        ("sum", (dtypes.int64,), [dtypes.int64]),
+        ("norm", (HALF,), [HALF, FULL]),
+        ("atan2", (HALF, FULL), [FULL, FULL]),
+        ("atan2", (HALF, HALF), [HALF, HALF]),
+        ("atan2", (HALF, DOUBLE), [HALF, DOUBLE]),
+        ("layer_norm", (HALF, (4,)), [FULL]),
+        ("div", (HALF, 2.0), [HALF]),
+        ("div", (2.0, HALF), [FULL]),
+        ("pow", (2.0, HALF), [FULL]),
+    ],
+)
+def test_cuda_lists(name: str, args: tuple[Any, ...], seen: list[Any]) -> None:
+    assert _cast(name, *args) == seen
+
+
+def test_what_cannot_be_promoted_or_is_unsafe_is_refused() -> None:
+    with pytest.raises(DTypeError, match="cannot promote float16"):
+        _cast("atan2", HALF, HALF, lower=dtypes.bfloat16)
+    with pytest.raises(DTypeError, match="unsafe to autocast"):
+        _cast("binary_cross_entropy", FULL, FULL)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("lower", LOWER, ids=str)
+def test_cuda_results_are_of_the_types_that_the_client_expects(cuda_tg: Any, lower: torch.dtype) -> None:
+    wrong: list[str] = []
+    for case in _cases():
+        info = case.values[0]
+        for dtype in (torch.float32, lower):
+            if info.supports_dtype(dtype, "cuda") and info.supports_dtype(dtype, "cpu"):
+                wrong += _wrong_types(cuda_tg, info, dtype, lower)
+    assert not wrong, "\n".join(wrong)
+
+
+def _wrong_types(tg: Any, info: Any, dtype: torch.dtype, lower: torch.dtype) -> list[str]:
+    """Samples whose types differ: of PyTorch's result, of the server's, of what the client expects."""
+    from .autocasting import on_cuda
+
+    found = []
+    for sample, _ in zip(info.sample_inputs("cpu", dtype), range(4)):
+        args = (sample.input, *sample.args)
+        if not is_out_of_scope(info.name, args, sample.kwargs):
+            found += on_cuda(info, str(_ours(info.name)), args, sample.kwargs, lower)
+    return sorted(set(found))
