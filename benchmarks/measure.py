@@ -77,11 +77,16 @@ def percentile(samples: list[float], share: float) -> float:
 
 
 def save(name: str, figures: list[Figure], **about: Any) -> pathlib.Path:
-    """Write figures as JSON, with date, machine and versions."""
+    """Write figures as JSON beside the other results, with date, machine and versions."""
+    RESULTS.mkdir(exist_ok=True)
+    return save_at(RESULTS / f"{name}.json", figures, **about)
+
+
+def save_at(path: str | pathlib.Path, figures: list[Figure], **about: Any) -> pathlib.Path:
+    """Write figures as JSON into a file."""
     now = datetime.datetime.now(datetime.UTC)
     about = {"date": now.strftime("%Y-%m-%d"), "python": platform.python_version(), "cpus": _cpus(), **about}
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = pathlib.Path(path)
     path.write_text(json.dumps({**about, "figures": [asdict(f) for f in figures]}, indent=1) + "\n")
     return path
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import keys
 from .checks import Checks
 from .random import Generator
+from .switches import DEFAULT
 
 if TYPE_CHECKING:
     from telegrad_protocol.autocast import Autocast
@@ -21,11 +22,19 @@ if TYPE_CHECKING:
     from .backend import Backend
 
 
+class CudnnModes(NamedTuple):
+    """What a session allows cuDNN: TensorFloat-32 for convolutions in float32, and sums in any order."""
+
+    allow_tf32: bool = True
+    deterministic: bool = False
+
+
 class Context:
     """Modes and resources of one session."""
 
     __slots__ = (
-        "_grad_enabled", "autocast", "backends", "casts", "checks", "excluded", "generators", "included", "inference", "owner", "streams", "trace",
+        "_grad_enabled", "autocast", "backends", "casts", "checks", "cudnn", "excluded", "generators", "included", "inference", "owner",
+        "streams", "switches", "trace",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -35,11 +44,13 @@ class Context:
         self.inference = False
         self.autocast: Autocast | None = None
         self.casts: CastCache | None = None
+        self.cudnn = CudnnModes()
         self.included = 0
         self.excluded = 0
         self.generators: dict[Device, Generator] = {device: Generator() for device in backends}
         self.streams: dict[Device, int] = {}
         self.checks = Checks()
+        self.switches = DEFAULT
         self.trace: list[str] | None = None
 
     @property

@@ -76,13 +76,16 @@ def _statistic_type(dtype: DType) -> DType:
 
 @op(out=False, method=False, returns=("output", "logsumexp"), no_grad=("attn_mask",))
 def _attention(
-    query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, is_causal: bool, scale: float
+    query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, is_causal: bool, scale: float, trains: bool
 ) -> tuple[Meta, Meta]:
-    """Attention of (n, heads, l, e) on (n, shared heads, s, e), and the logarithm of each row's sum of exponentials."""
+    """Attention of (n, heads, l, e) on (n, shared heads, s, e), and the logarithm of each row's sum of exponentials.
+
+    Only backward needs the latter: it is empty unless ``trains``.
+    """
     _check_attention(query, key, value, attn_mask, is_causal)
     _check_heads(query, key, value)
     _check_mask(attn_mask, (*query.shape[:3], key.shape[2]))
-    statistic = query.like(query.shape[:3], dtype=_statistic_type(query.dtype))
+    statistic = query.like(query.shape[:3] if trains else (0,), dtype=_statistic_type(query.dtype))
     return result_of(query, (*query.shape[:3], value.shape[3])), statistic
 
 
@@ -93,7 +96,7 @@ def _attention_backward(
     is_causal: bool, scale: float,
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
     """The gradients of the operands of ``_attention``; scores are computed anew from its ``logsumexp``."""
-    result, statistic = _attention.infer((query, key, value, attn_mask, is_causal, scale))  # type: ignore[misc]
+    result, statistic = _attention.infer((query, key, value, attn_mask, is_causal, scale, True))  # type: ignore[misc]
     for given, expected in ((grad_output, result), (output, result), (logsumexp, statistic)):
         if given.shape != expected.shape or given.dtype is not expected.dtype:
             raise ShapeError(f"_attention_backward: {given} should be {expected}, for {query}, {key} and {value}")

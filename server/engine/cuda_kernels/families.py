@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import copying, cudnn_attention, cudnn_convolution, pointwise
+from . import copying, cudnn_attention, cudnn_convolution, pointwise, reduce
 
-__all__ = ["copying", "cudnn_attention", "cudnn_convolution", "pointwise"]
+__all__ = ["copying", "cudnn_attention", "cudnn_convolution", "pointwise", "reduce"]

@@ -16,12 +16,14 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
 
+from .. import context, keys
 from .. import functional as F
-from .. import keys
 from ..autograd.inplace import requires_grad
 from ..backend import HALVES
+from ..dispatcher import dispatch
 from ..operators import OPERATORS, composite, implements
 
+_ATTENTION, _ATTENTION_BACKWARD = OPERATORS["_attention"], OPERATORS["_attention_backward"]
 _HOST_SCORES = 1 << 17
 """Scores that are made at a time: they stay in a core's second-level cache."""
 _DEVICE_SCORES = 1 << 26
@@ -32,11 +34,16 @@ def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_cau
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     if dropout_p == 0.0 and _is_regular(query, key, value, attn_mask, enable_gqa):
         operands = [_with_heads(v) for v in (query, key, value)]
-        found = F._attention(*operands, attn_mask, is_causal, factor)[0]
+        trains = _is_recording() and any(map(requires_grad, operands))
+        found = dispatch(_ATTENTION, (*operands, attn_mask, is_causal, factor, trains))[0]
         return F.reshape(found, (*query.shape[:-1], value.shape[-1])) if found.ndim != query.ndim else found
     result = _plainly(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
     strides = ops.result_of(query.meta, result.shape).strides
     return result if result.meta.strides == strides else F._in_layout(result, strides)
+
+
+def _is_recording():
+    return context.current.grad_enabled and not context.current.inference
 
 
 def _with_heads(value):
@@ -56,7 +63,7 @@ def _is_regular(query, key, value, mask, enable_gqa):
     if query.device.type == "cpu":
         return True
     masks = () if mask is None else (mask.meta,)
-    return keys.CUDA in OPERATORS["_attention"].preparers and suits_cudnn(query.meta, key.meta, value.meta, *masks)
+    return keys.CUDA in _ATTENTION.preparers and suits_cudnn(query.meta, key.meta, value.meta, *masks)
 
 
 def suits_cudnn(query: Meta, key: Meta, value: Meta, mask: Meta | None = None) -> bool:
@@ -64,10 +71,19 @@ def suits_cudnn(query: Meta, key: Meta, value: Meta, mask: Meta | None = None) -
     operands = (query, key, value)
     if query.dtype not in HALVES or mask is not None or not all(m.numel for m in operands):
         return False
-    widths = (query.shape[-1], value.shape[-1])
-    return max(widths) <= _WIDEST and not any(w % 8 for w in widths) and all(m.strides[-1] == 1 for m in operands)
+    return max(query.shape[-1], value.shape[-1]) <= _WIDEST and all(map(_is_read_in_vectors, operands))
 
 
+def _is_read_in_vectors(meta: Meta) -> bool:
+    """Whether rows of heads lie apart and begin at multiples of 16 bytes."""
+    steps = [step for size, step in zip(meta.shape[:-1], meta.strides[:-1], strict=True) if size > 1]
+    if min(steps, default=1) <= 0 or meta.strides[-1] != 1:
+        return False
+    return not any(number % _VECTOR for number in (*steps, meta.shape[-1], meta.offset))
+
+
+_VECTOR = 8
+"""Halves in 16 bytes."""
 _WIDEST = 128
 """Heads up to this width have a fused backward pass."""
 
@@ -114,7 +130,10 @@ def _visible(rows: slice, columns: int, is_causal: bool) -> slice:
 
 
 def _attention_gradients(grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale):
-    return F._attention_backward(grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale)
+    if grad_output.device.type != "cpu" and grad_output.meta.strides != output.meta.strides:
+        grad_output = F._in_layout(grad_output, output.meta.strides)  # the fused kernel wants them alike
+    operands = (grad_output, query, key, value, attn_mask, output, logsumexp)
+    return dispatch(_ATTENTION_BACKWARD, (*operands, is_causal, scale))
 
 
 @implements(
@@ -130,7 +149,7 @@ def _attention_gradients(grad_output, query, key, value, attn_mask, output, logs
     )[2],
     together=_attention_gradients,
 )
-def _attention(xp, query, key, value, attn_mask, is_causal, scale, *, out):
+def _attention(xp, query, key, value, attn_mask, is_causal, scale, trains, *, out):
     output, logsumexp = out
     batch, heads, length, _ = query.shape
     columns = key.shape[2]
@@ -147,7 +166,8 @@ def _attention(xp, query, key, value, attn_mask, is_causal, scale, *, out):
         found = xp.matmul(weights, value[n, group, seen])
         found /= xp.where(total == 0, 1, total)
         output[n, group, rows] = found
-        logsumexp[n, group, rows] = (top + xp.log(total))[..., 0]
+        if trains:
+            logsumexp[n, group, rows] = (top + xp.log(total))[..., 0]
 
 
 def _exponentials(xp: Any, scores: Any) -> tuple[Any, Any, Any]:

@@ -16,9 +16,11 @@ from telegrad_protocol.memory_format import is_channels_last
 from telegrad_protocol.ops import convolution as ops
 
 from .. import functional as F
-from ..operators import composite, implements
+from ..dispatcher import dispatch
+from ..operators import OPERATORS, composite, implements
 from ..value import Value
 
+_CONVOLUTION, _WEIGHT_BACKWARD = OPERATORS["convolution"], OPERATORS["_convolution_weight_backward"]
 _HOST_PIECE = 1 << 17
 """Elements of the columns that are made at a time: they stay in a core's second-level cache."""
 _DEVICE_PIECE = 1 << 26
@@ -51,12 +53,13 @@ def _spread_back(grad, weight, input_shape, stride, padding, dilation, groups):
     dims = weight.ndim - 2
     numbers = [ops.spread("convolution", "", v, dims) for v in (stride, padding, dilation)]
     rest = _left_over(input_shape[2:], grad.shape[2:], weight.shape[2:], *numbers)
-    return F.convolution(grad, weight, None, *numbers, True, rest, groups)
+    return dispatch(_CONVOLUTION, (grad, weight, None, *numbers, True, rest, groups))
 
 
 def _gathered(input, weight, shape, stride, padding, dilation, groups):
     """A convolution whose result has a known shape."""
-    found = F.convolution(input, weight, None, stride, padding, dilation, False, _zeros(weight.shape[2:]), groups)
+    numbers = (stride, padding, dilation, False, _zeros(weight.shape[2:]), groups)
+    found = dispatch(_CONVOLUTION, (input, weight, None, *numbers))
     return _of_size(found, shape)
 
 
@@ -70,7 +73,7 @@ def _weight_gradient(grad, input, weight_meta, stride, padding, dilation, transp
     numbers = [ops.spread("convolution", "", v, len(kernel)) for v in (stride, padding, dilation)]
     rows, columns = (_conj(input), grad) if transposed else (grad, _conj(input))
     innermost = is_channels_last(weight_meta.shape, weight_meta.strides)
-    return F._convolution_weight_backward(rows, columns, kernel, *numbers, groups, innermost)
+    return dispatch(_WEIGHT_BACKWARD, (rows, columns, kernel, *numbers, groups, innermost))
 
 
 @implements(
@@ -217,7 +220,7 @@ def _convolve(input, weight, bias, stride, padding, dilation, transposed, output
     batch, is_batched = _batched(input, dims)
     given = ("stride", stride), ("padding", padding), ("dilation", dilation), ("output padding", output_padding)
     stride, padding, dilation, rest = (ops.spread("convolution", what, numbers, dims) for what, numbers in given)
-    found = F.convolution(batch, weight, bias, stride, padding, dilation, transposed, rest, groups)
+    found = dispatch(_CONVOLUTION, (batch, weight, bias, stride, padding, dilation, transposed, rest, groups))
     return found if is_batched else F.squeeze(found, 0)
 
 

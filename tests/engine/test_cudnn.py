@@ -1,0 +1,195 @@
+"""cuDNN's kernels against float64 on the host, in every layout, and what is left to the generic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from server.engine.context import CudnnModes
+from tests.ops.adapters import EngineAdapter, to_torch
+
+pytestmark = pytest.mark.gpu
+
+TOLERANCES = {torch.float32: 2e-3, torch.float16: 4e-3, torch.bfloat16: 2e-2, torch.float64: 1e-9}
+
+
+@pytest.fixture(scope="module")
+def adapter() -> EngineAdapter:
+    return EngineAdapter("cuda:0")
+
+
+@pytest.fixture(autouse=True)
+def _active(adapter: EngineAdapter) -> Iterator[None]:
+    adapter.activate()
+    yield
+    adapter.context.cudnn = CudnnModes()
+
+
+@pytest.fixture
+def seed() -> int:
+    chosen = int(np.random.default_rng().integers(1 << 31))
+    print(f"seed {chosen}")
+    torch.manual_seed(chosen)
+    return chosen
+
+
+def _close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    """Within the rounding of the largest element: sums of products cancel."""
+    assert found.shape == expected.shape
+    largest = max(expected.abs().max().item(), 1e-6) if expected.numel() else 1.0
+    difference = (found.double() - expected.double()).abs().max().item() if expected.numel() else 0.0
+    assert difference <= tolerance * largest, f"differs by {difference:.3g} where the largest is {largest:.3g}"
+
+
+def _results(adapter: EngineAdapter, function: Any, tensors: list[torch.Tensor], cotangent: torch.Tensor) -> list[Any]:
+    """The result of an engine function and its gradients by all tensors."""
+    values = [adapter.tensor(t, True) for t in tensors]
+    out = function(*values)
+    found = adapter.grad([out], [adapter.tensor(cotangent)], values, False)
+    return [to_torch(adapter.numpy(v)) for v in (out, *found)]
+
+
+def _check(
+    adapter: EngineAdapter, ours: Any, theirs: Any, tensors: list[torch.Tensor], tolerance: float, spread: bool = False
+) -> None:
+    doubles = [t.detach().double().contiguous().requires_grad_() for t in tensors]
+    expected = theirs(*doubles)
+    cotangent = torch.randn(expected.shape).to(tensors[0].dtype)
+    if spread:
+        cotangent = cotangent.flatten()[0].expand(expected.shape)
+    gradients = torch.autograd.grad(expected, doubles, cotangent.double())
+    found = _results(adapter, ours, tensors, cotangent)
+    for mine, reference in zip(found, [expected.detach(), *gradients], strict=True):
+        _close(mine, reference, tolerance)
+
+
+ATTENTIONS = [
+    (2, 3, 3, 64, 64, 32, 32), (1, 4, 2, 100, 37, 64, 64), (2, 2, 2, 33, 129, 128, 64), (1, 8, 1, 257, 257, 96, 96),
+    (3, 1, 1, 1, 70, 8, 8), (1, 2, 2, 40, 40, 256, 256), (1, 2, 2, 20, 30, 20, 20),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("sizes", ATTENTIONS, ids=str)
+def test_attention_and_its_gradients(
+    adapter: EngineAdapter, seed: int, sizes: tuple[int, ...], dtype: torch.dtype, is_causal: bool
+) -> None:
+    batch, heads, shared, length, columns, width, made = sizes
+    shapes = [(batch, length, heads, width), (batch, columns, shared, width), (batch, columns, shared, made)]
+    tensors = [torch.randn(shape).to(dtype).transpose(1, 2) for shape in shapes]
+    options = {"is_causal": is_causal, "enable_gqa": True, "scale": 0.2}
+
+    def theirs(*operands: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(*operands, **options)
+
+    def ours(*operands: Any) -> Any:
+        return adapter.functional.scaled_dot_product_attention(*operands, **options)
+
+    _check(adapter, ours, theirs, tensors, TOLERANCES[dtype])
+    _check(adapter, ours, theirs, [t.contiguous() for t in tensors], TOLERANCES[dtype], spread=True)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 8])
+def test_attention_on_parts_of_one_projection(adapter: EngineAdapter, seed: int, offset: int) -> None:
+    packed = torch.randn(2, 50, 3 * 4 * 32 + 16).to(torch.bfloat16)[..., offset : offset + 3 * 4 * 32]
+
+    def split(x: Any, functional: Any) -> Any:
+        parts = [functional.reshape(functional.narrow(x, 2, i * 128, 128), (2, 50, 4, 32)) for i in range(3)]
+        return [functional.transpose(part, 1, 2) for part in parts]
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(*split(x, torch), is_causal=True)
+
+    def ours(x: Any) -> Any:
+        return adapter.functional.scaled_dot_product_attention(*split(x, adapter.functional), is_causal=True)
+
+    _check(adapter, ours, theirs, [packed], TOLERANCES[torch.bfloat16])
+
+
+CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 8, 14, 14), (16, 8, 3, 3), {"padding": 1}), ((2, 8, 15, 13), (16, 8, 3, 3), {"stride": 2, "padding": 1}),
+    ((2, 8, 9, 9), (8, 8, 1, 1), {}), ((2, 3, 17, 17), (5, 3, 5, 3), {"stride": (2, 1), "padding": (2, 0)}),
+    ((2, 8, 14, 14), (16, 4, 3, 3), {"groups": 2, "dilation": 2}), ((2, 6, 9, 9), (6, 1, 3, 3), {"groups": 6}),
+    ((2, 8, 20), (12, 8, 5), {"padding": 2, "stride": 3}), ((1, 4, 6, 7, 8), (8, 4, 3, 3, 3), {"padding": 1}),
+    ((8, 9, 9), (8, 8, 3, 3), {"padding": 1}), ((2, 1, 5, 5), (1, 1, 5, 5), {}),
+]  # fmt: skip
+LAYOUTS = {"rows": 0, "channels": 1, "mixed": 2}
+
+
+def _laid_out(tensors: list[torch.Tensor], layout: str) -> list[torch.Tensor]:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    count = {"rows": 0, "channels": 2, "mixed": 1}[layout]
+    return [
+        t.contiguous(memory_format=formats[t.ndim]) if i < count and t.ndim in formats else t
+        for i, t in enumerate(tensors)
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: f"{c[0]}-{c[1]}")
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+def test_convolution_and_its_gradients(
+    adapter: EngineAdapter, seed: int, case: Any, dtype: torch.dtype, layout: str, transposed: bool
+) -> None:
+    shape, kernel, options = case
+    dims, groups = len(kernel) - 2, options.get("groups", 1)
+    name = f"conv_transpose{dims}d" if transposed else f"conv{dims}d"
+    if transposed:
+        lead = (kernel[0],) if len(shape) == dims + 1 else (shape[0], kernel[0])
+        shape = (*lead, *shape[-dims:])
+    made = kernel[1] * groups if transposed else kernel[0]
+    tensors = [torch.randn(shape).to(dtype), torch.randn(kernel).to(dtype), torch.randn(made).to(dtype)]
+    theirs = getattr(torch.nn.functional, name)
+    ours = getattr(adapter.functional, name)
+    for spread in (False, True):
+        _check(
+            adapter, lambda *a: ours(*a, **options), lambda *a: theirs(*a, **options), _laid_out(tensors, layout),
+            TOLERANCES[dtype], spread,
+        )  # fmt: skip
+
+
+def test_convolution_of_misaligned_and_strided_operands(adapter: EngineAdapter, seed: int) -> None:
+    x = torch.randn(2, 9, 12, 25).to(torch.bfloat16)[:, 1:, :, 1::2]
+    w = torch.randn(4, 8, 3, 3).to(torch.bfloat16).flip(0)[1:]
+    convolve = torch.nn.functional.conv2d
+    _check(adapter, adapter.functional.conv2d, convolve, [x, w], TOLERANCES[torch.bfloat16])
+
+
+def test_single_precision_is_exact_where_tensorfloat_is_off(adapter: EngineAdapter, seed: int) -> None:
+    tensors = [torch.randn(4, 64, 16, 16), torch.randn(64, 64, 3, 3)]
+    ours, theirs = adapter.functional.conv2d, torch.nn.functional.conv2d
+    for modes, tolerance in ((CudnnModes(allow_tf32=False), 2e-6), (CudnnModes(), 2e-3)):
+        adapter.context.cudnn = modes
+        for layout in ("rows", "channels"):
+            _check(adapter, ours, theirs, _laid_out(tensors, layout), tolerance)
+
+
+def test_deterministic_gradients_are_equal_to_the_bit(adapter: EngineAdapter, seed: int) -> None:
+    adapter.context.cudnn = CudnnModes(deterministic=True)
+    x, w = torch.randn(8, 64, 28, 28).half(), torch.randn(64, 64, 3, 3).half()
+    d = torch.randn(8, 64, 26, 26).half()
+    first, second = (_results(adapter, adapter.functional.conv2d, [x, w], d) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_nothing_is_computed_of_nothing(adapter: EngineAdapter) -> None:
+    functional = adapter.functional
+    empty = functional.conv2d(adapter.tensor(torch.ones(0, 3, 5, 5)), adapter.tensor(torch.ones(2, 3, 3, 3)))
+    assert empty.shape == (0, 2, 3, 3)
+    q, k = torch.ones(1, 2, 5, 8).half(), torch.ones(1, 2, 0, 8).half()
+    found = functional.scaled_dot_product_attention(*map(adapter.tensor, (q, k, k)))
+    assert adapter.numpy(found).tolist() == np.zeros((1, 2, 5, 8)).tolist()
+
+
+def test_what_is_not_a_number_stays_so(adapter: EngineAdapter) -> None:
+    x = torch.ones(1, 8, 6, 6).half()
+    x[0, 0, 0, 0] = float("nan")
+    found = adapter.numpy(adapter.functional.conv2d(adapter.tensor(x), adapter.tensor(torch.ones(8, 8, 3, 3).half())))
+    assert np.isnan(found[0, :, 0, 0]).all()
+    assert not np.isnan(found[0, :, 1:, 1:]).any()
