@@ -13,6 +13,8 @@ import numpy as np
 
 BLOCK_BYTES = 1 << 18
 """A block of an operand: three or four of them fit into a core's second-level cache."""
+PIECE_BYTES = 1 << 17
+"""A piece of element-wise work, which has more temporaries."""
 
 _kept: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
 
@@ -33,8 +35,41 @@ def constant(number: float, length: int, char: str) -> Any:
     return _filled(number, char)[:length]
 
 
+def filled_like(array: Any, number: float) -> Any:
+    """An array of the shape and type of a piece that holds ``number`` everywhere; nobody may write into it."""
+    size = array.size
+    if array.nbytes > BLOCK_BYTES:
+        return np.asarray(number, array.dtype)
+    found = _filled(number, array.dtype.char)[:size]
+    return found if array.ndim == 1 else found.reshape(array.shape)
+
+
 @lru_cache(maxsize=64)
 def _filled(number: float, char: str) -> Any:
     found = np.full(BLOCK_BYTES // np.dtype(char).itemsize, number, char)
     found.flags.writeable = False
     return found
+
+
+def in_pieces(*arrays: Any) -> Any:
+    """Matching pieces of arrays of one shape, each small enough for the cache; whole where memory has gaps."""
+    first = arrays[0]
+    if first.nbytes <= PIECE_BYTES:
+        return (arrays,)
+    flat = _flattened(arrays)
+    if flat is None:
+        return (arrays,)
+    step = PIECE_BYTES // first.itemsize
+    return [tuple([a[start : start + step] for a in flat]) for start in range(0, first.size, step)]
+
+
+def _flattened(arrays: tuple[Any, ...]) -> list[Any] | None:
+    """The arrays as vectors in which elements of equal number are at equal places, if they lie in memory like that."""
+    shape = arrays[0].shape
+    if any([a.shape != shape for a in arrays]):
+        return None
+    if all([a.flags.c_contiguous for a in arrays]):
+        return [a.reshape(-1) for a in arrays]
+    if all([a.flags.f_contiguous for a in arrays]):
+        return [a.T.reshape(-1) for a in arrays]
+    return None

@@ -1,0 +1,270 @@
+"""Activation functions of real numbers, in pieces that stay in cache and with temporaries that are kept.
+
+A limit is an array and not a number, which NumPy does not vectorise; a choice between two branches is a sum of both,
+each of which is zero where the other holds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from telegrad_protocol.ops import activations as ops
+from telegrad_protocol.ops import elementary, extremes
+
+from .. import keys
+from ..operators import kernel
+from ..ops import activations as generic
+from ..ops import elementary as generic_elementary
+from ..ops import extremes as generic_extremes
+from .memory import filled_like, in_pieces, scratch
+from .pointwise import log1p_of_share
+
+Array = Any
+_BITS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_BOOL = np.dtype(bool)
+_DENSITY = 1 / math.sqrt(2 * math.pi)
+
+
+def _is_real(array: Array) -> bool:
+    return array.dtype.char in "fd"
+
+
+@kernel(ops.relu, keys.CPU)
+def relu(xp, input, *, out):
+    if not _is_real(out):
+        generic.relu(xp, input, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        np.maximum(x, filled_like(x, 0), out=y)
+
+
+@kernel(ops._relu_backward, keys.CPU)
+def relu_backward(xp, gradient, result, *, out):
+    """The gradient's bits, or none: a product would make NaN of an infinite one."""
+    kind = _BITS.get(out.itemsize) if _is_real(out) and gradient.dtype is out.dtype else None
+    if kind is None:
+        generic._relu_backward(xp, gradient, result, out=out)
+        return
+    for grad, y, target in in_pieces(gradient, result, out):
+        mask, narrow = scratch("mask", y.shape, kind), scratch("choice", y.shape, _BOOL)
+        np.less_equal(y, 0, out=narrow)
+        narrow = narrow.view(np.int8)
+        np.subtract(narrow, 1, out=narrow)
+        np.copyto(mask, narrow)
+        np.bitwise_and(grad.view(kind), mask, out=target.view(kind))
+
+
+def _clamp(low: float | None, high: float | None, input: Array, out: Array) -> None:
+    for x, y in in_pieces(input, out):
+        if low is not None:
+            x = np.maximum(x, filled_like(x, low), out=y)
+        if high is not None:
+            np.minimum(x, filled_like(x, high), out=y)
+
+
+def _are_numbers(*limits: Any) -> bool:
+    return all([limit.__class__ in (int, float, type(None)) for limit in limits])
+
+
+@kernel(extremes.clamp, keys.CPU)
+def clamp(xp, input, min, max, *, out):
+    if _is_real(out) and _are_numbers(min, max) and not (min is None and max is None):
+        _clamp(min, max, input, out)
+    else:
+        generic_extremes.clamp(xp, input, min, max, out=out)
+
+
+@kernel(extremes.clamp_min, keys.CPU)
+def clamp_min(xp, input, min, *, out):
+    if _is_real(out) and _are_numbers(min):
+        _clamp(min, None, input, out)
+    else:
+        generic_extremes.clamp_min(xp, input, min, out=out)
+
+
+@kernel(extremes.clamp_max, keys.CPU)
+def clamp_max(xp, input, max, *, out):
+    if _is_real(out) and _are_numbers(max):
+        _clamp(None, max, input, out)
+    else:
+        generic_extremes.clamp_max(xp, input, max, out=out)
+
+
+@kernel(ops.hardtanh, keys.CPU)
+def hardtanh(xp, input, min_val, max_val, *, out):
+    if _is_real(out):
+        _clamp(min_val, max_val, input, out)
+    else:
+        generic.hardtanh(xp, input, min_val, max_val, out=out)
+
+
+@kernel(ops.relu6, keys.CPU)
+def relu6(xp, input, *, out):
+    if _is_real(out):
+        _clamp(0, 6, input, out)
+    else:
+        generic.relu6(xp, input, out=out)
+
+
+# artanh(erf(x / sqrt(2))) / x in powers of x ** 2, the highest first: erf comes out to 1.3e-7. The highest coefficient
+# is positive, so that the polynomial, and with it tanh, keeps its limits far from where it was fitted.
+_TO_ERF = (
+    1.756170594465248e-09, -1.3226333562548428e-07, 3.9647443810781865e-06, -5.530619353551306e-05,
+    -3.259497591638649e-05, 0.036333084573860794, 0.7978849414605632,
+)  # fmt: skip
+
+
+def _error_function(x: Array, squared: Array) -> Array:
+    """erf(x / sqrt(2)) in single precision, in scratch memory; ``squared`` is x ** 2."""
+    total = np.multiply(squared, _TO_ERF[0], out=scratch("erf", x.shape, x.dtype))
+    for coefficient in _TO_ERF[1:-1]:
+        total += coefficient
+        total *= squared
+    total += _TO_ERF[-1]
+    total *= x
+    return np.tanh(total, out=total)
+
+
+@kernel(ops.gelu, keys.CPU)
+def gelu(xp, input, *, approximate, out):
+    """x / 2 * (1 + erf(x / sqrt(2)))"""
+    if out.dtype.char != "f" or approximate != "none":
+        generic.gelu(xp, input, approximate=approximate, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        share = _error_function(x, np.multiply(x, x, out=scratch("squared", x.shape, x.dtype)))
+        share += 1
+        share *= 0.5
+        np.multiply(share, x, out=y)
+
+
+@kernel(ops._gelu_backward, keys.CPU)
+def gelu_backward(xp, gradient, input, *, approximate, out):
+    """The distribution function, and x times the density."""
+    if out.dtype.char != "f" or approximate != "none":
+        generic._gelu_backward(xp, gradient, input, approximate=approximate, out=out)
+        return
+    for grad, x, y in in_pieces(gradient, input, out):
+        density = np.multiply(x, x, out=scratch("squared", x.shape, x.dtype))
+        share = _error_function(x, density)
+        share += 1
+        share *= 0.5
+        density *= -0.5
+        np.exp(density, out=density)
+        density *= _DENSITY
+        density *= x
+        share += density
+        np.multiply(share, grad, out=y)
+
+
+def _one_plus_exp(x: Array) -> Array:
+    """1 + exp(-x), in scratch memory"""
+    found = np.negative(x, out=scratch("exponential", x.shape, x.dtype))
+    np.exp(found, out=found)
+    found += 1
+    return found
+
+
+@kernel(elementary.sigmoid, keys.CPU)
+def sigmoid(xp, input, *, out):
+    if not _is_real(out):
+        generic_elementary.sigmoid(xp, input, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        np.divide(1, _one_plus_exp(x), out=y)
+
+
+@kernel(ops.silu, keys.CPU)
+def silu(xp, input, *, out):
+    if not _is_real(out):
+        generic.silu(xp, input, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        np.divide(x, _one_plus_exp(x), out=y)
+
+
+@kernel(ops._silu_backward, keys.CPU)
+def silu_backward(xp, gradient, input, *, out):
+    """gradient * s * (1 + input * (1 - s)), s the sigmoid of input"""
+    if not _is_real(out):
+        generic._silu_backward(xp, gradient, input, out=out)
+        return
+    for grad, x, y in in_pieces(gradient, input, out):
+        share = _one_plus_exp(x)
+        np.divide(1, share, out=share)
+        slope = np.subtract(1, share, out=scratch("slope", x.shape, x.dtype))
+        slope *= x
+        slope += 1
+        slope *= share
+        np.multiply(slope, grad, out=y)
+
+
+@kernel(ops.leaky_relu, keys.CPU)
+def leaky_relu(xp, input, negative_slope, *, out):
+    if not _is_real(out) or not 0 < negative_slope <= 1:
+        generic.leaky_relu(xp, input, negative_slope, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        np.maximum(x, np.multiply(x, negative_slope, out=scratch("slope", x.shape, x.dtype)), out=y)
+
+
+def _exponential_unit(input: Array, alpha: float, scale: float, input_scale: float, out: Array) -> None:
+    """scale * max(x, 0) + alpha * scale * (exp(input_scale * min(x, 0)) - 1)"""
+    for x, y in in_pieces(input, out):
+        below = np.minimum(x, filled_like(x, 0), out=scratch("below", x.shape, x.dtype))
+        if input_scale != 1:
+            below *= input_scale
+        np.expm1(below, out=below)
+        if alpha * scale != 1:
+            below *= alpha * scale
+        np.maximum(x, filled_like(x, 0), out=y)
+        if scale != 1:
+            np.multiply(y, scale, out=y)
+        np.add(y, below, out=y)
+
+
+@kernel(ops.elu, keys.CPU)
+def elu(xp, input, alpha, *, out):
+    if _is_real(out) and math.isfinite(alpha):
+        _exponential_unit(input, alpha, 1, 1, out)
+    else:
+        generic.elu(xp, input, alpha, out=out)
+
+
+@kernel(ops.selu, keys.CPU)
+def selu(xp, input, *, out):
+    if _is_real(out):
+        _exponential_unit(input, generic._SELU_ALPHA, generic._SELU_SCALE, 1, out)
+    else:
+        generic.selu(xp, input, out=out)
+
+
+@kernel(ops.celu, keys.CPU)
+def celu(xp, input, alpha, *, out):
+    if _is_real(out) and math.isfinite(alpha) and alpha > 0:
+        _exponential_unit(input, alpha, 1, 1 / alpha, out)
+    else:
+        generic.celu(xp, input, alpha, out=out)
+
+
+_UNSEEN = 17.5
+"""exp(-x) beyond is less than half of x's last bit in single precision."""
+
+
+@kernel(ops.softplus, keys.CPU)
+def softplus(xp, input, beta, threshold, *, out):
+    """max(z, 0) + log(1 + exp(-|z|)) over beta, z = beta * x; the threshold changes nothing where it is that high"""
+    if out.dtype.char != "f" or threshold < _UNSEEN or not beta > 0:
+        generic.softplus(xp, input, beta, threshold, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        z = x if beta == 1 else np.multiply(x, beta, out=scratch("scaled", x.shape, x.dtype))
+        soft = np.absolute(z, out=scratch("soft", x.shape, x.dtype))
+        np.negative(soft, out=soft)
+        log1p_of_share(np.exp(soft, out=soft))
+        np.add(soft, np.maximum(z, filled_like(z, 0), out=y), out=y)
+        if beta != 1:
+            np.divide(y, beta, out=y)
