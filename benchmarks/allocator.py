@@ -139,6 +139,15 @@ def _loop(pair: Callable[[], Any]) -> Callable[[], None]:
     return action
 
 
+def about(device: str) -> dict[str, str]:
+    """What the figures were measured on."""
+    if device == "cpu":
+        return {"device": device}
+    import torch
+
+    return {"device": device, "gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.allocator", description=__doc__)
@@ -149,7 +158,7 @@ def main() -> None:
     for each in figures:
         print(each.row())
     if options.save:
-        save(options.save, figures, device=options.device)
+        save(options.save, figures, **about(options.device))
 
 
 if __name__ == "__main__":

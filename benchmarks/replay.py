@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .allocator import about
 from .fragmentation import GIB, load
 from .measure import Figure, save
 
@@ -77,12 +78,12 @@ def figures(name: str, label: str) -> list[Figure]:
     ours, theirs = (in_a_process(side, name, OPTIONS[label]) for side in ("ours", "torch"))
     value, limit = ours["reserved"] / GIB, theirs["reserved"] / GIB
     held = {"held_gib": round(ours["allocated"] / GIB, 3)}
-    baseline = f"PyTorch {limit:.4g} GiB, {theirs['us']:.3g} us a call"
+    beside = f"PyTorch {limit:.4g} GiB", f"PyTorch {theirs['us']:.3g} us"
+    goal, met = f"<= {limit:.4g}", value <= limit
     return [
-        Figure(f"{name}, {label}: peak reserved", "GiB", value, value, value, f"<= {limit:.4g}", value <= limit,
-               baseline, held),
-        Figure(f"{name}, {label}: a call", "us", ours["us"], ours["us"], ours["us"], baseline=baseline),
-    ]  # fmt: skip
+        Figure(f"{name}, {label}: peak reserved", "GiB", value, value, value, goal, met, beside[0], held),
+        Figure(f"{name}, {label}: a call", "us", ours["us"], ours["us"], ours["us"], baseline=beside[1]),
+    ]
 
 
 def run() -> list[Figure]:
@@ -105,7 +106,7 @@ def main() -> None:
     for each in found:
         print(each.row())
     if chosen.save:
-        save(chosen.save, found, device="cuda")
+        save(chosen.save, found, **about("cuda"))
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ def results_table(name: str) -> Callable[[], str]:
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings_table, "client": client_table, "operations": operations,
     "results_cpu": results_table("cpu"), "results_h200": results_table("h200"),
+    "results_allocator": results_table("allocator-h200"), "results_replay": results_table("replay-h200"),
 }  # fmt: skip
 SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 

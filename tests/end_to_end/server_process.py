@@ -16,7 +16,7 @@ import psutil
 from ..transport.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-PATHS = os.pathsep.join((str(ROOT / "client"), str(ROOT)))
+PATHS = os.pathsep.join((str(ROOT / "client"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])))
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
@@ -86,5 +86,9 @@ class ServerProcess:
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes in tensors of all sessions."""
-        return int(self.get("/memory_stats")["cpu"]["allocated_bytes.all.current"])
+        """Bytes in tensors of all sessions on the host."""
+        return self.held_on("cpu")
+
+    def held_on(self, device: str) -> int:
+        """Bytes in tensors of all sessions on a device."""
+        return int(self.get("/memory_stats")[device]["allocated_bytes.all.current"])

@@ -27,7 +27,7 @@ class GatewayProcess:
     """``tests.transport.gateway`` as a child; a context manager."""
 
     def __init__(self, **environment: str) -> None:
-        inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+        inherited = filter(None, [os.environ.get("PYTHONPATH")])
         paths = os.pathsep.join((str(ROOT / "client"), str(ROOT), *inherited))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.transport.gateway"],
