@@ -1,0 +1,96 @@
+"""Tunable operations (the seeds' name): which of several ways to compute a product was the fastest when measured.
+
+A session's own: what one has measured, or loaded, no other sees. Results are lines of text in PyTorch's format,
+``GemmTunableOp_float_TN,tn_512_256_1024_ld_...,Solution,milliseconds``. Knows nothing of how anything is computed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from telegrad_protocol.errors import ArgumentError
+
+MOST_RESULTS = 1 << 16
+LONGEST_MS = 10_000
+"""Nobody may measure one way for longer: other sessions wait meanwhile."""
+
+
+class Result(NamedTuple):
+    """The way that was chosen, and the milliseconds that it took."""
+
+    solution: str
+    milliseconds: float
+
+
+class Tuner:
+    """What a session has set about tuning, and what it knows."""
+
+    def __init__(self) -> None:
+        self.tunes = True
+        self.max_duration_ms = 30
+        self.max_iterations = 100
+        self.results: dict[tuple[str, str], Result] = {}
+
+    def set(self, tunes: bool, max_duration_ms: int, max_iterations: int) -> None:
+        """Whether what is not known is measured, and for how long each way."""
+        self.tunes = tunes
+        self.max_duration_ms = min(max(max_duration_ms, 0), LONGEST_MS)
+        self.max_iterations = max(max_iterations, 0)
+
+    def solution(self, operation: str, parameters: str) -> str | None:
+        """The name of the way that is known to be the fastest."""
+        found = self.results.get((operation, parameters))
+        return None if found is None else found.solution
+
+    def note(self, operation: str, parameters: str, result: Result) -> None:
+        """Remember a choice."""
+        if len(self.results) >= MOST_RESULTS:
+            raise ArgumentError(f"tunable: more than {MOST_RESULTS} results")
+        self.results[operation, parameters] = result
+
+    def lines(self) -> list[list[str]]:
+        """All results: operation, parameters, solution, milliseconds."""
+        return [
+            [operation, parameters, result.solution, f"{result.milliseconds:.6g}"]
+            for (operation, parameters), result in self.results.items()
+        ]
+
+    def load(self, lines: list[list[str]]) -> None:
+        """Take results over; those that were known already stay."""
+        for operation, parameters, solution, milliseconds in lines:
+            if (operation, parameters) not in self.results:
+                self.note(operation, parameters, Result(solution, _milliseconds(milliseconds)))
+
+    def fastest(self, ways: Mapping[str, Callable[[int], float]]) -> Result:
+        """Measure each way; ``ways`` give the milliseconds of a number of runs.
+
+        A way whose first runs take over twice as long as the best so far is not measured further.
+        """
+        best: Result | None = None
+        for name, measure in ways.items():
+            measure(1)
+            once = statistics.median([measure(1) for _ in range(3)])
+            if best is not None and once > 2 * best.milliseconds:
+                continue
+            runs = self._runs(once)
+            found = Result(name, measure(runs) / runs)
+            if best is None or found.milliseconds < best.milliseconds:
+                best = found
+        if best is None:
+            raise ArgumentError("tunable: there is nothing to choose from")
+        return best
+
+    def _runs(self, once: float) -> int:
+        """How often to run what takes ``once`` milliseconds; a limit of 0 does not limit, as in PyTorch."""
+        by_time = max(int(self.max_duration_ms / max(once, 1e-3)), 1)
+        limits = [n for n, limit in ((by_time, self.max_duration_ms), (self.max_iterations,) * 2) if limit]
+        return max(min(limits, default=1), 1)
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentError(f"tunable: expected milliseconds, got {text!r}") from None
