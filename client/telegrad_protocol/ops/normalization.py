@@ -72,11 +72,45 @@ def _layer_norm_weight_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: M
     """The gradient of the weight of ``_layer_norm``: the sum over rows of grad_out * (input - mean) * rstd"""
     _check_statistics("_layer_norm_weight_backward", grad_out, input, mean, rstd)
     _check_layer("_layer_norm_weight_backward", input, normalized_shape)
-    if mean.shape != (*input.shape[: input.ndim - len(normalized_shape)], *(1,) * len(normalized_shape)):
-        raise ShapeError(
-            f"_layer_norm_weight_backward: statistics {mean} are not over normalized_shape {list(normalized_shape)}"
-        )
+    _check_normalized("_layer_norm_weight_backward", input, mean, normalized_shape)
     return input.like(normalized_shape)
+
+
+@op(out=False, method=False, returns=("grad_input", "grad_weight", "grad_bias"))
+def _layer_norm_gradients(
+    grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None, normalized_shape: Size
+) -> tuple[Meta, Meta, Meta]:  # fmt: skip
+    """All gradients of ``_layer_norm`` in one pass; those of the parameters in the type of the weight, if it is there."""
+    _check_statistics("_layer_norm_gradients", grad_out, input, mean, rstd)
+    _check_layer("_layer_norm_gradients", input, normalized_shape, weight)
+    _check_normalized("_layer_norm_gradients", input, mean, normalized_shape)
+    parameter = (weight or input).like(normalized_shape)
+    return input.like(), parameter, parameter
+
+
+def _check_normalized(name: str, input: Meta, statistic: Meta, normalized_shape: Size) -> None:
+    if statistic.shape != (*input.shape[: input.ndim - len(normalized_shape)], *(1,) * len(normalized_shape)):
+        raise ShapeError(f"{name}: statistics {statistic} are not over normalized_shape {list(normalized_shape)}")
+
+
+@op(out=False, method=False, returns=("out", "rstd"))
+def _rms_norm(input: Meta, normalized_shape: Size, weight: Meta | None, eps: float) -> tuple[Meta, Meta]:
+    """``rms_norm`` with the reciprocal root of the mean square that backward needs."""
+    _check_layer("_rms_norm", input, normalized_shape, weight)
+    lead = input.ndim - len(normalized_shape)
+    dtype = float32 if input.dtype.itemsize == 2 else input.dtype
+    return input.like(), input.like((*input.shape[:lead], *(1 for _ in normalized_shape)), dtype=dtype)
+
+
+@op(out=False, method=False, returns=("grad_input", "grad_weight"))
+def _rms_norm_gradients(
+    grad_out: Meta, input: Meta, rstd: Meta, weight: Meta | None, normalized_shape: Size
+) -> tuple[Meta, Meta]:  # fmt: skip
+    """Both gradients of ``_rms_norm`` in one pass; the weight's in its own type, if it is there."""
+    _check_statistics("_rms_norm_gradients", grad_out, input, rstd, rstd)
+    _check_layer("_rms_norm_gradients", input, normalized_shape, weight)
+    _check_normalized("_rms_norm_gradients", input, rstd, normalized_shape)
+    return input.like(), (weight or input).like(normalized_shape)
 
 
 @op(module="nn.functional", method=False, out=False)

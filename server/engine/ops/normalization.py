@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import wraps
 
+import numpy as np
+
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import normalization as ops
 
 from .. import functional as F
+from .. import keys
 from ..backend import HALVES
-from ..operators import composite, implements
+from ..operators import OPERATORS, composite, implements
 from ..value import Value
 
 _EPSILON = {
@@ -43,6 +46,9 @@ def _standardized(input, mean, rstd):
         grad_out, input, mean, rstd, normalized_shape
     ),
     bias=lambda grad_out: grad_out,  # the engine sums over the rows
+    together=lambda grad_out, input, mean, rstd, weight, normalized_shape, wanted: _chosen(
+        F._layer_norm_gradients(grad_out, input, mean, rstd, weight, normalized_shape), wanted
+    ),
 )
 def _layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
     result, mean, rstd = out
@@ -55,6 +61,10 @@ def _layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
         result *= weight
     if bias is not None:
         result += bias
+
+
+def _chosen(gradients, wanted):
+    return tuple([each if is_wanted else None for each, is_wanted in zip(gradients, wanted, strict=True)])
 
 
 def _grad_by_input(grad, grad_out, input, mean, rstd, weight):
@@ -109,6 +119,91 @@ def _layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shap
     xp.sum((input - mean) * rstd * grad_out, axis=axis, out=out)
 
 
+def _own_kernel(xp, name):
+    """The kernel that a backend has for an operation."""
+    return OPERATORS[name].kernels[keys.CPU if xp is np else keys.CUDA].function
+
+
+@implements(
+    ops._layer_norm_gradients,
+    grad_out=lambda grads, input, mean, rstd, weight: F.add(
+        F.add(_grad_by_grad(grads[0], input, mean, rstd, weight), F.mul(_standardized(input, mean, rstd), grads[1])),
+        grads[2],
+    ),
+    input=lambda grads, grad_out, input, mean, rstd, weight: F.add(
+        _grad_by_input(grads[0], grad_out, input, mean, rstd, weight),
+        F._layer_norm_backward(grad_out, input, mean, rstd, grads[1]),
+    ),
+    mean=None,  # the formula of input is total
+    rstd=None,
+    weight=lambda grads, grad_out, input, mean, rstd: F.mul(
+        grad_out, F._layer_norm_backward(grads[0], input, mean, rstd, None)
+    ),
+)
+def _layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_shape, *, out):
+    by_input, by_weight, by_bias = out
+    _own_kernel(xp, "_layer_norm_backward")(xp, grad_out, input, mean, rstd, weight, out=by_input)
+    by_rows = _own_kernel(xp, "_layer_norm_weight_backward")
+    by_rows(xp, grad_out, input, mean, rstd, normalized_shape, out=by_weight)
+    xp.sum(grad_out, axis=tuple(range(input.ndim - len(normalized_shape))), out=by_bias)
+
+
+@implements(
+    ops._rms_norm,
+    input=lambda grad_out, input, rstd, weight, normalized_shape: F._rms_norm_gradients(
+        grad_out, input, rstd, weight, normalized_shape
+    )[0],
+    weight=lambda grad_out, input, rstd: F.mul(F.mul(input, rstd), grad_out),  # the engine sums over the rows
+    together=lambda grad_out, input, rstd, weight, normalized_shape, wanted: _chosen(
+        F._rms_norm_gradients(grad_out, input, rstd, weight, normalized_shape), wanted
+    ),
+)
+def _rms_norm(xp, input, normalized_shape, weight, eps, *, out):
+    result, rstd = out
+    axis = tuple(range(-len(normalized_shape), 0))
+    rstd[...] = 1 / xp.sqrt(xp.mean(input * input, axis=axis, keepdims=True) + eps)
+    xp.multiply(input, rstd, out=result)
+    if weight is not None:
+        result *= weight
+
+
+def _rms_by_grad(grads, input, rstd, weight, normalized_shape):
+    found = F._rms_norm_gradients(grads[0], input, rstd, None, normalized_shape)[0]
+    found = found if weight is None else F.mul(found, weight)
+    return F.add(found, F.mul(F.mul(input, rstd), grads[1]))
+
+
+def _rms_by_input(grads, grad_out, input, rstd, weight, normalized_shape):
+    """With v = grads[0], w = grad_out * weight, x the normalized input and bars for means over a row, <v, backward(w)>
+    is n rstd (mean(v w) - mean(v x) mean(w x)).
+    """
+    v, w = grads[0], grad_out if weight is None else F.mul(grad_out, weight)
+    x = F.mul(input, rstd)
+    v_x, w_x = _mean(F.mul(v, x), rstd), _mean(F.mul(w, x), rstd)
+    rest = F.sub(_mean(F.mul(v, w), rstd), F.mul(F.mul(v_x, w_x), 3))
+    total = F.add(F.add(F.mul(x, rest), F.mul(v, w_x)), F.mul(w, v_x))
+    by_weight = F._rms_norm_gradients(grad_out, input, rstd, grads[1], normalized_shape)[0]
+    return F.sub(by_weight, F.mul(F.mul(rstd, rstd), total))
+
+
+@implements(
+    ops._rms_norm_gradients,
+    grad_out=_rms_by_grad,
+    input=_rms_by_input,
+    rstd=None,  # the formula of input is total
+    weight=lambda grads, grad_out, input, rstd, normalized_shape: F.mul(
+        grad_out, F._rms_norm_gradients(grads[0], input, rstd, None, normalized_shape)[0]
+    ),
+)
+def _rms_norm_gradients(xp, grad_out, input, rstd, weight, normalized_shape, *, out):
+    by_input, by_weight = out
+    x = input * rstd
+    xp.sum(x * grad_out, axis=tuple(range(input.ndim - len(normalized_shape))), out=by_weight)
+    scaled = grad_out if weight is None else grad_out * weight
+    along = xp.mean(scaled * x, axis=tuple(range(-len(normalized_shape), 0)), keepdims=True)
+    by_input[...] = (scaled - x * along) * rstd
+
+
 def _in_float32(function):
     """Let a composite compute half precision in float32, with one rounding at the end."""
 
@@ -127,8 +222,14 @@ def _widened(arg):
 
 
 @composite(ops.rms_norm)
-@_in_float32
 def rms_norm(input, normalized_shape, weight, eps):
+    if input.dtype.is_complex or (weight is not None and weight.dtype.is_complex):
+        return _complex_rms_norm(input, normalized_shape, weight, eps)
+    eps = _EPSILON.get(input.dtype, _EPSILON[dtypes.float32]) if eps is None else float(eps)
+    return F._rms_norm(input, normalized_shape, weight, eps)[0]
+
+
+def _complex_rms_norm(input, normalized_shape, weight, eps):
     power = F.mean(F.mul(input, input), tuple(range(-len(normalized_shape), 0)), True)
     result = F.mul(input, F.rsqrt(F.add(power, _EPSILON[input.dtype] if eps is None else eps)))
     return result if weight is None else F.mul(result, weight)
