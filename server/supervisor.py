@@ -25,6 +25,7 @@ from telegrad_protocol.messages import Failure
 from . import channel
 from .async_channel import AsyncChannel
 from .channel import Frame
+from .tuning import library_environment
 
 START_SECONDS: Final = 180.0
 """A worker that has said nothing for so long will not start: creating a CUDA context takes seconds."""
@@ -33,10 +34,6 @@ HEALTHY_SECONDS: Final = 30.0
 MAX_PAUSE_SECONDS: Final = 10.0
 
 log = logging.getLogger(__name__)
-
-
-_MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
-"""NumPy's temporaries come from the C library: kept for the next one, they save a page fault for every 4 KiB."""
 
 
 class WorkerProcess:
@@ -57,7 +54,7 @@ class WorkerProcess:
                 [sys.executable, "-m", "server.worker", *arguments],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**_MALLOC, **os.environ},
+                env={**library_environment(), **os.environ},
             )
         self._channel = AsyncChannel(ours, self._on_frame, self._on_end)
         self._reaper: asyncio.Task[None] | None = None

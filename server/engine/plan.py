@@ -18,7 +18,7 @@ from telegrad_protocol.meta import CPU, Device, Meta
 from . import context
 from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
 from .operators import KernelInfo, Operator
-from .prepared import Run, prepared_run
+from .prepared import Run, array_run, prepared_run
 from .value import MULTIPLE, TRACKED, UNTRACKED, Value
 
 Arguments = tuple[Any, ...]
@@ -62,7 +62,7 @@ class Plan:
 
     __slots__ = (
         "backend", "casts", "computes_half", "count", "info", "keyword_names", "operator", "outs", "positional",
-        "run", "simple", "wrapped",
+        "run", "wrapped",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, args: Arguments) -> None:
@@ -84,14 +84,7 @@ class Plan:
         self.casts = self._plan_casts(bound)
         self.wrapped = _wrapped_scalars(op, bound)
         self.computes_half = any(m.dtype in HALVES for m in self.outs or ()) and not self.info.movement
-        self.simple = (
-            self.outs is not None
-            and self.info.wants_out
-            and not self.casts
-            and not self.computes_half
-            and not self._has_extras(bound)
-        )
-        self.run = self._choose(op.form, bool(op.mutates))
+        self.run = self._choose(op.form, bound)
         work = self._unbounded_bytes(bound)
         if work > _SMALL_WORK:
             self.run = self._with_room(work, self.run)
@@ -116,20 +109,25 @@ class Plan:
 
         return checked
 
+    def _is_simple(self, bound: Arguments) -> bool:
+        """Whether the kernel writes into new values from the operands as they are."""
+        needs_nothing = not self.casts and not self.computes_half and not self._has_extras(bound)
+        return self.outs is not None and self.info.wants_out and needs_nothing
+
     def _has_extras(self, bound: Arguments) -> bool:
         nested = any(isinstance(b, tuple) and any(isinstance(m, Meta) for m in b) for b in bound)
         elsewhere = any(isinstance(b, Meta) and b.device is not self.backend.device for b in bound)
         return nested or elsewhere or bool(self.wrapped) or self.info.wants_generator or self.info.wants_meta
 
-    def _choose(self, form: str, mutates: bool) -> Any:
+    def _choose(self, form: str, bound: Arguments) -> Run:
         if form == "inplace":
             return self._run_inplace
         if form == "out":
             return self._run_out_form
-        if mutates:
+        if self.operator.op.mutates:
             return self._run_mutating
-        if self.simple:
-            return self._run_simple if self.count == 1 else self._run_simple_many
+        if self._is_simple(bound):
+            return self._simple_run(bound)
         return self._run_functional
 
     def _plan_casts(self, bound: Arguments) -> dict[int, DType]:
@@ -205,25 +203,11 @@ class Plan:
                     f"offset {meta.offset} need {meta.extent * itemsize} bytes, the storage has {source.storage.nbytes}"
                 )
 
-    def _run_simple(self, args: Arguments) -> Any:
-        backend = self.backend
-        value = backend.empty(self.outs[0])  # type: ignore[index]
-        operands = [arg.array if arg.__class__ is Value else arg for arg in args]
-        if self.keyword_names:
-            extra = dict(zip(self.keyword_names, operands[self.positional :], strict=True))
-            self.info.function(backend.xp, *operands[: self.positional], out=value.array, **extra)
-        else:
-            self.info.function(backend.xp, *operands, out=value.array)
-        return value
-
-    def _run_simple_many(self, args: Arguments) -> Any:
-        backend = self.backend
-        values = tuple([backend.empty(meta) for meta in self.outs or ()])
-        operands = [arg.array if arg.__class__ is Value else arg for arg in args]
-        extra = dict(zip(self.keyword_names, operands[self.positional :], strict=True))
-        out = tuple([value.array for value in values])
-        self.info.function(backend.xp, *operands[: self.positional], out=out, **extra)
-        return values
+    def _simple_run(self, bound: Arguments) -> Run:
+        """A run that fixes the attributes, which are part of what a plan is kept by."""
+        function, positional = self.info.function, self.positional
+        keywords = dict(zip(self.keyword_names, bound[positional:], strict=True))
+        return array_run(function, self.backend, bound[:positional], self.outs or (), self.count == 1, keywords)
 
     def _run_functional(self, args: Arguments) -> Any:
         if self.outs is None:

@@ -7,12 +7,13 @@ into the target of an in-place or ``out=`` form where that cannot clash with an 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from telegrad_protocol.meta import Meta
 
 from .backend import Backend
-from .operators import Launch, Operator, Request
+from .operators import Kernel, Launch, Operator, Request
 from .value import Value
 
 Arguments = tuple[Any, ...]
@@ -35,6 +36,38 @@ def prepared_run(
             _mutating(op.mutates, launch, bool(outs)) if op.mutates else _functional(backend, outs, is_single, launch)
         )
     return _into_targets(operator, backend, bound, is_single, otherwise)
+
+
+def array_run(
+    kernel: Kernel,
+    backend: Backend,
+    bound: Arguments,
+    outs: tuple[Meta, ...],
+    is_single: bool,
+    keywords: dict[str, Any],
+) -> Run:
+    """What runs a plan of a kernel that writes arrays, on operands that need no conversion; ``keywords`` are fixed."""
+    function = partial(kernel, backend.xp, **keywords) if keywords else partial(kernel, backend.xp)
+    return _functional(backend, outs, is_single, _array_launch(function, bound, is_single))
+
+
+def _array_launch(function: Callable[..., Any], bound: Arguments, is_single: bool) -> Launch:
+    """A launch of a kernel on arrays; ``bound`` are its positional arguments, values replaced by their metas."""
+    places = [place for place, item in enumerate(bound) if isinstance(item, Meta)]
+    if is_single and places == [0]:
+        rest = bound[1:]
+        return lambda args, outs: function(args[0].array, *rest, out=outs[0].array)
+    if is_single and places == [0, 1]:
+        others = bound[2:]
+        return lambda args, outs: function(args[0].array, args[1].array, *others, out=outs[0].array)
+
+    def launch(args: Arguments, outs: tuple[Value, ...]) -> None:
+        operands = list(bound)
+        for place in places:
+            operands[place] = args[place].array
+        function(*operands, out=outs[0].array if is_single else tuple([out.array for out in outs]))
+
+    return launch
 
 
 def _launch(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _sequence = itertools.count(1)
+next_sequence = _sequence.__next__
+"""A number greater than those of all nodes that there are, and less than those of all that come."""
 _LAST = 1 << 62
 """What makes the sequence numbers of a graph's ends the highest of all."""
 

@@ -44,7 +44,7 @@ class Wanted:
         self.mask = tuple(p in chosen for p in operator.grad_positions)
         self.steps = tuple(_step(p, chosen.get(p)) for p in operator.grad_positions)
         joint = operator.derivatives.get(TOGETHER) if len(chosen) > 1 else None
-        self.together = joint and _step(TOGETHER, joint)
+        self.together = _step(TOGETHER, joint) if joint else None
 
     @staticmethod
     def of(operator: Operator, positions: tuple[int, ...]) -> Wanted:

@@ -5,6 +5,6 @@ Importing the package files them; ``engine.ops`` does, when the generic kernels 
 
 from __future__ import annotations
 
-from . import activations, copies, losses, normalization, pointwise, reduce, scans, softmax
+from . import activations, copies, losses, normalization, pointwise, reduce, scans, softmax, steps
 
-__all__ = ["activations", "copies", "losses", "normalization", "pointwise", "reduce", "scans", "softmax"]
+__all__ = ["activations", "copies", "losses", "normalization", "pointwise", "reduce", "scans", "softmax", "steps"]
