@@ -26,6 +26,9 @@ class AllocatorConfig:
     per_process_memory_fraction: float = 1.0
     expandable_segments: bool = False
     pinned_use_cuda_host_register: bool = False
+    # What is larger than either is not rounded up; what is larger than the second goes back at once. PyTorch keeps all.
+    pinned_max_round_threshold: int = UNBOUNDED
+    pinned_max_cached_size: int = 256 * sizes.MIB
 
     def round_size(self, nbytes: int) -> int:
         """The bytes that a request for ``nbytes`` takes."""
@@ -35,6 +38,12 @@ class AllocatorConfig:
         if divisions > 1 and nbytes > sizes.MIN_BLOCK * divisions:
             return sizes.round_power2_division(nbytes, divisions)
         return sizes.round_up(nbytes, sizes.MIN_BLOCK)
+
+    def round_pinned(self, nbytes: int) -> int:
+        """The bytes of pinned memory that a request for ``nbytes`` takes."""
+        if nbytes > self.pinned_max_round_threshold or nbytes > self.pinned_max_cached_size:
+            return nbytes
+        return max(sizes.MIN_BLOCK, 1 << (nbytes - 1).bit_length())
 
     def divisions_for(self, nbytes: int) -> int:
         """How many steps a power of two is divided into at this size."""

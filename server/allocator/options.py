@@ -125,4 +125,6 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "per_process_memory_fraction": ("per_process_memory_fraction", _fraction(upper_included=True)),
     "expandable_segments": ("expandable_segments", _truth),
     "pinned_use_cuda_host_register": ("pinned_use_cuda_host_register", _truth),
+    "pinned_max_round_threshold_mb": ("pinned_max_round_threshold", _bytes_of_mb(0)),
+    "pinned_max_cached_size_mb": ("pinned_max_cached_size", _bytes_of_mb(0)),
 }

@@ -1,5 +1,7 @@
 """Pinned host memory, cached: blocks of power-of-two sizes, reused once the streams that used them have passed.
 
+The cache is for chunks, and for results that are read every step; what is very large goes back at once.
+
 PyTorch's caching host allocator: what copies between host and device run through. One thread calls it, but a buffer may
 be dropped in the middle of anything, by Python's garbage collector: that only notes it. Knows no devices beyond its
 upstream.
@@ -13,12 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from server.allocator.config import AllocatorConfig
 from server.allocator.statistics import Duration, Stat
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
-
-SMALLEST = 512
-# What is larger goes back at once; the cache is for chunks and the results that are read every step.
-LARGEST_KEPT = 256 << 20
 
 
 class PinnedUpstream(Protocol):
@@ -78,7 +77,8 @@ class PinnedBuffer:
 class PinnedCache:
     """Pinned blocks, free ones by size."""
 
-    def __init__(self, upstream: PinnedUpstream) -> None:
+    def __init__(self, upstream: PinnedUpstream, config: AllocatorConfig | None = None) -> None:
+        self.config = config or AllocatorConfig()
         # What was dropped and is not yet looked at; appending is all that a finalizer does.
         self.returned: deque[PinnedBlock] = deque()
         self._upstream = upstream
@@ -92,7 +92,7 @@ class PinnedCache:
         if nbytes < 0:
             raise ArgumentError(f"pinned memory: {nbytes} bytes")
         self._process()
-        size = max(SMALLEST, 1 << (nbytes - 1).bit_length())
+        size = self.config.round_pinned(nbytes)
         free = self._free.get(size)
         block = free.pop() if free else self._obtain(size)
         self._stats["active_requests"].increase(1)
@@ -157,7 +157,7 @@ class PinnedCache:
         block.streams.clear()
         self._stats["active_requests"].decrease(1)
         self._stats["active_bytes"].decrease(block.size)
-        if block.size > LARGEST_KEPT:
+        if block.size > self.config.pinned_max_cached_size:
             self._give_back(block)
         else:
             self._free.setdefault(block.size, []).append(block)

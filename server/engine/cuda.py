@@ -117,7 +117,7 @@ class CudaBackend(Backend):
         self.index = device.index or 0
         self._streams: dict[int, Any] = {}
         self._idle_streams: list[Any] = []
-        self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream))
+        self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
         self._workspaces: dict[int, Block] = {}
         allocator.free_memory_callbacks.append(self._spare_workspaces)
 

@@ -18,7 +18,8 @@ def test_nothing_set_is_pytorchs_default() -> None:
 def test_all_options_together() -> None:
     text = (
         "max_split_size_mb:128, max_non_split_rounding_mb:32,garbage_collection_threshold:0.8,"
-        "expandable_segments:True,roundup_power2_divisions:4,per_process_memory_fraction:0.5,backend:native"
+        "expandable_segments:True,roundup_power2_divisions:4,per_process_memory_fraction:0.5,backend:native,"
+        "pinned_use_cuda_host_register:True,pinned_max_round_threshold_mb:16,pinned_max_cached_size_mb:64"
     )
     assert parse_options(text) == AllocatorConfig(
         max_split_size=128 * MIB,
@@ -27,6 +28,9 @@ def test_all_options_together() -> None:
         roundup_power2_divisions=(4,) * 16,
         per_process_memory_fraction=0.5,
         expandable_segments=True,
+        pinned_use_cuda_host_register=True,
+        pinned_max_round_threshold=16 * MIB,
+        pinned_max_cached_size=64 * MIB,
     )
 
 

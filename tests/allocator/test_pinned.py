@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 
-from server.allocator import SimulatedUpstream
-from server.allocator.pinned import LARGEST_KEPT, PinnedCache
+from server.allocator import AllocatorConfig, SimulatedUpstream
+from server.allocator.pinned import PinnedCache
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 
 
@@ -76,11 +75,16 @@ def test_what_is_free_is_given_back_for_want_of_room(cache: PinnedCache, upstrea
     del held
     cache.empty_cache()
     assert not upstream.pinned and cache.stats()["num_host_free"] == cache.stats()["num_host_alloc"] == 4
-    upstream.pinned_size = 1 << 40
-    upstream.obtain_pinned = lambda nbytes: 1 << 20  # type: ignore[method-assign]
-    upstream.pinned[1 << 20] = np.zeros(1, np.uint8)
-    cache.allocate(2 * LARGEST_KEPT)
-    assert cache.stats()["allocated_bytes.current"] == 0, "what is very large is not kept"
+
+
+@pytest.mark.parametrize("nbytes", [1, 5000, 8192, 8193, 100_000, 200_000, 250_001])
+def test_what_is_large_is_neither_rounded_nor_kept(upstream: SimulatedUpstream, nbytes: int) -> None:
+    cache = PinnedCache(upstream, AllocatorConfig(pinned_max_round_threshold=8192, pinned_max_cached_size=200_000))
+    cache.allocate(nbytes)
+    rounded = max(512, 1 << (nbytes - 1).bit_length()) if nbytes <= 8192 else nbytes
+    held = cache.stats()["allocated_bytes.current"]
+    assert cache.stats()["allocated_bytes.peak"] == rounded
+    assert held == (rounded if nbytes <= 200_000 else 0)
 
 
 def test_no_two_buffers_share_memory(cache: PinnedCache, upstream: SimulatedUpstream, seed: int) -> None:
