@@ -19,12 +19,12 @@ from ..operators import kernel
 from ..ops import activations as generic
 from ..ops import elementary as generic_elementary
 from ..ops import extremes as generic_extremes
-from .memory import filled_like, in_pieces, scratch
+from .memory import filled, in_pieces, scratch
 from .pointwise import log1p_of_share
 
 Array = Any
-_BITS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
-_BOOL = np.dtype(bool)
+_BITS = {"f": "i", "d": "l"}
+_ONE = np.int8(1)
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 
@@ -38,31 +38,36 @@ def relu(xp, input, *, out):
         generic.relu(xp, input, out=out)
         return
     for x, y in in_pieces(input, out):
-        np.maximum(x, filled_like(x, 0), out=y)
+        np.maximum(x, filled(0, x.shape, x.dtype.char), out=y)
 
 
 @kernel(ops._relu_backward, keys.CPU)
 def relu_backward(xp, gradient, result, *, out):
     """The gradient's bits, or none: a product would make NaN of an infinite one."""
-    kind = _BITS.get(out.itemsize) if _is_real(out) and gradient.dtype is out.dtype else None
-    if kind is None:
+    bits = _BITS.get(out.dtype.char)
+    if bits is None or gradient.dtype is not out.dtype:
         generic._relu_backward(xp, gradient, result, out=out)
         return
     for grad, y, target in in_pieces(gradient, result, out):
-        mask, narrow = scratch("mask", y.shape, kind), scratch("choice", y.shape, _BOOL)
-        np.less_equal(y, 0, out=narrow)
-        narrow = narrow.view(np.int8)
-        np.subtract(narrow, 1, out=narrow)
-        np.copyto(mask, narrow)
-        np.bitwise_and(grad.view(kind), mask, out=target.view(kind))
+        choice, is_zero, mask = _masks(y.shape, bits)
+        np.less_equal(y, filled(0, y.shape, y.dtype.char), out=is_zero)
+        np.subtract(choice, _ONE, out=choice)
+        np.copyto(mask, choice)
+        np.bitwise_and(grad.view(bits), mask, out=target.view(bits))
+
+
+def _masks(shape: tuple[int, ...], bits: str) -> tuple[Array, Array, Array]:
+    """Scratch memory for a choice per element: as bytes, the same as truth values, and as integers."""
+    choice = scratch("choice", shape, "b")
+    return choice, choice.view(bool), scratch("mask", shape, bits)
 
 
 def _clamp(low: float | None, high: float | None, input: Array, out: Array) -> None:
     for x, y in in_pieces(input, out):
         if low is not None:
-            x = np.maximum(x, filled_like(x, low), out=y)
+            x = np.maximum(x, filled(low, x.shape, x.dtype.char), out=y)
         if high is not None:
-            np.minimum(x, filled_like(x, high), out=y)
+            np.minimum(x, filled(high, x.shape, x.dtype.char), out=y)
 
 
 def _are_numbers(*limits: Any) -> bool:
@@ -119,7 +124,7 @@ _TO_ERF = (
 
 def _error_function(x: Array, squared: Array) -> Array:
     """erf(x / sqrt(2)) in single precision, in scratch memory; ``squared`` is x ** 2."""
-    total = np.multiply(squared, _TO_ERF[0], out=scratch("erf", x.shape, x.dtype))
+    total = np.multiply(squared, _TO_ERF[0], out=scratch("erf", x.shape, x.dtype.char))
     for coefficient in _TO_ERF[1:-1]:
         total += coefficient
         total *= squared
@@ -135,7 +140,7 @@ def gelu(xp, input, *, approximate, out):
         generic.gelu(xp, input, approximate=approximate, out=out)
         return
     for x, y in in_pieces(input, out):
-        share = _error_function(x, np.multiply(x, x, out=scratch("squared", x.shape, x.dtype)))
+        share = _error_function(x, np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char)))
         share += 1
         share *= 0.5
         np.multiply(share, x, out=y)
@@ -148,7 +153,7 @@ def gelu_backward(xp, gradient, input, *, approximate, out):
         generic._gelu_backward(xp, gradient, input, approximate=approximate, out=out)
         return
     for grad, x, y in in_pieces(gradient, input, out):
-        density = np.multiply(x, x, out=scratch("squared", x.shape, x.dtype))
+        density = np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char))
         share = _error_function(x, density)
         share += 1
         share *= 0.5
@@ -162,7 +167,7 @@ def gelu_backward(xp, gradient, input, *, approximate, out):
 
 def _one_plus_exp(x: Array) -> Array:
     """1 + exp(-x), in scratch memory"""
-    found = np.negative(x, out=scratch("exponential", x.shape, x.dtype))
+    found = np.negative(x, out=scratch("exponential", x.shape, x.dtype.char))
     np.exp(found, out=found)
     found += 1
     return found
@@ -195,7 +200,7 @@ def silu_backward(xp, gradient, input, *, out):
     for grad, x, y in in_pieces(gradient, input, out):
         share = _one_plus_exp(x)
         np.divide(1, share, out=share)
-        slope = np.subtract(1, share, out=scratch("slope", x.shape, x.dtype))
+        slope = np.subtract(1, share, out=scratch("slope", x.shape, x.dtype.char))
         slope *= x
         slope += 1
         slope *= share
@@ -208,19 +213,19 @@ def leaky_relu(xp, input, negative_slope, *, out):
         generic.leaky_relu(xp, input, negative_slope, out=out)
         return
     for x, y in in_pieces(input, out):
-        np.maximum(x, np.multiply(x, negative_slope, out=scratch("slope", x.shape, x.dtype)), out=y)
+        np.maximum(x, np.multiply(x, negative_slope, out=scratch("slope", x.shape, x.dtype.char)), out=y)
 
 
 def _exponential_unit(input: Array, alpha: float, scale: float, input_scale: float, out: Array) -> None:
     """scale * max(x, 0) + alpha * scale * (exp(input_scale * min(x, 0)) - 1)"""
     for x, y in in_pieces(input, out):
-        below = np.minimum(x, filled_like(x, 0), out=scratch("below", x.shape, x.dtype))
+        below = np.minimum(x, filled(0, x.shape, x.dtype.char), out=scratch("below", x.shape, x.dtype.char))
         if input_scale != 1:
             below *= input_scale
         np.expm1(below, out=below)
         if alpha * scale != 1:
             below *= alpha * scale
-        np.maximum(x, filled_like(x, 0), out=y)
+        np.maximum(x, filled(0, x.shape, x.dtype.char), out=y)
         if scale != 1:
             np.multiply(y, scale, out=y)
         np.add(y, below, out=y)
@@ -261,10 +266,10 @@ def softplus(xp, input, beta, threshold, *, out):
         generic.softplus(xp, input, beta, threshold, out=out)
         return
     for x, y in in_pieces(input, out):
-        z = x if beta == 1 else np.multiply(x, beta, out=scratch("scaled", x.shape, x.dtype))
-        soft = np.absolute(z, out=scratch("soft", x.shape, x.dtype))
+        z = x if beta == 1 else np.multiply(x, beta, out=scratch("scaled", x.shape, x.dtype.char))
+        soft = np.absolute(z, out=scratch("soft", x.shape, x.dtype.char))
         np.negative(soft, out=soft)
         log1p_of_share(np.exp(soft, out=soft))
-        np.add(soft, np.maximum(z, filled_like(z, 0), out=y), out=y)
+        np.add(soft, np.maximum(z, filled(0, z.shape, z.dtype.char), out=y), out=y)
         if beta != 1:
             np.divide(y, beta, out=y)

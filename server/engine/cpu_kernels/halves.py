@@ -37,7 +37,7 @@ def widen(source: Array, target: Array) -> None:
 
 
 def _has_specials(source: Array) -> bool:
-    sizes = scratch("sizes", source.shape, np.dtype(np.int16))
+    sizes = scratch("sizes", source.shape, "h")
     np.bitwise_and(source.view(np.int16), np.int16(0x7FFF), out=sizes)
     return bool(np.maximum.reduce(sizes, axis=None) >= _SPECIAL)
 
@@ -51,6 +51,6 @@ def widened(source: Array, name: str) -> Array:
     """``source``, or a float32 copy of it in the scratch memory called ``name``."""
     if not is_half(source):
         return source
-    copy = scratch(name, source.shape, np.dtype(np.float32))
+    copy = scratch(name, source.shape, "f")
     widen(source, copy)
     return copy

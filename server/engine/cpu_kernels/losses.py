@@ -12,7 +12,7 @@ from telegrad_protocol.ops import losses as ops
 from .. import keys
 from ..operators import kernel
 from ..ops import losses as generic
-from .rows import in_row_blocks, is_fast, times_column
+from .rows import in_row_blocks, is_fast, row_sums, times_column
 from .softmax import PRECISE, exponentials
 
 Array = Any
@@ -74,13 +74,13 @@ def cross_entropy(xp, input, target, reduction, ignore_index, *, out):
         return
     losses = np.negative(input.reshape(-1)[positions], out=loss if reduction == "none" else None)
     for block, (x, y) in in_row_blocks((input,), (probabilities,)):
-        sums, shifts = exponentials(x, y, PRECISE)
-        times_column(y, 1 / sums, y)
+        sums, inverses, shifts = exponentials(x, y, PRECISE)
+        times_column(y, inverses, y)
         if shifts is not None:
             losses[block] += shifts
         losses[block] += np.log(sums, out=sums)
     if reduction != "none":
-        loss[...] = np.add.reduce(losses) / (len(losses) if reduction == "mean" else 1)
+        loss[...] = row_sums(losses[None])[0] / (len(losses) if reduction == "mean" else 1)
 
 
 @kernel(ops._softmax_cross_entropy_backward, keys.CPU)

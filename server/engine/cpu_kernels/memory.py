@@ -17,17 +17,27 @@ PIECE_BYTES = 1 << 17
 """A piece of element-wise work, which has more temporaries."""
 
 _kept: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
+_views: dict[tuple[str, tuple[int, ...], str], Any] = {}
+_MOST_VIEWS = 4096
 
 
-def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def scratch(name: str, shape: tuple[int, ...], char: str) -> Any:
     """An uninitialised array that the next call with this name and type overwrites; a fresh one if it is large."""
-    size = math.prod(shape)
-    if size * dtype.itemsize > BLOCK_BYTES:
-        return np.empty(shape, dtype)
-    found = _kept.get((name, dtype.char))
-    if found is None:
-        found = _kept[name, dtype.char] = np.empty(BLOCK_BYTES // dtype.itemsize, dtype)
-    return found[:size].reshape(shape)
+    found = _views.get((name, shape, char))
+    return _new_scratch(name, shape, char) if found is None else found
+
+
+def _new_scratch(name: str, shape: tuple[int, ...], char: str) -> Any:
+    size, itemsize = math.prod(shape), np.dtype(char).itemsize
+    if size * itemsize > BLOCK_BYTES:
+        return np.empty(shape, char)
+    memory = _kept.get((name, char))
+    if memory is None:
+        memory = _kept[name, char] = np.empty(BLOCK_BYTES // itemsize, char)
+    if len(_views) >= _MOST_VIEWS:
+        _views.clear()
+    found = _views[name, shape, char] = memory[:size].reshape(shape)
+    return found
 
 
 def constant(number: float, length: int, char: str) -> Any:
@@ -35,20 +45,19 @@ def constant(number: float, length: int, char: str) -> Any:
     return _filled(number, char)[:length]
 
 
-def filled_like(array: Any, number: float) -> Any:
-    """An array of the shape and type of a piece that holds ``number`` everywhere; nobody may write into it."""
-    size = array.size
-    if array.nbytes > BLOCK_BYTES:
-        return np.asarray(number, array.dtype)
-    found = _filled(number, array.dtype.char)[:size]
-    return found if array.ndim == 1 else found.reshape(array.shape)
-
-
 @lru_cache(maxsize=64)
 def _filled(number: float, char: str) -> Any:
     found = np.full(BLOCK_BYTES // np.dtype(char).itemsize, number, char)
     found.flags.writeable = False
     return found
+
+
+@lru_cache(maxsize=1024)
+def filled(number: float, shape: tuple[int, ...], char: str) -> Any:
+    """An array of a piece's shape and type that holds ``number`` everywhere; a 0-d one where a piece is large."""
+    size = math.prod(shape)
+    memory = _filled(number, char)
+    return np.asarray(number, char) if size > memory.size else memory[:size].reshape(shape)
 
 
 def in_pieces(*arrays: Any) -> Any:

@@ -146,7 +146,7 @@ def _backward_block(grad: Array, x: Array, out: Array, mean: Array, rstd: Array,
         slope = (row_dots(out, x) - mean * average) * (rstd * rstd * -share)
         shift = slope * mean
         shift += average * share
-        along = scratch("along", x.shape, x.dtype)
+        along = scratch("along", x.shape, x.dtype.char)
     else:
         along = x - mean[:, None]
         slope = row_dots(out, along) * (rstd * rstd * -share)
@@ -177,7 +177,7 @@ def layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shape
 
 def _weight_part(grad: Array, x: Array, mean: Array, rstd: Array) -> Array:
     """The sum over rows of grad * (x - mean) * rstd"""
-    product = scratch("along", x.shape, x.dtype)
+    product = scratch("along", x.shape, x.dtype.char)
     if _are_near(mean, rstd):
         return rstd.dot(np.multiply(grad, x, out=product)) - (mean * rstd).dot(grad)
     np.subtract(x, mean[:, None], out=product)

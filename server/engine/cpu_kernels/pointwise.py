@@ -14,7 +14,7 @@ from .. import keys
 from ..operators import kernel
 from ..ops import elementary as generic_elementary
 from ..ops import pointwise as generic
-from .memory import filled_like, in_pieces, scratch
+from .memory import filled, in_pieces, scratch
 
 Array = Any
 _LEAST_REST = -(2.0**-23)
@@ -23,8 +23,8 @@ _LEAST_REST = -(2.0**-23)
 
 def log1p_of_share(x: Array) -> None:
     """x = log(1 + x), for x from 0 to 1: the logarithm of the rounded sum, and what rounding left."""
-    total = np.add(x, 1, out=scratch("total", x.shape, x.dtype))
-    rounded = np.subtract(total, 1, out=scratch("rounded", x.shape, x.dtype))
+    total = np.add(x, 1, out=scratch("total", x.shape, x.dtype.char))
+    rounded = np.subtract(total, 1, out=scratch("rounded", x.shape, x.dtype.char))
     x -= rounded
     x += np.log(total, out=total)
 
@@ -36,11 +36,11 @@ def log1p(xp, input, *, out):
         generic_elementary.log1p(xp, input, out=out)
         return
     for x, y in in_pieces(input, out):
-        total = np.add(x, 1, out=scratch("total", x.shape, x.dtype))
-        rest = np.subtract(total, 1, out=scratch("rounded", x.shape, x.dtype))
+        total = np.add(x, 1, out=scratch("total", x.shape, x.dtype.char))
+        rest = np.subtract(total, 1, out=scratch("rounded", x.shape, x.dtype.char))
         np.subtract(x, rest, out=rest)
         rest /= total
-        np.fmax(rest, filled_like(rest, _LEAST_REST), out=rest)
+        np.fmax(rest, filled(_LEAST_REST, rest.shape, rest.dtype.char), out=rest)
         np.add(np.log(total, out=total), rest, out=y)
 
 
@@ -60,8 +60,8 @@ def _power(x: Array, exponent: float, out: Array) -> None:
     if not is_whole and np.fmin.reduce(x, axis=None, initial=0) == -np.inf:
         np.power(x, exponent, out=out)
         return
-    mark = scratch("mark", x.shape, x.dtype)
-    np.copyto(mark, x) if is_whole else np.minimum(np.sqrt(x, out=mark), filled_like(x, 0), out=mark)
+    mark = scratch("mark", x.shape, x.dtype.char)
+    np.copyto(mark, x) if is_whole else np.minimum(np.sqrt(x, out=mark), filled(0, x.shape, x.dtype.char), out=mark)
     np.power(np.absolute(x, out=out), exponent, out=out)
     if not is_whole:
         np.add(out, mark, out=out)
@@ -75,7 +75,7 @@ def lerp(xp, input, end, weight, *, out):
         generic.lerp(xp, input, end, weight, out=out)
         return
     for first, last, y in in_pieces(input, end, out):
-        step = np.subtract(last, first, out=scratch("step", y.shape, y.dtype))
+        step = np.subtract(last, first, out=scratch("step", y.shape, y.dtype.char))
         if abs(weight) < 0.5:
             step *= weight
             np.add(first, step, out=y)
@@ -90,7 +90,7 @@ def addcmul(xp, input, tensor1, tensor2, *, value, out):
         generic.addcmul(xp, input, tensor1, tensor2, value=value, out=out)
         return
     for base, a, b, y in in_pieces(input, tensor1, tensor2, out):
-        product = np.multiply(a, b, out=scratch("product", y.shape, y.dtype))
+        product = np.multiply(a, b, out=scratch("product", y.shape, y.dtype.char))
         if value != 1:
             product *= value
         np.add(base, product, out=y)

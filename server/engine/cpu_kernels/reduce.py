@@ -33,6 +33,8 @@ def _view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | None:
     dims = set(wrap_dims("sum", (dim,) if isinstance(dim, int) else dim, ndim))
     first = next((d for d in range(ndim) if d not in dims), ndim)
     last = next((d for d in range(ndim, first, -1) if d - 1 not in dims), first)
+    if first == ndim:
+        return 1, 1, math.prod(shape)
     if any(d in dims for d in range(first, last)):
         return None
     return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
@@ -45,12 +47,13 @@ def sum_into(x: Array, dim: Dims, out: Array) -> bool:
         return False
     before, kept, after = view
     if after == 1:
-        found = column_sums(x.reshape(before, kept))
+        column_sums(x.reshape(before, kept), out.reshape(kept))
+        return True
+    sums = row_sums(x.reshape(before * kept, after))
+    if before == 1:
+        out[...] = sums.reshape(out.shape)
     else:
-        found = row_sums(x.reshape(before * kept, after))
-        if before != 1:
-            found = column_sums(found.reshape(before, kept))
-    out.reshape(-1)[...] = found
+        column_sums(sums.reshape(before, kept), out.reshape(kept))
     return True
 
 
@@ -69,7 +72,7 @@ def _sum_halves(x: Array, dim: Dims, out: Array) -> bool:
 
 
 def _summed(x: Array, dim: Dims, out: Array) -> bool:
-    if x.dtype is not out.dtype:
+    if x.dtype is not out.dtype or not out.flags.c_contiguous:
         return False
     if is_fast(x):
         return sum_into(x, dim, out)
@@ -84,7 +87,7 @@ def sum(xp, input, dim, keepdim, *, dtype, out):
 
 @kernel(ops.mean, keys.CPU, movement=True)
 def mean(xp, input, dim, keepdim, *, dtype, out):
-    if is_fast(input) and input.dtype is out.dtype and sum_into(input, dim, out):
+    if not is_half(input) and _summed(input, dim, out):
         np.multiply(out, out.size / input.size, out=out)
     else:
         call_generic(generic.mean, input, dim, keepdim, dtype=dtype, out=out)

@@ -7,7 +7,7 @@ vectors, which BLAS does at twice the speed of NumPy's broadcasting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,8 @@ from .memory import BLOCK_BYTES, constant, scratch
 Array = Any
 _PIECE = 2048
 """Longest row that one product sums; float32 rounding grows with it."""
+_FEW = 1 << 12
+"""Elements below which a call costs more than the work."""
 _SHORT = 128
 """Rows shorter than this are cheaper to multiply as a whole than one by one."""
 
@@ -39,25 +41,30 @@ def row_blocks(rows: int, length: int, itemsize: int) -> list[slice]:
     return [slice(start, start + step) for start in range(0, rows, step)]
 
 
-def in_row_blocks(inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> Iterator[tuple[slice, list[Array]]]:
-    """Yield slices of rows, with these rows of all matrices; half precision is read and written through float32."""
-    rows, length = inputs[0].shape
-    arrays = (*inputs, *outputs)
-    if not any(map(is_half, arrays)):
-        for block in row_blocks(rows, length, inputs[0].itemsize):
-            yield block, [array[block] for array in arrays]
-        return
-    for block in row_blocks(rows, length, 4):
+def in_row_blocks(inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> Iterable[tuple[slice, Sequence[Array]]]:
+    """Slices of rows, with these rows of all matrices, which have one type; half precision goes through float32."""
+    first, arrays = inputs[0], inputs + outputs
+    if is_half(first):
+        return _wide_blocks(inputs, outputs)
+    if first.nbytes <= BLOCK_BYTES:
+        return ((_ALL, arrays),)
+    return [(block, [a[block] for a in arrays]) for block in row_blocks(*first.shape, first.itemsize)]
+
+
+_ALL = slice(None)
+
+
+def _wide_blocks(inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> Iterator[tuple[slice, Sequence[Array]]]:
+    for block in row_blocks(*inputs[0].shape, 4):
         wide = [widened(array[block], f"input {i}") for i, array in enumerate(inputs)]
         targets = [_target(array[block], i) for i, array in enumerate(outputs)]
         yield block, [*wide, *targets]
         for array, target in zip(outputs, targets, strict=True):
-            if is_half(array):
-                narrow(target, array[block])
+            narrow(target, array[block])
 
 
 def _target(part: Array, number: int) -> Array:
-    return scratch(f"output {number}", part.shape, np.dtype(np.float32)) if is_half(part) else part
+    return scratch(f"output {number}", part.shape, "f")
 
 
 def row_products(x: Array, vector: Array) -> Array:
@@ -86,7 +93,7 @@ def row_dots(x: Array, y: Array) -> Array:
     """The sums of x * y over each row."""
     length = x.shape[1]
     if length < _SHORT:
-        return row_sums(np.multiply(x, y, out=scratch("products", x.shape, x.dtype)))
+        return row_sums(np.multiply(x, y, out=scratch("products", x.shape, x.dtype.char)))
     if length <= _PIECE:
         return np.vecdot(x, y)
     whole = length - length % _PIECE
@@ -95,25 +102,28 @@ def row_dots(x: Array, y: Array) -> Array:
     return sums if whole == length else sums + np.vecdot(x[:, whole:], y[:, whole:])
 
 
-def column_sums(x: Array) -> Array:
+def column_sums(x: Array, out: Array) -> None:
     """The sums of the columns of a matrix, added up in float64 where there are many rows."""
     rows, length = x.shape
+    if rows <= _PIECE and x.nbytes <= BLOCK_BYTES:
+        constant(1, rows, x.dtype.char).dot(x, out)
+        return
     step = min(_PIECE, max(1, BLOCK_BYTES // (length * x.itemsize)))
-    if rows <= step:
-        return constant(1, rows, x.dtype.char).dot(x)
     total = np.zeros(length)
     for start in range(0, rows, step):
         part = x[start : start + step]
         total += constant(1, len(part), x.dtype.char).dot(part)
-    return total
+    np.copyto(out, total, casting="same_kind")
 
 
 def times_column(x: Array, column: Array, out: Array) -> None:
     """out = x * column[:, None]"""
     if len(x) == 1:
         np.multiply(x, column[0], out=out)
+    elif x.size < _FEW:
+        np.multiply(x, column[:, None], out=out)
     else:
-        factors = scratch("factors", x.shape, x.dtype)
+        factors = scratch("factors", x.shape, x.dtype.char)
         np.copyto(factors, column[:, None])
         np.multiply(x, factors, out=out)
 

@@ -16,14 +16,14 @@ from .. import keys
 from ..operators import kernel
 from ..ops import softmax as generic
 from .fallback import call_generic
-from .memory import scratch
+from .memory import constant, scratch
 from .rows import add_column, in_row_blocks, is_fast_or_half, row_dots, row_sums, times_column
 
 Array = Any
-_FINITE = 60.0
-"""exp of it, summed over any row that fits into memory, is finite in float32."""
-PRECISE = 8.0
-"""Logarithms of sums up to about this size are rounded hardly more than PyTorch's, from which the largest is taken."""
+_FINITE = 1e26
+"""Sums of exponentials up to here are far from the largest number of float32."""
+PRECISE = 1.6e5
+"""Sums up to here have logarithms up to 12, which are rounded hardly more than if the largest had been taken off."""
 _SMALL = 1e-6
 """Rows whose exponentials add up to less come near the smallest numbers of float32."""
 
@@ -40,16 +40,26 @@ def matrices(dim: int, *arrays: Array) -> list[Array] | None:
     return list(arrays) if first.ndim == 2 else [a.reshape(-1, first.shape[-1]) for a in arrays]
 
 
-def exponentials(x: Array, out: Array, limit: float) -> tuple[Array, Array | None]:
-    """Write exp(x - shift), unshifted where x is at most ``limit``; return the rows' sums, and the shifts or None."""
-    if np.maximum.reduce(x, axis=None) <= limit:
-        sums = row_sums(np.exp(x, out=out))
-        if np.minimum.reduce(sums) >= _SMALL:
-            return sums, None
+def exponentials(x: Array, out: Array, limit: float) -> tuple[Array, Array, Array | None]:
+    """Write exp(x - shift), unshifted where no row's sum exceeds ``limit``.
+
+    Returns the sums of the rows, their inverses, and the shifts or None.
+    """
+    sums = row_sums(np.exp(x, out=out))
+    inverses = np.divide(1, sums)
+    if _are_below(sums, limit) and _are_below(inverses, 1 / _SMALL):
+        return sums, inverses, None
     largest = np.maximum.reduce(x, axis=1)
     np.copyto(out, x)
     add_column(out, -largest)
-    return row_sums(np.exp(out, out=out)), largest
+    sums = row_sums(np.exp(out, out=out))
+    return sums, np.divide(1, sums), largest
+
+
+def _are_below(positive: Array, limit: float) -> bool:
+    """Whether all elements are; mostly their sum is, which is found in less time than their largest."""
+    ones = constant(1, len(positive), positive.dtype.char)
+    return bool(positive.dot(ones) <= limit or np.maximum.reduce(positive) <= limit)
 
 
 @kernel(ops.softmax, keys.CPU, movement=True)
@@ -59,8 +69,7 @@ def softmax(xp, input, dim, dtype, *, out):
         call_generic(generic.softmax, input, dim, dtype, out=out)
         return
     for _, (x, y) in in_row_blocks((found[1],), (found[0],)):
-        sums, _ = exponentials(x, y, _FINITE)
-        times_column(y, np.divide(1, sums, out=sums), y)
+        times_column(y, exponentials(x, y, _FINITE)[1], y)
 
 
 @kernel(ops.log_softmax, keys.CPU, movement=True)
@@ -70,7 +79,7 @@ def log_softmax(xp, input, dim, dtype, *, out):
         call_generic(generic.log_softmax, input, dim, dtype, out=out)
         return
     for _, (x, y) in in_row_blocks((found[1],), (found[0],)):
-        sums, shifts = exponentials(x, y, PRECISE)
+        sums, _, shifts = exponentials(x, y, PRECISE)
         np.copyto(y, x)
         if shifts is not None:
             add_column(y, -shifts)
@@ -97,6 +106,6 @@ def log_softmax_backward(xp, grad_output, output, dim, input_dtype, *, out):
         call_generic(generic._log_softmax_backward_data, grad_output, output, dim, input_dtype, out=out)
         return
     for _, (grad, y, result) in in_row_blocks((found[1], found[2]), (found[0],)):
-        shares = np.exp(y, out=scratch("shares", y.shape, y.dtype))
+        shares = np.exp(y, out=scratch("shares", y.shape, y.dtype.char))
         times_column(shares, row_sums(grad), shares)
         np.subtract(grad, shares, out=result)
