@@ -1,0 +1,139 @@
+"""Models that both libraries can train: the same code over PyTorch or telegrad, from the same initial weights.
+
+A model class needs its library's ``Module`` as its base, so it is made by a function of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model and how it is trained; ``autocast`` is the name of a lower precision, empty for float32."""
+
+    name: str
+    layers: int
+    width: int
+    heads: int
+    context: int
+    batch: int
+    vocabulary: int = 65
+    autocast: str = ""
+
+
+GPT_SMALL = Setting("GPT d128, 4 layers, T64 B12, fp32", 4, 128, 4, 64, 12)
+GPT_MIDDLE = Setting("GPT d384, 6 layers, T256 B64, fp32", 6, 384, 6, 256, 64)
+GPT_2 = Setting("GPT-2 small, T1024 B8, autocast bf16", 12, 768, 12, 1024, 8, 50257, "bfloat16")
+
+Step = Callable[[], Any]
+
+
+@cache
+def _gpt(lib: Any) -> Any:
+    """The class of decoder-only transformers, in the shape of GPT-2."""
+    nn, F = lib.nn, lib.nn.functional
+
+    class Block(nn.Module):  # type: ignore[misc, name-defined]
+        """Attention and a multilayer perceptron, both on the residual path."""
+
+        def __init__(self, s: Setting) -> None:
+            super().__init__()
+            self.heads = s.heads
+            self.ln_1, self.ln_2 = nn.LayerNorm(s.width), nn.LayerNorm(s.width)
+            self.qkv, self.out = nn.Linear(s.width, 3 * s.width), nn.Linear(s.width, s.width)
+            self.up, self.down = nn.Linear(s.width, 4 * s.width), nn.Linear(4 * s.width, s.width)
+
+        def forward(self, x: Any) -> Any:
+            x = x + self.out(self.attend(self.qkv(self.ln_1(x))))
+            return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh"))
+
+        def attend(self, qkv: Any) -> Any:
+            n, t, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+            q, k, v = [
+                part.view(n, t, self.heads, width // self.heads).transpose(1, 2) for part in qkv.split(width, dim=2)
+            ]
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return mixed.transpose(1, 2).reshape(n, t, width)
+
+    class GPT(nn.Module):  # type: ignore[misc, name-defined]
+        """Token indices (N, T) to logits (N, T, vocabulary); the head shares the embedding's weight."""
+
+        def __init__(self, s: Setting) -> None:
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(s.vocabulary, s.width), nn.Embedding(s.context, s.width)
+            self.blocks = nn.ModuleList([Block(s) for _ in range(s.layers)])
+            self.ln = nn.LayerNorm(s.width)
+
+        def forward(self, tokens: Any, places: Any) -> Any:
+            x = self.tokens(tokens) + self.places(places)
+            for block in self.blocks:
+                x = block(x)
+            return F.linear(self.ln(x), self.tokens.weight)
+
+    return GPT
+
+
+def gpt(lib: Any, s: Setting, device: str, is_flipped: bool = False, seed: int = 0) -> Step:
+    """A training step, AdamW, over batches that repeat; returns the loss, unread. ``is_flipped`` turns batches round."""
+    rng = np.random.default_rng(seed)
+    model = _gpt(lib)(s)
+    _set_weights(lib, model, rng)
+    model = model.to(device)
+    optimizer = lib.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    batches = rng.integers(0, s.vocabulary, (4, s.batch, s.context + 1))
+    data = lib.tensor(np.ascontiguousarray(batches[:, ::-1]) if is_flipped else batches, device=device)
+    places = lib.arange(s.context, device=device)
+    count = 0
+
+    def step() -> Any:
+        nonlocal count
+        batch = data[count % 4]
+        count += 1
+        optimizer.zero_grad()
+        with lib.autocast(device, dtype=getattr(lib, s.autocast)) if s.autocast else nullcontext():
+            logits = model(batch[:, :-1], places)
+            loss = lib.nn.functional.cross_entropy(logits.reshape(-1, s.vocabulary), batch[:, 1:].reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def mlp(lib: Any, device: str, is_flipped: bool = False, seed: int = 0) -> Step:
+    """A training step of 784-256-256-10 on a batch of 128, AdamW; ``is_flipped`` turns the batch round."""
+    nn, rng = lib.nn, np.random.default_rng(seed)
+    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    _set_weights(lib, model, rng)
+    model = model.to(device)
+    optimizer = lib.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    samples, classes = rng.standard_normal((128, 784), np.float32), rng.integers(0, 10, 128)
+    order = np.arange(128)[:: -1 if is_flipped else 1]
+    x, y = lib.tensor(samples[order], device=device), lib.tensor(classes[order], device=device)
+    loss_of = nn.CrossEntropyLoss()
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def _set_weights(lib: Any, model: Any, rng: np.random.Generator) -> None:
+    """GPT-2's initial weights, the same in both libraries."""
+    with lib.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                parameter.copy_(lib.tensor(rng.standard_normal(tuple(parameter.shape), np.float32) * np.float32(0.02)))
+            elif "ln" not in name:
+                parameter.zero_()

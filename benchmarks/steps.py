@@ -1,0 +1,99 @@
+"""Whole training steps on the GPU through a real client and server, beside local PyTorch eager in the same run.
+
+``python -m benchmarks.steps [--save FILE] [--only WORD]``. Loss curves of both are compared with that of a second
+PyTorch run whose batches are summed in another order, which shows the noise between two runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import models
+from .measure import Figure, figure, save_at
+from .models import GPT_2, GPT_MIDDLE, GPT_SMALL, Step
+
+ROUNDS = 7
+Make = Callable[[Any, str, bool], Step]
+
+
+def _gpt(setting: models.Setting, lib: Any, device: str, is_flipped: bool) -> Step:
+    return models.gpt(lib, setting, device, is_flipped)
+
+
+WORK: list[tuple[str, Make, float, int]] = [
+    ("MLP 784-256-256-10, batch 128, AdamW, fp32", models.mlp, 0.8, 40),
+    (GPT_SMALL.name, partial(_gpt, GPT_SMALL), 0.8, 20),
+    (GPT_MIDDLE.name, partial(_gpt, GPT_MIDDLE), 1.0, 8),
+    (GPT_2.name, partial(_gpt, GPT_2), 1.0, 8),
+]
+"""Name, step, the goal as a share of PyTorch's time, steps per round."""
+
+
+def run(tg: Any, torch: Any, device: str, only: str = "") -> list[Figure]:
+    """The figures of all work whose name has ``only`` in it."""
+    return [_compare(tg, torch, device, *each) for each in WORK if only in each[0]]
+
+
+def _compare(tg: Any, torch: Any, device: str, name: str, make: Make, goal: float, steps: int) -> Figure:
+    ours, theirs = make(tg, device, False), make(torch, device, False)
+    mine, reference = _losses(ours, steps), _losses(theirs, steps)
+    noise = _apart(_losses(make(torch, device, True), steps), reference)
+    times = [
+        (_time(ours, tg.cuda.synchronize, steps), _time(theirs, torch.cuda.synchronize, steps)) for _ in range(ROUNDS)
+    ]
+    ratios = [a / b for a, b in times]
+    telegrad_ms, pytorch_ms = (float(np.median(column)) * 1e3 for column in zip(*times, strict=True))
+    apart = _apart(mine, reference)
+    note = f"telegrad {telegrad_ms:.3f} ms, PyTorch {pytorch_ms:.3f} ms, losses apart {apart:.1e}, noise {noise:.1e}"
+    return figure(
+        name, "x torch", ratios, at_most=goal, baseline=note, telegrad_ms=telegrad_ms, pytorch_ms=pytorch_ms,
+        losses=mine, pytorch_losses=reference, losses_apart=apart, noise=noise,
+    )  # fmt: skip
+
+
+def _losses(step: Step, steps: int) -> list[float]:
+    return [float(step().item()) for _ in range(steps)]
+
+
+def _apart(losses: list[float], reference: list[float]) -> float:
+    """The largest relative difference of two curves."""
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, reference, strict=True))
+
+
+def _time(step: Step, finish: Callable[[], Any], steps: int) -> float:
+    step()
+    finish()
+    begin = time.perf_counter()
+    for _ in range(steps):
+        step()
+    finish()
+    return (time.perf_counter() - begin) / steps
+
+
+def main() -> None:
+    """Measure on cuda:0 and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description=__doc__)
+    parser.add_argument("--save", help="file to write the figures to, as JSON")
+    parser.add_argument("--only", default="", help="a part of the name of what to run")
+    options = parser.parse_args()
+    import torch
+
+    import telegrad as tg
+
+    with tg.connect(devices="cuda:0"):
+        figures = run(tg, torch, "cuda", options.only)
+    for each in figures:
+        print(each.row())
+    if options.save:
+        device = torch.cuda.get_device_name(0)
+        save_at(options.save, figures, device=device, torch=torch.__version__, cuda=torch.version.cuda)
+
+
+if __name__ == "__main__":
+    main()
