@@ -29,7 +29,8 @@ COVERED_ELSEWHERE: set[str] = {
     "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm", "rand",
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_cross_entropy", "_cross_entropy_backward", "_linear_backward", "_linear_recurrence",
     "_squared_error", "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
-    "_attention", "_attention_backward",
+    "_attention", "_attention_backward", "_max_pool", "_max_pool_backward", "_avg_pool", "_avg_pool_backward",
+    "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
 
@@ -50,7 +51,7 @@ ROUNDS_OFTEN: set[str] = {
     "nn.functional.binary_cross_entropy_with_logits", "nn.functional.group_norm", "nn.functional.batch_norm",
     "nn.functional.normalize", "addr", "addbmm", "cross", "nn.functional.bilinear", "nn.functional.pad",
     "nn.functional.scaled_dot_product_attention", "nn.functional.conv_transpose1d", "nn.functional.conv_transpose2d",
-    "nn.functional.conv_transpose3d",
+    "nn.functional.conv_transpose3d", "nn.functional.adaptive_avg_pool3d",
 }  # fmt: skip
 """PyTorch computes these step by step in half precision, telegrad in float32: they are held against float32 results."""
 

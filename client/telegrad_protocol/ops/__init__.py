@@ -30,6 +30,7 @@ from . import scattering
 from . import nn
 from . import attention
 from . import convolution
+from . import pooling
 from . import normalization
 from . import losses
 from . import optim
@@ -39,7 +40,7 @@ BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
-    reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, attention, convolution,
+    reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, attention, convolution, pooling,
     normalization, losses, optim, amp,
 )  # fmt: skip
 

@@ -138,6 +138,16 @@ def _accept_size(value: Any, _: IsTensor) -> Accepted:
     return _REFUSED
 
 
+def _accept_optional_sizes(value: Any, _: IsTensor) -> Accepted:
+    accepted, size = _accept_size(value, _)
+    if accepted:
+        return True, size
+    listed = (None,) if value is None else value
+    if isinstance(listed, (tuple, list)) and all(v is None or _is_int(v) for v in listed):
+        return True, tuple(None if v is None else _integer(v) for v in listed)
+    return _REFUSED
+
+
 def _accept_int_or_size(value: Any, _: IsTensor) -> Accepted:
     if isinstance(value, bool):
         return _REFUSED
@@ -192,6 +202,12 @@ def _decode_size(values: Any) -> tuple[int, ...]:
     raise ProtocolError(f"expected a list of integers, not {type(values).__name__}")
 
 
+def _decode_optional_sizes(values: Any) -> tuple[int | None, ...]:
+    if isinstance(values, list):
+        return tuple(None if value is None else _decode_int(value) for value in values)
+    raise ProtocolError(f"expected a list of integers, not {type(values).__name__}")
+
+
 def _decode_int_or_size(values: Any) -> Any:
     return _decode_int(values) if type(values) is int else _decode_size(values)
 
@@ -234,6 +250,8 @@ _BASIC = (
     Kind("bool", "a bool", _accept_bool, decode=_typed(bool)),
     Kind("str", "a string", _instance(str), decode=_typed(str)),
     Kind("size", "an integer or a list of integers", _accept_size, encode=list, decode=_decode_size),
+    Kind("sizes?", "an integer or a list of integers and None", _accept_optional_sizes, encode=list,
+         decode=_decode_optional_sizes),
     Kind("int|size", "an integer or a list of integers", _accept_int_or_size,
          encode=lambda v: v if isinstance(v, int) else list(v), decode=_decode_int_or_size),
     Kind("scalars", "a list of numbers", _accept_scalars,
@@ -248,7 +266,7 @@ _OPTIONAL_OF = {name: _optional(kind) for name, kind in KINDS.items()}
 _BY_ANNOTATION = {
     "Meta": "tensor", "Meta | Scalar": "tensor|scalar", "list[Meta]": "tensors", "list[Meta | None]": "tensors?",
     "Scalar": "scalar", "int": "int", "float": "float", "bool": "bool", "str": "str", "Size": "size",
-    "int | Size": "int|size", "list[Scalar]": "scalars", "DType": "dtype", "Device": "device",
+    "list[int | None]": "sizes?", "int | Size": "int|size", "list[Scalar]": "scalars", "DType": "dtype", "Device": "device",
 }  # fmt: skip
 
 

@@ -5,7 +5,6 @@ The generic kernels write what the kernel sees as columns, a cache-sized piece a
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from .. import functional as F
 from ..dispatcher import dispatch
 from ..operators import OPERATORS, composite, implements
 from ..value import Value
+from . import windows
 
 _CONVOLUTION, _WEIGHT_BACKWARD = OPERATORS["convolution"], OPERATORS["_convolution_weight_backward"]
 _HOST_PIECE = 1 << 17
@@ -122,24 +122,7 @@ def _convolution_weight_backward(
 
 
 def _padded(xp: Any, input: Any, padding: tuple[int, ...]) -> Any:
-    """The input within zeros; itself where there is nothing to add."""
-    if not any(padding):
-        return input
-    larger = _room(xp, input.shape, padding, input.dtype)
-    _inside(larger, padding)[...] = input
-    return larger
-
-
-def _room(xp: Any, shape: tuple[int, ...], padding: tuple[int, ...], dtype: Any) -> Any:
-    """Zeros of a shape and of the padding around it."""
-    size = [n + 2 * p for n, p in zip(shape[2:], padding, strict=True)]
-    return xp.zeros((*shape[:2], *size), dtype)
-
-
-def _inside(padded: Any, padding: tuple[int, ...]) -> Any:
-    """What lies within the padding."""
-    size = padded.shape[-len(padding) :]
-    return padded[(..., *(slice(p, n - p) for n, p in zip(size, padding, strict=True)))]
+    return windows.room(xp, input, padding, padding)
 
 
 def _pieces(xp: Any, out: Any, length: int) -> Iterator[tuple[slice, slice]]:
@@ -154,25 +137,13 @@ def _pieces(xp: Any, out: Any, length: int) -> Iterator[tuple[slice, slice]]:
             yield slice(first, first + batch), slice(start, min(start + step, lines))
 
 
-def _windows(
-    xp: Any, padded: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
-    size: tuple[int, ...],
-) -> Any:  # fmt: skip
-    """What the kernel sees at each of ``size`` positions, as a view: (n, c, *kernel, *size)."""
-    steps = padded.strides[2:]
-    inside = [d * step for d, step in zip(dilation, steps, strict=True)]
-    across = [s * step for s, step in zip(stride, steps, strict=True)]
-    view = xp.lib.stride_tricks.as_strided
-    return view(padded, (*padded.shape[:2], *kernel, *size), (*padded.strides[:2], *inside, *across))
-
-
 def _columns(
     xp: Any, padded: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
     size: tuple[int, ...], lines: slice, groups: int,
 ) -> Any:  # fmt: skip
     """Those windows of some lines as matrices: (n, groups, c / groups * kernel, positions)."""
-    windows = _windows(xp, padded, kernel, stride, dilation, size)
-    chosen = windows[(slice(None),) * (2 + len(kernel)) + (lines,)]
+    seen = windows.windows(xp, padded, kernel, stride, dilation, size)
+    chosen = seen[(slice(None),) * (2 + len(kernel)) + (lines,)]
     rows = padded.shape[1] // groups * math.prod(kernel)
     return chosen.reshape(len(padded), groups, rows, -1)
 
@@ -194,19 +165,18 @@ def _scatter(xp, input, weight, stride, padding, dilation, groups, out):
     for samples, _ in _pieces(xp, input[:, :, :1], out.shape[1] * math.prod(kernel) * size[0]):
         part = input[samples]
         columns = xp.matmul(matrices, part.reshape(len(part), groups, part.shape[1] // groups, -1))
-        padded = _room(xp, (len(part), *out.shape[1:]), padding, out.dtype)
-        _add_windows(padded, columns.reshape(len(part), out.shape[1], *kernel, *size), kernel, stride, dilation)
-        out[samples] = _inside(padded, padding)
+        columns = columns.reshape(len(part), out.shape[1], *kernel, *size)
+        _add_up(xp, columns, kernel, stride, dilation, padding, out[samples])
 
 
-def _add_windows(padded, windows, kernel, stride, dilation):
-    """Add (n, c, *kernel, *size) up at where ``_windows`` finds each; one kernel position at a time."""
-    size = windows.shape[2 + len(kernel) :]
-    for place in itertools.product(*map(range, kernel)):
-        region = [
-            slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, s, n in zip(place, dilation, stride, size, strict=True)
-        ]
-        padded[(..., *region)] += windows[(slice(None), slice(None), *place)]
+def _add_up(xp, columns, kernel, stride, dilation, padding, out):
+    """Add (n, c, *kernel, *positions) up at where ``windows`` finds each; one place of the kernel at a time."""
+    count = columns.shape[2 + len(kernel) :]
+    larger = xp.zeros((*out.shape[:2], *(n + 2 * p for n, p in zip(out.shape[2:], padding, strict=True))), out.dtype)
+    for place in windows.places(kernel):
+        target = windows.seen_from(larger, place, stride, dilation, count)
+        target += columns[(slice(None), slice(None), *place)]
+    out[...] = windows.inside(larger, padding, out.shape[2:])
 
 
 def _batched(input: Value, dims: int) -> tuple[Value, bool]:
@@ -271,8 +241,8 @@ def im2col(xp, input, kernel_size, dilation, padding, stride, *, out):
     kernel, dilation, padding, stride = _four("unfold", kernel_size, dilation, padding, stride)
     batch = input.reshape(-1, *input.shape[-3:])
     size = _positions(input.shape[-2:], kernel, dilation, padding, stride)
-    windows = _windows(xp, _padded(xp, batch, padding), kernel, stride, dilation, size)
-    out[...] = windows.reshape(out.shape)
+    seen = windows.windows(xp, _padded(xp, batch, padding), kernel, stride, dilation, size)
+    out[...] = seen.reshape(out.shape)
 
 
 @implements(
@@ -283,7 +253,5 @@ def fold(xp, input, output_size, kernel_size, dilation, padding, stride, *, out)
     kernel, dilation, padding, stride = _four("fold", kernel_size, dilation, padding, stride)
     positions = _positions(out.shape[-2:], kernel, dilation, padding, stride)
     batch = out.reshape(-1, *out.shape[-3:])
-    windows = input.reshape(*batch.shape[:2], *kernel, *positions)
-    padded = _room(xp, batch.shape, padding, out.dtype)
-    _add_windows(padded, windows, kernel, stride, dilation)
-    out[...] = _inside(padded, padding).reshape(out.shape)
+    columns = input.reshape(*batch.shape[:2], *kernel, *positions)
+    _add_up(xp, columns, kernel, stride, dilation, padding, batch)

@@ -1,0 +1,52 @@
+"""Windows that slide over the last dimensions of an array, as views of its memory; for NumPy and CuPy alike."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+Size = tuple[int, ...]
+
+
+def room(xp: Any, array: Any, before: Size, after: Size, fill: Any = 0) -> Any:
+    """The array with ``fill`` around its last dimensions; itself where there is nothing to add."""
+    if not any(before) and not any(after):
+        return array
+    dims = len(before)
+    size = [b + n + a for n, b, a in zip(array.shape[-dims:], before, after, strict=True)]
+    larger = xp.full((*array.shape[:-dims], *size), fill, array.dtype)
+    inside(larger, before, array.shape[-dims:])[...] = array
+    return larger
+
+
+def inside(array: Any, before: Size, size: Size) -> Any:
+    """The part of the last dimensions that begins at ``before``."""
+    return array[(..., *(slice(b, b + n) for b, n in zip(before, size, strict=True)))]
+
+
+def reach(kernel: Size, stride: Size, dilation: Size, count: Size) -> Size:
+    """How far ``count`` windows reach."""
+    rows = zip(kernel, stride, dilation, count, strict=True)
+    return tuple((n - 1) * s + d * (k - 1) + 1 for k, s, d, n in rows)
+
+
+def windows(xp: Any, array: Any, kernel: Size, stride: Size, dilation: Size, count: Size) -> Any:
+    """What the kernel sees at each of ``count`` positions, as a view: (..., *kernel, *count)."""
+    lead = array.ndim - len(kernel)
+    steps = array.strides[lead:]
+    within = [d * step for d, step in zip(dilation, steps, strict=True)]
+    across = [s * step for s, step in zip(stride, steps, strict=True)]
+    view = xp.lib.stride_tricks.as_strided
+    return view(array, (*array.shape[:lead], *kernel, *count), (*array.strides[:lead], *within, *across))
+
+
+def places(kernel: Size) -> Iterator[Size]:
+    """The positions within a kernel, row-major."""
+    return itertools.product(*map(range, kernel))
+
+
+def seen_from(array: Any, place: Size, stride: Size, dilation: Size, count: Size) -> Any:
+    """The elements that all windows have at one place of the kernel, as a view: (..., *count)."""
+    rows = zip(place, stride, dilation, count, strict=True)
+    return array[(..., *(slice(k * d, k * d + (n - 1) * s + 1, s) for k, s, d, n in rows))]
