@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _REPEATABLE: frozenset[type] = frozenset(
     (messages.Free, messages.Site, messages.Upload, Chunk, messages.Mode, messages.Read, messages.Resume,
-     messages.SetRequiresGrad, messages.RetainGrad)
+     messages.SetRequiresGrad, messages.RetainGrad, messages.RecordEvent, messages.WaitEvent, messages.RecordStream)
 )  # fmt: skip
 """What may be executed while a check before it is outstanding: it is executed after failures too, or can be undone."""
 _LOOKS = 16

@@ -23,6 +23,14 @@ class Question(NamedTuple):
     types: tuple[type, ...] = ()
     required: int = 0
 
+    def check(self, what: str, args: list[Any]) -> None:
+        """Refuse arguments that are too many, too few, or of other types."""
+        if not self.required <= len(args) <= len(self.types):
+            raise ProtocolError(f"{what}: {len(args)} arguments, expected {self.required} to {len(self.types)}")
+        for arg, kind in zip(args, self.types):
+            if not isinstance(arg, kind):
+                raise ProtocolError(f"{what}: expected {kind.__name__}, not {type(arg).__name__}")
+
 
 Asked = Callable[..., Any]
 

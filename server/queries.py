@@ -8,12 +8,12 @@ import numpy as np
 
 from telegrad_protocol.errors import ArgumentError, ProtocolError
 
-from . import memory_queries
+from . import memory_queries, ordering
 from .engine.random import STATE_BYTES
 from .memory_queries import Question
 
 if TYPE_CHECKING:
-    from .engine.backend import Backend, Mark
+    from .engine.backend import Backend
     from .engine.random import Generator
     from .session import Session
 
@@ -22,24 +22,9 @@ def answer(session: Session, what: str, args: list[Any]) -> Any:
     """The answer to question ``what``, made of MessagePack's types."""
     question = _QUESTIONS.get(what)
     if question is None:
-        raise ProtocolError(f"unknown query {what!r}; there are: synchronize, {', '.join(_QUESTIONS)}")
-    _check(what, args, question.types, question.required)
+        raise ProtocolError(f"unknown query {what!r}; there are: {', '.join((*_QUESTIONS, *ordering.LATER))}")
+    question.check(what, args)
     return question.answer(session, *args)
-
-
-def marks(session: Session, args: list[Any]) -> list[Mark]:
-    """For ``synchronize``: how far each device has to come; all of them, or the one in ``args``."""
-    _check("synchronize", args, (str,), 0)
-    device = args[0] if args else ""
-    return [backend.mark() for backend in ([_backend(session, device)] if device else session.host.backends.values())]
-
-
-def _check(what: str, args: list[Any], types: tuple[type, ...], required: int) -> None:
-    if not required <= len(args) <= len(types):
-        raise ProtocolError(f"{what}: {len(args)} arguments, expected {required} to {len(types)}")
-    for arg, kind in zip(args, types):
-        if not isinstance(arg, kind):
-            raise ProtocolError(f"{what}: expected {kind.__name__}, not {type(arg).__name__}")
 
 
 def _backend(session: Session, device: str) -> Backend:
@@ -93,7 +78,7 @@ def _tensor_count(session: Session) -> int:
 
 
 _QUESTIONS: dict[str, Question] = {
-    **memory_queries.QUESTIONS,
+    **memory_queries.QUESTIONS, **ordering.QUESTIONS,
     "mem_get_info": Question(_mem_get_info, (str,)),
     "device_properties": Question(_device_properties, (str,)),
     "get_rng_state": Question(_get_rng_state, (str,)),

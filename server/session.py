@@ -18,11 +18,11 @@ from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import NotComputedError, ProtocolError, TelegradError, UnknownIdError
 from telegrad_protocol.meta import Device
 
-from . import failures, gradients, queries
+from . import failures, gradients, ordering, queries
 from .arguments import BY_INDEX, decode_arguments, describe_operands
 from .engine import context
 from .engine.autograd.inplace import requires_grad
-from .engine.backend import Backend
+from .engine.backend import Backend, Event
 from .engine.context import Context
 from .engine.dispatcher import dispatch
 from .engine.random import Generator
@@ -56,6 +56,7 @@ class Session:
         self.default_device = default_device
         self.default_dtype = dtypes.float32
         self.values: dict[int, Value | Absent] = {}
+        self.events: dict[int, Event] = {}
         self._next_id = SERVER_IDS
         self.sites: dict[int, str] = {}
         self.inbox: deque[Any] = deque()
@@ -83,6 +84,9 @@ class Session:
             messages.SetGrad: partial(gradients.set_grad, self), messages.Mode: partial(set_mode, self),
             messages.Seed: self._seed, messages.Query: self._query,
             messages.Resume: self._resume, Chunk: self._chunk,
+            messages.RecordEvent: partial(ordering.record_event, self),
+            messages.WaitEvent: partial(ordering.wait_event, self),
+            messages.RecordStream: partial(ordering.record_stream, self),
         }  # fmt: skip
 
     def receive(self, kind: int, body: memoryview) -> None:
@@ -187,6 +191,7 @@ class Session:
         self.upload = None
         self.transfers.close()
         self.values.clear()
+        self.events.clear()
         for backend in self._accelerators:
             backend.leave(self.context)
         self.context = Context({})
@@ -240,6 +245,9 @@ class Session:
     def _free(self, free: messages.Free) -> None:
         for id in free.ids:
             self.values.pop(id, None)
+        if self.events:
+            for id in free.ids:
+                self.events.pop(id, None)
         if self.upload is not None and self.upload.id in free.ids:
             self.upload = None  # the client was interrupted in the middle of it
 
@@ -315,8 +323,9 @@ class Session:
                 generator.manual_seed(seed.value)
 
     def _query(self, query: messages.Query) -> None:
-        if query.what == "synchronize":
-            self._answer_later(Barrier(query.request, queries.marks(self, query.args)))
+        later = ordering.later(self, query.what, query.args)
+        if later is not None:
+            self._answer_later(Barrier(query.request, *later))
         else:
             self.replies.append(messages.Answer(query.request, queries.answer(self, query.what, query.args)))
 

@@ -6,7 +6,9 @@ Used by the instruction stream and by control requests alike; knows no sockets a
 from __future__ import annotations
 
 import itertools
-from typing import TypeAlias
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import DType, bool_
@@ -20,6 +22,7 @@ from .engine.value import Value
 
 Frame: TypeAlias = tuple[int, list[bytes | memoryview]]
 
+_NAP_SECONDS = 50e-6
 UNCOUNTED_BYTES = 64 << 20
 """Tensors that expand their storage may be read up to this size without the copy being counted as the session's."""
 
@@ -130,27 +133,30 @@ class Outgoing:
 
 
 class Barrier:
-    """The answer to ``synchronize``: due when devices have run what they were given before."""
+    """An answer, such as that to ``synchronize``, that is due when devices have run what they were given before."""
 
-    __slots__ = ("_marks", "request")
+    __slots__ = ("_answer", "_marks", "request")
 
     nbytes = 0
     is_live = False
 
-    def __init__(self, request: int, marks: list[Mark]) -> None:
+    def __init__(self, request: int, marks: list[Mark], answer: Callable[[], Any]) -> None:
         self.request = request
         self._marks = marks
+        self._answer = answer
 
     def is_ready(self) -> bool:
         """Whether all devices have come this far."""
         return all(mark.is_ready() for mark in self._marks)
 
     def wait(self) -> None:
-        """It holds no memory that anybody could be in want of."""
+        """Until all devices have come this far."""
+        while not self.is_ready():
+            time.sleep(_NAP_SECONDS)
 
     def frames(self) -> tuple[messages.Reply, list[Frame]]:
         """The answer; waits for nothing."""
-        return messages.Answer(self.request, None), []
+        return messages.Answer(self.request, self._answer()), []
 
 
 Pending: TypeAlias = Outgoing | Barrier

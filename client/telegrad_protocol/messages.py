@@ -11,10 +11,13 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 CHUNK_BYTES = 1 << 20
 INLINE_BYTES = 1 << 16
 """Payloads up to this size ride inside their message; larger ones follow as chunks."""
+STREAM_LEVELS = 4
+STREAMS_PER_LEVEL = 32
+"""A session has this many streams per level of priority on each device, numbered from 1; number 0 is its default one."""
 
 
 class Call(Struct, frozen=True, array_like=True, tag=0, gc=False):
@@ -27,7 +30,7 @@ class Call(Struct, frozen=True, array_like=True, tag=0, gc=False):
 
 
 class Free(Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """Forget these tensors."""
+    """Forget these tensors, and events."""
 
     ids: list[int]
 
@@ -143,9 +146,33 @@ class Resume(Struct, frozen=True, array_like=True, tag=14, gc=False):
     failure: int
 
 
+class RecordEvent(Struct, frozen=True, array_like=True, tag=15, gc=False):
+    """Let an event be the point that a stream reaches with what it was given before; the first time, make it."""
+
+    event: int
+    device: str
+    stream: int
+    is_timed: bool
+
+
+class WaitEvent(Struct, frozen=True, array_like=True, tag=16, gc=False):
+    """Let what a stream is given from here on wait for an event; for none, if it was never recorded."""
+
+    event: int
+    device: str
+    stream: int
+
+
+class RecordStream(Struct, frozen=True, array_like=True, tag=17, gc=False):
+    """Hold a tensor's memory back, once it is freed, until what a stream was given by then is done."""
+
+    id: int
+    stream: int
+
+
 Instruction: TypeAlias = (
     Call | Free | Site | Upload | Read | Describe | Backward | Gradient | Mode | SetRequiresGrad | RetainGrad | SetGrad
-    | Seed | Query | Resume
+    | Seed | Query | Resume | RecordEvent | WaitEvent | RecordStream
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import context, keys
@@ -56,6 +57,21 @@ class Mark(Protocol):
 
     def is_ready(self) -> bool:
         """Whether the device has come this far."""
+
+
+class Event(Mark, Protocol):
+    """A mark that can be moved, that streams can wait for, and between two of which time can be told."""
+
+    is_timed: bool
+
+    def record(self, stream: int) -> None:
+        """Become the point that a raw stream will reach with what it has been given by now."""
+
+    def hold(self, stream: int) -> None:
+        """Let what a raw stream is given from here on wait for this event."""
+
+    def milliseconds_to(self, later: Any) -> float:
+        """The time between two timed events that have both been reached."""
 
 
 class HostMark:
@@ -150,6 +166,33 @@ class Backend:
 
     def leave(self, ctx: context.Context) -> None:
         """``ctx`` has ended: wait for what it launched."""
+
+    def use_stream(self, ctx: context.Context, number: int) -> None:
+        """Work for ``ctx`` on its stream of that number from here on."""
+        raise self._without_streams()
+
+    def stream_of(self, ctx: context.Context, number: int) -> int:
+        """The raw stream that ``ctx`` knows by a number."""
+        raise self._without_streams()
+
+    def switch(self, ctx: context.Context, stream: int) -> None:
+        """Work for ``ctx`` on a raw stream from here on."""
+        raise self._without_streams()
+
+    def join(self, producer: int, consumer: int) -> None:
+        """Let what one raw stream gets from here on wait for what another one has by now."""
+        raise self._without_streams()
+
+    def new_event(self, is_timed: bool) -> Event:
+        """A point in the work of a stream, not recorded yet."""
+        raise self._without_streams()
+
+    def _without_streams(self) -> NotSupportedError:
+        return NotSupportedError(f"stream: device {self.device} has no streams and events; CUDA devices have")
+
+    def marks(self, ctx: context.Context) -> list[Mark]:
+        """What has been launched so far on all streams of ``ctx``."""
+        return [self.mark()]
 
     def open_window(self, value: Value) -> Download | None:
         """The value's own memory instead of a copy, where the host can see it; nobody may write there meanwhile."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from . import keys
 from .checks import Checks
 from .random import Generator
+from .streams import Streams
 from .switches import DEFAULT
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class Context:
     """Modes and resources of one session."""
 
     __slots__ = (
-        "_grad_enabled", "autocast", "backends", "casts", "checks", "cudnn", "excluded", "generators", "included", "inference", "owner",
-        "streams", "switches", "trace",
+        "_grad_enabled", "autocast", "backends", "casts", "checks", "cudnn", "excluded", "generators", "included",
+        "inference", "own_streams", "owner", "streams", "switches", "trace",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -49,6 +50,8 @@ class Context:
         self.excluded = 0
         self.generators: dict[Device, Generator] = {device: Generator() for device in backends}
         self.streams: dict[Device, int] = {}
+        """The raw stream that is current, by device."""
+        self.own_streams = Streams()
         self.checks = Checks()
         self.switches = DEFAULT
         self.trace: list[str] | None = None

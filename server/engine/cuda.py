@@ -18,7 +18,10 @@ from server.allocator.pluggable import plugged_in
 from telegrad_protocol.meta import Device, Meta
 
 from . import context, keys
-from .backend import NUMPY_DTYPES, Backend, Download, Mark, Upload
+from .autograd.graph import next_sequence
+from .backend import NUMPY_DTYPES, Backend, Download, Event, Mark, Upload
+from .cuda_streams import CudaEvent, StreamPool
+from .streams import DEFAULT_STREAM, priority_of
 from .value import Storage, Value
 
 _TO_DEVICE = cp.cuda.runtime.memcpyHostToDevice
@@ -94,13 +97,13 @@ class CudaDownload:
 
 
 class CudaMark:
-    """An event on a session's stream."""
+    """How far a stream has got."""
 
     __slots__ = ("_event",)
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: int) -> None:
         self._event = cp.cuda.Event(disable_timing=True)
-        self._event.record(stream)
+        cp.cuda.runtime.eventRecord(self._event.ptr, stream)
 
     def is_ready(self) -> bool:
         return bool(self._event.done)
@@ -115,8 +118,7 @@ class CudaBackend(Backend):
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
         super().__init__(device, allocator)
         self.index = device.index or 0
-        self._streams: dict[int, Any] = {}
-        self._idle_streams: list[Any] = []
+        self._streams = StreamPool()
         self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
         self._workspaces: dict[int, Block] = {}
         allocator.free_memory_callbacks.append(self._spare_workspaces)
@@ -143,25 +145,43 @@ class CudaBackend(Backend):
         return cp.cuda.PinnedMemoryPointer(PinnedMemory(self.pinned.allocate(nbytes)), 0)
 
     def enter(self, ctx: context.Context) -> None:
-        """Launch on the context's own stream from here on."""
+        """Launch on the context's current stream from here on."""
         pointer = ctx.streams.get(self.device)
         if pointer is None:
-            stream = self._idle_streams.pop() if self._idle_streams else cp.cuda.Stream(non_blocking=True)
-            pointer = ctx.streams[self.device] = stream.ptr
-            self._streams[pointer] = stream
+            pointer = ctx.streams[self.device] = self.stream_of(ctx, DEFAULT_STREAM)
         self.stream = pointer
-        self._streams[pointer].use()
+        self._streams.use(pointer)
+
+    def stream_of(self, ctx: context.Context, number: int) -> int:
+        opened = ctx.own_streams.opened.setdefault(self.device, {})
+        pointer = opened.get(number)
+        if pointer is None:
+            pointer = opened[number] = self._streams.take(priority_of(number))
+        return pointer
+
+    def use_stream(self, ctx: context.Context, number: int) -> None:
+        before = dict(ctx.streams)
+        self.switch(ctx, self.stream_of(ctx, number))
+        ctx.own_streams.note_change(next_sequence(), before, ctx.streams)
+
+    def switch(self, ctx: context.Context, stream: int) -> None:
+        ctx.streams[self.device] = stream
+        self.enter(ctx)
+
+    def join(self, producer: int, consumer: int) -> None:
+        self._streams.join(producer, consumer)
+
+    def new_event(self, is_timed: bool) -> Event:
+        return CudaEvent(is_timed)
 
     def leave(self, ctx: context.Context) -> None:
-        """Wait for a context's stream, and keep it for the next."""
-        pointer = ctx.streams.pop(self.device, None)
-        if pointer is not None:
-            stream = self._streams.pop(pointer)
-            stream.synchronize()
+        """Wait for a context's streams, and keep them for the next."""
+        ctx.streams.pop(self.device, None)
+        for pointer in ctx.own_streams.opened.pop(self.device, {}).values():
+            self._streams.give_back(pointer)
             ctx.checks.records.pop(pointer, None)
             if pointer in self._workspaces:
                 self.release(self._workspaces.pop(pointer))
-            self._idle_streams.append(stream)
 
     def workspace(self, nbytes: int) -> Block:
         """Scratch memory for a library's calls on the current stream, kept for the next one.
@@ -214,7 +234,10 @@ class CudaBackend(Backend):
         context.current.checks.raise_fault()
 
     def mark(self) -> Mark:
-        return CudaMark(cp.cuda.get_current_stream())
+        return CudaMark(cp.cuda.get_current_stream().ptr)
+
+    def marks(self, ctx: context.Context) -> list[Mark]:
+        return [CudaMark(pointer) for pointer in ctx.own_streams.opened.get(self.device, {}).values()]
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         host: np.ndarray[Any, Any] = cp.asnumpy(array, order="C")

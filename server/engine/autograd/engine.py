@@ -30,7 +30,7 @@ def backward(
 ) -> None:
     """Accumulate gradients into the ``.grad`` of leaves: all that the graph reaches, or ``inputs`` alone."""
     if inputs is None:
-        _Run(retain_graph, create_graph, ()).execute(roots, gradients)
+        _new_run(retain_graph, create_graph, ()).execute(roots, gradients)
         return
     found = grad(roots, gradients, inputs, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True)
     with context.grad_mode(create_graph):
@@ -50,7 +50,7 @@ def grad(
 ) -> list[Value | None]:
     """Gradients of ``roots`` with respect to ``inputs``; nothing is accumulated."""
     edges = [_edge_for(value) for value in inputs]
-    run = _Run(retain_graph, create_graph, edges)
+    run = _new_run(retain_graph, create_graph, edges)
     run.execute(roots, gradients)
     found = [run.captured.get(edge) for edge in edges]
     if not allow_unused and any(f is None for f in found):
@@ -65,6 +65,14 @@ def _edge_for(value: Value) -> Edge:
     if edge is None:
         raise AutogradError(f"grad: {value.meta} does not require grad")
     return edge
+
+
+def _new_run(retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> _Run:
+    if not context.current.own_streams.are_many:
+        return _Run(retain_graph, create_graph, capture)
+    from .streams import StreamedRun
+
+    return StreamedRun(retain_graph, create_graph, capture)
 
 
 class _Run:

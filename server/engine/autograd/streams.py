@@ -1,0 +1,99 @@
+"""Backward passes of sessions that use several streams: each node runs on the stream that its forward ran on.
+
+A gradient is made on its producer's stream, and its consumer's waits for it. In the end the streams that were current
+when the pass began wait for all that were used. Leaves accumulate on those. As in PyTorch, whoever made forward passes
+on several streams has ordered those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from telegrad_protocol.meta import Device
+
+from .. import context
+from ..value import Value
+from .engine import _Run
+from .graph import AccumulateGrad, Edge, Node
+
+if TYPE_CHECKING:
+    from ..backend import Backend
+
+
+class StreamedRun(_Run):
+    """One pass over the graph, on the streams of its nodes."""
+
+    def __init__(self, retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> None:
+        super().__init__(retain_graph, create_graph, capture)
+        self._context = context.current
+        self._home = dict(context.current.streams)
+        self._used: set[tuple[Device, int]] = set()
+        self._has_caught_up = False
+
+    def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
+        try:
+            super().execute(roots, gradients)
+        finally:
+            self._return()
+
+    def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
+        device = next((meta.device for meta in node.metas if meta.device in self._home), None)
+        if device is not None:
+            self._switch(device, self._stream_of(node, device))
+        return super()._visit(node, wanted)
+
+    def _receive(self, edge: Edge, gradient: Value) -> None:
+        device = gradient.device
+        producer = self._context.streams.get(device)
+        consumer = self._stream_of(edge.node, device) if device in self._home else producer
+        if producer is None or producer == consumer:
+            super()._receive(edge, gradient)
+            return
+        self._backend(device).join(producer, consumer)  # type: ignore[arg-type]
+        self._record(gradient, consumer)  # type: ignore[arg-type]
+        self._switch(device, consumer)  # type: ignore[arg-type]
+        try:
+            super()._receive(edge, gradient)
+        finally:
+            self._switch(device, producer)
+
+    def _stream_of(self, node: Node, device: Device) -> int:
+        """Where a node runs; leaves accumulate on the stream that the pass was started on."""
+        if isinstance(node, AccumulateGrad):
+            return self._home[device]
+        found = self._context.own_streams.at(node.sequence, device)
+        if found is None:
+            self._catch_up(device)
+            return self._home[device]
+        return found
+
+    def _catch_up(self, device: Device) -> None:
+        """Wait for all streams, since it is forgotten which of them a node's saved values come from."""
+        if not self._has_caught_up:
+            self._has_caught_up = True
+            for stream in self._context.own_streams.opened[device].values():
+                if stream != self._home[device]:
+                    self._backend(device).join(stream, self._home[device])
+
+    def _switch(self, device: Device, stream: int) -> None:
+        if self._context.streams[device] != stream:
+            self._used.add((device, stream))
+            self._backend(device).switch(self._context, stream)
+
+    def _return(self) -> None:
+        for device, stream in self._home.items():
+            self._switch(device, stream)
+        for device, stream in self._used:
+            if stream != self._home[device]:
+                self._backend(device).join(stream, self._home[device])
+        for gradient in self.captured.values():
+            if gradient is not None and gradient.device in self._home:
+                self._record(gradient, self._home[gradient.device])
+
+    def _record(self, gradient: Value, stream: int) -> None:
+        """Keep the gradient's memory for as long as ``stream`` may use it."""
+        gradient.backend.allocator.record_stream(gradient.storage.block, stream)
+
+    def _backend(self, device: Device) -> Backend:
+        return self._context.backends[device]

@@ -1,0 +1,60 @@
+"""Which stream of a device a session works on, and which one it worked on when it made a node of the tape.
+
+A session numbers its streams: 0 is its default one, the others come in levels of priority. They are opened when first
+used. Knows nothing of how a device makes streams: ``Backend`` does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.messages import STREAM_LEVELS, STREAMS_PER_LEVEL
+from telegrad_protocol.meta import Device
+
+DEFAULT_STREAM = 0
+_KEPT_CHANGES = 1 << 16
+
+
+def priority_of(number: int) -> int:
+    """The priority of a stream by its number: 0, or less where it goes first."""
+    if not 0 <= number <= STREAM_LEVELS * STREAMS_PER_LEVEL:
+        raise ArgumentError(f"stream: there is no stream number {number}")
+    return -((number - 1) // STREAMS_PER_LEVEL) if number else 0
+
+
+class Streams:
+    """One session's streams on all its devices."""
+
+    __slots__ = ("_sequences", "_snapshots", "opened")
+
+    def __init__(self) -> None:
+        self.opened: dict[Device, dict[int, int]] = {}
+        """Raw streams by number."""
+        self._sequences: list[int] = []
+        self._snapshots: list[dict[Device, int]] = []
+
+    @property
+    def are_many(self) -> bool:
+        """Whether the session ever left a default stream."""
+        return bool(self._sequences)
+
+    def note_change(self, sequence: int, before: dict[Device, int], after: dict[Device, int]) -> None:
+        """Nodes of the tape after number ``sequence`` are made on the streams of ``after``, one per device."""
+        if not self._sequences:
+            self._append(0, before)
+        if self._sequences[-1] == sequence - 1:
+            self._sequences[-1], self._snapshots[-1] = sequence, dict(after)
+            return
+        self._append(sequence, after)
+        if len(self._sequences) > _KEPT_CHANGES:
+            del self._sequences[: _KEPT_CHANGES // 2], self._snapshots[: _KEPT_CHANGES // 2]
+
+    def _append(self, sequence: int, current: dict[Device, int]) -> None:
+        self._sequences.append(sequence)
+        self._snapshots.append(dict(current))
+
+    def at(self, sequence: int, device: Device) -> int | None:
+        """The raw stream that was current when a node was made; None where that is long ago, and forgotten."""
+        place = bisect_right(self._sequences, sequence) - 1
+        return self._snapshots[place].get(device) if place >= 0 else None
