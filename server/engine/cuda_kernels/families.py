@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import copying, cudnn_attention, cudnn_convolution, pointwise, reduce
+from . import copying, cudnn_attention, cudnn_convolution, gemm_dot, gemm_operations, pointwise, reduce
 
-__all__ = ["copying", "cudnn_attention", "cudnn_convolution", "pointwise", "reduce"]
+__all__ = ["copying", "cudnn_attention", "cudnn_convolution", "gemm_dot", "gemm_operations", "pointwise", "reduce"]

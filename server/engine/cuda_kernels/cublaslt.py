@@ -1,0 +1,193 @@
+"""cuBLASLt through nvmath's bindings: a product is described once, its algorithm chosen once, then it is only run.
+
+All is column-major, as BLAS has it. Knows nothing of operations, values or sessions; without the bindings, or the
+library, ``is_available`` says no and nothing else may be called.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+
+try:
+    from nvmath.bindings import cublasLt as lt
+except ImportError:
+    lt = None
+
+WORKSPACE_BYTES = 32 << 20
+"""What an algorithm may ask for: the size that NVIDIA recommends for Hopper."""
+
+DATA_TYPES: dict[DType, int] = {
+    dtypes.float16: 2, dtypes.bfloat16: 14, dtypes.float32: 0, dtypes.float64: 1, dtypes.complex64: 4,
+    dtypes.complex128: 5,
+}  # fmt: skip
+"""``cudaDataType`` of each type that cuBLASLt multiplies."""
+COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
+PLAIN, RELU, BIAS, RELU_BIAS, GELU, GELU_BIAS, BIAS_GRADIENT_B = 1, 2, 4, 6, 32, 36, 512
+ANY_REDUCTION, EXACT_REDUCTION = 7, 2
+"""Split sums may be added in the result's type, or only in the computing one."""
+
+
+class Side(NamedTuple):
+    """A batch of matrices in memory, column-major; ``alignment`` is what the first address is a multiple of."""
+
+    dtype: DType
+    rows: int
+    columns: int
+    leading: int
+    step: int = 0
+    alignment: int = 256
+
+
+class Problem(NamedTuple):
+    """D = alpha * op(A) @ op(B) + beta * C, then the epilogue; C has the shape of D."""
+
+    a: Side
+    b: Side
+    c: Side
+    d: Side
+    transposes_a: bool
+    transposes_b: bool
+    batch: int
+    compute: int
+    epilogue: int = PLAIN
+    reductions: int = ANY_REDUCTION
+    alpha: complex = 1.0
+    beta: complex = 0.0
+    bias_alignment: int = 256
+
+
+class Algorithm(NamedTuple):
+    """One way to compute a product; ``opaque`` is cuBLASLt's own description of it."""
+
+    opaque: Any
+    workspace: int
+
+
+@functools.cache
+def is_available() -> bool:
+    """Whether products can be described: the bindings are installed and find the library."""
+    if lt is None:
+        return False
+    try:
+        return bool(lt.get_version())
+    except Exception:  # whatever kept the library from loading, CuPy does the work then
+        return False
+
+
+@functools.cache
+def version() -> str:
+    """The library's version."""
+    return str(lt.get_version())
+
+
+@functools.cache
+def _handle(device: int) -> int:
+    return int(lt.create())
+
+
+class Product:
+    """A problem as cuBLASLt holds it. Its descriptors live as long as this does."""
+
+    def __init__(self, device: int, problem: Problem) -> None:
+        self._descriptors: list[tuple[Any, int]] = []
+        self._handle = _handle(device)
+        self._operation = self._described(problem)
+        self._layouts = [self._layout(side, problem.batch) for side in (problem.a, problem.b, problem.c, problem.d)]
+        self._preference = self._preferred(problem)
+        scale = _SCALES[problem.d.dtype]
+        self._factors = np.array([problem.alpha, problem.beta]).astype(scale)
+        self._bias = 0
+        if problem.epilogue != PLAIN:
+            self.set_bias(problem.bias_alignment)  # the choice of algorithms depends on how it is aligned
+
+    def algorithms(self, count: int) -> list[Algorithm]:
+        """The most promising ones, best first; none where cuBLASLt cannot compute this."""
+        found = np.zeros(count, lt.matmul_heuristic_result_dtype)
+        returned = np.zeros(1, np.int32)
+        try:
+            lt.matmul_algo_get_heuristic(
+                self._handle, self._operation, *self._layouts, self._preference, count, found.ctypes.data,
+                returned.ctypes.data,
+            )  # fmt: skip
+        except lt.cuBLASLtError:
+            return []
+        usable = [one for one in found[: returned[0]] if one["state"] == 0]
+        return [Algorithm(np.array(one["algo"]), int(one["workspace_size"])) for one in usable]
+
+    def prepare(self, algorithm: Algorithm) -> Any:
+        """What runs it: a function of the stream, the addresses of A, B, C and D, and that of the workspace."""
+        a, b, c, d = self._layouts
+        matmul, handle, operation, size = lt.matmul, self._handle, self._operation, algorithm.workspace
+        alpha = self._factors.ctypes.data
+        beta, opaque = alpha + self._factors.itemsize, algorithm.opaque.ctypes.data
+
+        def run(
+            stream: int, at_a: int, at_b: int, at_c: int, at_d: int, workspace: int, _keep: Any = (self, algorithm)
+        ) -> None:  # fmt: skip
+            matmul(
+                handle, operation, alpha, at_a, a, at_b, b, beta, at_c, c, at_d, d, opaque, workspace, size, stream
+            )  # fmt: skip
+
+        return run
+
+    def set_bias(self, pointer: int) -> None:
+        """Where the epilogue finds the bias, or leaves its gradient."""
+        if pointer != self._bias:
+            self._bias = pointer
+            _set(lt.matmul_desc_set_attribute, self._operation, _OPERATION.BIAS_POINTER, np.int64, pointer)
+
+    def _described(self, problem: Problem) -> int:
+        operation = int(lt.matmul_desc_create(problem.compute, DATA_TYPES[BY_SCALE[problem.d.dtype]]))
+        self._descriptors.append((lt.matmul_desc_destroy, operation))
+        for attribute, kind, number in (
+            (_OPERATION.TRANSA, np.int32, int(problem.transposes_a)),
+            (_OPERATION.TRANSB, np.int32, int(problem.transposes_b)),
+            (_OPERATION.EPILOGUE, np.uint32, problem.epilogue),
+        ):
+            _set(lt.matmul_desc_set_attribute, operation, attribute, kind, number)
+        return operation
+
+    def _layout(self, side: Side, batch: int) -> int:
+        layout = int(lt.matrix_layout_create(DATA_TYPES[side.dtype], side.rows, side.columns, side.leading))
+        self._descriptors.append((lt.matrix_layout_destroy, layout))
+        if batch > 1:
+            _set(lt.matrix_layout_set_attribute, layout, _LAYOUT.BATCH_COUNT, np.int32, batch)
+            _set(lt.matrix_layout_set_attribute, layout, _LAYOUT.STRIDED_BATCH_OFFSET, np.int64, side.step)
+        return layout
+
+    def _preferred(self, problem: Problem) -> int:
+        preference = int(lt.matmul_preference_create())
+        self._descriptors.append((lt.matmul_preference_destroy, preference))
+        put = functools.partial(_set, lt.matmul_preference_set_attribute, preference)
+        put(_PREFERENCE.MAX_WORKSPACE_BYTES, np.uint64, WORKSPACE_BYTES)
+        put(_PREFERENCE.REDUCTION_SCHEME_MASK, np.uint32, problem.reductions)
+        for name, side in zip("ABCD", (problem.a, problem.b, problem.c, problem.d), strict=True):
+            put(getattr(_PREFERENCE, f"MIN_ALIGNMENT_{name}_BYTES"), np.uint32, side.alignment)
+        return preference
+
+    def __del__(self) -> None:
+        for destroy, descriptor in self._descriptors:
+            destroy(descriptor)
+
+
+def _set(setter: Any, descriptor: int, attribute: int, kind: Any, number: int) -> None:
+    buffer = np.array([number], kind)
+    setter(descriptor, attribute, buffer.ctypes.data, buffer.nbytes)
+
+
+BY_SCALE: dict[DType, DType] = {
+    dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float32,
+    dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.complex64, dtypes.complex128: dtypes.complex128,
+}  # fmt: skip
+"""The type of alpha and beta by the type of the matrices."""
+_SCALES: dict[DType, Any] = {dtype: np.dtype(scale.name) for dtype, scale in BY_SCALE.items()}
+
+_OPERATION: Any = getattr(lt, "MatmulDescAttribute", None)
+_LAYOUT: Any = getattr(lt, "MatrixLayoutAttribute", None)
+_PREFERENCE: Any = getattr(lt, "MatmulPreferenceAttribute", None)

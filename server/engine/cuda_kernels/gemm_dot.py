@@ -1,0 +1,115 @@
+"""Dot products of vectors: each block sums a part, one more block sums the parts, always in the same order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import linalg as ops
+
+from .. import keys
+from ..operators import Launch, Request, prepares
+from .geometry import blocks
+from .launch import load
+from .prelude import CTYPES, PRELUDE
+
+_THREADS = 256
+_MOST_PARTS = 1024
+_PER_BLOCK = _THREADS * 8
+
+_TEXT = r"""
+__device__ __forceinline__ float zero(float) { return 0; }
+__device__ __forceinline__ double zero(double) { return 0; }
+__device__ __forceinline__ i64 zero(i64) { return 0; }
+template <class R> __device__ __forceinline__ complex_t<R> zero(complex_t<R>) { return {0, 0}; }
+template <class S> __device__ __forceinline__ S plus(S a, S b) { return a + b; }
+template <class R> __device__ __forceinline__ complex_t<R> plus(complex_t<R> a, complex_t<R> b) {
+    return {a.re + b.re, a.im + b.im};
+}
+template <bool CONJ, class S> __device__ __forceinline__ S times(S a, S b) { return a * b; }
+template <bool CONJ, class R> __device__ __forceinline__ complex_t<R> times(complex_t<R> a, complex_t<R> b) {
+    R im = CONJ ? -a.im : a.im;
+    return {a.re * b.re - im * b.im, a.re * b.im + im * b.re};
+}
+
+// the sum over a block of 256 threads, in thread 0
+template <class S> __device__ S block_sum(S mine) {
+    __shared__ S sums[256];
+    sums[threadIdx.x] = mine;
+    for (int half = 128; half; half >>= 1) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] = plus(sums[threadIdx.x], sums[threadIdx.x + half]);
+    }
+    return sums[0];
+}
+
+template <class T, class S, class To, bool CONJ>
+__device__ void dot(To* out, const T* a, const T* b, i64 n, i64 step_a, i64 step_b) {
+    S sum = zero(S());
+    for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll)
+        sum = plus(sum, times<CONJ>(cast<S>(a[i * step_a]), cast<S>(b[i * step_b])));
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) out[blockIdx.x] = cast<To>(sum);
+}
+
+template <class T, class S> __device__ void total(T* out, const S* parts, i64 n) {
+    S sum = zero(S());
+    for (i64 i = threadIdx.x; i < n; i += 256) sum = plus(sum, parts[i]);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) *out = cast<T>(sum);
+}
+"""
+
+
+def _summed(dtype: DType) -> DType:
+    """The type of the sum."""
+    if dtype.is_complex or dtype in (dtypes.float32, dtypes.float64):
+        return dtype
+    return dtypes.float32 if dtype.is_floating_point else dtypes.int64
+
+
+def _source(dtype: DType) -> str:
+    kernels = []
+    element, total = CTYPES[dtype], CTYPES[_summed(dtype)]
+    for name, conjugates in (("dot", "false"), ("vdot", "true")):
+        for suffix, to in (("", element), ("_parts", total)):
+            kernels.append(
+                f'extern "C" __global__ void __launch_bounds__(256) {name}{suffix}({to}* out, const {element}* a, '
+                f"const {element}* b, i64 n, i64 step_a, i64 step_b) "
+                f"{{ dot<{element}, {total}, {to}, {conjugates}>(out, a, b, n, step_a, step_b); }}"
+            )
+    kernels.append(
+        f'extern "C" __global__ void __launch_bounds__(256) total_of_parts({element}* out, const {total}* parts, '
+        f"i64 n) {{ total<{element}, {total}>(out, parts, n); }}"
+    )
+    return PRELUDE + _TEXT + "\n".join(kernels)
+
+
+@prepares(ops.dot, keys.CUDA)
+@prepares(ops.vdot, keys.CUDA)
+def dot(request: Request) -> Launch | None:
+    left, right = request.args
+    out, backend, name = request.outs[0], request.backend, request.op.name
+    source, count = _source(left.dtype), left.shape[0]
+    parts = min(blocks(count, _PER_BLOCK), _MOST_PARTS)
+    constants = [("i64", count), ("i64", left.strides[0]), ("i64", right.strides[0])]
+    a, b, o = (meta.offset * meta.dtype.itemsize for meta in (left, right, out))
+    first = load(source, name if parts == 1 else f"{name}_parts").prepare(parts, _THREADS, "PPP", constants)
+
+    def launch(args: Any, outs: Any, into: int | None = None) -> None:
+        target = outs[0].storage.block.pointer + o if into is None else into
+        first(backend.stream, target, args[0].storage.block.pointer + a, args[1].storage.block.pointer + b)
+
+    if parts == 1:
+        return launch
+    scratch = Meta.of((parts,), _summed(left.dtype), backend.device)
+    second = load(source, "total_of_parts").prepare(1, _THREADS, "PP", [("i64", parts)])
+
+    def launch_both(args: Any, outs: Any) -> None:
+        partial = backend.empty(scratch)
+        launch(args, outs, partial.storage.block.pointer)
+        second(backend.stream, outs[0].storage.block.pointer + o, partial.storage.block.pointer)
+
+    return launch_both
