@@ -81,7 +81,7 @@ def _gpt(lib: Any) -> Any:
 
 
 def gpt(lib: Any, s: Setting, device: str, is_flipped: bool = False, seed: int = 0) -> Step:
-    """A training step, AdamW, over batches that repeat; returns the loss, unread. ``is_flipped`` turns batches round."""
+    """A training step, AdamW, over batches that repeat; returns the loss. ``is_flipped`` turns batches round."""
     rng = np.random.default_rng(seed)
     model = _gpt(lib)(s)
     _set_weights(lib, model, rng)
