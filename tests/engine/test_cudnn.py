@@ -37,12 +37,12 @@ def seed() -> int:
     return chosen
 
 
-def _close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+def _close(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
     """Within the rounding of the largest element: sums of products cancel."""
     assert found.shape == expected.shape
-    largest = max(expected.abs().max().item(), 1e-6) if expected.numel() else 1.0
+    largest = max(expected.abs().max().item(), 1.0) if expected.numel() else 1.0
     difference = (found.double() - expected.double()).abs().max().item() if expected.numel() else 0.0
-    assert difference <= tolerance * largest, f"differs by {difference:.3g} where the largest is {largest:.3g}"
+    assert difference <= tolerance * largest, f"{name} differs by {difference:.3g} where the largest is {largest:.3g}"
 
 
 def _results(adapter: EngineAdapter, function: Any, tensors: list[torch.Tensor], cotangent: torch.Tensor) -> list[Any]:
@@ -63,8 +63,9 @@ def _check(
         cotangent = cotangent.flatten()[0].expand(expected.shape)
     gradients = torch.autograd.grad(expected, doubles, cotangent.double())
     found = _results(adapter, ours, tensors, cotangent)
-    for mine, reference in zip(found, [expected.detach(), *gradients], strict=True):
-        _close(mine, reference, tolerance)
+    names = ("the result", *(f"gradient {i}" for i in range(len(tensors))))
+    for name, mine, reference in zip(names, found, [expected.detach(), *gradients], strict=True):
+        _close(name, mine, reference, tolerance)
 
 
 ATTENTIONS = [
@@ -164,7 +165,7 @@ def test_convolution_of_misaligned_and_strided_operands(adapter: EngineAdapter, 
 def test_single_precision_is_exact_where_tensorfloat_is_off(adapter: EngineAdapter, seed: int) -> None:
     tensors = [torch.randn(4, 64, 16, 16), torch.randn(64, 64, 3, 3)]
     ours, theirs = adapter.functional.conv2d, torch.nn.functional.conv2d
-    for modes, tolerance in ((CudnnModes(allow_tf32=False), 2e-6), (CudnnModes(), 2e-3)):
+    for modes, tolerance in ((CudnnModes(allow_tf32=False), 1e-5), (CudnnModes(), 2e-3)):
         adapter.context.cudnn = modes
         for layout in ("rows", "channels"):
             _check(adapter, ours, theirs, _laid_out(tensors, layout), tolerance)

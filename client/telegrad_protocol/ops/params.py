@@ -266,7 +266,8 @@ _OPTIONAL_OF = {name: _optional(kind) for name, kind in KINDS.items()}
 _BY_ANNOTATION = {
     "Meta": "tensor", "Meta | Scalar": "tensor|scalar", "list[Meta]": "tensors", "list[Meta | None]": "tensors?",
     "Scalar": "scalar", "int": "int", "float": "float", "bool": "bool", "str": "str", "Size": "size",
-    "list[int | None]": "sizes?", "int | Size": "int|size", "list[Scalar]": "scalars", "DType": "dtype", "Device": "device",
+    "list[int | None]": "sizes?", "int | Size": "int|size", "list[Scalar]": "scalars", "DType": "dtype",
+    "Device": "device",
 }  # fmt: skip
 
 

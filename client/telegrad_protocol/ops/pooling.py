@@ -5,7 +5,6 @@ Operands are (n, c, *size), or (c, *size) without a batch. The private operation
 
 from __future__ import annotations
 
-
 from ..dtypes import FLOAT, bool_, int64
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size
