@@ -19,7 +19,7 @@ from telegrad_protocol.errors import CommunicationError, TelegradError
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
 from telegrad_protocol.meta import Meta
 
-from ._modes import DEFAULT, Modes
+from ._modes import DEFAULT, Modes, thread
 from ._sites import Sites
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ BATCH_OPERATIONS: Final = 64
 FIRST_BATCH_OPERATIONS: Final = 6
 """After a wait the server has nothing to do: it begins with a few operations while the client goes on."""
 BATCH_BYTES: Final = 1 << 15
-_MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient))
+_MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read))
 """What a thread's modes make a difference to."""
 
 
@@ -95,6 +95,14 @@ class Outgoing:
         if count >= self._full_at or self._is_urgent:
             self._send_full()
 
+    def _under_modes(self, instruction: Any) -> Any:
+        """An instruction as it is queued, under this thread's modes."""
+        modes = thread.modes
+        if modes is DEFAULT:
+            return instruction
+        self._is_mixed = True
+        return modes, instruction
+
     def _frees(self) -> messages.Free:
         """What died since the last instruction; freed in its place, so that memory is reused as PyTorch would."""
         dead = self._dead
@@ -155,8 +163,9 @@ class Outgoing:
         """Tell the server that no more chunks follow, since an interrupt came between them."""
         cut = self._uploading
         if cut is not None:
-            with contextlib.suppress(ValueError):  # it was sent
-                self._pending.remove(cut)
+            queued = [item for item in list(self._pending) if item is cut or (type(item) is tuple and item[1] is cut)]
+            for item in queued:  # none, if it was sent
+                self._pending.remove(item)
             self._pending.appendleft(messages.Free([cut.id]))
             self._uploading = None
 
@@ -188,7 +197,7 @@ class Outgoing:
         id = self.new_id()
         shape, device = meta.shape, meta.device.name
         if len(data) <= INLINE_BYTES:
-            self.submit(messages.Upload(id, site, meta.dtype.code, shape, device, bytes(data)))
+            self.submit(messages.Upload(id, site, meta.dtype.code, shape, device, bytes(data)), thread.modes)
             self._pending_bytes += len(data)
             if self._pending_bytes > BATCH_BYTES:
                 self.flush()
@@ -205,7 +214,7 @@ class Outgoing:
     def _send_in_chunks(self, upload: messages.Upload, data: memoryview) -> None:
         self.flush()
         self._uploading = upload
-        self._pending.append(upload)
+        self._pending.append(self._under_modes(upload))
         self.operations += 1
         self._send_pending(upload)
         try:

@@ -40,6 +40,7 @@ class Session(Outgoing):
         self._new_request = count(1).__next__
         self.round_trips = 0
         self.was_left = False
+        self.stream_turns: dict[tuple[str, int], count[int]] = {}
         super().__init__(open_transport)
         hello = self.transport.hello
         self.default_device = Device(hello.default_device)
@@ -54,7 +55,7 @@ class Session(Outgoing):
         try:
             if self._dead:
                 self._pending.append(self._frees())  # before the request, which may be about memory
-            self._pending.append(make(number))
+            self._pending.append(self._under_modes(make(number)))
             self.operations += 1
             self.round_trips += 1
             with self._sending:

@@ -17,7 +17,7 @@ INLINE_BYTES = 1 << 16
 """Payloads up to this size ride inside their message; larger ones follow as chunks."""
 STREAM_LEVELS = 4
 STREAMS_PER_LEVEL = 32
-"""A session has this many streams per level of priority on each device, numbered from 1; number 0 is its default one."""
+"""A session has so many streams per level of priority on each device, numbered from 1; number 0 is its default one."""
 
 
 class Call(Struct, frozen=True, array_like=True, tag=0, gc=False):

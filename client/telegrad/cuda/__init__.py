@@ -16,7 +16,14 @@ from .. import _modes
 from . import amp as amp
 from . import memory as memory
 from ._place import Place, name_of
+from .events import Event as Event
 from .memory import *  # noqa: F403  # as in torch.cuda, they are in both modules
+from .streams import Stream as Stream
+from .streams import StreamContext as StreamContext
+from .streams import current_stream as current_stream
+from .streams import default_stream as default_stream
+from .streams import set_stream as set_stream
+from .streams import stream as stream
 
 
 def _devices() -> list[Device]:
