@@ -28,7 +28,7 @@ class AllocatorConfig:
     pinned_use_cuda_host_register: bool = False
     # What is larger than either is not rounded up; what is larger than the second goes back at once. PyTorch keeps all.
     pinned_max_round_threshold: int = UNBOUNDED
-    pinned_max_cached_size: int = 256 * sizes.MIB
+    pinned_max_cached_size: int = 1024 * sizes.MIB
 
     def round_size(self, nbytes: int) -> int:
         """The bytes that a request for ``nbytes`` takes."""

@@ -90,5 +90,7 @@ class ServerProcess:
         return self.held_on("cpu")
 
     def held_on(self, device: str) -> int:
-        """Bytes in tensors of all sessions on a device."""
-        return int(self.get("/memory_stats")[device]["allocated_bytes.all.current"])
+        """Bytes of all sessions on a device: without what the server keeps for itself there."""
+        segments = self.get("/memory_snapshot", params={"device": device, "traces": False})["segments"]
+        blocks = [block for segment in segments for block in segment["blocks"] if block["owner"]]
+        return sum(block["size"] for block in blocks if block["state"] != "inactive")
