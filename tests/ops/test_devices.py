@@ -26,7 +26,7 @@ EDGES = [
 ]  # fmt: skip
 TOLERANCES = {
     torch.float32: (3e-5, 1e-6), torch.float64: (1e-11, 1e-12), torch.float16: (2e-3, 1e-4),
-    torch.bfloat16: (1e-2, 1e-3), torch.complex64: (1e-4, 1e-5),
+    torch.bfloat16: (1e-2, 1e-3), torch.complex64: (1e-4, 1e-5), torch.complex128: (1e-11, 1e-12),
 }  # fmt: skip
 
 

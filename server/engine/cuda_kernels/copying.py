@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.layout import wrap_dim
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import creation, pointwise, rearrange
 
@@ -20,7 +21,7 @@ from ..value import Value
 from .expressions import Chosen
 from .geometry import INDEXING, VECTOR_BYTES, Layout, blocks, layout_of, packed
 from .launch import load
-from .pointwise import computing, elementwise, launcher
+from .pointwise import Fire, computing, generated, launcher, nothing
 from .prelude import CTYPES, PRELUDE
 
 _BITS = {1: dtypes.uint8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
@@ -34,20 +35,25 @@ def as_bits(meta: Meta) -> Meta:
     return Meta.of(meta.shape, bits, meta.device, meta.strides, meta.offset)
 
 
-def copying(backend: Backend, target: Meta, source: Meta, at: int | None = None, index: int = 0) -> Launch:
-    """A launch that copies argument number ``index`` of meta ``source``, cast and broadcast, into the first output.
-
-    With ``at``, into the argument of that number instead.
-    """
+def copied(target: Meta, source: Meta) -> tuple[Fire, list[int]]:
+    """The launch that copies one layout into another, cast and broadcast, and where both begin in memory, in bytes."""
     if target.dtype is source.dtype:
         target, source = as_bits(target), as_bits(source)
     layout = layout_of(target.shape, [target, source])
-    crossing = _crossing(layout) if target.numel else None
-    if crossing is not None:
-        return _transposing(backend, target, source, layout, crossing, at, index)
-    attributes: dict[str, Any] = {f"_{k}": None for k in range(index)}
-    attributes["input"] = source
-    return elementwise(backend, target, attributes, Chosen("input"), computing(source.dtype), target=at)
+    crossing = _crossing(layout)
+    if crossing is None:
+        fire, _, offsets = generated(target, {"input": source}, Chosen("input"), computing(source.dtype))
+        return fire, offsets
+    fire = _transposing(target, source, layout, crossing)
+    return fire, [target.offset * target.dtype.itemsize, source.offset * source.dtype.itemsize]
+
+
+def copying(backend: Backend, target: Meta, source: Meta, at: int | None = None, index: int = 0) -> Launch:
+    """A launch that copies argument number ``index`` into the first output; with ``at``, into that argument."""
+    if not target.numel:
+        return nothing
+    fire, offsets = copied(target, source)
+    return launcher(fire, backend, [index], offsets, at)
 
 
 def _crossing(layout: Layout) -> int | None:
@@ -71,9 +77,7 @@ class Tile(NamedTuple):
     layout: str
 
 
-def _transposing(
-    backend: Backend, target: Meta, source: Meta, layout: Layout, along: int, at: int | None, index: int
-) -> Launch:
+def _transposing(target: Meta, source: Meta, layout: Layout, along: int) -> Fire:
     (target_steps, source_steps), last = layout.strides, len(layout.shape) - 1
     others = [d for d in range(len(layout.shape)) if d not in (along, last)]
     batch = Layout(
@@ -94,9 +98,7 @@ def _transposing(
         ("i64", rows), ("i64", columns), ("i64", target_steps[along]), ("i64", source_steps[last]),
         ("unsigned", across), ("unsigned", down), packed(batch, wide=layout.is_wide),
     ]  # fmt: skip
-    fire = load(_text(tile), "transposing").prepare(across * down * batch.numel, _THREADS, "PP", constants)
-    offsets = [target.offset * target.dtype.itemsize, source.offset * source.dtype.itemsize]
-    return launcher(fire, backend, [index], offsets, at)
+    return load(_text(tile), "transposing").prepare(across * down * batch.numel, _THREADS, "PP", constants)
 
 
 def _width(dtype: DType, reach: list[int], edge: int) -> int:
@@ -186,3 +188,45 @@ def copy_over(request: Request) -> Launch:
             launch(args, outs)
 
     return checked
+
+
+@prepares(rearrange.cat, keys.CUDA)
+def cat(request: Request) -> Launch:
+    """Each tensor copied into its part of the result."""
+    tensors, dim = request.args
+    out = request.outs[0]
+    at, lengths = rearrange.joined("cat", tensors, dim)
+    starts = [sum(lengths[:k]) for k in range(len(lengths))]
+    parts = [_part(out, at, start, length) for start, length in zip(starts, lengths, strict=True)]
+    return _joining(request.backend, list(zip(parts, tensors, strict=True)))
+
+
+@prepares(rearrange.stack, keys.CUDA)
+def stack(request: Request) -> Launch:
+    """Each tensor copied into its slice of the result."""
+    tensors, dim = request.args
+    out = request.outs[0]
+    at = wrap_dim("stack", dim, out.ndim)
+    slices = [_part(out, at, k, 1) for k in range(len(tensors))]
+    shapes = [tuple([n for d, n in enumerate(part.strides) if d != at]) for part in slices]
+    views = [part.view(t.shape, s) for part, t, s in zip(slices, tensors, shapes, strict=True)]
+    return _joining(request.backend, list(zip(views, tensors, strict=True)))
+
+
+def _part(out: Meta, dim: int, start: int, length: int) -> Meta:
+    """A stretch of a dimension of the result."""
+    shape = (*out.shape[:dim], length, *out.shape[dim + 1 :])
+    return out.view(shape, out.strides, out.offset + start * out.strides[dim])
+
+
+def _joining(backend: Backend, pairs: list[tuple[Meta, Meta]]) -> Launch:
+    """One launch per tensor that has elements."""
+    copies = [(k, *copied(part, source)) for k, (part, source) in enumerate(pairs) if part.numel]
+    steps = [(k, fire, offsets[0], offsets[1]) for k, fire, offsets in copies]
+
+    def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+        tensors, target = args[0], outs[0].storage.block.pointer
+        for k, fire, into, begin in steps:
+            fire(backend.stream, target + into, tensors[k].storage.block.pointer + begin)
+
+    return launch

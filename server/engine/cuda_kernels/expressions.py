@@ -14,6 +14,12 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 
 
+class Whole(NamedTuple):
+    """A number that is a 64-bit integer in the kernel, whatever is computed in."""
+
+    value: int
+
+
 class Chosen(NamedTuple):
     """An expression for certain attributes: its text, numbers beside or instead of the arguments', and what ``T`` is
     where it is not the type that the contract computes in.

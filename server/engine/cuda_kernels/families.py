@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
-from . import copying, cudnn_attention, cudnn_convolution, gemm_dot, gemm_operations, pointwise, reduce
+from . import (
+    copying,
+    cudnn_attention,
+    cudnn_convolution,
+    fills,
+    gemm_dot,
+    gemm_operations,
+    pointwise,
+    random_numbers,
+    reduce,
+)
 
-__all__ = ["copying", "cudnn_attention", "cudnn_convolution", "gemm_dot", "gemm_operations", "pointwise", "reduce"]
+__all__ = [
+    "copying",
+    "cudnn_attention",
+    "cudnn_convolution",
+    "fills",
+    "gemm_dot",
+    "gemm_operations",
+    "pointwise",
+    "random_numbers",
+    "reduce",
+]

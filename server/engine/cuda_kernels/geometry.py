@@ -15,7 +15,7 @@ from telegrad_protocol.layout import Size, broadcast_strides
 from telegrad_protocol.meta import Meta
 
 VECTOR_BYTES = 16
-_LARGEST_NARROW = (1 << 31) - 1
+LARGEST_NARROW = (1 << 31) - 1
 
 
 class Layout(NamedTuple):
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
     def is_wide(self) -> bool:
         """Whether indices or offsets need 64 bits."""
         reach = [sum((n - 1) * s for n, s in zip(self.shape, steps, strict=True)) for steps in self.strides]
-        return max(self.numel, *reach, 0) > _LARGEST_NARROW
+        return max(self.numel, *reach, 0) > LARGEST_NARROW
 
     def inner(self, operand: int) -> int:
         """The stride of an operand along the innermost dimension; 0 where all see one element."""

@@ -19,18 +19,19 @@ from .. import keys
 from ..backend import HALVES, NUMPY_DTYPES, Backend
 from ..blocks import number
 from ..operators import Launch, Request, prepares
-from .expressions import EXPRESSIONS, Chosen
+from .expressions import EXPRESSIONS, Chosen, Whole
 from .expressions_complex import COMPLEX
 from .expressions_text import GAMMA, REAL
-from .geometry import Layout, blocks, layout_of, layout_type, packed, vector_width
+from .geometry import VECTOR_BYTES, Layout, blocks, layout_of, layout_type, packed, vector_width
 from .launch import load
 from .pointwise_text import THREADS, Kernel, Operand, text_of
 from .prelude import CTYPES
 
 _NAMES = re.compile(r"[a-z_]\w*")
 _CONDITIONS = frozenset(("condition", "mask"))
-_UNROLL = 4
+_MOST_UNROLLED = 4
 Fire = Callable[..., None]
+Constants = Sequence[bytes | tuple[str, int]]
 
 
 def computing(dtype: DType) -> DType:
@@ -63,7 +64,19 @@ def elementwise(
     goes to the first output; or over the argument number ``target``.
     """
     if not out.numel:
-        return _nothing
+        return nothing
+    fire, names, offsets = generated(out, attributes, chosen, compute, heavy)
+    positions = [list(attributes).index(name) for name in names]
+    return launcher(fire, backend, positions, offsets, target)
+
+
+def generated(
+    out: Meta, attributes: Mapping[str, Any], chosen: Chosen, compute: DType, heavy: bool = False
+) -> tuple[Fire, list[str], list[int]]:
+    """The kernel's launch, the operands that it reads, and where in their memory the result and they begin, in bytes.
+
+    A launch takes the stream and the addresses of the result and the operands.
+    """
     compute = chosen.compute or compute
     used = set(_NAMES.findall(chosen.text))
     names = [name for name, arg in attributes.items() if isinstance(arg, Meta) and name in used]
@@ -71,26 +84,35 @@ def elementwise(
     numbers = {**{n: a for n, a in attributes.items() if _is_number(a)}, **chosen.numbers}
     numbers = {name: value for name, value in numbers.items() if name in used}
     layout = layout_of(out.shape, [out, *metas])
-    width, head = vector_width(layout, [out.dtype.itemsize, *[meta.dtype.itemsize for meta in metas]])
+    itemsizes = [meta.dtype.itemsize for meta in (out, *metas)]
+    width, head = vector_width(layout, itemsizes)
     kernel = Kernel(
         chosen.text, _library(chosen.text, compute), _operands(names, metas, layout, width, compute),
-        tuple([(name, CTYPES[compute]) for name in numbers]), CTYPES[compute], CTYPES[out.dtype],
-        "" if layout.is_flat else layout_type(layout), width, _unroll(heavy, compute), heavy,
+        tuple([(name, _kind(value, compute)) for name, value in numbers.items()]), CTYPES[compute], CTYPES[out.dtype],
+        "" if layout.is_flat else layout_type(layout), width, _unroll(heavy, max(itemsizes), width), heavy,
     )  # fmt: skip
-    constants = [number(value, NUMPY_DTYPES[compute]).tobytes() for value in numbers.values()]
+    constants = [_constant(value, compute) for value in numbers.values()]
     fire = _prepared(kernel, layout, head, constants, 1 + len(metas))
-    positions = [list(attributes).index(name) for name in names]
-    offsets = [meta.offset * meta.dtype.itemsize for meta in (out, *metas)]
-    return launcher(fire, backend, positions, offsets, target)
+    return fire, names, [meta.offset * meta.dtype.itemsize for meta in (out, *metas)]
 
 
-def _unroll(heavy: bool, compute: DType) -> int:
-    """Vectors per thread: enough loads at a time, not too many copies of the function."""
-    return 1 if heavy else _UNROLL // 2 if compute.is_complex else _UNROLL
+def _unroll(heavy: bool, itemsize: int, width: int) -> int:
+    """Vectors per thread: one of full size keeps the memory busy, shorter ones take more."""
+    return 1 if heavy else min(_MOST_UNROLLED, max(1, VECTOR_BYTES // (itemsize * width)))
 
 
-def _nothing(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+def nothing(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
     """A result without elements needs no launch."""
+
+
+def _kind(value: Any, compute: DType) -> str:
+    return "i64" if isinstance(value, Whole) else CTYPES[compute]
+
+
+def _constant(value: Any, compute: DType) -> bytes | tuple[str, int]:
+    if isinstance(value, Whole):
+        return "i64", value.value
+    return number(value, NUMPY_DTYPES[compute]).tobytes()  # type: ignore[no-any-return]
 
 
 def _is_number(argument: Any) -> bool:
@@ -112,7 +134,9 @@ def _operands(
     return tuple(found)
 
 
-def _prepared(kernel: Kernel, layout: Layout, head: int, constants: list[bytes], pointers: int) -> Fire:
+def _prepared(
+    kernel: Kernel, layout: Layout, head: int, constants: Sequence[bytes | tuple[str, int]], pointers: int
+) -> Fire:
     """The launch over a layout: vectors, and in flat layouts the single elements before and after them."""
     function = load(text_of(kernel), "pointwise")
     vectors = (layout.numel - head) // kernel.width

@@ -67,13 +67,14 @@ __device__ {inlined} OUT apply({parameters}) {{
 
 def _signature(kernel: Kernel, rest: str) -> str:
     pointers = "".join([f"const {o.held}* p{k}, " for k, o in enumerate(kernel.operands)])
-    numbers = "".join([f"{kind} {name}, " for name, kind in kernel.numbers])
+    numbers = "".join([f"{kind} n{k}, " for k, (_, kind) in enumerate(kernel.numbers)])
     bounds = f"__launch_bounds__({THREADS})"
     return f'extern "C" __global__ void {bounds} pointwise(OUT* out, {pointers}{numbers}{rest})'
 
 
 def _applied(kernel: Kernel, elements: list[str], index: str) -> str:
-    return f"apply({', '.join([*elements, *[name for name, _ in kernel.numbers], index])})"
+    numbers = [f"n{k}" for k in range(len(kernel.numbers))]
+    return f"apply({', '.join([*elements, *numbers, index])})"
 
 
 def _flat(kernel: Kernel) -> str:

@@ -195,7 +195,9 @@ def erfinv(xp, input, *, out):
 
 @implements(ops.lgamma, input=lambda grad, input: grad * F.digamma(input))
 def lgamma(xp, input, *, out):
+    ends = xp.isinf(input)  # where SciPy says -inf for the lower one
     special(xp).gammaln(input, out=out)
+    xp.copyto(out, xp.inf, where=ends)
 
 
 @implements(ops.digamma, input=lambda grad, input: grad * F._polygamma(input, 1))
