@@ -5,6 +5,9 @@ Importing the package files them; ``engine.ops`` does, when the generic kernels 
 
 from __future__ import annotations
 
-from . import activations, copies, losses, normalization, pointwise, reduce, scans, softmax, steps
+from . import activations, copies, half_pieces, losses, normalization, pointwise, reduce, scans, softmax, steps
 
-__all__ = ["activations", "copies", "losses", "normalization", "pointwise", "reduce", "scans", "softmax", "steps"]
+__all__ = [
+    "activations", "copies", "half_pieces", "losses", "normalization", "pointwise", "reduce", "scans", "softmax",
+    "steps",
+]  # fmt: skip

@@ -17,6 +17,8 @@ from telegrad_protocol.ops import creation, pointwise, rearrange
 from .. import keys
 from ..operators import kernel
 from ..ops.pointwise import cast_into
+from .halves import widen
+from .memory import in_pieces
 
 Array = Any
 _PANEL = 16
@@ -74,5 +76,8 @@ def clone(xp, input, *, out):
 def to_copy(xp, input, *, dtype, device, out):
     if input.dtype is out.dtype:
         copy(input, out)
+    elif input.dtype.char == "e" and out.dtype.char == "f":
+        for part, target in in_pieces(input, out):
+            widen(part, target)
     else:
         cast_into(xp, out, input)

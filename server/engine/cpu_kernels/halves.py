@@ -27,7 +27,8 @@ def is_half(array: Array) -> bool:
 
 def widen(source: Array, target: Array) -> None:
     """Write a half-precision array as float32, exactly."""
-    if source.dtype.char == "e" and source.flags.c_contiguous and source.size and not _has_specials(source):
+    are_plain = source.flags.c_contiguous and target.flags.c_contiguous and source.size
+    if source.dtype.char == "e" and are_plain and not _has_specials(source):
         bits = target.view(np.int32)
         np.left_shift(source.view(np.int16), 13, out=bits, dtype=np.int32)
         np.bitwise_and(bits, _KEPT_BITS, out=bits)

@@ -69,5 +69,5 @@ def _add_multiple(target: Any, array: Any, factor: float) -> None:
     step = BLOCK_BYTES // target.itemsize
     for start in range(0, target.size, step):
         part = target[start : start + step]
-        product = np.multiply(array[start : start + step], factor, out=scratch("step", part.shape, part.dtype))
+        product = np.multiply(array[start : start + step], factor, out=scratch("step", part.shape, part.dtype.char))
         np.add(part, product, out=part)
