@@ -18,10 +18,9 @@ from server.allocator.pluggable import plugged_in
 from telegrad_protocol.meta import Device, Meta
 
 from . import context, keys
-from .autograd.graph import next_sequence
-from .backend import NUMPY_DTYPES, Backend, Download, Event, Mark, Upload
+from .backend import NUMPY_DTYPES, Download, Event, Mark, Upload
 from .cuda_streams import CudaEvent, StreamPool
-from .streams import DEFAULT_STREAM, priority_of
+from .streamed import StreamedBackend
 from .value import Storage, Value
 
 _TO_DEVICE = cp.cuda.runtime.memcpyHostToDevice
@@ -109,16 +108,15 @@ class CudaMark:
         return bool(self._event.done)
 
 
-class CudaBackend(Backend):
+class CudaBackend(StreamedBackend):
     """One GPU."""
 
     xp = cp
     key = keys.CUDA
 
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
-        super().__init__(device, allocator)
+        super().__init__(device, allocator, StreamPool())
         self.index = device.index or 0
-        self._streams = StreamPool()
         self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
         self._workspaces: dict[int, Block] = {}
         allocator.free_memory_callbacks.append(self._spare_workspaces)
@@ -144,50 +142,20 @@ class CudaBackend(Backend):
     def _allocate_pinned_for_cupy(self, nbytes: int) -> Any:
         return cp.cuda.PinnedMemoryPointer(PinnedMemory(self.pinned.allocate(nbytes)), 0)
 
-    def enter(self, ctx: context.Context) -> None:
-        """Launch on the context's current stream from here on."""
-        pointer = ctx.streams.get(self.device)
-        if pointer is None:
-            pointer = ctx.streams[self.device] = self.stream_of(ctx, DEFAULT_STREAM)
-        self.stream = pointer
-        self._streams.use(pointer)
-
-    def stream_of(self, ctx: context.Context, number: int) -> int:
-        opened = ctx.own_streams.opened.setdefault(self.device, {})
-        pointer = opened.get(number)
-        if pointer is None:
-            pointer = opened[number] = self._streams.take(priority_of(number))
-        return pointer
-
-    def use_stream(self, ctx: context.Context, number: int) -> None:
-        before = dict(ctx.streams)
-        self.switch(ctx, self.stream_of(ctx, number))
-        ctx.own_streams.note_change(next_sequence(), before, ctx.streams)
-
-    def switch(self, ctx: context.Context, stream: int) -> None:
-        ctx.streams[self.device] = stream
-        self.enter(ctx)
-
-    def join(self, producer: int, consumer: int) -> None:
-        self._streams.join(producer, consumer)
-
     def new_event(self, is_timed: bool) -> Event:
         return CudaEvent(is_timed)
 
-    def leave(self, ctx: context.Context) -> None:
-        """Wait for a context's streams, and keep them for the next."""
-        ctx.streams.pop(self.device, None)
-        for pointer in ctx.own_streams.opened.pop(self.device, {}).values():
-            self._streams.give_back(pointer)
-            ctx.checks.records.pop(pointer, None)
-            if pointer in self._workspaces:
-                self.release(self._workspaces.pop(pointer))
+    def _forget_stream(self, ctx: context.Context, pointer: int) -> None:
+        ctx.checks.records.pop(pointer, None)
+        if pointer in self._workspaces:
+            self.release(self._workspaces.pop(pointer))
 
     def workspace(self, nbytes: int) -> Block:
         """Scratch memory for a library's calls on the current stream, kept for the next one.
 
-        Accounted to the server. CuPy's own cuBLAS calls cannot use it: each sets its handle's stream, which makes
-        cuBLAS forget the workspace it was given.
+        To be taken right before the call: an allocation after it may give it to somebody else. Accounted to the
+        server. CuPy's own cuBLAS calls cannot use it: each sets its handle's stream, which makes cuBLAS forget the
+        workspace it was given.
         """
         stream = context.current.streams.get(self.device, 0)
         block = self._workspaces.get(stream)
