@@ -110,8 +110,10 @@ def _mem_pool_uses(allocator: CachingAllocator, session: Session, first: int, se
 
 def _empty_cache(session: Session, device: str = "") -> None:
     backend = session.host.backend(device)
+    current, others = session.context.streams.get(backend.device, 0), session.context.own_streams.opened
     with backend.undisturbed() as allocator:
-        allocator.empty_own_cache(session.number, session.context.streams.get(backend.device, 0))
+        for stream in {current, *others.get(backend.device, {}).values()}:
+            allocator.empty_own_cache(session.number, stream)
 
 
 def _alloc(session: Session, device: str, nbytes: int) -> int:

@@ -66,7 +66,7 @@ class CudaUpstream:
 
     def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
         with self._device(), uncaptured():
-            # Unlike cudaFree, unmapping waits for nobody; and the stream that the segment is for may be gone by now.
+            # Unlike cudaFree, unmapping waits for nobody; and it may have been used on other streams than the segment's.
             runtime.deviceSynchronize()
             self._virtual().unmap(segment.pointer + offset, nbytes, segment.page)
 

@@ -153,9 +153,8 @@ class CudaBackend(StreamedBackend):
     def workspace(self, nbytes: int) -> Block:
         """Scratch memory for a library's calls on the current stream, kept for the next one.
 
-        To be taken right before the call: an allocation after it may give it to somebody else. Accounted to the
-        server. CuPy's own cuBLAS calls cannot use it: each sets its handle's stream, which makes cuBLAS forget the
-        workspace it was given.
+        Accounted to the server. CuPy's own cuBLAS calls cannot use it: each sets its handle's stream, which makes
+        cuBLAS forget the workspace it was given.
         """
         stream = context.current.streams.get(self.device, 0)
         block = self._workspaces.get(stream)
@@ -167,11 +166,11 @@ class CudaBackend(StreamedBackend):
         return block
 
     def _spare_workspaces(self) -> bool:
-        """Give all workspaces back where memory is short; each is free once its stream has passed."""
-        spared = list(self._workspaces.values())
-        self._workspaces.clear()
-        for block in spared:
-            self.allocator.free(block)
+        """Give the workspaces of other streams back where memory is short; what is being launched may use this one's."""
+        current = context.current.streams.get(self.device, 0)
+        spared = [stream for stream in self._workspaces if stream != current]
+        for stream in spared:
+            self.allocator.free(self._workspaces.pop(stream))
         return bool(spared)
 
     def host_memory_stats(self) -> dict[str, int]:

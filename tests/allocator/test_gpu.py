@@ -373,6 +373,13 @@ with tg.connect(in_process=host) as connection:
     except tg.cuda.OutOfMemoryError as error:
         assert "out of memory on cuda:0" in str(error) and "caused by <string>" in str(error)
     assert tg.ones(10).sum().item() == 10
+    with tg.cuda.stream(tg.cuda.Stream()):
+        z = tg.zeros(64 << 20, dtype=tg.uint8)
+    del z
+    tg.cuda.synchronize()
+    reserved = tg.cuda.memory_reserved()
+    tg.cuda.empty_cache()
+    assert tg.cuda.memory_reserved() <= reserved - (64 << 20), "the cache of another stream stays"
     del x, y
 held = backend.allocator.allocated_bytes(number)
 assert held == 0, held
