@@ -166,7 +166,7 @@ class CudaBackend(StreamedBackend):
         return block
 
     def _spare_workspaces(self) -> bool:
-        """Give the workspaces of other streams back where memory is short; what is being launched may use this one's."""
+        """Give other streams' workspaces back where memory is short; what is being launched may use this one's."""
         current = context.current.streams.get(self.device, 0)
         spared = [stream for stream in self._workspaces if stream != current]
         for stream in spared:
