@@ -19,6 +19,8 @@ import numpy as np
 
 from telegrad_protocol.errors import ArgumentError
 
+from . import gaussian
+
 DEFAULT_SEED: Final = 67280421310721
 STATE_BYTES: Final = 16
 
@@ -114,9 +116,12 @@ class Generator:
 
 def philox4x32(xp: Any, counter: Any, seed: int) -> None:
     """Replace four counter words by four random words, in each column of ``counter`` (uint64[4, n], values < 2**32)."""
-    c0, c1, c2, c3 = counter
-    p0, p1 = xp.empty_like(c0), xp.empty_like(c2)
-    for key0, key1 in _round_keys(seed):
+    _rounds(xp, counter, xp.empty_like(counter[:2]), _round_keys(seed))
+
+
+def _rounds(xp: Any, lanes: Any, products: Any, keys: list[tuple[np.uint64, np.uint64]]) -> None:
+    (c0, c1, c2, c3), (p0, p1) = lanes, products
+    for key0, key1 in keys:
         xp.multiply(c0, _MULTIPLIERS[0], out=p0)
         xp.multiply(c2, _MULTIPLIERS[1], out=p1)
         _mix(xp, p1, c1, key0, out=c0)
@@ -144,24 +149,48 @@ class _Philox:
 
     def __init__(self, xp: Any, seed: int, blocks: int) -> None:
         self.xp = xp
-        self.seed = seed
+        self.keys = _round_keys(seed)
+        self.numbers = xp.arange(blocks, dtype=np.uint64)
         self.lanes = xp.empty((4, blocks), np.uint64)
+        self.products = xp.empty((2, blocks), np.uint64)
         self.out = xp.empty((blocks, 2), np.uint64)
 
     def words(self, first: int, blocks: int) -> Any:
         """The uint32 words of some blocks, in memory that the next call overwrites."""
-        xp, lanes, out = self.xp, self.lanes[:, :blocks], self.out[:blocks]
-        index = xp.arange(blocks, dtype=np.uint64)
-        index += np.uint64(first)
-        xp.bitwise_and(index, _LOW, out=lanes[0])
-        xp.right_shift(index, _HALF, out=lanes[1])
-        lanes[2:] = 0
-        philox4x32(xp, lanes, self.seed)
+        xp, lanes, products, out = self.xp, self.lanes[:, :blocks], self.products[:, :blocks], self.out[:blocks]
+        first %= 1 << 64
+        high = first >> 32
+        if (first + blocks - 1) >> 32 == high:
+            self._two_rounds(first & 0xFFFFFFFF, high, lanes, products[0])
+            _rounds(xp, lanes, products, self.keys[2:])
+        else:
+            xp.add(self.numbers[:blocks], np.uint64(first), out=lanes[0])
+            xp.right_shift(lanes[0], _HALF, out=lanes[1])
+            xp.bitwise_and(lanes[0], _LOW, out=lanes[0])
+            lanes[2:] = 0
+            _rounds(xp, lanes, products, self.keys)
         for pair in (0, 1):
-            high = lanes[2 * pair + 1]
-            xp.left_shift(high, _HALF, out=high)
-            xp.bitwise_or(lanes[2 * pair], high, out=out[:, pair])
+            high_word = lanes[2 * pair + 1]
+            xp.left_shift(high_word, _HALF, out=high_word)
+            xp.bitwise_or(lanes[2 * pair], high_word, out=out[:, pair])
         return out.reshape(-1).view(np.uint32)
+
+    def _two_rounds(self, low: int, high: int, lanes: Any, product: Any) -> None:
+        """Two rounds of the counters (low, high, 0, 0), (low + 1, high, 0, 0) and so on; half of it is constant."""
+        xp, (c0, c1, c2, c3) = self.xp, lanes
+        (key0, key1), (next0, next1) = self.keys[:2]
+        constant = (high ^ int(key0)) * int(_MULTIPLIERS[0])
+        xp.add(self.numbers[: len(c0)], np.uint64(low), out=c0)
+        xp.multiply(c0, _MULTIPLIERS[0], out=product)
+        xp.right_shift(product, _HALF, out=c2)
+        xp.bitwise_xor(c2, key1, out=c2)
+        xp.bitwise_and(product, _LOW, out=c3)
+        xp.multiply(c2, _MULTIPLIERS[1], out=product)
+        xp.bitwise_xor(c3, np.uint64(constant >> 32) ^ next1, out=c2)
+        xp.right_shift(product, _HALF, out=c0)
+        xp.bitwise_xor(c0, next0, out=c0)
+        xp.bitwise_and(product, _LOW, out=c1)
+        c3.fill(np.uint64(constant & 0xFFFFFFFF))
 
 
 def _chunks(xp: Any, gen: Generator, n: int, words_each: int) -> Iterator[tuple[slice, Any]]:
@@ -195,26 +224,28 @@ def random_words64(xp: Any, gen: Generator, n: int) -> Any:
     return out
 
 
-def uniform(xp: Any, gen: Generator, n: int, dtype: Named) -> Any:
-    """``n`` numbers in [0, 1) with all the bits of ``dtype``.
+def uniform(xp: Any, gen: Generator, n: int, dtype: Named, out: Any = None) -> Any:
+    """``n`` numbers in [0, 1) with all the bits of ``dtype``; in ``out`` if that is given.
 
     Half types come as float32 with values that the type holds exactly, so casting never rounds up to 1.
     """
     if dtype.name == "float64":
-        return _uniform64(xp, gen, n)
+        return _uniform64(xp, gen, n, out)
     bits = _MANTISSA_BITS[dtype.name]
     shift, scale = np.uint32(32 - bits), np.float32(2.0**-bits)
-    out = xp.empty(n, np.float32)
+    out = xp.empty(n, np.float32) if out is None else out
     for at, words in _chunks(xp, gen, n, 1):
         part = out[at]
+        drawn = words[: part.size]
+        xp.right_shift(drawn, shift, out=drawn)
         # The conversion from signed integers is the vectorised one, and the sign bit is clear.
-        part[...] = (words[: part.size] >> shift).view(np.int32)
+        part[...] = drawn.view(np.int32)
         part *= scale
     return out
 
 
-def _uniform64(xp: Any, gen: Generator, n: int) -> Any:
-    out = xp.empty(n, np.float64)
+def _uniform64(xp: Any, gen: Generator, n: int, out: Any) -> Any:
+    out = xp.empty(n, np.float64) if out is None else out
     for at, words in _chunks(xp, gen, n, 2):
         part = out[at]
         part[...] = (words.view(np.uint64)[: part.size] >> np.uint64(11)).view(np.int64)
@@ -222,19 +253,29 @@ def _uniform64(xp: Any, gen: Generator, n: int) -> Any:
     return out
 
 
-def normal(xp: Any, gen: Generator, n: int, dtype: Named) -> Any:
-    """``n`` numbers of the standard normal distribution (Box-Muller); half types come as float32."""
+def normal(xp: Any, gen: Generator, n: int, dtype: Named, out: Any = None) -> Any:
+    """``n`` numbers of the standard normal distribution (Box-Muller), in ``out`` if that is given.
+
+    Half types come as float32.
+    """
     wide = dtype.name == "float64"
-    out = xp.empty(n, np.float64 if wide else np.float32)
+    out = xp.empty(n, np.float64 if wide else np.float32) if out is None else out
     for at, words in _chunks(xp, gen, n, 2 if wide else 1):
-        pairs = (words.view(np.uint64) if wide else words).reshape(-1, 2)
-        radius = xp.sqrt(-2.0 * xp.log(_open_unit(xp, pairs[:, 0])))
-        angle = pairs[:, 1].astype(np.float64) * (2.0 * math.pi * 2.0 ** (-64 if wide else -32))
-        both = xp.empty(pairs.shape, out.dtype)
-        both[:, 0] = radius * xp.cos(angle)
-        both[:, 1] = radius * xp.sin(angle)
-        out[at] = both.reshape(-1)[: at.stop - at.start]
+        if xp is np and not wide:
+            gaussian.fill(words, out[at])
+        else:
+            out[at] = _box_muller(xp, words.view(np.uint64) if wide else words, out.dtype)[: at.stop - at.start]
     return out
+
+
+def _box_muller(xp: Any, words: Any, dtype: Any) -> Any:
+    pairs = words.reshape(-1, 2)
+    radius = xp.sqrt(-2.0 * xp.log(_open_unit(xp, pairs[:, 0])))
+    angle = pairs[:, 1].astype(np.float64) * (2.0 * math.pi * 2.0 ** (-8 * words.itemsize))
+    both = xp.empty(pairs.shape, dtype)
+    both[:, 0] = radius * xp.cos(angle)
+    both[:, 1] = radius * xp.sin(angle)
+    return both.reshape(-1)
 
 
 def exponential(xp: Any, gen: Generator, n: int, dtype: Named, rate: float = 1.0) -> Any:
@@ -271,7 +312,13 @@ def random_integers(xp: Any, gen: Generator, n: int, low: int, high: int) -> Any
 
 
 def _remainder(words: Any, span: int) -> Any:
-    return words if span == 1 << 64 else words % words.dtype.type(span)
+    """words % span; NumPy's quotient by one number is vectorised, its remainder is not"""
+    if span == 1 << 64:
+        return words
+    divisor = words.dtype.type(span)
+    quotient = words // divisor
+    quotient *= divisor
+    return words - quotient
 
 
 def bernoulli(xp: Any, gen: Generator, p: Any, n: int) -> Any:

@@ -30,18 +30,33 @@ def _parts(array):
     return (array.real, array.imag) if array.dtype.kind == "c" else (array,)
 
 
+def _own_vector(xp, part, dtype):
+    """``part`` as a vector to draw into, where it is one of the host's that holds what is drawn; else None."""
+    return part.reshape(-1) if xp is np and part.dtype == dtype and part.flags.c_contiguous else None
+
+
 def _fill_uniform(xp, generator, target):
     for part in _parts(target):
-        part[...] = random.uniform(xp, generator, part.size, _part_type(target.dtype)).reshape(part.shape)
+        dtype = _part_type(target.dtype)
+        own = _own_vector(xp, part, dtype)
+        drawn = random.uniform(xp, generator, part.size, dtype, own)
+        if own is None:
+            part[...] = drawn.reshape(part.shape)
 
 
 def _fill_normal(xp, generator, target, mean=0.0, std=1.0):
     parts = _parts(target)
     for part in parts:
-        drawn = random.normal(xp, generator, part.size, _part_type(target.dtype)).reshape(part.shape)
-        drawn *= std / math.sqrt(len(parts))
-        drawn += mean if part is parts[0] else 0.0
-        part[...] = drawn
+        dtype = _part_type(target.dtype)
+        own = _own_vector(xp, part, dtype)
+        drawn = random.normal(xp, generator, part.size, dtype, own)
+        scale, centre = std / math.sqrt(len(parts)), mean if part is parts[0] else 0.0
+        if scale != 1:
+            drawn *= scale
+        if centre != 0:
+            drawn += centre
+        if own is None:
+            part[...] = drawn.reshape(part.shape)
 
 
 def _fill_integers(xp, generator, target, low, high):
