@@ -1,0 +1,201 @@
+"""From a walk and a state to a launch: which kernel of ``reduce_text``, how many threads and blocks.
+
+Knows no operation: a state comes as its C++ type and size.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import Any, NamedTuple
+
+import cupy as cp
+
+from server.allocator import Block
+
+from ..operators import Launch
+from ..value import Value
+from .geometry import INDEXING, VECTOR_BYTES, Layout, blocks, packed
+from .launch import load
+from .prelude import PRELUDE
+from .reduce_layout import Walk
+from .reduce_states import STATES
+from .reduce_text import KERNELS, LOADS
+
+_FEW_THREADS = 256
+_COLUMN_THREADS = 256
+_MOST_UNITS = 8
+"""Accesses of one thread that are in flight at once, where a result is made by a part of a warp."""
+_MOST_ROW_THREADS = 512
+_BLOCKS_AT_ONCE = 2
+"""Blocks of the most threads that surely run at once on a multiprocessor."""
+_WAVES = 4
+_STATE_BYTES = 128
+"""Of the states of one thread, in registers."""
+_TICKETS = 8192
+
+
+class State(NamedTuple):
+    """What is kept while a reduction runs: the C++ type, its size, and the number that its functions get."""
+
+    text: str
+    nbytes: int
+    value: float = 0.0
+
+
+class Shape(NamedTuple):
+    """A chosen kernel: its body's text, threads and blocks; what its job says; and bytes of states kept by blocks.
+
+    ``vector`` is how many elements a unit along the reduced dimensions has, where these are not one line.
+    """
+
+    body: str
+    threads: int
+    grid: int
+    units: int
+    vector: int
+    splits: int = 1
+    chunk: int = 0
+    partial: int = 0
+
+
+def reduction(backend: Any, walk: Walk, state: State, itemsize: int, itemsizes: tuple[int, int]) -> Launch:
+    """A launch that reduces its first argument into its results. ``itemsizes`` are those of the two results."""
+    shape = choose(walk, state, itemsize, multiprocessors(backend.index))
+    kernel = load(source(walk, state, shape), "reduce")
+    fire = kernel.prepare(shape.grid, shape.threads, "PPPPP", [job(walk, state, shape)])
+    begin = walk.kept.offsets[0] * itemsize
+    first, second = (offset * size for offset, size in zip(walk.kept.offsets[1:], itemsizes, strict=True))
+    if shape.splits == 1:
+
+        def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+            target = outs[0].storage.block.pointer + first
+            other = outs[-1].storage.block.pointer + second
+            fire(backend.stream, target, other, args[0].storage.block.pointer + begin, 0, 0)
+
+        return launch
+    nbytes = shape.partial
+
+    def launch_split(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+        target = outs[0].storage.block.pointer + first
+        other = outs[-1].storage.block.pointer + second
+        source = args[0].storage.block.pointer + begin
+        fire(backend.stream, target, other, source, backend.workspace(nbytes).pointer, counters(backend))
+
+    return launch_split
+
+
+def choose(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
+    """The kernel for a walk."""
+    if walk.goes_down_columns and walk.count > 1:
+        return _columns(walk, state, itemsize, processors)
+    vector = walk.row_vector(itemsize)
+    units = walk.count // vector
+    if units <= 32 * _MOST_UNITS and (vector * itemsize >= 4 or units <= 128 or not walk.is_line):
+        return _few_lanes(walk, vector, units)
+    return _blocks(walk, state, itemsize, vector, processors)
+
+
+def _few_lanes(walk: Walk, vector: int, units: int) -> Shape:
+    lanes = min(_ceiling(units), 32)
+    each = max(1, blocks(units, lanes))
+    at_once = max(1, _MOST_UNITS // 2 // each)
+    body = f"few_lanes<Op, {vector}, {lanes}, {each}, {at_once}, {_flag(walk.is_line)}>(first, second, in, job)"
+    return Shape(
+        body, _FEW_THREADS, blocks(walk.results, _FEW_THREADS // lanes * at_once), units,
+        1 if walk.is_line else vector,
+    )  # fmt: skip
+
+
+def _blocks(walk: Walk, state: State, itemsize: int, vector: int, processors: int) -> Shape:
+    if walk.is_line:
+        vector = VECTOR_BYTES // itemsize
+    units = walk.count // vector
+    threads = min(max(_floor(units // 4), 64), _MOST_ROW_THREADS)
+    at_once = processors * _BLOCKS_AT_ONCE
+    wanted = at_once // walk.results if walk.results <= at_once // 8 else blocks(_WAVES * at_once, walk.results)
+    splits = max(1, min(wanted, units // (threads * 8))) if walk.results <= _TICKETS else 1
+    body = f"whole_blocks<Op, {vector}, {_flag(walk.is_line)}>(first, second, in, partial, tickets, job)"
+    return Shape(
+        body, threads, walk.results * splits, walk.count if walk.is_line else units, 1 if walk.is_line else vector,
+        splits, partial=walk.results * splits * state.nbytes,
+    )  # fmt: skip
+
+
+def _columns(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
+    vector = walk.column_vector(itemsize, _floor(_STATE_BYTES // state.nbytes))
+    units = walk.results // vector
+    across = min(_ceiling(units), _COLUMN_THREADS // min(_floor(walk.count // 4), 8))
+    down = _COLUMN_THREADS // across
+    tiles = blocks(units, across)
+    wanted = blocks(_WAVES * processors * 4, tiles)
+    splits = max(1, min(wanted, walk.count // (down * 16))) if tiles <= _TICKETS else 1
+    chunk = blocks(walk.count, splits)
+    splits = blocks(walk.count, chunk)
+    body = f"columns<Op, {vector}, {across}>(first, second, in, partial, tickets, job)"
+    return Shape(
+        body, _COLUMN_THREADS, tiles * splits, walk.count, 1, splits, chunk,
+        tiles * splits * across * vector * state.nbytes,
+    )  # fmt: skip
+
+
+def _ceiling(number: int) -> int:
+    """The smallest power of two that is not smaller."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def _floor(number: int) -> int:
+    """The largest power of two that is not larger; at least one."""
+    return 1 << max(number, 1).bit_length() - 1
+
+
+def _flag(condition: bool) -> str:
+    return "true" if condition else "false"
+
+
+def source(walk: Walk, state: State, shape: Shape) -> str:
+    """The text of a kernel named ``reduce``."""
+    kept, reduced = (_type(layout, walk.is_wide) for layout in (walk.kept, walk.reduced))
+    return "\n".join((
+        PRELUDE, INDEXING, f"typedef {'i64' if walk.is_wide else 'u32'} index_t;",
+        f"typedef {kept} kept_t; typedef {reduced} reduced_t;", STATES, LOADS, KERNELS, f"typedef {state.text} Op;",
+        f'extern "C" __global__ void __launch_bounds__({shape.threads}, {1024 // shape.threads}) reduce(',
+        "    typename Op::First* first, typename Op::Second* second, const typename Op::In* __restrict__ in,",
+        "    void* partial, u32* tickets, const __grid_constant__ Job job",
+        f") {{ {shape.body}; }}\n",
+    ))  # fmt: skip
+
+
+def _type(layout: Layout, wide: bool) -> str:
+    return f"{'wide' if wide else 'narrow'}_layout<{max(len(layout.shape), 1)}, {len(layout.strides)}>"
+
+
+def job(walk: Walk, state: State, shape: Shape) -> bytes:
+    """The structure ``Job`` of the text."""
+    layouts = packed(walk.kept, wide=walk.is_wide) + packed(walk.reduced, shape.vector, wide=walk.is_wide)
+    index = "q" if walk.is_wide else "I"
+    numbers = struct.pack(f"={index * 3}I", walk.results, shape.units, shape.chunk, shape.splits)
+    text = struct.pack("=d", state.value) + layouts + numbers
+    return text + bytes(-len(text) % 8)
+
+
+@functools.cache
+def multiprocessors(device: int) -> int:
+    """How many a device has."""
+    return int(cp.cuda.runtime.getDeviceProperties(device)["multiProcessorCount"])
+
+
+_COUNTERS: dict[tuple[int, int], Block] = {}
+
+
+def counters(backend: Any, count: int = _TICKETS) -> int:
+    """32-bit numbers for kernels on the current stream: zero when one begins, and left at zero by it."""
+    key = backend.index, backend.stream
+    block = _COUNTERS.get(key)
+    if block is None or block.size < 4 * count:
+        with backend.undisturbed() as allocator:
+            if block is not None:
+                allocator.free(_COUNTERS.pop(key))
+            block = _COUNTERS[key] = allocator.allocate(4 * max(count, _TICKETS), backend.stream)
+        cp.cuda.runtime.memsetAsync(block.pointer, 0, 4 * max(count, _TICKETS), backend.stream)
+    return block.pointer

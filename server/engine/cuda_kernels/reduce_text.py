@@ -1,0 +1,295 @@
+"""CUDA text of the reduction kernels, over any state of ``reduce_states``.
+
+``rows``: reduced elements are neighbours; a few lanes, a block, or several blocks make one result. ``columns``: kept
+elements are neighbours; a thread has a vector of results. Where several blocks share a result, the last to finish joins
+their states in the order of the blocks, so that results are the same every time. Tickets are zero before and after.
+"""
+
+from __future__ import annotations
+
+LOADS = r"""
+template <int BYTES> struct bits;
+template <> struct bits<16> { typedef uint4 type; };
+template <> struct bits<8> { typedef uint2 type; };
+template <> struct bits<4> { typedef u32 type; };
+template <> struct bits<2> { typedef u16 type; };
+template <> struct bits<1> { typedef u8 type; };
+template <class T, int V> DEV vec<T, V> loaded(const T* from) {
+    typedef typename bits<sizeof(T) * V>::type B;
+    B raw = __ldg((const B*)from);
+    return *(const vec<T, V>*)&raw;
+}
+"""
+
+KERNELS = r"""
+// kept_t and reduced_t are layouts of geometry.INDEXING: of the operand and the results, and of the operand
+struct Job { double value; kept_t kept; reduced_t reduced; index_t results, units, chunk; u32 splits; };
+
+DEV index_t offset_of(const reduced_t& reduced, index_t i) {
+    index_t at[1];
+    reduced.find(i, at);
+    return at[0];
+}
+// where the operand's elements of a result begin, and where the result goes
+struct Offsets { index_t in, first, second; };
+DEV Offsets offsets_of(const kept_t& kept, index_t i) {
+    index_t at[3];
+    kept.find(i, at);
+    return {at[0], at[1], at[2]};
+}
+
+template <class A> DEV A from_lane(A a, int distance) {
+    const int N = (sizeof(A) + 3) / 4;
+    union U { A value; u32 at[N]; __device__ U() {} } u;
+    u.value = a;
+#pragma unroll
+    for (int k = 0; k < N; ++k) u.at[k] = __shfl_down_sync(0xffffffff, u.at[k], distance);
+    return u.value;
+}
+// lane 0 of every G lanes gets their state
+template <class Op, int G> DEV typename Op::Acc across_lanes(typename Op::Acc a) {
+#pragma unroll
+    for (int d = G / 2; d; d /= 2) a = Op::merge(a, from_lane(a, d));
+    return a;
+}
+// thread 0 gets the block's
+template <class Op> DEV typename Op::Acc across_block(typename Op::Acc a, typename Op::Acc* shared) {
+    a = across_lanes<Op, 32>(a);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    __syncthreads();
+    if (lane == 0) shared[warp] = a;
+    __syncthreads();
+    if (warp == 0) a = across_lanes<Op, 32>(lane < warps ? shared[lane] : Op::init());
+    return a;
+}
+
+template <class Op, int V> struct Lanes {
+    typename Op::Acc at[V];
+    u32 steps;
+    __device__ __forceinline__ Lanes() {
+        steps = 0;
+#pragma unroll
+        for (int k = 0; k < V; ++k) at[k] = Op::init();
+    }
+    __device__ __forceinline__ void add(const vec<typename Op::In, V>& v, index_t place, double value) {
+        ++steps;
+#pragma unroll
+        for (int k = 0; k < V; ++k) Op::add(at[k], v.at[k], place + k, steps, value);
+    }
+    __device__ __forceinline__ void close() {
+#pragma unroll
+        for (int k = 0; k < V; ++k) Op::close(at[k], steps);
+    }
+    __device__ __forceinline__ typename Op::Acc merged() {
+        close();
+#pragma unroll
+        for (int d = V / 2; d; d /= 2)
+#pragma unroll
+            for (int k = 0; k < d; ++k) at[k] = Op::merge(at[k], at[k + d]);
+        return at[0];
+    }
+};
+
+// elements of one result, V at a time: one after the other, or wherever the reduced dimensions say
+template <class T, int V> struct Line {
+    const T* from;
+    __device__ __forceinline__ vec<T, V> load(index_t unit) const { return loaded<T, V>(from + unit * V); }
+};
+template <class T, int V> struct Scattered {
+    const T* from;
+    const reduced_t* reduced;
+    __device__ __forceinline__ vec<T, V> load(index_t unit) const {
+        return loaded<T, V>(from + offset_of(*reduced, unit));
+    }
+};
+
+template <class Op, int V, class Source>
+DEV void take(
+    Lanes<Op, V>& lanes, const Source& source, index_t i, index_t end, index_t step, index_t place, double x
+) {
+    typedef vec<typename Op::In, V> Vec;
+    const int U = 4;
+    for (; i + (U - 1) * step < end; i += U * step) {
+        Vec v[U];
+#pragma unroll
+        for (int u = 0; u < U; ++u) v[u] = source.load(i + u * step);
+#pragma unroll
+        for (int u = 0; u < U; ++u) lanes.add(v[u], place + (i + u * step) * V, x);
+    }
+    for (; i < end; i += step) lanes.add(source.load(i), place + i * V, x);
+}
+
+// whether this block is the last of those that share the ticket; their writes are seen by it
+DEV bool is_last(u32* ticket, u32 of) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(ticket, 1) + 1 == of;
+        if (last) *ticket = 0;
+    }
+    __syncthreads();
+    __threadfence();
+    return last;
+}
+
+// G lanes make a result of at most G * U units, R results at a time
+template <class Op, int V, int G, int U, int R, bool LINE>
+DEV void few_lanes(typename Op::First* first, typename Op::Second* second, const typename Op::In* in, const Job& job) {
+    typedef vec<typename Op::In, V> Vec;
+    const int GROUPS = 256 / G;
+    index_t row = (index_t)blockIdx.x * (GROUPS * R) + threadIdx.x / G;
+    u32 lane = threadIdx.x % G;
+    Vec v[R][U];
+    Offsets at[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        bool is_row = row + r * GROUPS < job.results;
+        if (is_row) at[r] = offsets_of(job.kept, row + r * GROUPS);
+#pragma unroll
+        for (int u = 0; u < U; ++u) {
+            index_t unit = lane + u * G;
+            if (is_row && unit < job.units)
+                v[r][u] = loaded<typename Op::In, V>(in + at[r].in + (LINE ? unit * V : offset_of(job.reduced, unit)));
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        Lanes<Op, V> lanes;
+#pragma unroll
+        for (int u = 0; u < U; ++u) {
+            index_t unit = lane + u * G;
+            if (row + r * GROUPS < job.results && unit < job.units) lanes.add(v[r][u], unit * V, job.value);
+        }
+        typename Op::Acc a = across_lanes<Op, G>(lanes.merged());
+        if (lane == 0 && row + r * GROUPS < job.results)
+            Op::write(a, job.value, first + at[r].first, second + at[r].second);
+    }
+}
+
+// the block's share of one result; a line need not begin where a vector may
+template <class Op, int V, bool LINE>
+DEV typename Op::Acc share_of(const typename Op::In* in, const Job& job, u32 split) {
+    typedef typename Op::In T;
+    index_t begin = split * (index_t)blockDim.x + threadIdx.x, step = job.splits * (index_t)blockDim.x;
+    Lanes<Op, V> lanes;
+    if (!LINE) {
+        Scattered<T, V> source = {in, &job.reduced};
+        take(lanes, source, begin, job.units, step, (index_t)0, job.value);
+        return lanes.merged();
+    }
+    index_t n = job.units, head = (0 - (u64)in / sizeof(T)) % V;
+    if (head > n) head = n;
+    index_t units = (n - head) / V;
+    Line<T, V> source = {in + head};
+    take(lanes, source, begin, units, step, head, job.value);
+    typename Op::Acc a = lanes.merged();
+    if (V == 1) return a;
+    Lanes<Op, 1> edge;
+    index_t rest = head + units * V;
+    if (begin < head) edge.add(loaded<T, 1>(in + begin), begin, job.value);
+    if (begin < n - rest) edge.add(loaded<T, 1>(in + rest + begin), rest + begin, job.value);
+    return Op::merge(a, edge.merged());
+}
+
+// a block, or `splits` blocks, make a result
+template <class Op, int V, bool LINE>
+DEV void whole_blocks(
+    typename Op::First* first, typename Op::Second* second, const typename Op::In* in, void* partial, u32* tickets,
+    const Job& job
+) {
+    typedef typename Op::Acc Acc;
+    __shared__ alignas(16) u64 memory[(32 * sizeof(Acc) + 7) / 8 + 1];
+    Acc* shared = (Acc*)memory;
+    index_t row = blockIdx.x / job.splits;
+    u32 split = blockIdx.x % job.splits;
+    Offsets at = offsets_of(job.kept, row);
+    Acc a = across_block<Op>(share_of<Op, V, LINE>(in + at.in, job, split), shared);
+    if (job.splits > 1) {
+        Acc* mine = (Acc*)partial + row * job.splits;
+        if (threadIdx.x == 0) mine[split] = a;
+        if (!is_last(tickets + row, job.splits)) return;
+        a = Op::init();
+        for (u32 s = threadIdx.x; s < job.splits; s += blockDim.x) a = Op::merge(a, mine[s]);
+        a = across_block<Op>(a, shared);
+    }
+    if (threadIdx.x == 0) Op::write(a, job.value, first + at.first, second + at.second);
+}
+
+template <class Op, int V> DEV void add_row(Lanes<Op, V>& lanes, const vec<typename Op::In, V>& v, index_t row, double x) {
+    ++lanes.steps;
+#pragma unroll
+    for (int k = 0; k < V; ++k) Op::add(lanes.at[k], v.at[k], row, lanes.steps, x);
+}
+// threads of the first row get the states of their columns
+template <class Op, int V, int TX>
+DEV void join_rows(Lanes<Op, V>& lanes, typename Op::Acc* shared, u32 tx, u32 ty) {
+    for (u32 half = 128 / TX; half; half /= 2) {
+        if (ty >= half && ty < 2 * half)
+#pragma unroll
+            for (int k = 0; k < V; ++k) shared[((ty - half) * V + k) * TX + tx] = lanes.at[k];
+        __syncthreads();
+        if (ty < half)
+#pragma unroll
+            for (int k = 0; k < V; ++k) lanes.at[k] = Op::merge(lanes.at[k], shared[(ty * V + k) * TX + tx]);
+        __syncthreads();
+    }
+}
+
+// TX threads have V columns each, their block's rows are split among 256 / TX; `splits` blocks share the rows
+template <class Op, int V, int TX>
+DEV void columns(
+    typename Op::First* first, typename Op::Second* second, const typename Op::In* in, void* partial, u32* tickets,
+    const Job& job
+) {
+    typedef typename Op::Acc Acc;
+    typedef typename Op::In T;
+    const int TY = 256 / TX;
+    __shared__ alignas(16) u64 memory[TY > 1 ? (TY / 2 * TX * V * sizeof(Acc) + 7) / 8 : 1];
+    Acc* shared = (Acc*)memory;
+    u32 tx = threadIdx.x % TX, ty = threadIdx.x / TX;
+    u32 tile = blockIdx.x / job.splits, split = blockIdx.x % job.splits;
+    index_t result = ((index_t)tile * TX + tx) * V;
+    bool is_column = result < job.results;
+    Offsets at = {0, 0, 0};
+    if (is_column) at = offsets_of(job.kept, result);
+
+    Lanes<Op, V> lanes;
+    index_t i = split * job.chunk + ty, end = (split + 1) * job.chunk;
+    if (end > job.units) end = job.units;
+    if (is_column) {
+        Scattered<T, V> source = {in + at.in, &job.reduced};
+        const int U = 4;
+        for (; i + (U - 1) * TY < end; i += U * TY) {
+            vec<T, V> v[U];
+#pragma unroll
+            for (int u = 0; u < U; ++u) v[u] = source.load(i + u * TY);
+#pragma unroll
+            for (int u = 0; u < U; ++u) add_row<Op, V>(lanes, v[u], i + u * TY, job.value);
+        }
+        for (; i < end; i += TY) add_row<Op, V>(lanes, source.load(i), i, job.value);
+    }
+    lanes.close();
+    join_rows<Op, V, TX>(lanes, shared, tx, ty);
+    if (job.splits > 1) {
+        Acc* mine = (Acc*)partial + (index_t)tile * job.splits * (TX * V);
+        if (ty == 0)
+#pragma unroll
+            for (int k = 0; k < V; ++k) mine[(split * TX + tx) * V + k] = lanes.at[k];
+        if (!is_last(tickets + tile, job.splits)) return;
+        lanes = Lanes<Op, V>();
+        for (u32 s = ty; s < job.splits; s += TY)
+#pragma unroll
+            for (int k = 0; k < V; ++k) lanes.at[k] = Op::merge(lanes.at[k], mine[(s * TX + tx) * V + k]);
+        __syncthreads();
+        join_rows<Op, V, TX>(lanes, shared, tx, ty);
+    }
+    if (ty == 0 && is_column)
+#pragma unroll
+        for (int k = 0; k < V; ++k)
+            Op::write(
+                lanes.at[k], job.value, first + at.first + k * job.kept.step[1][0],
+                second + at.second + k * job.kept.step[2][0]
+            );
+}
+"""
