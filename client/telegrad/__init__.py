@@ -27,6 +27,13 @@ from telegrad_protocol.dtypes import (
     uint8,
 )
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
+from telegrad_protocol.memory_format import (
+    MemoryFormat,
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    preserve_format,
+)
 from telegrad_protocol.meta import Device
 
 from . import _conversions, _functions, _properties, _restructuring, amp, autograd, cuda, errors, nn, optim, random
@@ -62,6 +69,7 @@ from ._creation import (
     where,
 )
 from ._einsum import einsum, tensordot
+from ._formats import clone
 from ._modes import (
     enable_grad,
     inference_mode,
@@ -98,7 +106,7 @@ __version__ = "0.1.0"
 bool = bool_
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 cfloat, cdouble = complex64, complex128
-device, dtype = Device, DType
+device, dtype, memory_format = Device, DType, MemoryFormat
 pi, e, inf = 3.141592653589793, 2.718281828459045, 1e400
 nan = inf - inf
 newaxis = None

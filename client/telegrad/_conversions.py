@@ -6,9 +6,10 @@ from typing import Any
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
+from telegrad_protocol.errors import ArgumentTypeError, DeviceError
 from telegrad_protocol.meta import Device
 
+from ._formats import laid_out
 from ._functions import function
 from ._tensor import Tensor
 
@@ -28,7 +29,11 @@ _NAME_OF = {dtype: name for name, dtype in _TYPE_NAMES.items()}
 
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The tensor with another dtype, on another device, or like another tensor; itself where nothing changes."""
-    device, dtype, copy = _target(self, args, dict(kwargs))
+    options = dict(kwargs)
+    wanted = options.pop("memory_format", None)
+    if wanted is not None:
+        return laid_out("to", to(self, *args, **options), wanted)
+    device, dtype, copy = _target(self, args, options)
     if device is self.device and dtype is self.dtype:
         return self.clone() if copy else self
     if device not in self._session.devices:
@@ -43,8 +48,6 @@ def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     copy = bool(kwargs.pop("copy", False))
     kwargs.pop("non_blocking", None)
-    if kwargs.pop("memory_format", None) is not None:
-        raise NotSupportedError("to: memory_format is not supported; leave it out")
     flags = []
     for arg in (*args, *([kwargs.pop("other")] if "other" in kwargs else [])):
         if isinstance(arg, Tensor):
@@ -104,11 +107,6 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return to(self, other.dtype)
 
 
-def contiguous(self: Tensor) -> Tensor:
-    """The tensor in row-major order; itself where it is."""
-    return self if self._meta.is_contiguous else function("contiguous")(self)
-
-
 def _conversion(name: str, dtype: DType) -> Any:
     def convert(self: Tensor) -> Tensor:
         return to(self, dtype)
@@ -118,7 +116,7 @@ def _conversion(name: str, dtype: DType) -> Any:
     return convert
 
 
-for _method in (to, cpu, cuda, type_as, contiguous):
+for _method in (to, cpu, cuda, type_as):
     setattr(Tensor, _method.__name__, _method)
 for _name, _dtype in _METHODS.items():
     setattr(Tensor, _name, _conversion(_name, _dtype))

@@ -55,10 +55,15 @@ def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
             return run(*args, **kwargs)
         requires_grad = kwargs.pop("requires_grad", False)
         kwargs.pop("pin_memory", None)  # host memory of the server is its own business
-        for option in ("layout", "memory_format", "generator"):
+        wanted = kwargs.pop("memory_format", None)
+        for option in ("layout", "generator"):
             if kwargs.pop(option, None) is not None:
                 raise NotSupportedError(f"{public}: {option} is not supported; leave it out")
         made = run(*args, **kwargs)
+        if wanted is not None:
+            from ._formats import laid_out
+
+            made = laid_out(public, made, wanted)
         return made.requires_grad_() if requires_grad else made
 
     return create

@@ -147,10 +147,6 @@ class Tensor(Attached):
         """Bytes of an element."""
         return self._meta.dtype.itemsize
 
-    def is_contiguous(self) -> bool:
-        """Whether elements lie in row-major order without gaps."""
-        return self._meta.is_contiguous
-
     def is_floating_point(self) -> bool:
         """Whether elements are real floating-point numbers."""
         return self._meta.dtype.is_floating_point

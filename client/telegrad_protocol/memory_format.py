@@ -6,7 +6,8 @@ the channels innermost. Knows nothing of operations.
 
 from __future__ import annotations
 
-from .layout import Size, strides_in_order
+from .errors import ArgumentError
+from .layout import Size, contiguous_strides, strides_in_order
 
 
 class MemoryFormat:
@@ -50,3 +51,18 @@ def is_channels_last(shape: Size, strides: Size) -> bool:
             return False
         least = stride * shape[dim] if shape[dim] > 1 else stride
     return True
+
+
+def strides_of(shape: Size, wanted: MemoryFormat) -> Size:
+    """Dense strides in a format that names an order; ``ArgumentError`` where it is for other numbers of dimensions."""
+    if wanted.ndim is not None and len(shape) != wanted.ndim:
+        raise ArgumentError(f"{wanted.name} is for tensors of {wanted.ndim} dimensions, not for {list(shape)}")
+    return contiguous_strides(shape) if wanted.ndim is None else channels_last_strides(shape)
+
+
+def lies_in(shape: Size, strides: Size, wanted: MemoryFormat) -> bool:
+    """Whether elements lie without gaps in the order of a format; dimensions of one element say nothing."""
+    if 0 in shape:
+        return True
+    expected = strides_of(shape, wanted)
+    return all(given == step for size, given, step in zip(shape, strides, expected, strict=True) if size != 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 
 from .._tensor import Tensor
@@ -22,6 +23,13 @@ def convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
     parameter._become(converted)
     if grad is not None:
         parameter.grad = fn(grad)
+
+
+def in_format(tensor: Tensor, memory_format: MemoryFormat | None) -> Tensor:
+    """A tensor of images or volumes in a memory format that is made for it; all others as they are."""
+    if memory_format is None or tensor.ndim not in (4, 5) or memory_format.ndim not in (None, tensor.ndim):
+        return tensor
+    return tensor.to(memory_format=memory_format)
 
 
 def destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device | None, DType | None]:

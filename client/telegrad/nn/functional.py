@@ -14,6 +14,26 @@ from telegrad_protocol.errors import ArgumentError, ShapeError
 
 from .._functions import function, populate
 from .._tensor import Tensor
+from ._sliding import (  # noqa: F401 - users find them here
+    adaptive_avg_pool1d,
+    avg_pool1d,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_pool1d,
+    max_pool1d_with_indices,
+    max_pool2d,
+    max_pool2d_with_indices,
+    max_pool3d,
+    max_pool3d_with_indices,
+    unfold,
+)
 
 
 def _activation(name: str, input: Tensor, inplace: bool, *args: Any) -> Tensor:

@@ -17,7 +17,7 @@ from telegrad_protocol.meta import Device
 from .._modes import no_grad
 from .._tensor import Tensor
 from ._hooks import Handle, call_with_hooks
-from ._moving import convert, destination
+from ._moving import convert, destination, in_format
 from ._state import LoadResult, load_into, save_from
 from ._text import described, indent, typename
 from .parameter import Parameter
@@ -318,14 +318,15 @@ class Module:
     @overload
     def to(self: M, tensor: Tensor, non_blocking: bool = ...) -> M: ...
     def to(self: M, *args: Any, **kwargs: Any) -> M:
-        """Move everything to a device, and cast what is floating-point."""
+        """Move everything to a device, cast what is floating-point, and lay out pictures as ``memory_format`` says."""
         device, dtype = destination(args, kwargs)
         if dtype is not None and not dtype.is_differentiable:
             raise DTypeError(f"nn.Module.to: only floating-point and complex types are accepted, not {dtype.name}")
 
         def moved(tensor: Tensor) -> Tensor:
             wanted = dtype if tensor.dtype.is_differentiable else None
-            return tensor.to(device or tensor.device, wanted or tensor.dtype)
+            found = tensor.to(device or tensor.device, wanted or tensor.dtype)
+            return in_format(found, kwargs.get("memory_format"))
 
         return self._apply(moved)
 
