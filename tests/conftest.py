@@ -44,9 +44,27 @@ def host() -> Any:
     return Host(["cpu"])
 
 
+@pytest.fixture(scope="session")
+def cuda_host() -> Any:
+    """An engine in this process whose default device is a GPU."""
+    from server.host import Host
+
+    return Host(["cuda:0"])
+
+
 @pytest.fixture
 def tg(host: Any) -> Iterator[Any]:
     """The client library on a session of its own, driven in this process."""
+    yield from _connected(host)
+
+
+@pytest.fixture
+def cuda_tg(cuda_host: Any) -> Iterator[Any]:
+    """The same on a GPU."""
+    yield from _connected(cuda_host)
+
+
+def _connected(host: Any) -> Iterator[Any]:
     import telegrad
 
     with telegrad.connect(in_process=host) as connection:

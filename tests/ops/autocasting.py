@@ -51,6 +51,14 @@ def run_both(
     return expected, found, pairs
 
 
+def run_here(name: str, args: Sequence[Any], kwargs: dict[str, Any], lower: torch.dtype, device: str) -> list[Any]:
+    """Tensors among telegrad's results on a device; none where it refuses."""
+    mine = tree_map(lambda t: upload(t, device), _attribute, [list(args), kwargs])
+    region = telegrad.autocast(device.split(":")[0], TORCH_TO_OURS[lower])
+    found = _attempt(lambda: function(name)(*mine[0], **mine[1]), region)
+    return [] if found is Refused else [each for each in found if isinstance(each, telegrad.Tensor)]
+
+
 def _attribute(thing: Any) -> Any:
     return TORCH_TO_OURS.get(thing, thing) if isinstance(thing, torch.dtype) else thing
 

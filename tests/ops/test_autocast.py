@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from telegrad_protocol import autocast, dtypes
 from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC, TABLE
+from tests.session.queued import GPU as QUEUED
+from tests.session.queued import queued_host
 
 from .adapters import OURS_TO_TORCH
-from .autocasting import Refused, download, run_both
+from .autocasting import Refused, download, run_both, run_here
 from .known import is_out_of_scope, is_random
 from .test_opinfo import _ours
 
@@ -157,6 +160,29 @@ def test_what_cannot_be_promoted_or_is_unsafe_is_refused() -> None:
         _cast("atan2", HALF, HALF, lower=dtypes.bfloat16)
     with pytest.raises(DTypeError, match="unsafe to autocast"):
         _cast("binary_cross_entropy", FULL, FULL)
+
+
+@pytest.fixture
+def queued_tg() -> Iterator[Any]:
+    """The client library on a device that claims to be a GPU."""
+    import telegrad
+
+    with telegrad.connect(in_process=queued_host()[0]):
+        yield telegrad
+
+
+@pytest.mark.parametrize("info", _cases())
+def test_the_client_foresees_the_types_of_cuda_autocast(queued_tg: Any, info: Any) -> None:
+    for dtype in (torch.float32, torch.float16):
+        if not info.supports_dtype(dtype, "cpu"):
+            continue
+        for sample, _ in zip(info.sample_inputs("cpu", dtype), range(SAMPLES)):
+            args = (sample.input, *sample.args)
+            if is_out_of_scope(info.name, args, sample.kwargs):
+                continue
+            for mine in run_here(str(_ours(info.name)), args, sample.kwargs, torch.float16, str(QUEUED)):
+                data = download(mine)
+                assert OURS_TO_TORCH[mine.dtype] is data.dtype, f"client {mine.dtype}, server {data.dtype}"
 
 
 @pytest.mark.gpu
