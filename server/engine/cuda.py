@@ -207,7 +207,9 @@ class CudaBackend(StreamedBackend):
         return [CudaMark(pointer) for pointer in ctx.own_streams.opened.get(self.device, {}).values()]
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        host: np.ndarray[Any, Any] = cp.asnumpy(array, order="C")
+        # Where CuPy itself makes an array contiguous while it copies, it forgets which stream is current.
+        compact = array if array.flags.c_contiguous else cp.ascontiguousarray(array)
+        host: np.ndarray[Any, Any] = cp.asnumpy(compact)
         context.current.checks.raise_fault()
         return host
 

@@ -237,7 +237,7 @@ def test_linear_and_its_gradients(gpu: EngineAdapter, dtype: torch.dtype) -> Non
         _gradients(gpu, x, w, bias, _numbers((*lead, n), dtype))
     strided = _numbers((6, 4, 10), dtype).transpose(0, 1)[:, 1:4]
     _compare(gpu, "linear", [strided, _numbers((3, 10), dtype), _numbers((3,), dtype)], 10)
-    _compare(gpu, "linear", [_numbers((5, 8), dtype), _numbers((8,), dtype), _numbers((), dtype)], 8)
+    _compare(gpu, "linear", [_numbers((5, 8), dtype), _numbers((8,), dtype), None], 8)
     _gradients(
         gpu, strided, _numbers((3, 10), dtype).mT.contiguous().mT, _numbers((3,), dtype),
         _numbers((3, 4, 3), dtype).transpose(0, 1)[:, :3],

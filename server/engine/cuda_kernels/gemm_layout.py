@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 from telegrad_protocol.dtypes import DType
@@ -79,9 +80,9 @@ def column(meta: Meta) -> Matrices:
 
 
 def flattened(meta: Meta) -> Matrices:
-    """All but the last dimension as rows; with strides of 0, which BLAS does not take, where rows are not evenly apart."""
+    """All but the last dimension as rows; with strides of 0, which BLAS does not take, if rows are not evenly apart."""
     dims = [(n, s) for n, s in zip(meta.shape[:-1], meta.strides[:-1], strict=True) if n != 1]
-    is_even = all(outer == size * inner for (_, outer), (size, inner) in zip(dims, dims[1:], strict=False))
+    is_even = all(outer == size * inner for (_, outer), (size, inner) in pairwise(dims))
     steps = (dims[-1][1] if dims else 0, meta.strides[-1]) if is_even else (0, 0)
     return Matrices(meta.dtype, 1, math.prod(meta.shape[:-1]), meta.shape[-1], 0, *steps, meta.offset)
 

@@ -38,19 +38,21 @@ class Kernel:
         varying: str = "P",
         constants: Sequence[tuple[str, Any] | bytes] = (),
         shared: int = 0,
+        table: int = 0,
     ) -> Launch:
         """A launch of fixed geometry; call it with the stream and the varying parameters, which come first.
 
         ``varying`` has a ``struct`` format character per parameter (``PPP`` for three pointers). ``constants`` follow
         in the kernel's signature: ``("i64", 5)``, also ``int unsigned u64 float double pointer``; or the bytes of a
-        structure by value. ``shared`` is in bytes.
+        structure by value. ``shared`` is in bytes. ``table``: the first parameter is an array of so many addresses by
+        value, which come before the varying parameters.
         """
-        buffer, addresses = _parameters(varying, constants)
+        buffer, addresses = _parameters(varying, constants, table)
         if shared > _LARGEST_STATIC:
             self._allow_shared(shared)
         gx, gy, gz = _three(grid)
         bx, by, bz = _three(block)
-        fill = struct.Struct(f"={''.join(_padded(c) for c in varying)}").pack_into
+        fill = struct.Struct(f"={table}Q{''.join(_padded(c) for c in varying)}").pack_into
         launch_kernel, function, parameters = (
             cp.cuda.driver.launchKernel,
             self._function.ptr,
@@ -82,18 +84,19 @@ def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _parameters(varying: str, constants: Sequence[tuple[str, Any] | bytes]) -> tuple[Any, Any]:
+def _parameters(varying: str, constants: Sequence[tuple[str, Any] | bytes], table: int) -> tuple[Any, Any]:
     """The parameter buffer, constants filled in, and the array of the parameters' addresses."""
     packed = [c if isinstance(c, bytes) else struct.pack("=" + _FORMATS[c[0]], c[1]) for c in constants]
-    offsets = [8 * number for number in range(len(varying))]
-    end = 8 * len(varying)
+    offsets = [0] if table else []
+    offsets += [8 * (table + number) for number in range(len(varying))]
+    filled, end = len(offsets), 8 * (table + len(varying))
     for item in packed:
         end = -(-end // 16) * 16
         offsets.append(end)
         end += len(item)
     buffer = ctypes.create_string_buffer(max(end, 1))
     start = ctypes.addressof(buffer)
-    for offset, item in zip(offsets[len(varying) :], packed, strict=True):
+    for offset, item in zip(offsets[filled:], packed, strict=True):
         ctypes.memmove(start + offset, item, len(item))
     return buffer, (ctypes.c_void_p * max(len(offsets), 1))(*[start + offset for offset in offsets])
 
