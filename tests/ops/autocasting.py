@@ -71,19 +71,16 @@ def _attempt(run: Callable[[], Any], region: Any) -> Any:
         return Refused
 
 
-def on_cuda(info: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], lower: torch.dtype) -> list[str]:
-    """What differs in types between PyTorch on a GPU and telegrad, and between client and server."""
+def differences_on_cuda(
+    info: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], lower: torch.dtype, device: str
+) -> list[str]:
+    """What differs in types between PyTorch on a GPU and what the client foresees for ``device``."""
     label = f"{info.name} {[a.dtype for a in args if isinstance(a, torch.Tensor)]} in {lower}"
     theirs = tree_map(lambda t: t.cuda(), lambda other: other, [list(args), kwargs])
-    mine = tree_map(lambda t: upload(t, "cuda"), _attribute, [list(args), kwargs])
     expected = _attempt(lambda: info.op(*theirs[0], **theirs[1]), torch.autocast("cuda", lower))
-    found = _attempt(lambda: function(name)(*mine[0], **mine[1]), telegrad.autocast("cuda", TORCH_TO_OURS[lower]))
-    if Refused in (expected, found):
-        return [] if expected is found else [f"{label}: refused by {'PyTorch' if expected is Refused else 'telegrad'}"]
-    wrong = []
-    for reference, result in zip(expected, found, strict=True):
-        if isinstance(reference, torch.Tensor):
-            kinds = [str(reference.dtype), str(download(result).dtype), str(OURS_TO_TORCH[result.dtype])]
-            if len(set(kinds)) > 1:
-                wrong.append(f"{label}: PyTorch {kinds[0]}, server {kinds[1]}, client {kinds[2]}")
-    return wrong
+    found = run_here(name, args, kwargs, lower, device)
+    if expected is Refused or not found:
+        return [] if expected is Refused and not found else [f"{label}: only one side refuses"]
+    kinds = [each.dtype for each in expected if isinstance(each, torch.Tensor)]
+    foreseen = [OURS_TO_TORCH[each.dtype] for each in found]
+    return [] if kinds == foreseen else [f"{label}: PyTorch {kinds}, client {foreseen}"]
