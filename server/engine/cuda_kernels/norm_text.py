@@ -1,0 +1,277 @@
+"""CUDA text of layer and RMS normalization: rows held in registers or streamed, their gradients, sums over rows.
+
+``S`` is the type of statistics: float, or double for double rows. With ``RMS`` the mean is taken as zero.
+"""
+
+from __future__ import annotations
+
+NORMS = r"""
+template <class T, class W, class B, class S, int N, int VEC, int ITEMS, bool RMS>
+__device__ __forceinline__ void norm_held(
+    T* out, S* mean, S* rstd, const T* in, const W* weight, const B* bias, i64 rows, int length, S eps
+) {
+    __shared__ S scratch[2][32];
+    i64 row = (i64)blockIdx.x * (blockDim.x / N) + threadIdx.x / N;
+    int lane = threadIdx.x % N;
+    bool there = row < rows;
+    in += row * length; out += row * length;
+    vec<T, VEC> held[ITEMS];
+    #pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        int k = (i * N + lane) * VEC;
+        if (there && k < length) held[i] = read<VEC>(in + k);
+    }
+    S centre = 0, sum = 0;
+    if (!RMS) {
+        #pragma unroll
+        for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) centre += (S)widen(held[i].at[j]);
+        centre = over_row<Sum, N>(centre, scratch[0]) / length;
+    }
+    #pragma unroll
+    for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) { S off = (S)widen(held[i].at[j]) - centre; sum += off * off; }
+    S scale = row_rsqrt(over_row<Sum, N>(sum, scratch[1]) / length + eps);
+    if (there && lane == 0) { if (!RMS) mean[row] = centre; rstd[row] = scale; }
+    #pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        int k = (i * N + lane) * VEC;
+        if (!there || k >= length) continue;
+        vec<T, VEC> result;
+        vec<W, VEC> w;
+        vec<B, VEC> b;
+        if (weight) w = read<VEC>(weight + k);
+        if (bias) b = read<VEC>(bias + k);
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) {
+            S x = ((S)widen(held[i].at[j]) - centre) * scale;
+            if (weight) x *= (S)widen(w.at[j]);
+            if (bias) x += (S)widen(b.at[j]);
+            result.at[j] = cast<T>(x);
+        }
+        write<VEC>(out + k, result);
+    }
+}
+
+template <class T, class W, class B, class S, int N, int VEC, bool RMS>
+__device__ __forceinline__ void norm_streamed(
+    T* out, S* mean, S* rstd, const T* in, const W* weight, const B* bias, i64 length, S eps
+) {
+    __shared__ S scratch[2][32];
+    i64 row = blockIdx.x;
+    in += row * length; out += row * length;
+    S centre = 0, sum = 0;
+    if (!RMS) {
+        stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { centre += (S)widen(in[k]); }, [&](i64 k) {
+            vec<T, VEC> v = read<VEC>(in + k);
+            S part = 0;
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) part += (S)widen(v.at[j]);
+            centre += part;
+        });
+        centre = over_row<Sum, N>(centre, scratch[0]) / length;
+    }
+    auto square = [&](T x) { S off = (S)widen(x) - centre; return off * off; };
+    stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { sum += square(in[k]); }, [&](i64 k) {
+        vec<T, VEC> v = read<VEC>(in + k);
+        S part = 0;
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) part += square(v.at[j]);
+        sum += part;
+    });
+    S scale = row_rsqrt(over_row<Sum, N>(sum, scratch[1]) / length + eps);
+    if (threadIdx.x == 0) { if (!RMS) mean[row] = centre; rstd[row] = scale; }
+    auto one = [&](T v, i64 k) {
+        S x = ((S)widen(v) - centre) * scale;
+        if (weight) x *= (S)widen(weight[k]);
+        if (bias) x += (S)widen(bias[k]);
+        return cast<T>(x);
+    };
+    bool alike = (u64)in % (VEC * sizeof(T)) == (u64)out % (VEC * sizeof(T));
+    if (alike) stream<VEC>(in, length, N - 1 - threadIdx.x, N, [&](i64 k) { out[k] = one(in[k], k); }, [&](i64 k) {
+        vec<T, VEC> v = read<VEC>(in + k);
+        vec<T, VEC> result;
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) result.at[j] = one(v.at[j], k + j);
+        write<VEC>(out + k, result);
+    });
+    else for (i64 k = threadIdx.x; k < length; k += N) out[k] = one(in[k], k);
+}
+
+// Two sums over the N threads of a row behind one barrier; ``scratch`` must be another one the next time.
+template <int N, class S> __device__ __forceinline__ void two_over_row(S& a, S& b, S (*scratch)[32]) {
+    a = over_row<Sum, (N < 32 ? N : 32)>(a, scratch[0]);
+    b = over_row<Sum, (N < 32 ? N : 32)>(b, scratch[1]);
+    if (N <= 32) return;
+    if (threadIdx.x % 32 == 0) { scratch[0][threadIdx.x / 32] = a; scratch[1][threadIdx.x / 32] = b; }
+    __syncthreads();
+    constexpr int WARPS = N > 32 ? N / 32 : 1;
+    a = scratch[0][threadIdx.x % WARPS];
+    b = scratch[1][threadIdx.x % WARPS];
+    #pragma unroll
+    for (int step = WARPS / 2; step; step /= 2) {
+        a += __shfl_xor_sync(0xffffffffu, a, step);
+        b += __shfl_xor_sync(0xffffffffu, b, step);
+    }
+}
+
+// Gradients: of rows into dx (if it is there), and what this block's rows give to the parameters into ``partial``, by
+// column, the weight's before the bias's.
+template <class T, class G, class W, class S, int N, int VEC, int ITEMS, bool RMS, bool DX, bool DW, int THREADS>
+__device__ __forceinline__ void norm_backward(
+    T* dx, S* partial, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, i64 rows, int length
+) {
+    __shared__ S scratch[2][2][32];
+    int lane = threadIdx.x % N, together = THREADS / N, turn = 0;
+    vec<W, VEC> w[ITEMS];
+    S dw[ITEMS][VEC], db[ITEMS][VEC];
+    #pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        int k = (i * N + lane) * VEC;
+        if (weight && k < length) w[i] = read<VEC>(weight + k);
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) dw[i][j] = db[i][j] = 0;
+    }
+    for (i64 first = (i64)blockIdx.x * together; first < rows; first += (i64)gridDim.x * together, turn ^= 1) {
+        i64 row = first + threadIdx.x / N;
+        bool there = row < rows;
+        vec<G, VEC> g[ITEMS];
+        vec<T, VEC> x[ITEMS];
+        #pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            int k = (i * N + lane) * VEC;
+            if (there && k < length) {
+                g[i] = read<VEC>(grad + row * length + k);
+                x[i] = read<VEC>(in + row * length + k);
+            }
+        }
+        S centre = there && !RMS ? mean[row] : (S)0, scale = there ? rstd[row] : (S)0, a = 0, b = 0;
+        #pragma unroll
+        for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) {
+                S own = (S)widen(g[i].at[j]), at = ((S)widen(x[i].at[j]) - centre) * scale;
+                if (DW) { dw[i][j] += own * at; db[i][j] += own; }
+                if (DX) {
+                    if (weight) own *= (S)widen(w[i].at[j]);
+                    a += own;
+                    b += own * at;
+                }
+            }
+        if (!DX) continue;
+        two_over_row<N>(a, b, scratch[turn]);
+        a = RMS ? (S)0 : a / length;
+        b /= length;
+        #pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            int k = (i * N + lane) * VEC;
+            if (!there || k >= length) continue;
+            vec<T, VEC> result;
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) {
+                S own = (S)widen(g[i].at[j]), at = ((S)widen(x[i].at[j]) - centre) * scale;
+                if (weight) own *= (S)widen(w[i].at[j]);
+                result.at[j] = cast<T>((own - a - at * b) * scale);
+            }
+            write<VEC>(dx + row * length + k, result);
+        }
+    }
+    if (!DW) return;
+    constexpr int HELD = ITEMS * VEC;
+    __shared__ S shared[N < THREADS ? THREADS * HELD : 1];
+    #pragma unroll
+    for (int half = 0; half < (RMS ? 1 : 2); ++half) {
+        S* into = partial + ((i64)half * gridDim.x + blockIdx.x) * length;
+        if (N < THREADS) {
+            __syncthreads();
+            #pragma unroll
+            for (int h = 0; h < HELD; ++h)
+                shared[h * THREADS + threadIdx.x] = half ? db[h / VEC][h % VEC] : dw[h / VEC][h % VEC];
+            __syncthreads();
+            if (threadIdx.x >= N) continue;
+        }
+        #pragma unroll
+        for (int h = 0; h < HELD; ++h) {
+            int k = (h / VEC * N + lane) * VEC + h % VEC;
+            S sum = half ? db[h / VEC][h % VEC] : dw[h / VEC][h % VEC];
+            if (N < THREADS) for (int r = 1; r < together; ++r) sum += shared[h * THREADS + r * N + lane];
+            if (k < length) into[k] = sum;
+        }
+    }
+}
+
+template <class T, class G, class W, class S, int N, int VEC, bool RMS>
+__device__ __forceinline__ void norm_backward_streamed(
+    T* dx, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, i64 length
+) {
+    __shared__ S scratch[2][32];
+    i64 row = blockIdx.x;
+    in += row * length; grad += row * length; dx += row * length;
+    S centre = RMS ? (S)0 : mean[row], scale = rstd[row], a = 0, b = 0;
+    auto own = [&](G g, i64 k) { return weight ? (S)widen(g) * (S)widen(weight[k]) : (S)widen(g); };
+    auto add = [&](G g, T x, i64 k) { S o = own(g, k); a += o; b += o * (((S)widen(x) - centre) * scale); };
+    u64 phase = ((u64)in / sizeof(T)) % VEC;
+    bool alike = phase == ((u64)grad / sizeof(G)) % VEC && phase == ((u64)dx / sizeof(T)) % VEC;
+    if (alike) stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { add(grad[k], in[k], k); }, [&](i64 k) {
+        vec<T, VEC> x = read<VEC>(in + k);
+        vec<G, VEC> g = read<VEC>(grad + k);
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) add(g.at[j], x.at[j], k + j);
+    });
+    else for (i64 k = threadIdx.x; k < length; k += N) add(grad[k], in[k], k);
+    two_over_row<N>(a, b, scratch);
+    a = RMS ? (S)0 : a / length;
+    b /= length;
+    auto one = [&](G g, T x, i64 k) {
+        return cast<T>((own(g, k) - a - ((S)widen(x) - centre) * scale * b) * scale);
+    };
+    if (alike) stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { dx[k] = one(grad[k], in[k], k); }, [&](i64 k) {
+        vec<T, VEC> x = read<VEC>(in + k);
+        vec<G, VEC> g = read<VEC>(grad + k);
+        vec<T, VEC> result;
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) result.at[j] = one(g.at[j], x.at[j], k + j);
+        write<VEC>(dx + k, result);
+    });
+    else for (i64 k = threadIdx.x; k < length; k += N) dx[k] = one(grad[k], in[k], k);
+}
+
+// What rows blockIdx.y, + gridDim.y, ... give to the parameters, one column per thread
+template <class T, class G, class S, bool RMS>
+__device__ __forceinline__ void norm_columns(
+    S* partial, const G* grad, const T* in, const S* mean, const S* rstd, i64 rows, i64 length
+) {
+    i64 k = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= length) return;
+    S dw = 0, db = 0;
+    #pragma unroll 4
+    for (i64 row = blockIdx.y; row < rows; row += gridDim.y) {
+        S own = (S)widen(grad[row * length + k]);
+        dw += own * (((S)widen(in[row * length + k]) - (RMS ? (S)0 : mean[row])) * rstd[row]);
+        db += own;
+    }
+    partial[blockIdx.y * length + k] = dw;
+    if (!RMS) partial[((i64)gridDim.y + blockIdx.y) * length + k] = db;
+}
+
+// Sums over what blocks have left, in a fixed order: 32 columns per block, blockIdx.y chooses weight or bias.
+template <class W, class B, class S>
+__device__ __forceinline__ void norm_parameters(W* dw, B* db, const S* partial, int blocks, i64 length) {
+    __shared__ S sums[32][33];
+    i64 k = (i64)blockIdx.x * 32 + threadIdx.x;
+    partial += (i64)blockIdx.y * blocks * length;
+    S sum = 0;
+    if (k < length)
+        #pragma unroll 4
+        for (int block = threadIdx.y; block < blocks; block += 32) sum += partial[block * length + k];
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || k >= length) return;
+    sum = 0;
+    for (int y = 0; y < 32; ++y) sum += sums[y][threadIdx.x];
+    if (blockIdx.y == 0) { if (dw) dw[k] = cast<W>(sum); }
+    else if (db) db[k] = cast<B>(sum);
+}
+"""
