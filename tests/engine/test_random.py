@@ -67,6 +67,25 @@ def test_words_are_the_blocks_in_order() -> None:
     assert gen.offset == 2
 
 
+@pytest.mark.parametrize("first", [0, 7, (1 << 32) - 40, 1 << 32, (1 << 40) - 3, (1 << 64) - 50])
+def test_words_follow_from_their_counters_wherever_the_stream_stands(first: int) -> None:
+    gen = Generator(SEED)
+    gen.restore(SEED, first)
+    found = random.random_words(np, gen, 4 * 3000)
+    index = np.arange(3000, dtype=np.uint64) + np.uint64(first)
+    lanes = np.stack([index & np.uint64(0xFFFFFFFF), index >> np.uint64(32), index * 0, index * 0])
+    random.philox4x32(np, lanes, SEED)
+    assert np.array_equal(found, lanes.T.reshape(-1))
+
+
+def test_normal_numbers_are_those_of_the_words_to_a_last_bit() -> None:
+    words = random.random_words(np, Generator(SEED), 200_000).astype(np.float64).reshape(-1, 2)
+    radius = np.sqrt(-2 * np.log((words[:, 0] + 0.5) * 2.0**-32))
+    angle = words[:, 1] * (2 * np.pi * 2.0**-32)
+    expected = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)
+    np.testing.assert_allclose(random.normal(np, Generator(SEED), 199_999, F32), expected[:-1], rtol=6e-8)
+
+
 @draws
 def test_same_seed_gives_same_numbers_and_another_seed_others(draw: Draw, per_block: int) -> None:
     first, again, other = draw(Generator(1), 1000), draw(Generator(1), 1000), draw(Generator(2), 1000)

@@ -50,8 +50,13 @@ def pow(xp, input, exponent, *, out):
     if not is_plain or exponent in (0.5, 2, 3) or not math.isfinite(exponent):
         generic.pow(xp, input, exponent, out=out)
         return
+    power = _INVERSES.get(exponent)
     for x, y in in_pieces(input, out):
-        _power(x, float(exponent), y)
+        _power(x, float(exponent), y) if power is None else np.divide(1, power(x, out=y), out=y)
+
+
+_INVERSES = {-1: np.positive, -2: np.square, -0.5: np.sqrt}
+"""What PyTorch takes the reciprocal of for these exponents."""
 
 
 def _power(x: Array, exponent: float, out: Array) -> None:
