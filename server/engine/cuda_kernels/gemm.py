@@ -6,77 +6,17 @@ whichever of them and cuBLAS was measured to be the fastest. Knows nothing of pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import cupy as cp
-
-from telegrad_protocol import dtypes
-from telegrad_protocol.meta import Meta
+from typing import Any
 
 from .. import context
 from ..operators import Launch
 from ..switches import Switches
 from ..value import Value
-from . import cublaslt, gemm_cublas, gemm_tiles
-from .cublaslt import Problem
-from .gemm_layout import Matrices, alignment, side
+from . import cublaslt, gemm_cublas, gemm_padding, gemm_tiles
+from .gemm_launch import Core, Values, careful, direct, guarded, padded
+from .gemm_product import Product, compute_type, problem
 
-Values = tuple[Any, ...]
-Core = Callable[[int, int, int, int, int, int], None]
-"""Runs on a stream, given the addresses of left, right, what is added, the result, and a bias or its gradient."""
 _KEPT_VARIANTS = 8
-_BIASED = {cublaslt.PLAIN: cublaslt.BIAS, cublaslt.RELU: cublaslt.RELU_BIAS, cublaslt.GELU: cublaslt.GELU_BIAS}
-
-
-class Product(NamedTuple):
-    """alpha * left @ right + beta * added, then an activation; ``*_at`` number arguments and results.
-
-    ``bias_gradient_at``: the result that receives the sum over the rows of ``left``'s transpose. ``added`` has the
-    result's shape, with strides of 0 where it is broadcast. ``may_alias``: the result may lie where a factor lies.
-    """
-
-    left: Matrices
-    right: Matrices
-    out: Matrices
-    left_at: int = 0
-    right_at: int = 1
-    out_at: int = 0
-    added: Matrices | None = None
-    added_at: int = 0
-    alpha: Any = 1
-    beta: Any = 0
-    activation: int = cublaslt.PLAIN
-    bias_gradient_at: int | None = None
-    may_alias: bool = False
-
-    @property
-    def is_swapped(self) -> bool:
-        """Whether the result is column-major: then its transpose is computed, from the factors' transposes."""
-        return not self.out.is_by_rows
-
-    @property
-    def adds_bias(self) -> bool:
-        """Whether what is added is one row for all rows, so that an epilogue adds it."""
-        added = self.added
-        return (
-            added is not None and self.beta == 1 and self.out.rows > 1 and self.out.batch == 1 and not self.is_swapped
-            and added.row_step == 0 and (added.column_step == 1 or added.columns == 1)
-            and self.out.dtype in (dtypes.float16, dtypes.bfloat16, dtypes.float32)
-        )  # fmt: skip
-
-    @property
-    def adds_matrix(self) -> bool:
-        """Whether BLAS takes what is added as it lies."""
-        added = self.added
-        if added is None or (added.batch > 1 and added.step == 0):
-            return False
-        return added.T.is_by_rows if self.is_swapped else added.is_by_rows
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is summed."""
-        return not self.left.columns
 
 
 def multiplication(backend: Any, product: Product) -> Launch | None:
@@ -113,7 +53,7 @@ def _chosen(backend: Any, product: Product, switches: Switches, args: Values, ou
         return variant(backend, product, switches, None)
     from .tunable import tuned
 
-    return tuned(backend, product, switches, args, outs)
+    return tuned(backend, product, switches, switches.tuner, args, outs)
 
 
 def variant(backend: Any, product: Product, switches: Switches, solution: str | None) -> Launch | None:
@@ -127,12 +67,25 @@ def variant(backend: Any, product: Product, switches: Switches, solution: str | 
         found = _core(backend, packed, switches, solution, filled)
     if found is None:
         return None
-    core, needs_filling = found
-    careful = _careful(backend, product, packed, core, needs_filling)
-    if copies or needs_filling:
-        return careful
-    direct = _direct(backend, product, core)
-    return _guarded(product, direct, careful) if product.may_alias else direct
+    core, fills = found
+    plain = careful(backend, product, packed, core, fills)
+    if copies or fills:
+        return plain
+    simple = direct(backend, product, core)
+    fast = _aligned(backend, product, switches, solution, simple) or simple
+    return guarded(product, fast, plain) if product.may_alias else fast
+
+
+def _aligned(backend: Any, product: Product, switches: Switches, solution: str | None, simple: Launch) -> Launch | None:
+    """A launch on padded copies, where they make it faster; it falls back on the simple one."""
+    if not gemm_padding.pays(product.left, product.right, product.out):
+        return None
+    left, right, out = (gemm_padding.stand_in(m) for m in (product.left, product.right, product.out))
+    stand_in = product._replace(left=left, right=right, out=out)
+    found = _core(backend, stand_in, switches, solution, False)
+    if found is None or found[1]:
+        return None
+    return padded(backend, product, stand_in, found[0], simple)
 
 
 def _packed(product: Product) -> Product:
@@ -152,7 +105,7 @@ def _core(
         found = _own(product)
         return None if found is None else (found, False)
     if chosen == "cublas":
-        core = gemm_cublas.core(backend, product, _compute(product, switches))
+        core = gemm_cublas.core(backend, product, compute_type(product, switches))
         if core is not None:
             return core, product.added is not None
     rank = int(chosen.rpartition("_")[2]) if chosen.startswith("cublaslt_") else 0
@@ -191,43 +144,6 @@ def _own(product: Product) -> Core | None:
     return run
 
 
-def _compute(product: Product, switches: Switches) -> int:
-    dtype = product.out.dtype
-    if dtype in (dtypes.float64, dtypes.complex128):
-        return cublaslt.COMPUTE_64F
-    halves = dtype in (dtypes.float16, dtypes.bfloat16)
-    return cublaslt.COMPUTE_32F_FAST_TF32 if switches.allow_tf32 and not halves else cublaslt.COMPUTE_32F
-
-
-def _reductions(product: Product, switches: Switches) -> int:
-    allowed = {
-        dtypes.float16: switches.allow_fp16_reduced_precision_reduction,
-        dtypes.bfloat16: switches.allow_bf16_reduced_precision_reduction,
-    }
-    return cublaslt.ANY_REDUCTION if allowed.get(product.out.dtype, True) else cublaslt.EXACT_REDUCTION
-
-
-def problem(product: Product, switches: Switches, filled: bool) -> Problem:
-    """A product as cuBLASLt takes it: D' = B' A', since row-major matrices are transposed column-major ones."""
-    left, right, out = product.left, product.right, product.out
-    if product.is_swapped:
-        left, right, out = right.T, left.T, out.T
-    (a, transposes_a), (b, transposes_b), (d, _) = side(right), side(left), side(out)
-    c, epilogue, bias_alignment, beta = d, product.activation, 256, 0
-    if product.added is not None:
-        beta = product.beta
-        if not filled and product.adds_bias:
-            epilogue, beta, bias_alignment = _BIASED[epilogue], 0, alignment(product.added)
-        elif not filled:
-            c = side(product.added.T if product.is_swapped else product.added)[0]
-    if product.bias_gradient_at is not None:
-        epilogue = cublaslt.BIAS_GRADIENT_B
-    return Problem(
-        a, b, c, d, transposes_a, transposes_b, product.out.batch, _compute(product, switches), epilogue,
-        _reductions(product, switches), product.alpha, beta, bias_alignment,
-    )  # fmt: skip
-
-
 def _by_cublaslt(backend: Any, product: Product, switches: Switches, filled: bool, rank: int) -> Core | None:
     described = problem(product, switches, filled)
     operation = cublaslt.Product(backend.index, described)
@@ -249,89 +165,3 @@ def _by_cublaslt(backend: Any, product: Product, switches: Switches, filled: boo
         matmul(stream, right, left, added if adds else out, out, workspace)
 
     return run
-
-
-def _direct(backend: Any, product: Product, core: Core) -> Launch:
-    """A launch on operands as they lie."""
-    left_at, right_at, out_at, added_at, gradient_at = (
-        product.left_at, product.right_at, product.out_at, product.added_at, product.bias_gradient_at
-    )  # fmt: skip
-    left, right, out = (m.offset * m.dtype.itemsize for m in (product.left, product.right, product.out))
-    if product.added is None and gradient_at is None:
-
-        def plain(args: Values, outs: tuple[Value, ...]) -> None:
-            core(
-                backend.stream, args[left_at].storage.block.pointer + left,
-                args[right_at].storage.block.pointer + right, 0, outs[out_at].storage.block.pointer + out, 0,
-            )  # fmt: skip
-
-        return plain
-    offset = 0 if product.added is None else product.added.offset * product.out.dtype.itemsize
-
-    def launch(args: Values, outs: tuple[Value, ...]) -> None:
-        beside = outs[gradient_at] if gradient_at is not None else args[added_at]
-        third = beside.storage.block.pointer + offset
-        core(
-            backend.stream, args[left_at].storage.block.pointer + left, args[right_at].storage.block.pointer + right,
-            third, outs[out_at].storage.block.pointer + out, third,
-        )  # fmt: skip
-
-    return launch
-
-
-def _guarded(product: Product, direct: Launch, careful: Launch) -> Launch:
-    """A launch that looks whether the result lies where a factor does."""
-    left_at, right_at, out_at = product.left_at, product.right_at, product.out_at
-
-    def launch(args: Values, outs: tuple[Value, ...]) -> None:
-        written = outs[out_at].storage
-        if args[left_at].storage is written or args[right_at].storage is written:
-            careful(args, outs)
-        else:
-            direct(args, outs)
-
-    return launch
-
-
-def _careful(backend: Any, product: Product, packed: Product, core: Core, fills: bool) -> Launch:
-    """A launch that copies what BLAS cannot take, and computes elsewhere what would overwrite a factor."""
-    out, added_at = packed.out, product.added_at
-
-    def launch(args: Values, outs: tuple[Value, ...]) -> None:
-        target, kept = outs[product.out_at], []
-        left = _address(args[product.left_at], product.left, kept)
-        right = _address(args[product.right_at], product.right, kept)
-        aliases = product.may_alias and any(
-            [args[p].storage is target.storage for p in (product.left_at, product.right_at)]
-        )
-        direct = product.out.is_blas and not aliases
-        into = target if direct else backend.empty(_like(target, out))
-        added = 0 if product.added is None else _start(args[added_at], product.added)
-        if fills:
-            backend.store(into.array.reshape(target.shape), args[added_at].array)
-        beside = added if product.bias_gradient_at is None else _start(outs[product.bias_gradient_at], None)
-        core(backend.stream, left, right, added, _start(into, product.out if direct else None), beside)
-        if not direct:
-            backend.store(target.array, into.array.reshape(target.shape))
-
-    return launch
-
-
-def _like(target: Value, out: Matrices) -> Meta:
-    """A row-major tensor, or one whose matrices are column-major as the target's are."""
-    strides = (out.step, out.row_step, out.column_step) if out.batch > 1 else (out.row_step, out.column_step)
-    shape = (out.batch, out.rows, out.columns) if out.batch > 1 else (out.rows, out.columns)
-    return Meta.of(shape, out.dtype, target.device, strides)
-
-
-def _start(value: Value, of: Matrices | None) -> int:
-    offset = value.meta.offset if of is None else of.offset
-    return value.storage.block.pointer + offset * value.meta.dtype.itemsize
-
-
-def _address(value: Value, of: Matrices, kept: list[Any]) -> int:
-    """Where a factor lies; or a copy that is kept until the launch is done."""
-    if of.is_blas:
-        return _start(value, of)
-    kept.append(cp.ascontiguousarray(value.array))
-    return int(kept[-1].data.ptr)

@@ -17,7 +17,7 @@ except ImportError:
     cublas = None
 
 if TYPE_CHECKING:
-    from .gemm import Product
+    from .gemm_product import Product
 
 _DEFAULT_ALGORITHM = -1
 

@@ -71,7 +71,8 @@ def packed(dtype: DType, batch: int, rows: int, columns: int) -> Matrices:
 def matrices(meta: Meta) -> Matrices:
     """A tensor of two or three dimensions as a batch of matrices."""
     batch, step = (meta.shape[0], meta.strides[0]) if meta.ndim == 3 else (1, 0)
-    return Matrices(meta.dtype, batch, *meta.shape[-2:], step, *meta.strides[-2:], meta.offset)
+    (rows, columns), (row_step, column_step) = meta.shape[-2:], meta.strides[-2:]
+    return Matrices(meta.dtype, batch, rows, columns, step, row_step, column_step, meta.offset)
 
 
 def column(meta: Meta) -> Matrices:
@@ -93,7 +94,8 @@ def spread(meta: Meta, shape: tuple[int, ...]) -> Matrices:
     sizes, strides = (1,) * missing + tuple(meta.shape), (0,) * missing + tuple(meta.strides)
     steps = [0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
     batch, step = (shape[0], steps[0]) if len(shape) == 3 else (1, 0)
-    return Matrices(meta.dtype, batch, *shape[-2:], step, *steps[-2:], meta.offset)
+    (rows, columns), (row_step, column_step) = shape[-2:], steps[-2:]
+    return Matrices(meta.dtype, batch, rows, columns, step, row_step, column_step, meta.offset)
 
 
 def spread_column(meta: Meta, rows: int) -> Matrices:

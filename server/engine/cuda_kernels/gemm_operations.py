@@ -9,8 +9,9 @@ from telegrad_protocol.ops import linalg as ops
 
 from .. import keys
 from ..operators import OPERATORS, Launch, Request, prepares
-from .gemm import Product, multiplication
+from .gemm import multiplication
 from .gemm_layout import Matrices, column, flattened, matrices, spread, spread_column
+from .gemm_product import Product
 
 
 @prepares(ops.mm, keys.CUDA)

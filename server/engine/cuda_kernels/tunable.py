@@ -10,15 +10,14 @@ from typing import Any
 
 import cupy as cp
 
-from telegrad_protocol.meta import Meta
-
 from ..operators import Launch
 from ..switches import Switches
 from ..tuning import Tuner
 from ..value import Value
 from . import cublaslt
-from .gemm import Product, _compute, variant
+from .gemm import variant
 from .gemm_layout import Matrices
+from .gemm_product import Product, compute_type
 
 _ALGORITHMS = 8
 _OWN_LIMIT = 1 << 26
@@ -26,11 +25,9 @@ _OWN_LIMIT = 1 << 26
 
 
 def tuned(
-    backend: Any, product: Product, switches: Switches, args: tuple[Any, ...], outs: tuple[Value, ...]
+    backend: Any, product: Product, switches: Switches, tuner: Tuner, args: tuple[Any, ...], outs: tuple[Value, ...]
 ) -> Launch | None:
     """The way that is known to be the fastest, or found so now; None where neither."""
-    tuner = switches.tuner
-    assert tuner is not None
     operation, parameters = _signature(product, switches)
     known = tuner.solution(operation, parameters)
     if known is not None:
@@ -38,7 +35,7 @@ def tuned(
     if not tuner.tunes or _is_capturing():
         return None
     ways = _ways(backend, product, switches)
-    targets = _instead_of(backend, outs)
+    targets = tuple([backend.empty(out.meta) for out in outs])  # what measuring writes, nobody is to see
     measures = {name: _measure(launch, args, targets) for name, launch in ways.items()}
     result = tuner.fastest(measures)
     tuner.note(operation, parameters, result)
@@ -66,15 +63,6 @@ def _ways(backend: Any, product: Product, switches: Switches) -> dict[str, Launc
     return {name: launch for name, launch in found.items() if launch is not None}
 
 
-def _instead_of(backend: Any, outs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Memory to write into while measuring, laid out as the results are."""
-    return tuple([backend.empty(_shifted(out.meta)) for out in outs])
-
-
-def _shifted(meta: Meta) -> Meta:
-    return meta  # the extent includes what lies before the first element
-
-
 def _measure(launch: Launch, args: tuple[Any, ...], outs: tuple[Value, ...]) -> Callable[[int], float]:
     """Milliseconds that a number of runs take on the device."""
 
@@ -96,7 +84,7 @@ def _signature(product: Product, switches: Switches) -> tuple[str, str]:
     layout = f"{_letter(right)}{_letter(left)}"
     kind = "GemmAndBiasTunableOp" if product.adds_bias else "GemmTunableOp"
     kind = "GemmStridedBatchedTunableOp" if out.batch > 1 else kind
-    tf32 = "_tf32" if _compute(product, switches) == cublaslt.COMPUTE_32F_FAST_TF32 else ""
+    tf32 = "_tf32" if compute_type(product, switches) == cublaslt.COMPUTE_32F_FAST_TF32 else ""
     sizes = f"{layout.lower()}_{out.columns}_{out.rows}_{left.columns}"
     batch = f"_B_{out.batch}" if out.batch > 1 else ""
     leading = "_".join(str(m.row_step if m.is_by_rows else m.column_step) for m in (right, left, out))
@@ -118,6 +106,3 @@ def validators(backend: Any) -> list[list[str]]:
         ["CUBLASLT_VERSION", cublaslt.version() if cublaslt.is_available() else "none"],
         ["GPU_NAME", str(properties["name"])],
     ]
-
-
-__all__ = ["Tuner", "tuned", "validators"]
