@@ -60,6 +60,10 @@ SLACK: dict[str, float] = {"nn.functional.scaled_dot_product_attention": 10.0}
 """How much more loosely some are compared: scores up to 200 are sums of terms that cancel, and exp multiplies that."""
 
 
+SLACK_ON_GPU: dict[str, float] = {"nn.functional.scaled_dot_product_attention": 2.0}
+"""And how much more so on a GPU, where fused kernels round weights to half precision, as PyTorch's do."""
+
+
 SUMS = {
     "addbmm", "nn.functional.bilinear", "linspace", "nn.functional.conv1d", "nn.functional.conv2d",
     "nn.functional.conv3d",
