@@ -267,22 +267,23 @@ def test_a_graph_is_captured_in_a_private_pool_and_replays(allocator: CachingAll
     allocator.release_mem_pool(pool)
 
 
-def test_unmapped_pages_are_free_for_others_and_come_back_with_the_addresses() -> None:
+def test_unmapped_pages_are_free_for_others_and_come_back_with_the_addresses(whole_card: None) -> None:
+    """By the gibibyte, because what other processes take and give back in the meantime shows too."""
     import cupy as cp
 
     from server.allocator import CudaUpstream
 
     upstream = CudaUpstream(0)
     allocator = CachingAllocator(upstream, AllocatorConfig(expandable_segments=True), device="cuda:0")
-    blocks = [allocator.allocate(200 * MIB, 0, 1) for _ in range(4)]
+    blocks = [allocator.allocate(8 << 30, 0, 1) for _ in range(4)]
     for at, block in enumerate(blocks):
         cp.cuda.runtime.memset(block.pointer, at + 1, block.size)
     free, _ = upstream.free_and_total()
     middle = blocks.pop(1)
     allocator.free(middle)
     allocator.empty_cache()
-    assert upstream.free_and_total()[0] - free >= 180 * MIB
-    again = allocator.allocate(200 * MIB, 0, 2)
+    assert upstream.free_and_total()[0] - free >= 4 << 30
+    again = allocator.allocate(8 << 30, 0, 2)
     assert again.pointer == middle.pointer
     for block, value in zip([*blocks, again], (1, 3, 4, 0)):
         memory = cp.cuda.UnownedMemory(block.pointer, block.size, block, 0)
