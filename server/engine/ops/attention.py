@@ -62,8 +62,17 @@ def _is_regular(query, key, value, mask, enable_gqa):
         return False
     if query.device.type == "cpu":
         return True
-    masks = () if mask is None else (mask.meta,)
-    return keys.CUDA in _ATTENTION.preparers and suits_cudnn(query.meta, key.meta, value.meta, *masks)
+    operands = (query.meta, key.meta, value.meta)
+    suits = suits_tiles(*operands) or suits_cudnn(*operands)
+    return mask is None and keys.CUDA in _ATTENTION.preparers and suits
+
+
+def suits_tiles(query: Meta, key: Meta, value: Meta) -> bool:
+    """Whether our own fused kernels take these operands without a mask, in whatever layout."""
+    is_float = query.dtype is dtypes.float32 or query.dtype in HALVES
+    fits_grid = max(query.shape[:-2], default=1) < _LARGEST_GRID
+    is_narrow = max(query.shape[-1], value.shape[-1]) <= _WIDEST
+    return is_float and fits_grid and is_narrow and all(meta.numel for meta in (query, key, value))
 
 
 def suits_cudnn(query: Meta, key: Meta, value: Meta, mask: Meta | None = None) -> bool:
@@ -82,6 +91,8 @@ def _is_read_in_vectors(meta: Meta) -> bool:
     return not any(number % _VECTOR for number in (*steps, meta.shape[-1], meta.offset))
 
 
+_LARGEST_GRID = 1 << 16
+"""Heads, and samples, of which each has blocks of its own."""
 _VECTOR = 8
 """Halves in 16 bytes."""
 _WIDEST = 128
