@@ -118,7 +118,8 @@ class SharedCache(BlockCache):
         self.policy.release_where(lambda block: block.stream == stream and (stream != 0 or block.owner == owner))
 
     def abandon(self, owner: int) -> None:
-        """Give back what a session that ends holds besides its tensors."""
+        """Give back what a session that ends holds besides its tensors; its streams have passed."""
+        self._complete_all(self._events.completed())
         for pointer in [pointer for pointer, block in self._raw.items() if block.owner == owner]:
             self.caching_allocator_delete(pointer, owner)
         self.end_allocate_to_pool(owner)
