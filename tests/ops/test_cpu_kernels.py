@@ -108,8 +108,29 @@ def test_layer_norm_and_its_gradients_agree(
     scale = float(gradients[0].abs().max() + rstd.max())
     agree(run(adapter, "_layer_norm_backward", grad, x, mean, rstd, weight), gradients[0], 1e-4, 1e-5 * scale)
     if is_affine:
+        tolerance = 1e-4 * float(gradients[1].abs().max()) + 1e-9
         found = run(adapter, "_layer_norm_weight_backward", grad, x, mean, rstd, (shape[1],))
-        agree(found, gradients[1], 1e-4, 1e-4 * float(gradients[1].abs().max()) + 1e-9)
+        agree(found, gradients[1], 1e-4, tolerance)
+        together = run(adapter, "_layer_norm_gradients", grad, x, mean, rstd, weight, (shape[1],))
+        agree(together[0], gradients[0], 1e-4, 1e-5 * scale)
+        agree(together[1], gradients[1], 1e-4, tolerance)
+        agree(together[2], grad.double().sum(0), atol=1e-6 * shape[0])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("is_affine", [False, True])
+def test_rms_norm_and_its_gradients_agree(adapter: EngineAdapter, rng: Any, shape: Any, is_affine: bool) -> None:
+    x, grad, weight = numbers(rng, *shape), numbers(rng, *shape), numbers(rng, shape[1])
+    wide = x.double().requires_grad_(), weight.double().requires_grad_()
+    weight = weight if is_affine else None
+    expected = TF.rms_norm(wide[0], shape[1:], wide[1] if is_affine else wide[1] * 0 + 1, 1e-5)
+    gradients = torch.autograd.grad(expected, wide, grad.double())
+    found, rstd = run(adapter, "_rms_norm", x, shape[1:], weight, 1e-5)
+    agree(found, expected.detach(), 1e-5, 1e-6)
+    by_input, by_weight = run(adapter, "_rms_norm_gradients", grad, x, rstd, weight, shape[1:])
+    agree(by_input, gradients[0], 1e-4, 1e-5 * float(gradients[0].abs().max() + rstd.max()))
+    if is_affine:
+        agree(by_weight, gradients[1], 1e-4, 1e-5 * shape[0] ** 0.5)
 
 
 def test_rows_that_hold_nan_spoil_no_other_rows(adapter: EngineAdapter, rng: Any) -> None:

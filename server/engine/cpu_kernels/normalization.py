@@ -1,4 +1,4 @@
-"""Layer normalization in blocks of rows that stay in cache.
+"""Layer and RMS normalization in blocks of rows that stay in cache.
 
 Sums of x and of x * x give a row's mean and variance in one pass where the mean is no more than a few deviations from
 zero; the other rows' blocks are centred first, as their squares would cancel. The same holds for backward.
@@ -18,7 +18,7 @@ from ..operators import kernel
 from ..ops import normalization as generic
 from .fallback import call_generic
 from .halves import is_half, widen
-from .memory import scratch
+from .memory import constant, scratch
 from .rows import (
     add_column,
     add_outer,
@@ -135,13 +135,8 @@ def layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
 def _backward_block(grad: Array, x: Array, out: Array, mean: Array, rstd: Array, weight: Array | None) -> None:
     """With w = grad * weight * rstd and z = (x - mean) * rstd: w - mean(w) - z * mean(w z)"""
     share = 1 / x.shape[1]
-    if weight is None:
-        times_column(grad, rstd, out)
-        average = row_sums(out)
-    else:
-        write_outer(out, rstd, weight)
-        np.multiply(out, grad, out=out)
-        average = row_products(grad, weight) * rstd
+    _scale(grad, rstd, weight, out)
+    average = row_sums(out) if weight is None else row_products(grad, weight) * rstd
     if _are_near(mean, rstd):
         slope = (row_dots(out, x) - mean * average) * (rstd * rstd * -share)
         shift = slope * mean
@@ -182,3 +177,75 @@ def _weight_part(grad: Array, x: Array, mean: Array, rstd: Array) -> Array:
         return rstd.dot(np.multiply(grad, x, out=product)) - (mean * rstd).dot(grad)
     np.subtract(x, mean[:, None], out=product)
     return rstd.dot(np.multiply(product, grad, out=product))
+
+
+@kernel(ops._layer_norm_gradients, keys.CPU, movement=True)
+def layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_shape, *, out):
+    by_input, by_weight, by_bias = out
+    are_plain = _are_plain(by_input, grad_out, input, weight, by_weight, by_bias)
+    if not are_plain or not (is_fast(mean) and is_fast(rstd)):
+        call_generic(
+            generic._layer_norm_gradients, grad_out, input, mean, rstd, weight, normalized_shape, out=out
+        )  # fmt: skip
+        return
+    length = by_weight.size
+    grad, x, result = (a.reshape(-1, length) for a in (grad_out, input, by_input))
+    mean, rstd, weight = mean.reshape(-1), rstd.reshape(-1), _vector(weight)
+    totals = np.zeros((2, length))
+    for block, (g, v, y) in in_row_blocks((grad, x), (result,)):
+        _backward_block(g, v, y, mean[block], rstd[block], weight)
+        totals[0] += _weight_part(g, v, mean[block], rstd[block])
+        totals[1] += constant(1, len(g), g.dtype.char).dot(g)
+    for parameter, total in zip((by_weight, by_bias), totals, strict=True):
+        np.copyto(parameter, total.reshape(parameter.shape), casting="unsafe")
+
+
+@kernel(ops._rms_norm, keys.CPU, movement=True)
+def rms_norm(xp, input, normalized_shape, weight, eps, *, out):
+    result, rstd = out
+    if not _are_plain(result, input, weight):
+        call_generic(generic._rms_norm, input, normalized_shape, weight, eps, out=out)
+        return
+    length = math.prod(normalized_shape)
+    rstd, weight = rstd.reshape(-1), _vector(weight)
+    for block, (x, y) in in_row_blocks((input.reshape(-1, length),), (result.reshape(-1, length),)):
+        power = row_dots(x, x)
+        power *= 1 / length
+        power += eps
+        np.divide(1, np.sqrt(power, out=power), out=rstd[block])
+        _scale(x, rstd[block], weight, y)
+
+
+def _scale(x: Array, rstd: Array, weight: Array | None, out: Array) -> None:
+    """out = x * rstd * weight"""
+    if weight is None:
+        times_column(x, rstd, out)
+    else:
+        write_outer(out, rstd, weight)
+        np.multiply(out, x, out=out)
+
+
+@kernel(ops._rms_norm_gradients, keys.CPU, movement=True)
+def rms_norm_gradients(xp, grad_out, input, rstd, weight, normalized_shape, *, out):
+    by_input, by_weight = out
+    if not _are_plain(by_input, grad_out, input, weight, by_weight) or not is_fast(rstd):
+        call_generic(generic._rms_norm_gradients, grad_out, input, rstd, weight, normalized_shape, out=out)
+        return
+    length = by_weight.size
+    grad, x, result = (a.reshape(-1, length) for a in (grad_out, input, by_input))
+    rstd, weight = rstd.reshape(-1), _vector(weight)
+    total = np.zeros(length)
+    for block, (g, v, y) in in_row_blocks((grad, x), (result,)):
+        _rms_backward_block(g, v, y, rstd[block], weight)
+        total += rstd[block].dot(np.multiply(g, v, out=scratch("along", v.shape, v.dtype.char)))
+    np.copyto(by_weight, total.reshape(by_weight.shape), casting="unsafe")
+
+
+def _rms_backward_block(grad: Array, x: Array, out: Array, rstd: Array, weight: Array | None) -> None:
+    """With w = grad * weight * rstd and z = x * rstd: w - z * mean(w z)"""
+    _scale(grad, rstd, weight, out)
+    slope = row_dots(out, x)
+    slope *= rstd * rstd * (-1 / x.shape[1])
+    along = scratch("along", x.shape, x.dtype.char)
+    times_column(x, slope, along)
+    out += along
