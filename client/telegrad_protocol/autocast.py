@@ -33,10 +33,11 @@ LOWER_DTYPES: Final = (bfloat16, float16)
 class Autocast:
     """Which device types cast to which lower type, and whether casts of weights are kept; interned by ``of``."""
 
-    __slots__ = ("cache_enabled", "dtypes")
+    __slots__ = ("cache_enabled", "dtypes", "lower")
     _known: dict[tuple[Any, ...], Autocast] = {}
 
     dtypes: tuple[tuple[str, DType], ...]
+    lower: dict[str, DType]
     cache_enabled: bool
 
     @staticmethod
@@ -49,6 +50,7 @@ class Autocast:
         if found is None:
             found = Autocast._known[key] = object.__new__(Autocast)
             found.dtypes, found.cache_enabled = key
+            found.lower = dict(found.dtypes)
         return found
 
     def encode(self) -> list[Any]:

@@ -94,7 +94,7 @@ def _is_composite(operator: Operator) -> bool:
 
 def _casting(operator: Operator, args: Arguments, signature: Arguments, device_type: str) -> Casting | None:
     """What happens to a call; worked out once for a signature."""
-    lower = dict(context.current.autocast.dtypes)[device_type]  # type: ignore[union-attr]
+    lower = context.current.autocast.lower[device_type]  # type: ignore[union-attr]
     key = (signature, device_type, lower)
     found = operator.plans.get(key, _UNKNOWN)
     if found is _UNKNOWN:
