@@ -9,6 +9,7 @@ from telegrad_protocol import dtypes, messages
 from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import ProtocolError
 
+from . import switching
 from .engine import autocast
 from .ordering import set_stream
 
@@ -57,5 +58,5 @@ def _clear_casts(session: Session, nothing: Any) -> None:
 
 _SETTERS: dict[str, Callable[[Session, Any], None]] = {
     "grad": _set_grad, "inference": _set_inference, "trace": _set_trace, "default_dtype": _set_default_dtype,
-    "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream,
+    "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream, **switching.SETTERS,
 }  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 from telegrad_protocol.errors import ArgumentError, ProtocolError
 
-from . import memory_queries, ordering
+from . import memory_queries, ordering, switching
 from .engine.random import STATE_BYTES
 from .memory_queries import Question
 
@@ -78,7 +78,7 @@ def _tensor_count(session: Session) -> int:
 
 
 _QUESTIONS: dict[str, Question] = {
-    **memory_queries.QUESTIONS, **ordering.QUESTIONS,
+    **memory_queries.QUESTIONS, **ordering.QUESTIONS, **switching.QUESTIONS,
     "mem_get_info": Question(_mem_get_info, (str,)),
     "device_properties": Question(_device_properties, (str,)),
     "get_rng_state": Question(_get_rng_state, (str,)),

@@ -36,7 +36,20 @@ from telegrad_protocol.memory_format import (
 )
 from telegrad_protocol.meta import Device
 
-from . import _conversions, _functions, _properties, _restructuring, amp, autograd, cuda, errors, nn, optim, random
+from . import (
+    _conversions,
+    _functions,
+    _properties,
+    _restructuring,
+    amp,
+    autograd,
+    backends,
+    cuda,
+    errors,
+    nn,
+    optim,
+    random,
+)
 from ._composites import (
     atleast_1d,
     atleast_2d,
@@ -95,6 +108,12 @@ from .amp.autocast_mode import (
     set_autocast_cache_enabled,
     set_autocast_dtype,
     set_autocast_enabled,
+)
+from .backends.cuda import (
+    are_deterministic_algorithms_enabled,
+    get_float32_matmul_precision,
+    set_float32_matmul_precision,
+    use_deterministic_algorithms,
 )
 from .random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 

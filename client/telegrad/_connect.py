@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.messages import Hello
 
-from . import _modes
+from . import _modes, _switches
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def connect(
     _connections.append(connection)
     _modes.enter(session)
     _modes.announce(session)
+    _switches.announce(session)
     return connection
 
 

@@ -152,12 +152,16 @@ def announce(session: Session) -> None:
         session.submit(Mode("default_dtype", dtypes.get_default_dtype().code))
 
 
+def open_sessions() -> list[Session]:
+    """All sessions of the program that can be told something."""
+    return [session for session in _open if session.is_open]
+
+
 def set_default_dtype(dtype: DType) -> None:
     """The type of new floating-point tensors, and what Python floats count as."""
     dtypes.set_default_dtype(dtype)
-    for session in _open[:]:
-        if session.is_open:
-            session.submit(Mode("default_dtype", dtype.code))
+    for session in open_sessions():
+        session.submit(Mode("default_dtype", dtype.code))
 
 
 def set_autocast(settings: AutocastSettings) -> None:
@@ -168,9 +172,8 @@ def set_autocast(settings: AutocastSettings) -> None:
 
 def forget_casts() -> None:
     """Tell all sessions to drop the casts of weights that they keep."""
-    for session in _open[:]:
-        if session.is_open:
-            session.submit(Mode("autocast_cache", None))
+    for session in open_sessions():
+        session.submit(Mode("autocast_cache", None))
 
 
 def _set_grad(enabled: bool) -> None:

@@ -14,6 +14,7 @@ from .checks import Checks
 from .random import Generator
 from .streams import Streams
 from .switches import DEFAULT
+from .tuning import Tuner
 
 if TYPE_CHECKING:
     from telegrad_protocol.autocast import Autocast
@@ -35,7 +36,7 @@ class Context:
 
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "casts", "checks", "cudnn", "excluded", "generators", "included",
-        "inference", "own_streams", "owner", "streams", "switches", "trace",
+        "inference", "own_streams", "owner", "streams", "switches", "trace", "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -54,6 +55,7 @@ class Context:
         self.own_streams = Streams()
         self.checks = Checks()
         self.switches = DEFAULT
+        self.tuner = Tuner()
         self.trace: list[str] | None = None
 
     @property

@@ -15,6 +15,7 @@ from telegrad_protocol.meta import Device
 from .. import _modes
 from . import amp as amp
 from . import memory as memory
+from . import tunable as tunable
 from ._place import Place, name_of
 from .events import Event as Event
 from .memory import *  # noqa: F403  # as in torch.cuda, they are in both modules

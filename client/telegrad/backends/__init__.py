@@ -1,0 +1,8 @@
+"""How the server computes: precision, libraries and determinism, under ``torch.backends``' names."""
+
+from __future__ import annotations
+
+from . import cuda as cuda
+from . import cudnn as cudnn
+
+__all__ = ["cuda", "cudnn"]
