@@ -104,6 +104,9 @@ class Settings(BaseSettings):
     cuda_allocator: Annotated[str, AfterValidator(_checked_cuda_allocator)] = Field(
         "", description="`library.so:alloc:free`: functions that GPU segments come from, not the driver."
     )
+    kernel_cache: str = Field(
+        "", description="Directory that compiled GPU kernels are kept in; `~/.cache/telegrad/kernels` by default."
+    )
     log_level: LogLevel = Field("INFO", description="`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
     ready_fd: int | None = Field(
         None, ge=0, description="File descriptor that gets one line of JSON, `url` and `pid`, once the server is ready."

@@ -24,15 +24,24 @@ class KernelCompilationError(TelegradError):
     """A CUDA kernel of the server does not compile on this machine; the message has the compiler's log."""
 
 
+def is_kept(source: str, architecture: str, options: tuple[str, ...] = ()) -> bool:
+    """Whether the machine code of ``source`` is on the disk."""
+    return _path(source, (f"--gpu-architecture={architecture}", *OPTIONS, *options)).exists()
+
+
 def compile_cubin(source: str, architecture: str, options: tuple[str, ...] = ()) -> bytes:
     """Machine code of ``source`` for an architecture such as ``sm_90``, from the disk where it was compiled before."""
     options = (f"--gpu-architecture={architecture}", *OPTIONS, *options)
-    path = _directory() / f"{_key(source, options)}.cubin"
+    path = _path(source, options)
     with contextlib.suppress(OSError):
         return path.read_bytes()
     cubin = _compile(source, options)
     _keep(path, cubin)
     return cubin
+
+
+def _path(source: str, options: tuple[str, ...]) -> Path:
+    return _directory() / f"{_key(source, options)}.cubin"
 
 
 def _directory() -> Path:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import cupy as cp
@@ -113,8 +114,36 @@ def pointer(value: Value) -> int:
     return value.storage.block.pointer + meta.offset * meta.dtype.itemsize
 
 
+Texts = dict[tuple[str, tuple[str, ...]], None]
+_collected: Texts | None = None
+
+
+@contextmanager
+def collecting() -> Iterator[Texts]:
+    """Load nothing within the block: note texts and options, for whoever compiles them beforehand."""
+    global _collected
+    _collected = found = {}
+    try:
+        yield found
+    finally:
+        _collected = None
+
+
+class _Noted(Kernel):
+    """A kernel that was only noted; its launches do nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(None, name)
+
+    def prepare(self, *geometry: Any, **options: Any) -> Launch:
+        return lambda *values: None
+
+
 def load(source: str, name: str, options: tuple[str, ...] = ()) -> Kernel:
     """The kernel ``name`` (an ``extern "C"`` function) of ``source`` on the current device; compiled when first met."""
+    if _collected is not None:
+        _collected[source, options] = None
+        return _Noted(name)
     return Kernel(_module(source, options, cp.cuda.Device().id).get_function(name), name)
 
 

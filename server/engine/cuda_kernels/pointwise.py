@@ -21,7 +21,7 @@ from ..blocks import number
 from ..operators import Launch, Request, prepares
 from .expressions import EXPRESSIONS, Chosen, Whole
 from .expressions_complex import COMPLEX
-from .expressions_text import GAMMA, REAL
+from .expressions_text import GAMMA, REAL, TO_HALF
 from .geometry import VECTOR_BYTES, Layout, blocks, layout_of, layout_type, packed, vector_width
 from .launch import load
 from .pointwise_text import THREADS, Kernel, Operand, text_of
@@ -87,7 +87,7 @@ def generated(
     itemsizes = [meta.dtype.itemsize for meta in (out, *metas)]
     width, head = vector_width(layout, itemsizes)
     kernel = Kernel(
-        chosen.text, _library(chosen.text, compute), _operands(names, metas, layout, width, compute),
+        chosen.text, _library(chosen.text, compute, out.dtype), _operands(names, metas, layout, width, compute),
         tuple([(name, _kind(value, compute)) for name, value in numbers.items()]), CTYPES[compute], CTYPES[out.dtype],
         "" if layout.is_flat else layout_type(layout), width, _unroll(heavy, max(itemsizes), width), heavy,
     )  # fmt: skip
@@ -119,8 +119,10 @@ def _is_number(argument: Any) -> bool:
     return isinstance(argument, (bool, int, float, complex))
 
 
-def _library(text: str, compute: DType) -> str:
-    return REAL + (GAMMA if "gamma_of" in text else "") + (COMPLEX if compute.is_complex else "")
+def _library(text: str, compute: DType, out: DType) -> str:
+    half = TO_HALF if out in HALVES and compute is dtypes.float32 else ""
+    gamma = GAMMA if "gamma_of" in text else ""
+    return f"{half}{REAL}{gamma}{COMPLEX if compute.is_complex else ''}"
 
 
 def _operands(

@@ -88,8 +88,10 @@ def _integers(low: int, high: int) -> Recipe | None:
     return Recipe(name, [("span", "u64", span % (1 << 64)), ("low", "i64", signed)])
 
 
-def _bernoulli(p: float) -> Recipe:
-    """A word is below a limit where it is below the next integer."""
+def _bernoulli(p: float, target: Meta) -> Recipe | None:
+    """A word is below a limit where it is below the next integer. Complex numbers are drawn as one, not in parts."""
+    if target.dtype.is_complex:
+        return None
     return Recipe("words", [("limit", "u64", math.ceil(p * 2.0**32))], "(u64)value < limit")
 
 
@@ -195,8 +197,8 @@ _RECIPES: dict[Op, Callable[[dict[str, Any], Meta], ByPart]] = {
     random.randint_low: lambda a, target: lambda dtype, part: _integers(a["low"], a["high"]),
     random.randint_like: lambda a, target: lambda dtype, part: _integers(0, a["high"]),
     random.randint_like_low: lambda a, target: lambda dtype, part: _integers(a["low"], a["high"]),
-    random.bernoulli_p: lambda a, target: lambda dtype, part: _bernoulli(a["p"]),
-    random.bernoulli_: lambda a, target: lambda dtype, part: _bernoulli(a["p"]),
+    random.bernoulli_p: lambda a, target: lambda dtype, part: _bernoulli(a["p"], target),
+    random.bernoulli_: lambda a, target: lambda dtype, part: _bernoulli(a["p"], target),
     random.uniform_: lambda a, target: lambda dtype, part: _uniform(dtype, a["a"], a["b"]),
     random.normal_: lambda a, target: _gaussian(a["mean"], a["std"], target),
     random.exponential_: lambda a, target: lambda dtype, part: _exponential(dtype, a["lambd"]),
@@ -228,10 +230,10 @@ def draw_by_probabilities(request: Request) -> Launch | None:
 def drop(request: Request) -> Launch | None:
     """Elements scaled or dropped, and which were kept, in one pass."""
     meta, p, train = request.args
-    if train is False or meta.dtype.is_complex:
+    kept = _bernoulli(1.0 - p, meta)
+    if train is False or kept is None:
         return None
     kind = CTYPES[computing(meta.dtype)]
-    kept = _bernoulli(1.0 - p)
     scale = _held(1.0 / (1.0 - p) if p < 1.0 else 0.0, kind)
     recipe = Recipe(kept.distribution, [*kept.numbers, ("scale", kind, scale)])
     return _filtering(request, recipe, [f"cast<{kind}>(input) * ({kind})({kept.text}) * scale", kept.text])

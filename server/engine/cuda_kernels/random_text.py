@@ -37,9 +37,9 @@ __device__ __forceinline__ double open_unit(u64 w) { return __dmul_rn((double)(w
 _EACH_WORD = "for (int j = 0; j < 4; ++j) value[j] = {};"
 _EACH_PAIR = "for (int j = 0; j < 2; ++j) value[j] = {};"
 _POLAR = """
-        const double radius = sqrt(-2.0 * log(open_unit({first}))), angle = {second} * {turn};
+        const double radius = sqrt(-2.0 * log(open_unit({first})));
         double sine, cosine;
-        sincos(angle, &sine, &cosine);
+        sincospi({second} * {half_turns}, &sine, &cosine);
         value[{at}] = ({kind})(radius * cosine);
         value[{at} + 1] = ({kind})(radius * sine);
 """
@@ -51,7 +51,7 @@ DISTRIBUTIONS: dict[str, tuple[str, int, str]] = {
         "float", 4,
         "for (int j = 0; j < 4; j += 2) {"
         + _POLAR.format(
-            first="w.at[j]", second="(double)w.at[j + 1]", turn="(6.283185307179586476925 * 0x1p-32)", at="j",
+            first="w.at[j]", second="(double)w.at[j + 1]", half_turns="0x1p-31", at="j",
             kind="float",
         )
         + "}",
@@ -59,7 +59,7 @@ DISTRIBUTIONS: dict[str, tuple[str, int, str]] = {
     "normal64": (
         "double", 2,
         _POLAR.format(
-            first="pair(w, 0)", second="(double)pair(w, 1)", turn="(6.283185307179586476925 * 0x1p-64)", at="0",
+            first="pair(w, 0)", second="(double)pair(w, 1)", half_turns="0x1p-63", at="0",
             kind="double",
         ),
     ),
