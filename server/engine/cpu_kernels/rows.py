@@ -19,8 +19,6 @@ from .memory import BLOCK_BYTES, constant, scratch
 Array = Any
 _PIECE = 2048
 """Longest row that one product sums; float32 rounding grows with it."""
-_FEW = 1 << 12
-"""Elements below which a call costs more than the work."""
 _SHORT = 128
 """Rows shorter than this are cheaper to multiply as a whole than one by one."""
 
@@ -120,12 +118,8 @@ def times_column(x: Array, column: Array, out: Array) -> None:
     """out = x * column[:, None]"""
     if len(x) == 1:
         np.multiply(x, column[0], out=out)
-    elif x.size < _FEW:
-        np.multiply(x, column[:, None], out=out)
     else:
-        factors = scratch("factors", x.shape, x.dtype.char)
-        np.copyto(factors, column[:, None])
-        np.multiply(x, factors, out=out)
+        np.multiply(x, column[:, None], out=out)
 
 
 def add_column(x: Array, column: Array) -> None:
