@@ -154,6 +154,19 @@ def test_multihead_attention_is_pytorchs(tg: Any, batch_first: bool, need_weight
         np.testing.assert_allclose(found[1].detach().numpy(), expected[1].detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_multihead_attention_takes_the_hint_that_a_mask_is_causal(tg: Any) -> None:
+    torch.manual_seed(0)
+    theirs, ours = torch.nn.MultiheadAttention(8, 2, batch_first=True), tg.nn.MultiheadAttention(8, 2, batch_first=True)
+    _copied(tg, theirs, ours)
+    x, hidden = torch.randn(3, 5, 8), torch.ones(5, 5).triu(1).bool()
+    for need_weights in (False, True):
+        expected, _ = theirs(x, x, x, attn_mask=hidden, is_causal=True, need_weights=need_weights)
+        mine = tg.tensor(x.numpy())
+        options = {"attn_mask": tg.tensor(hidden.numpy()), "is_causal": True, "need_weights": need_weights}
+        found, _ = ours(mine, mine, mine, **options)
+        np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_dropout_drops_and_scales_only_in_training(tg: Any) -> None:
     tg.manual_seed(1)
     layer, x = tg.nn.Dropout(0.25), tg.ones(10000)

@@ -72,14 +72,15 @@ class MultiheadAttention(Module):
             )
         is_batched = query.ndim == 3
         q, k, v = (self._heads(t, is_batched) for t in self._projected(query, key, value))
-        mask = self._mask(attn_mask, key_padding_mask, q, k)
+        is_causal = is_causal and key_padding_mask is None and not need_weights  # then the hint says all
+        mask = None if is_causal else self._mask(attn_mask, key_padding_mask, q, k)
         dropout = self.dropout if self.training else 0.0
         if need_weights:
             weights = _weights(q, k, mask)
             found = (F.dropout(weights, dropout) if dropout else weights).matmul(v)
         else:
             weights = None
-            found = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+            found = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
         output = self._joined(found, is_batched)
         if weights is None:
             return output, None
