@@ -79,6 +79,12 @@ class Hindsight:
                 raise fault.error
             self._undo(fault)
 
+    def close(self) -> None:
+        """Forget everything; devices have done what they were given."""
+        self.done.clear()
+        self.outstanding.clear()
+        self._checks.records.clear()
+
     def covering(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
         """``handler``, for instructions whose indices were all checked by others before."""
 

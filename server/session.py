@@ -118,12 +118,12 @@ class Session:
     @property
     def waits(self) -> bool:
         """Whether answers wait for the device."""
-        return bool(self.pending) or self.hindsight.holds
+        return bool(self.pending or self.hindsight.outstanding)
 
     def run(self, budget: int) -> int:
         """Execute up to ``budget`` instructions, less where large ones are among them; returns how much it used."""
         self.activate()
-        if self.pending:
+        if self.waits:
             self.poll()
         inbox, handlers, hindsight = self.inbox, self._handlers, self.hindsight
         outstanding, done = hindsight.outstanding, hindsight.done
@@ -163,7 +163,8 @@ class Session:
         dtypes.set_default_dtype(self.default_dtype)
 
     def poll(self) -> None:
-        """Give the answers that the device has got to, in order."""
+        """See what the device has found wrong, and give the answers that it has got to, in order."""
+        self.hindsight.look()
         while self.pending and self.pending[0].is_ready():
             self._deliver_first()
 
@@ -184,7 +185,6 @@ class Session:
     def close(self) -> None:
         """Drop everything that the client holds, and what is on its way."""
         self.inbox.clear()
-        self.hindsight.done.clear()
         self.pending.clear()
         self.replies.clear()
         self.frames.clear()
@@ -194,6 +194,7 @@ class Session:
         self.events.clear()
         for backend in self._accelerators:
             backend.leave(self.context)
+        self.hindsight.close()
         self.context = Context({})
         context.activate(self.context)
         self.host.forget(self)

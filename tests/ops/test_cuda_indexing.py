@@ -152,7 +152,7 @@ def test_writing_along_a_dimension(engine: EngineAdapter, shape: tuple[int, int]
     functional = engine.functional
     for dim in (0, 1):
         size = shape[dim]
-        own = torch.stack([torch.randperm(size) for _ in range(shape[1 - dim])], dim)[: shape[0], : shape[1]]
+        own = torch.stack([torch.randperm(size) for _ in range(shape[1 - dim])], 1 - dim)[: shape[0], : shape[1]]
         often = torch.randint(0, max(size // 2, 1), shape)
         source = numbers(shape, dtype)
         for name, index in (("scatter", own), ("scatter_add", often)):

@@ -23,8 +23,8 @@ ACCESS_BYTES = 16
 """The widest access of a thread."""
 _THREADS = 128
 """Of a block whose rows take fewer."""
-_BYTES_HELD, _MOST_HELD = 64, 128
-"""Bytes of rows that a thread holds, if it can be chosen, and at most."""
+_HELD = 16
+"""Elements of a row that a thread holds, if it can be chosen, shared among operands; at most twice as many."""
 _LARGEST_GRID = (1 << 31) - 1
 
 ROWS = r"""
@@ -89,6 +89,16 @@ __device__ __forceinline__ void stream(const T* row, i64 length, int lane, int t
     for (i64 k = head + (i64)lane * VEC; k < body; k += (i64)threads * VEC) many(k);
     for (i64 k = body + lane; k < length; k += threads) one(k);
 }
+// Where thread ``lane`` of a row finds its i-th vector; rows that are not aligned begin within their first one.
+template <int N, int VEC, bool SHIFTED> struct Place {
+    int lane, length, before;
+    template <class T> __device__ __forceinline__ Place(const T* row, int lane, int length)
+        : lane(lane), length(length), before(SHIFTED ? (int)(((u64)row / sizeof(T)) % VEC) : 0) {}
+    __device__ __forceinline__ int of(int i) const { return (i * N + lane) * VEC - before; }
+    __device__ __forceinline__ bool has(int k) const { return k < length; }
+    __device__ __forceinline__ bool owns(int k) const { return !SHIFTED || (k >= 0 && k < length); }
+    __device__ __forceinline__ bool is_whole(int k) const { return !SHIFTED || (k >= 0 && k + VEC <= length); }
+};
 template <int VEC, class T> __device__ __forceinline__ vec<T, VEC> read(const T* at) { return *(const vec<T, VEC>*)at; }
 template <int VEC, class T> __device__ __forceinline__ void write(T* at, vec<T, VEC> v) { *(vec<T, VEC>*)at = v; }
 """
@@ -102,6 +112,8 @@ class Rows(NamedTuple):
     width: int
     items: int
     per_block: int
+    shifted: bool
+    """Whether vectors begin before rows that are not aligned."""
 
     @property
     def block(self) -> int:
@@ -131,17 +143,24 @@ def widest(*metas: Meta) -> int:
 
 
 def held_rows(
-    length: int, metas: Sequence[Meta], held: Sequence[Meta], also: Sequence[Meta | None] = ()
+    length: int, metas: Sequence[Meta], held: Sequence[Meta], also: Sequence[Meta | None] = (), shifts: bool = False
 ) -> Rows | None:
-    """Rows of the ``held`` operands in registers; None where they are too long for that."""
+    """Rows of the ``held`` operands in registers; None where they are too long for that.
+
+    Where ``shifts``, rows that are not aligned, but all alike, are read in vectors that reach beyond them.
+    """
     width = vector_width(length, metas, also)
-    itemsize = sum(meta.dtype.itemsize for meta in held)
-    threads = min(power_of_two(-(-length * itemsize // _BYTES_HELD)), 1024)
-    threads = 32 if 32 < threads < 128 and length * itemsize <= 32 * _MOST_HELD else threads
+    full = widest(*metas)
+    is_shifted = shifts and width < full and length >= 4 * full and len({meta.offset % full for meta in metas}) == 1
+    if is_shifted:
+        width, length = full, length + full - 1
+    each = _HELD // len(held) // (2 if held[0].dtype.itemsize == 8 else 1)
+    threads = min(power_of_two(-(-length // each)), 1024)
+    threads = 32 if 32 < threads < 128 and length <= 32 * 2 * each else threads
     items = -(-length // (threads * width))
-    if items * width * itemsize > _MOST_HELD:
+    if items * width > 2 * each:
         return None
-    return Rows(threads, width, items, max(_THREADS // threads, 1))
+    return Rows(threads, width, items, max(_THREADS // threads, 1), is_shifted)
 
 
 def power_of_two(number: int) -> int:

@@ -87,6 +87,8 @@ class Store:
     def run(self, target: int, source: Value | None, index: Sequence[Value], tag: int, mode: int) -> None:
         """Launch it; ``target`` is the address of the storage."""
         o, s = self._offsets
+        if self._source.position is None:
+            source = None
         self._fire(
             self.backend.stream, target + o, source.storage.block.pointer + s if source is not None else 0,
             *[value.storage.block.pointer + i for value, i in zip(index, self._index_offsets, strict=True)],

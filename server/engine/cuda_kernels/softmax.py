@@ -21,45 +21,45 @@ TEXT = r"""
 // An element in the type of the result, wide
 template <class TO, class TI> __device__ __forceinline__ compute_t<TO> converted(TI x) { return widen(cast<TO>(x)); }
 
-template <bool LOG, class TO, class TI, int N, int VEC, int ITEMS>
+template <bool LOG, class TO, class TI, int N, int VEC, int ITEMS, bool SHIFTED>
 __device__ __forceinline__ void softmax_held(TO* out, const TI* in, i64 rows, int length) {
     typedef compute_t<TO> A;
     __shared__ A scratch[2][32];
     i64 row = (i64)blockIdx.x * (blockDim.x / N) + threadIdx.x / N;
-    int lane = threadIdx.x % N;
-    bool there = row < rows;
     in += row * length; out += row * length;
+    Place<N, VEC, SHIFTED> place(in, threadIdx.x % N, row < rows ? length : -VEC);
     vec<TI, VEC> held[ITEMS];
+    #pragma unroll
+    for (int i = 0; i < ITEMS; ++i) if (place.has(place.of(i))) held[i] = read<VEC>(in + place.of(i));
     A top = -INFINITE;
     #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-        int k = (i * N + lane) * VEC;
-        if (there && k < length) held[i] = read<VEC>(in + k);
-    }
-    #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+    for (int i = 0; i < ITEMS; ++i) if (place.has(place.of(i)))
         #pragma unroll
-        for (int j = 0; j < VEC; ++j) top = Max::of(top, converted<TO>(held[i].at[j]));
+        for (int j = 0; j < VEC; ++j)
+            if (place.owns(place.of(i) + j)) top = Max::of(top, converted<TO>(held[i].at[j]));
     top = over_row<Max, N>(top, scratch[0]);
     A sum = 0, power[ITEMS][VEC];
     #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+    for (int i = 0; i < ITEMS; ++i) if (place.has(place.of(i)))
         #pragma unroll
         for (int j = 0; j < VEC; ++j) {
             A below = converted<TO>(held[i].at[j]) - top, e = row_exp<TO>(below);
             power[i][j] = LOG ? below : e;
-            sum += e;
+            if (place.owns(place.of(i) + j)) sum += e;
         }
     sum = over_row<Sum, N>(sum, scratch[1]);
     A last = LOG ? row_log(sum) : 1 / sum;
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        int k = (i * N + lane) * VEC;
-        if (!there || k >= length) continue;
+        int k = place.of(i);
+        if (!place.has(k)) continue;
         vec<TO, VEC> result;
         #pragma unroll
         for (int j = 0; j < VEC; ++j) result.at[j] = cast<TO>(LOG ? power[i][j] - last : power[i][j] * last);
-        write<VEC>(out + k, result);
+        if (place.is_whole(k)) write<VEC>(out + k, result);
+        else
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) if (place.owns(k + j)) out[k + j] = result.at[j];
     }
 }
 
@@ -136,36 +136,39 @@ template <bool LOG, class TY, class A> __device__ __forceinline__ A gradient(A g
     return LOG ? grad - row_exp<TY>(y) * sum : (grad - sum) * y;
 }
 
-template <bool LOG, class TO, class TG, class TY, int N, int VEC, int ITEMS>
+template <bool LOG, class TO, class TG, class TY, int N, int VEC, int ITEMS, bool SHIFTED>
 __device__ __forceinline__ void softmax_backward_held(TO* out, const TG* grad, const TY* y, i64 rows, int length) {
     typedef compute_t<TY> A;
     __shared__ A scratch[32];
     i64 row = (i64)blockIdx.x * (blockDim.x / N) + threadIdx.x / N;
-    int lane = threadIdx.x % N;
-    bool there = row < rows;
     grad += row * length; y += row * length; out += row * length;
+    Place<N, VEC, SHIFTED> place(grad, threadIdx.x % N, row < rows ? length : -VEC);
     vec<TG, VEC> grads[ITEMS];
     vec<TY, VEC> ys[ITEMS];
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        int k = (i * N + lane) * VEC;
-        if (there && k < length) { grads[i] = read<VEC>(grad + k); ys[i] = read<VEC>(y + k); }
+        int k = place.of(i);
+        if (place.has(k)) { grads[i] = read<VEC>(grad + k); ys[i] = read<VEC>(y + k); }
     }
     A sum = 0;
     #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+    for (int i = 0; i < ITEMS; ++i) if (place.has(place.of(i)))
         #pragma unroll
-        for (int j = 0; j < VEC; ++j) sum += weighed<LOG, TY>((A)widen(grads[i].at[j]), (A)widen(ys[i].at[j]));
+        for (int j = 0; j < VEC; ++j) if (place.owns(place.of(i) + j))
+            sum += weighed<LOG, TY>((A)widen(grads[i].at[j]), (A)widen(ys[i].at[j]));
     sum = over_row<Sum, N>(sum, scratch);
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        int k = (i * N + lane) * VEC;
-        if (!there || k >= length) continue;
+        int k = place.of(i);
+        if (!place.has(k)) continue;
         vec<TO, VEC> result;
         #pragma unroll
         for (int j = 0; j < VEC; ++j)
             result.at[j] = cast<TO>(gradient<LOG, TY>((A)widen(grads[i].at[j]), (A)widen(ys[i].at[j]), sum));
-        write<VEC>(out + k, result);
+        if (place.is_whole(k)) write<VEC>(out + k, result);
+        else
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) if (place.owns(k + j)) out[k + j] = result.at[j];
     }
 }
 
@@ -252,9 +255,10 @@ def _prepare(request: Request, template: str, log: bool, inputs: tuple[Meta, ...
     declared = declared.format(*names, out=CTYPES[out.dtype])
     if inner > 1:
         return _columns(request, inputs, f"{template}_columns<{types}>", declared, passed, (outer * inner, length, inner))
-    rows = held_rows(length, (out, *inputs), inputs[:held])
+    rows = held_rows(length, (out, *inputs), inputs[:held], shifts=True)
     if rows is not None:
-        body = f"{template}_held<{types}, {rows.threads}, {rows.width}, {rows.items}>"
+        shifted = str(rows.shifted).lower()
+        body = f"{template}_held<{types}, {rows.threads}, {rows.width}, {rows.items}, {shifted}>"
         text = _kernel(body, f"{declared}, i64 rows, int length", f"{passed}, rows, length", rows.block)
         constants, grid, block = [("i64", outer), ("int", length)], rows.grid(outer), rows.block
     else:
