@@ -31,6 +31,8 @@ def select_by(key: int, concerns: Callable[[Operator, int], bool]) -> None:
 
 
 _SCALARS = frozenset((bool, int, float, complex))
+_SIGNED = frozenset((float, complex))
+"""Numbers of which 0 and -0 are equal and not the same."""
 
 
 def dispatch(operator: Operator, args: tuple[Any, ...]) -> Any:
@@ -38,18 +40,18 @@ def dispatch(operator: Operator, args: tuple[Any, ...]) -> Any:
     ctx = context.current
     key_set = ctx.included
     signature: list[Any] = [dtypes._default]
-    for arg in args:
+    for arg, is_plain in zip(args, operator.readings):
         kind = arg.__class__
         if kind is Value:
             key_set |= arg.keys
             signature.append(arg.meta)
-        elif kind in _SCALARS:
+        elif is_plain or arg is None:
             signature.append(arg)
-            signature.append(kind)
         elif kind is tuple:
             key_set |= _read_tuple(arg, signature)
         else:
             signature.append(arg)
+            signature.append(kind)
     key_set &= ~ctx.excluded
     if ctx.trace is not None:
         ctx.trace.append(f"[call] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
@@ -65,8 +67,9 @@ def _read_tuple(items: tuple[Any, ...], signature: list[Any]) -> int:
             key_set |= item.keys
             described.append(item.meta)
         else:
+            kind = item.__class__
             described.append(item)
-            described.append(item.__class__)
+            described.append(kind if kind not in _SIGNED or item else repr(item))
     signature.append(tuple(described))
     return key_set
 
@@ -130,7 +133,12 @@ def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     """Bind Python arguments to the contract and dispatch; how formulas and composites call operations."""
     bound = operator.op.bind(args, kwargs)
     for argument, canonical in zip(bound, operator.canonical):
-        if argument.__class__ not in canonical:
+        kind = argument.__class__
+        if kind not in canonical and (kind is not tuple or _holds_more_than_sizes(argument)):
             bound = operator.op.normalize(bound, is_value)
             break
     return dispatch(operator, bound)
+
+
+def _holds_more_than_sizes(items: tuple[Any, ...]) -> bool:
+    return any([item.__class__ is not int for item in items])

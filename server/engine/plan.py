@@ -117,7 +117,8 @@ class Plan:
     def _has_extras(self, bound: Arguments) -> bool:
         nested = any(isinstance(b, tuple) and any(isinstance(m, Meta) for m in b) for b in bound)
         elsewhere = any(isinstance(b, Meta) and b.device is not self.backend.device for b in bound)
-        return nested or elsewhere or bool(self.wrapped) or self.info.wants_generator or self.info.wants_meta
+        named = any(isinstance(b, Meta) for b in bound[self.positional :])
+        return nested or elsewhere or named or bool(self.wrapped) or self.info.wants_generator or self.info.wants_meta
 
     def _choose(self, form: str, bound: Arguments) -> Run:
         if form == "inplace":
