@@ -85,9 +85,7 @@ FUNCTION T shifted_right(T v, T by) {
     return by < (T)0 || by > (T)most ? (T)(v < (T)0 ? -1 : 0) : (T)(v >> by);
 }
 
-FUNCTION T exponential(T v) { return exp(v); }
-FUNCTION T inverse(T v) { return (T)1 / v; }
-FUNCTION T sigmoid_of(T v) { return inverse((T)1 + exponential(-v)); }
+FUNCTION T sigmoid_of(T v) { return (T)1 / ((T)1 + exp(-v)); }
 FUNCTION T root_inverse(T v) { return rsqrt(v); }
 FUNCTION T log_sum(T a, T b) {
     if (a == b) return a + (T)0.69314718055994530942;
@@ -122,16 +120,26 @@ FUNCTION T between(T v, T low, T high) { return lesser(greater(v, low), high); }
 
 TO_HALF = r"""
 // For results that are rounded to half precision: functions of float to a relative error of 1e-5, without branches.
-__device__ __forceinline__ float exponential(float v) { return __expf(v); }
-__device__ __forceinline__ float inverse(float v) {
+__device__ __forceinline__ float power_of_e(float power) {
     float found;
-    asm("rcp.approx.f32 %0, %1;" : "=f"(found) : "f"(v));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(power * 1.44269504088896340736f));
+    return found;
+}
+// of a number from 1 on, so that nothing but 0 comes of what is flushed
+__device__ __forceinline__ float inverse_of_large(float v) {
+    float found;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(v));
+    return found;
+}
+__device__ __forceinline__ float sigmoid_of(float v) {
+    float found;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(found) : "f"(1.0f + power_of_e(-v)));
     return found;
 }
 // the normal distribution's share above |v|, of exp(-v * v / 2): erfcx(|v| / sqrt(2)) / 2 as a polynomial in
 // 1 / (1 + 0.425 |v| / sqrt(2)), fitted by weighted least squares to the relative error on [0, 10]
 __device__ __forceinline__ float tail(float v, float bell) {
-    const float t = inverse(1.0f + 0.30052038200428268f * fabsf(v));
+    const float t = inverse_of_large(1.0f + 0.30052038200428268f * fabsf(v));
     float sum = -0.07691622545520005f;
     sum = sum * t + 0.21398533203271122f;
     sum = sum * t - 0.01491882893897335f;
@@ -141,9 +149,9 @@ __device__ __forceinline__ float tail(float v, float bell) {
     return sum * t * bell;
 }
 __device__ __forceinline__ float share_of(float v, float upper) { return v > 0.0f ? 1.0f - upper : upper; }
-__device__ __forceinline__ float normal_share(float v) { return share_of(v, tail(v, __expf(v * v * -0.5f))); }
+__device__ __forceinline__ float normal_share(float v) { return share_of(v, tail(v, power_of_e(v * v * -0.5f))); }
 __device__ __forceinline__ float normal_slope(float v) {
-    const float bell = __expf(v * v * -0.5f);
+    const float bell = power_of_e(v * v * -0.5f);
     return bell * 0.39894228040143267794f * v + share_of(v, tail(v, bell));
 }
 """
