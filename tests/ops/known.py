@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from telegrad_protocol.ops import PUBLIC
+
 ALIASES: dict[str, str] = {
     "where": "in test_pointwise",  # the database calls the method, whose first argument is the function's second
     "zero_": "in test_creation",  # the database hides that it modifies a copy
@@ -33,6 +35,7 @@ COVERED_ELSEWHERE: set[str] = {
     "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
+COVERED_ELSEWHERE |= {name for name in PUBLIC if name.startswith("_foreach_")}
 
 VIEWS: set[str] = {"as_strided", "transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"}
 """Views: telegrad has no in-place forms of these, which would change a tensor's own shape."""

@@ -34,6 +34,7 @@ from . import pooling
 from . import normalization
 from . import losses
 from . import optim
+from . import foreach
 from . import amp
 
 BY_INDEX: list[Op] = list(TABLE.values())
@@ -41,7 +42,7 @@ TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, attention, convolution, pooling,
-    normalization, losses, optim, amp,
+    normalization, losses, optim, foreach, amp,
 )  # fmt: skip
 
 

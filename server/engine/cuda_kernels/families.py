@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from . import (
+    attention_tiles,
     copying,
     cudnn_attention,
     cudnn_convolution,
     embedding,
     fills,
+    foreach,
     gemm_dot,
     gemm_operations,
     indexing,
@@ -17,18 +19,25 @@ from . import (
     optim_gradients,
     optim_sgd,
     pointwise,
+    pooling,
     random_numbers,
     reduce,
+    scan,
     scatter,
+    scatter_rows,
     softmax,
+    sort,
+    sort_search,
 )
 
 __all__ = [
+    "attention_tiles",
     "copying",
     "cudnn_attention",
     "cudnn_convolution",
     "embedding",
     "fills",
+    "foreach",
     "gemm_dot",
     "gemm_operations",
     "indexing",
@@ -38,8 +47,13 @@ __all__ = [
     "optim_gradients",
     "optim_sgd",
     "pointwise",
+    "pooling",
     "random_numbers",
     "reduce",
+    "scan",
     "scatter",
+    "scatter_rows",
     "softmax",
+    "sort",
+    "sort_search",
 ]

@@ -158,18 +158,24 @@ class Lists:
         self._has_offsets = any(any(one) for one in self._offsets)
         self._odd = [i for i, same in enumerate(zip(*metas, strict=True)) if not _lie_alike(same)]
 
-    def prepare(self, kernel: Kernel) -> Callable[..., None]:
-        """A launch over all elements: call it with the stream, the arguments, and the varying parameters."""
-        fires = [self._fire(kernel, part) for part in self.parts]
+    def prepare(self, kernel: Kernel, extra: int = 0) -> Callable[..., None]:
+        """A launch over all elements: call it with the stream, the arguments, and the varying parameters.
+
+        ``extra``: so many more lists of 64 bits per tensor are given by that name, and follow in the table.
+        """
+        fires = [self._fire(kernel, part, extra) for part in self.parts]
         at = self._at
 
-        def launch(stream: int, args: Sequence[Any], *varying: Any) -> None:
+        def launch(
+            stream: int, args: Sequence[Any], *varying: Any, extra: Sequence[Sequence[int]] = ()
+        ) -> None:  # fmt: skip
             lists: Any = [args[position] for position in at]
             copies = self._copied(lists) if self._odd else None
             addresses = self._addresses(lists)
             for index, arrays in copies.items() if copies else ():
                 for one, array in zip(addresses, arrays, strict=True):
                     one[index] = array.data.ptr
+            addresses += extra
             for part, fire in zip(self.parts, fires, strict=True):
                 fire(stream, *_table(addresses, part), *varying)
             if copies:
@@ -182,13 +188,13 @@ class Lists:
         """Blocks of all launches together."""
         return sum([part.blocks for part in self.parts])
 
-    def _fire(self, kernel: Kernel, part: Part) -> Callable[..., None]:
+    def _fire(self, kernel: Kernel, part: Part, extra: int) -> Callable[..., None]:
         text = kernel.body(CTYPES[part.dtype], part.capacity)
         return load(PRELUDE + TEXT + text, kernel.name).prepare(
-            part.blocks, THREADS, kernel.varying, [part.packed], table=part.capacity * len(self._at)
+            part.blocks, THREADS, kernel.varying, [part.packed], table=part.capacity * (len(self._at) + extra)
         )
 
-    def _addresses(self, lists: Sequence[Sequence[Value]]) -> list[list[int]]:
+    def _addresses(self, lists: Sequence[Sequence[Value]]) -> list[Any]:
         if self._has_offsets:
             pairs = zip(lists, self._offsets, strict=True)
             return [[v.storage.block.pointer + o for v, o in zip(*pair, strict=True)] for pair in pairs]
@@ -204,7 +210,7 @@ class Lists:
                     lists[number][index].array[...] = array
 
 
-def _table(addresses: list[list[int]], part: Part) -> list[int]:
+def _table(addresses: Sequence[Sequence[int]], part: Part) -> list[int]:
     """The addresses of a part's tensors, list after list, each filled up to the capacity."""
     indices, padding = part.indices, [0] * (part.capacity - len(part.indices))
     if len(indices) == len(addresses[0]):

@@ -15,6 +15,7 @@ from . import (
     creation,
     elementary,
     extremes,
+    foreach,
     indexing,
     linalg,
     losses,
@@ -39,7 +40,7 @@ from .. import cpu_kernels as _cpu_kernels  # isort: skip  # files kernels over 
 
 __all__ = [
     "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "comparison", "complex",
-    "convolution", "creation", "elementary", "extremes", "indexing", "linalg", "losses", "nn", "normalization",
+    "convolution", "creation", "elementary", "extremes", "foreach", "indexing", "linalg", "losses", "nn", "normalization",
     "optim", "pointwise", "pooling", "random", "rearrange", "reduce", "scans", "scattering", "softmax", "sorting",
     "splitting", "spread", "views",
 ]  # fmt: skip

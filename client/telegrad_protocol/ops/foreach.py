@@ -1,0 +1,191 @@
+"""Contracts of the ``_foreach_`` family: one operation on each tensor of a list, in one instruction.
+
+Names, overloads and semantics are PyTorch's. Functional forms give a tuple of new tensors, and gradients flow through
+them; forms that end in ``_`` write into the first list, and nothing is recorded of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from ..errors import ArgumentError, DTypeError
+from ..meta import Meta
+from .contract import PUBLIC, Scalar, op
+
+UNARY = (
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma",
+    "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
+    "tan", "tanh", "trunc",
+)  # fmt: skip
+BINARY = ("add", "sub", "mul", "div", "clamp_min", "clamp_max", "minimum", "maximum", "pow")
+SCALED = ("add", "sub")
+"""Those whose second operand is multiplied by ``alpha``."""
+TERNARY = ("addcmul", "addcdiv")
+EXPRESSIONS: dict[str, int] = {
+    "abs": 1, "neg": 1, "sqrt": 1, "rsqrt": 1, "exp": 1, "log": 1, "reciprocal": 1, "tanh": 1,
+    "add": 2, "add_number": 1, "sub": 2, "sub_number": 1, "mul": 2, "mul_number": 1, "div": 2, "div_number": 1, "maximum": 2, "minimum": 2,
+    "addcmul": 3, "addcdiv": 3, "lerp_number": 2, "copy_": 1,
+}  # fmt: skip
+"""What ``_foreach_apply_`` computes, and of how many lists."""
+_METHODS = {"minimum": "clamp_max", "maximum": "clamp_min"}
+"""What the operation with a number is called where the one with two tensors takes none."""
+
+
+def per_tensor(name: str, each: str, *lists: Any, **options: Any) -> list[Meta]:
+    """What an operation gives for each tensor of parallel lists; numbers go to all of them."""
+    count = len(lists[0])
+    for other in lists[1:]:
+        if isinstance(other, (tuple, list)) and len(other) != count:
+            raise ArgumentError(f"{name}: expected lists of one length, got {count} and {len(other)}")
+    if not count:
+        raise ArgumentError(f"{name}: expected at least one tensor")
+    rows = [[o[i] if isinstance(o, (tuple, list)) else o for o in lists] for i in range(count)]
+    return [_inferred(each, row, options) for row in rows]
+
+
+def _inferred(each: str, row: Sequence[Any], options: dict[str, Any]) -> Meta:
+    found = PUBLIC[each][0]
+    meta: Any = found.infer(found.bind(tuple(row), options))
+    return meta  # type: ignore[no-any-return]
+
+
+def of_number(each: str) -> str:
+    """The operation on a tensor and a number."""
+    return _METHODS.get(each, each)
+
+
+def _declare(public: str, overload: str, each: str, rule: Callable[..., list[Meta]]) -> None:
+    """File a form that makes new tensors and one that overwrites the first list."""
+    label = f"_foreach_{public}"
+    suffix = f".{overload}" if overload else ""
+    rule.__doc__ = f"``{each}`` of each tensor."
+    op(name=f"{label}{suffix}", out=False, method=False)(rule)
+    op(
+        name=f"{label}_{suffix}", out=False, method=False, differentiable=False, updates=True, mutates="self",
+        no_grad=tuple(_tensor_names(rule)),
+    )(_overwriting(f"{label}_", rule))  # fmt: skip
+
+
+def _tensor_names(rule: Callable[..., Any]) -> list[str]:
+    return [name for name, kind in rule.__annotations__.items() if "Meta" in kind and name != "return"]
+
+
+def _overwriting(name: str, rule: Callable[..., list[Meta]]) -> Callable[..., None]:
+    """The rule of an in-place form: results must go into the tensors of the first list."""
+
+    @wraps(rule)
+    def check(self: Any, *args: Any, **kwargs: Any) -> None:
+        for target, result in zip(self, rule(self, *args, **kwargs), strict=True):
+            if target.shape != result.shape or target.dtype is not result.dtype:
+                raise ArgumentError(f"{name}: the result {result} does not go into {target}")
+
+    return check
+
+
+def _unary(each: str) -> None:
+    def rule(self: list[Meta]) -> tuple[Meta, ...]:
+        return tuple(per_tensor(f"_foreach_{each}", each, self))
+
+    _declare(each, "", each, rule)
+
+
+def _binary(each: str) -> None:
+    label = f"_foreach_{each}"
+
+    def scalar(self: list[Meta], scalar: Scalar) -> tuple[Meta, ...]:
+        return tuple(per_tensor(label, of_number(each), self, scalar))
+
+    def scalars(self: list[Meta], scalars: list[Scalar]) -> tuple[Meta, ...]:
+        return tuple(per_tensor(label, of_number(each), self, scalars))
+
+    def plain(self: list[Meta], other: list[Meta]) -> tuple[Meta, ...]:
+        return tuple(per_tensor(label, each, self, other))
+
+    def scaled(self: list[Meta], other: list[Meta], *, alpha: Scalar = 1) -> tuple[Meta, ...]:
+        return tuple(per_tensor(label, each, self, other, alpha=alpha))
+
+    def tensor(self: list[Meta], other: Meta) -> tuple[Meta, ...]:
+        return tuple(per_tensor(label, each, self, other))
+
+    _declare(each, "Scalar", each, scalar)
+    _declare(each, "List", each, scaled if each in SCALED else plain)
+    _declare(each, "ScalarList", each, scalars)
+    if each in ("add", "mul", "div"):
+        _declare(each, "Tensor", each, tensor)
+
+
+def _ternary(each: str) -> None:
+    label = f"_foreach_{each}"
+
+    def scalar(
+        self: list[Meta], tensor1: list[Meta], tensor2: list[Meta], value: Scalar = 1
+    ) -> tuple[Meta, ...]:  # fmt: skip
+        return tuple(per_tensor(label, each, self, tensor1, tensor2, value=value))
+
+    def scalars(
+        self: list[Meta], tensor1: list[Meta], tensor2: list[Meta], scalars: list[Scalar]
+    ) -> tuple[Meta, ...]:  # fmt: skip
+        if len(scalars) != len(self):
+            raise ArgumentError(f"{label}: expected {len(self)} numbers, got {len(scalars)}")
+        return tuple(per_tensor(label, each, self, tensor1, tensor2))
+
+    _declare(each, "Scalar", each, scalar)
+    _declare(each, "ScalarList", each, scalars)
+
+
+def _lerp() -> None:
+    def tensors(self: list[Meta], tensors1: list[Meta], weights: list[Meta]) -> tuple[Meta, ...]:
+        return tuple(per_tensor("_foreach_lerp", "lerp", self, tensors1, weights))
+
+    def scalar(self: list[Meta], tensors1: list[Meta], weight: Scalar) -> tuple[Meta, ...]:
+        return tuple(per_tensor("_foreach_lerp", "lerp", self, tensors1, weight))
+
+    def scalars(self: list[Meta], tensors1: list[Meta], scalars: list[Scalar]) -> tuple[Meta, ...]:
+        return tuple(per_tensor("_foreach_lerp", "lerp", self, tensors1, scalars))
+
+    _declare("lerp", "List", "lerp", tensors)
+    _declare("lerp", "Scalar", "lerp", scalar)
+    _declare("lerp", "ScalarList", "lerp", scalars)
+
+
+for _name in UNARY:
+    _unary(_name)
+for _name in BINARY:
+    _binary(_name)
+for _name in TERNARY:
+    _ternary(_name)
+_lerp()
+
+
+@op(out=False, method=False)
+def _foreach_norm(self: list[Meta], ord: float = 2.0) -> tuple[Meta, ...]:
+    """The norm of each tensor's elements as one vector."""
+    return tuple(per_tensor("_foreach_norm", "norm", self, ord))
+
+
+@op(out=False, method=False, differentiable=False, updates=True, mutates="self", no_grad=("self", "src"))
+def _foreach_copy_(self: list[Meta], src: list[Meta], non_blocking: bool = False) -> None:
+    """Copy each tensor of ``src`` into one of ``self``, with broadcasting and conversion."""
+    per_tensor("_foreach_copy_", "copy_", self, src)
+
+
+@op(
+    out=False, method=False, differentiable=False, updates=True, mutates="self",
+    no_grad=("self", "first", "second", "third"),
+)  # fmt: skip
+def _foreach_apply_(
+    self: list[Meta], expression: str, first: list[Meta], second: list[Meta], third: list[Meta], scalars: list[Scalar]
+) -> None:
+    """Write ``expression`` of parallel lists of one type and of equal shapes, and of a number each, into ``self``."""
+    for other in (first, second, third):
+        if other and [(m.shape, m.dtype) for m in other] != [(m.shape, m.dtype) for m in self]:
+            raise ArgumentError(f"_foreach_apply_: lists differ in shapes or types from {len(self)} tensors")
+    if len(scalars) != len(self):
+        raise ArgumentError(f"_foreach_apply_: expected {len(self)} numbers, got {len(scalars)}")
+    if EXPRESSIONS.get(expression) != sum(map(bool, (first, second, third))) and self:
+        raise ArgumentError(f"_foreach_apply_: no expression {expression!r} of so many lists")
+    for meta in self:
+        if not meta.dtype.is_floating_point:
+            raise DTypeError(f"_foreach_apply_: expected floating-point tensors, got {meta}")
