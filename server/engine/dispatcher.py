@@ -134,7 +134,7 @@ def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     bound = operator.op.bind(args, kwargs)
     for argument, canonical in zip(bound, operator.canonical):
         kind = argument.__class__
-        if kind not in canonical and (kind is not tuple or _holds_more_than_sizes(argument)):
+        if kind not in canonical or (kind is tuple and _holds_more_than_sizes(argument)):
             bound = operator.op.normalize(bound, is_value)
             break
     return dispatch(operator, bound)

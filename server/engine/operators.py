@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.meta import Meta
+from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC, TABLE, Op
 
 from . import keys
@@ -110,14 +110,19 @@ def _source(op: Op, name: str) -> tuple[str, int]:
     raise TypeError(f"derivative of {op.name}: no input, attribute or result is called {name!r}")
 
 
+_ONE_CLASS = frozenset(("int", "float", "bool", "str", "size", "int|size", "dtype", "device"))
 _CANONICAL: dict[str, tuple[type, ...]] = {
     "tensor": (Value,), "tensor|scalar": (Value, bool, int, float, complex), "scalar": (bool, int, float, complex),
-    "int": (int,), "float": (float,), "bool": (bool,), "str": (str,), "int|size": (int,), "dtype": (DType,),
+    "int": (int,), "float": (float,), "bool": (bool,), "str": (str,), "int|size": (int, tuple), "dtype": (DType,),
+    "device": (Device,), "size": (tuple,),
 }  # fmt: skip
 
 
 def _canonical(kind: str) -> frozenset[type]:
-    """Classes whose instances a parameter takes as they are; all else is normalized by the contract first."""
+    """Classes whose instances a parameter takes as they are, tuples if they hold integers alone.
+
+    All else is normalized by the contract first.
+    """
     absent = (type(None),) if kind.endswith("?") and kind != "tensors?" else ()
     return frozenset((*_CANONICAL.get(kind.removesuffix("?"), ()), *absent))
 
@@ -127,7 +132,7 @@ class Operator:
 
     __slots__ = (
         "canonical", "composite", "derivatives", "grad_plans", "grad_positions", "kernels", "keyword_names", "op",
-        "plans", "preparers", "resolved",
+        "plans", "preparers", "readings", "resolved",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
@@ -142,6 +147,8 @@ class Operator:
         self.grad_positions = tuple(p for p in op.tensor_positions if p not in op.no_grad)
         self.keyword_names = tuple(p.name for p in op.params[op.positional :])
         self.canonical = tuple(_canonical(p.kind.name) for p in op.params)
+        self.readings = tuple(p.kind.name.removesuffix("?") in _ONE_CLASS for p in op.params)
+        """Whether equal arguments mean the same, parameter by parameter: 1, 1.0 and True are not the same scalar."""
 
     @property
     def has_implementation(self) -> bool:

@@ -114,11 +114,13 @@ class _Run:
             for number, edge in enumerate(node.edges):
                 if edge is None:
                     continue
+                following, _ = edge
                 if results is not None and results[number] is not None:
                     self._receive(edge, results[number])  # type: ignore[arg-type]
-                following = edge.node
-                counts[following] = left = counts[following] - 1
-                if left == 0:
+                left = counts[following] - 1
+                if left:
+                    counts[following] = left
+                else:
                     heapq.heappush(ready, (-following.sequence, following))
             results = None  # a gradient that only the graph holds may be stolen
 
@@ -145,6 +147,9 @@ class _Run:
         node, output = edge
         slots = self.pending.get(node)
         if slots is None:
+            if len(node.metas) == 1:
+                self.pending[node] = [gradient]
+                return
             slots = self.pending[node] = [None] * len(node.metas)
         present = slots[output]
         slots[output] = gradient if present is None else F.add(present, gradient)
@@ -173,13 +178,12 @@ def _survey(starts: Sequence[Node], capture: frozenset[Edge]) -> tuple[set[Node]
         for edge in node.edges:
             if edge is None:
                 continue
-            following = edge.node
+            following, _ = edge
             if following in counts:
                 counts[following] += 1
                 continue
             counts[following] = 1
-            if following not in seen:
-                seen.add(following)
+            if following.edges and following not in seen:
                 stack.append(following)
     return (_leading_to(capture, order) if capture else None), counts
 

@@ -41,12 +41,14 @@ class AutogradMeta:
 
     __slots__ = ("accumulator", "grad", "grad_fn", "output", "rebased", "requires_grad")
 
+    grad: Value | None
+    accumulator: ReferenceType[AccumulateGrad] | None
+
     def __init__(self, requires_grad: bool = False, grad_fn: Node | None = None, output: int = 0) -> None:
         self.requires_grad = requires_grad
         self.grad_fn = grad_fn
         self.output = output
-        self.grad: Value | None = None
-        self.accumulator: ReferenceType[AccumulateGrad] | None = None
+        self.grad = self.accumulator = None
         self.rebased = 0
 
 
@@ -154,8 +156,9 @@ def with_history(value: Value, node: Node, output: int) -> Value:
     """Mark ``value`` as what ``node`` computed as its output number ``output``."""
     meta = value.autograd
     if meta is None:
-        meta = value.autograd = AutogradMeta()
-    meta.requires_grad, meta.grad_fn, meta.output = True, node, output
+        value.autograd = AutogradMeta(True, node, output)
+    else:
+        meta.requires_grad, meta.grad_fn, meta.output = True, node, output
     value.keys |= keys.AUTOGRAD
     return value
 

@@ -5,6 +5,7 @@ Driven by each operator's table of formulas; what in-place operations and views 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from telegrad_protocol.errors import AutogradError
@@ -30,15 +31,48 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
         return redispatch(operator, args, signature, lower)
     edges: list[Edge | None] = []
     needed = _gather(operator, args, edges) if op.differentiable else ()
-    written = _NONE
     if op.mutates:
-        written = _written(op.mutates, args)
-        touches_graph = any(map(requires_grad, written))
-        if needed or touches_graph:
-            for target in written:
-                check_writable(op.public, target)
-        if touches_graph and not needed:
-            return _overwrite(operator, args, signature, lower, written)
+        return _write(operator, args, signature, lower, edges, needed)
+    if not needed:
+        return redispatch(operator, args, signature, lower)
+    wanted = operator.grad_plans.get(needed) or Wanted.of(operator, needed)
+    kept = tuple([
+        _keep(arg, saves) if saves or arg.__class__ is tuple else arg.meta if arg.__class__ is Value else arg
+        for arg, saves in zip(args, wanted.saves)
+    ])  # fmt: skip
+    result = redispatch(operator, args, signature, lower)
+    return _attach(result, operator, edges, kept, wanted)
+
+
+def _attach(result: Any, operator: Operator, edges: list[Edge | None], kept: Arguments, wanted: Wanted) -> Any:
+    """Make a node the history of results that an operation has just computed."""
+    if result.__class__ is Value:
+        node = OpNode(operator, tuple(edges), (result.meta,), kept, wanted)
+        if wanted.saves_outs:
+            node.saved_outs[0] = Saved(result, node)
+        return with_history(result, node, 0) if result.meta.dtype.is_differentiable else result
+    node = OpNode(operator, tuple(edges), tuple([out.meta for out in result]), kept, wanted)
+    for number in wanted.saves_outs:
+        node.saved_outs[number] = Saved(result[number], node, number)
+    for number, out in enumerate(result):
+        if out.meta.dtype.is_differentiable:
+            with_history(out, node, number)
+    return result
+
+
+def _write(
+    operator: Operator, args: Arguments, signature: Arguments, lower: int, edges: list[Edge | None],
+    needed: tuple[int, ...],
+) -> Any:  # fmt: skip
+    """An operation that writes into operands: their history becomes that of what is written."""
+    op = operator.op
+    written = _written(op.mutates, args)
+    touches_graph = any(map(requires_grad, written))
+    if needed or touches_graph:
+        for target in written:
+            check_writable(op.public, target)
+    if touches_graph and not needed:
+        return _overwrite(operator, args, signature, lower, written)
     if not needed:
         return redispatch(operator, args, signature, lower)
     if op.form == "out":
@@ -46,21 +80,11 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     wanted = Wanted.of(operator, needed)
     kept = tuple([_keep(arg, saves, written) for arg, saves in zip(args, wanted.saves)])
     result = redispatch(operator, args, signature, lower)
-    if result.__class__ is Value and not written:
-        node = OpNode(operator, tuple(edges), (result.meta,), kept, wanted)
-        if wanted.saves_outs:
-            node.saved_outs[0] = Saved(result, node)
-        return with_history(result, node, 0) if result.meta.dtype.is_differentiable else result
     outs = result if result.__class__ is tuple else (result,)
     node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), kept, wanted)
     for number in wanted.saves_outs:
         node.saved_outs[number] = Saved(outs[number], node, number)
-    if written:
-        rebase(written[0], node)
-        return result
-    for number, out in enumerate(outs):
-        if out.meta.dtype.is_differentiable:
-            with_history(out, node, number)
+    rebase(written[0], node)
     return result
 
 
@@ -73,7 +97,6 @@ def _overwrite(operator: Operator, args: Arguments, signature: Arguments, lower:
     return result
 
 
-_NONE: list[Value] = []
 BOXED[keys.AUTOGRAD] = autograd_kernel
 
 
@@ -111,7 +134,7 @@ def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> tu
     return needed
 
 
-def _keep(arg: Any, wanted: bool, written: list[Value]) -> Any:
+def _keep(arg: Any, wanted: bool, written: Sequence[Value] = ()) -> Any:
     """What the node remembers of an argument: the value if a formula names it, else its meta."""
     if arg.__class__ is Value:
         if not wanted:
