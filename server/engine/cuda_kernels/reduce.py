@@ -58,7 +58,7 @@ def _file(contract: Op, choose: Chooser, is_ordered: bool = False) -> None:
         named = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
         input: Meta = named["input"]
         found = walk(input, dims_of(input, named.get("dim")), request.outs, is_ordered)
-        state = choose(request, named, found.count)
+        state = choose(request, named, found.length)
         if state is None:
             return None
         if not found.results:

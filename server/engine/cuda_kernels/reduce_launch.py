@@ -87,10 +87,10 @@ def reduction(backend: Any, walk: Walk, state: State, itemsize: int, itemsizes: 
 
 def choose(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
     """The kernel for a walk."""
-    if walk.goes_down_columns and walk.count > 1:
+    if walk.goes_down_columns and walk.length > 1:
         return _columns(walk, state, itemsize, processors)
     vector = walk.row_vector(itemsize)
-    units = walk.count // vector
+    units = walk.length // vector
     if units <= 32 * _MOST_UNITS and (vector * itemsize >= 4 or units <= 128 or not walk.is_line):
         return _few_lanes(walk, vector, units)
     return _blocks(walk, state, itemsize, vector, processors)
@@ -110,14 +110,12 @@ def _few_lanes(walk: Walk, vector: int, units: int) -> Shape:
 def _blocks(walk: Walk, state: State, itemsize: int, vector: int, processors: int) -> Shape:
     if walk.is_line:
         vector = VECTOR_BYTES // itemsize
-    units = walk.count // vector
-    threads = min(max(_floor(units // 4), 64), _MOST_ROW_THREADS)
-    at_once = processors * _BLOCKS_AT_ONCE
-    wanted = at_once // walk.results if walk.results <= at_once // 8 else blocks(_WAVES * at_once, walk.results)
-    splits = max(1, min(wanted, units // (threads * 8))) if walk.results <= _TICKETS else 1
+    units = walk.length // vector
+    threads = min(max(_floor(units // 8), 64), _MOST_ROW_THREADS)
+    splits = _splits(walk.results, processors * _BLOCKS_AT_ONCE, units // (threads * 8))
     body = f"whole_blocks<Op, {vector}, {_flag(walk.is_line)}>(first, second, in, partial, tickets, job)"
     return Shape(
-        body, threads, walk.results * splits, walk.count if walk.is_line else units, 1 if walk.is_line else vector,
+        body, threads, walk.results * splits, walk.length if walk.is_line else units, 1 if walk.is_line else vector,
         splits, partial=walk.results * splits * state.nbytes,
     )  # fmt: skip
 
@@ -125,18 +123,25 @@ def _blocks(walk: Walk, state: State, itemsize: int, vector: int, processors: in
 def _columns(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
     vector = walk.column_vector(itemsize, _floor(_STATE_BYTES // state.nbytes))
     units = walk.results // vector
-    across = min(_ceiling(units), _COLUMN_THREADS // min(_floor(walk.count // 4), 8))
+    across = min(_ceiling(units), _COLUMN_THREADS // min(_floor(walk.length // 4), 8))
     down = _COLUMN_THREADS // across
     tiles = blocks(units, across)
-    wanted = blocks(_WAVES * processors * 4, tiles)
-    splits = max(1, min(wanted, walk.count // (down * 16))) if tiles <= _TICKETS else 1
-    chunk = blocks(walk.count, splits)
-    splits = blocks(walk.count, chunk)
+    at_once = processors * _BLOCKS_AT_ONCE * _MOST_ROW_THREADS // _COLUMN_THREADS
+    chunk = blocks(walk.length, _splits(tiles, at_once, walk.length // (down * 16)))
+    splits = blocks(walk.length, chunk)
     body = f"columns<Op, {vector}, {across}>(first, second, in, partial, tickets, job)"
     return Shape(
-        body, _COLUMN_THREADS, tiles * splits, walk.count, 1, splits, chunk,
+        body, _COLUMN_THREADS, tiles * splits, walk.length, 1, splits, chunk,
         tiles * splits * across * vector * state.nbytes,
     )  # fmt: skip
+
+
+def _splits(pieces: int, at_once: int, most: int) -> int:
+    """Blocks per piece of work: all run at once where pieces are few; else enough that the last ones are no matter."""
+    if pieces > _TICKETS:
+        return 1
+    wanted = at_once // pieces if pieces * 8 <= at_once else blocks(_WAVES * at_once, pieces)
+    return max(1, min(wanted, most))
 
 
 def _ceiling(number: int) -> int:

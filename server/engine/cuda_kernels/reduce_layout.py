@@ -21,12 +21,12 @@ class Walk(NamedTuple):
     """The dimensions of the results, with strides of the input and of both results (kernels have two, or one twice);
     and those gone through, none where there are no elements.
 
-    ``count``: how many elements make one result. ``is_wide``: 32 bits do not hold all offsets and numbers of elements.
+    ``length``: how many elements make one result. ``is_wide``: 32 bits do not hold all offsets and numbers of elements.
     """
 
     kept: Layout
     reduced: Layout
-    count: int
+    length: int
     is_wide: bool
 
     @property
@@ -36,7 +36,7 @@ class Walk(NamedTuple):
     @property
     def is_line(self) -> bool:
         """Whether the elements of one result follow each other."""
-        return self.count <= 1 or (len(self.reduced.shape) == 1 and self.reduced.inner(0) == 1)
+        return self.length <= 1 or (len(self.reduced.shape) == 1 and self.reduced.inner(0) == 1)
 
     @property
     def goes_down_columns(self) -> bool:

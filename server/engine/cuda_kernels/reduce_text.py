@@ -216,7 +216,8 @@ DEV void whole_blocks(
     if (threadIdx.x == 0) Op::write(a, job.value, first + at.first, second + at.second);
 }
 
-template <class Op, int V> DEV void add_row(Lanes<Op, V>& lanes, const vec<typename Op::In, V>& v, index_t row, double x) {
+template <class Op, int V>
+DEV void add_row(Lanes<Op, V>& lanes, const vec<typename Op::In, V>& v, index_t row, double x) {
     ++lanes.steps;
 #pragma unroll
     for (int k = 0; k < V; ++k) Op::add(lanes.at[k], v.at[k], row, lanes.steps, x);
@@ -236,7 +237,7 @@ DEV void join_rows(Lanes<Op, V>& lanes, typename Op::Acc* shared, u32 tx, u32 ty
     }
 }
 
-// TX threads have V columns each, their block's rows are split among 256 / TX; `splits` blocks share the rows
+// TX threads have V columns each; 256 / TX share the block's rows, `splits` blocks share all rows
 template <class Op, int V, int TX>
 DEV void columns(
     typename Op::First* first, typename Op::Second* second, const typename Op::In* in, void* partial, u32* tickets,
@@ -259,7 +260,7 @@ DEV void columns(
     if (end > job.units) end = job.units;
     if (is_column) {
         Scattered<T, V> source = {in + at.in, &job.reduced};
-        const int U = 4;
+        const int U = V * sizeof(Acc) <= 64 ? 8 : 4;  // registers are few
         for (; i + (U - 1) * TY < end; i += U * TY) {
             vec<T, V> v[U];
 #pragma unroll

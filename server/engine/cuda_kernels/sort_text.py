@@ -1,0 +1,351 @@
+"""CUDA text of sorting: keys that order as elements do, sorts of short, middling and long lines, and selection.
+
+An element is its bits; ``Order`` gives the unsigned key by which it is sorted, NaN last and both zeros equal. Equal
+keys keep the order of their places. Of the sorted line a window is written. ``short_lines``: a warp sorts a line in
+registers; ``middle_lines``: a block sorts one in shared memory, digit by digit; ``count_digits`` and ``one_digit`` sort
+long ones through global memory, one pass per digit.
+"""
+
+from __future__ import annotations
+
+ORDER = r"""
+#define DEV static __device__ __forceinline__
+// U: an element's bits; FLOAT: those of infinity, 0 for integers; SIGN: the sign bit or 0; DOWN: largest first
+template <class U_, u64 FLOAT, u64 SIGN, bool DOWN_> struct Order {
+    typedef U_ U;
+    static const bool DOWN = DOWN_;
+    DEV bool is_nan(U b) { return FLOAT && (b & (U)~SIGN) > (U)FLOAT; }
+    DEV U rising(U b) {
+        if (FLOAT) {
+            if (is_nan(b)) return (U)~(U)0;
+            if ((U)(b & (U)~SIGN) == 0) return (U)SIGN;
+            return b & (U)SIGN ? (U)~b : (U)(b | (U)SIGN);
+        }
+        return b ^ (U)SIGN;
+    }
+    DEV U key(U b) { return DOWN ? (U)~rising(b) : rising(b); }
+};
+"""
+
+KERNELS = r"""
+struct Lines {
+    lines_t lines;                        // of the input, the values and the indices
+    index_t step[3];                      // from one element of a line to the next
+    index_t count; u32 length, from, size;  // lines; elements of each; the window of places that is written
+};
+DEV void places_of(const Lines& job, index_t line, index_t (&at)[3]) { job.lines.find(line, at); }
+
+template <class O> DEV void written(
+    typename O::U* values, i64* indices, const Lines& job, const index_t (&at)[3], u32 from, u32 rank,
+    typename O::U bits, u32 place
+) {
+    u32 p = rank - from;
+    if (rank < from || p >= job.size) return;
+    if (values) values[at[1] + p * job.step[1]] = bits;
+    indices[at[2] + p * job.step[2]] = place;
+}
+// where the window begins; a median's at the first NaN if there is one
+DEV u32 window_of(const Lines& job, u32 nans) { return nans ? job.length - nans : job.from; }
+
+template <class U> struct wider { typedef u32 type; };
+template <> struct wider<u64> { typedef u64 type; };
+
+// a warp has a line of at most 32 * E elements; a bitonic network over keys made different by their places
+template <class U> struct Ranked { U key; u32 place; };
+template <class U> DEV bool after(const Ranked<U>& a, const Ranked<U>& b) {
+    return a.key > b.key || (a.key == b.key && a.place > b.place);
+}
+template <class U> DEV Ranked<U> from_lane(const Ranked<U>& a, int mask) {
+    return {(U)__shfl_xor_sync(0xffffffff, a.key, mask), __shfl_xor_sync(0xffffffff, a.place, mask)};
+}
+
+template <class O, int E, bool MEDIAN>
+DEV void short_lines(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
+    typedef typename O::U U;
+    typedef typename wider<U>::type W;  // a number that shuffles
+    u32 lane = threadIdx.x % 32;
+    index_t line = (index_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (line >= job.count) return;
+    index_t at[3];
+    places_of(job, line, at);
+    Ranked<W> x[E];
+    u32 nans = 0;
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+        u32 p = e * 32 + lane;
+        bool is = p < job.length;
+        U bits = is ? in[at[0] + p * job.step[0]] : (U)0;
+        if (MEDIAN) nans += __popc(__ballot_sync(0xffffffff, is && O::is_nan(bits)));
+        x[e] = {is ? (W)O::key(bits) : (W)~(W)0, is ? p : ~0u};
+    }
+    u32 from = window_of(job, nans);
+    // number lane * E + e of the network
+#pragma unroll
+    for (int k = 2; k <= 32 * E; k *= 2)
+#pragma unroll
+        for (int j = k / 2; j; j /= 2) {
+            if (j >= E) {
+#pragma unroll
+                for (int e = 0; e < E; ++e) {
+                    Ranked<W> y = from_lane(x[e], j / E);
+                    u32 n = lane * E + e;
+                    bool up = (n & k) == 0, lower = (n & j) == 0;
+                    if (after(x[e], y) == (up == lower)) x[e] = y;
+                }
+            } else {
+#pragma unroll
+                for (int e = 0; e < E; ++e) {
+                    u32 n = lane * E + e;
+                    if ((e & j) == 0 && after(x[e], x[e | j]) == ((n & k) == 0)) {
+                        Ranked<W> t = x[e]; x[e] = x[e | j]; x[e | j] = t;
+                    }
+                }
+            }
+        }
+#pragma unroll
+    for (int e = 0; e < E; ++e)
+        if (x[e].place != ~0u)
+            written<O>(values, indices, job, at, from, lane * E + e, in[at[0] + x[e].place * job.step[0]], x[e].place);
+}
+
+// ranks of a block's elements by one digit; element i of a lane comes after those of all lanes before it
+template <int WARPS, int ITEMS> struct Ranking {
+    static const int THREADS = WARPS * 32;
+    u32 counts[WARPS][256];
+    u32 starts[256];  // of each digit in the block's order
+    u32 warp_sums[8];
+
+    __device__ __forceinline__ void rank(const u32 (&digits)[ITEMS], u32 (&ranks)[ITEMS]) {
+        u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        for (u32 k = threadIdx.x; k < WARPS * 256; k += THREADS) (&counts[0][0])[k] = 0;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            u32 peers = __match_any_sync(0xffffffff, digits[i]);
+            u32 first = __ffs(peers) - 1, before = __popc(peers & ((1u << lane) - 1)), had = 0;
+            if (lane == first) {
+                had = counts[warp][digits[i]];
+                counts[warp][digits[i]] = had + __popc(peers);
+            }
+            ranks[i] = __shfl_sync(0xffffffff, had, first) + before;
+            __syncwarp();
+        }
+        __syncthreads();
+        for (u32 d = threadIdx.x; d < 256; d += THREADS) {
+            u32 sum = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; ++w) {
+                u32 had = counts[w][d];
+                counts[w][d] = sum;
+                sum += had;
+            }
+            starts[d] = sum;
+        }
+        __syncthreads();
+    }
+    // turns totals in `starts` into starts; a warp has 32 digits at a time
+    __device__ __forceinline__ void scan() {
+        u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        for (u32 part = warp; part < 8; part += WARPS) {
+            u32 own = starts[part * 32 + lane], sum = own;
+#pragma unroll
+            for (int d = 1; d < 32; d *= 2) {
+                u32 left = __shfl_up_sync(0xffffffff, sum, d);
+                if (lane >= d) sum += left;
+            }
+            starts[part * 32 + lane] = sum - own;
+            if (lane == 31) warp_sums[part] = sum;
+        }
+        __syncthreads();
+        for (u32 d = threadIdx.x; d < 256; d += THREADS) {
+            u32 sum = starts[d];
+            for (u32 part = 0; part < d / 32; ++part) sum += warp_sums[part];
+            starts[d] = sum;
+        }
+        __syncthreads();
+    }
+    __device__ __forceinline__ u32 place(u32 digit, u32 rank) const {
+        return starts[digit] + counts[threadIdx.x / 32][digit] + rank;
+    }
+};
+
+// a block has a line
+template <class O, int WARPS, int ITEMS, bool MEDIAN>
+DEV void middle_lines(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
+    typedef typename O::U U;
+    const int TILE = WARPS * 32 * ITEMS;
+    __shared__ Ranking<WARPS, ITEMS> ranking;
+    __shared__ U keys[TILE];
+    __shared__ u16 places[TILE];
+    index_t at[3];
+    places_of(job, blockIdx.x, at);
+    u32 begin = threadIdx.x / 32 * (32 * ITEMS) + threadIdx.x % 32;
+    U key[ITEMS];
+    u32 place[ITEMS], digits[ITEMS], ranks[ITEMS], nans = 0;
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        place[i] = begin + i * 32;
+        bool is = place[i] < job.length;
+        U bits = is ? in[at[0] + place[i] * job.step[0]] : (U)0;
+        if (MEDIAN) nans += __syncthreads_count(is && O::is_nan(bits));
+        key[i] = is ? O::key(bits) : (U)~(U)0;
+    }
+    u32 from = window_of(job, nans);
+    for (int shift = 0; shift < 8 * (int)sizeof(U); shift += 8) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) digits[i] = (key[i] >> shift) & 255;
+        ranking.rank(digits, ranks);
+        ranking.scan();
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            u32 to = ranking.place(digits[i], ranks[i]);
+            keys[to] = key[i];
+            places[to] = place[i];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            key[i] = keys[begin + i * 32];
+            place[i] = places[begin + i * 32];
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i)
+        if (begin + i * 32 < job.length)
+            written<O>(values, indices, job, at, from, begin + i * 32, in[at[0] + place[i] * job.step[0]], place[i]);
+}
+
+// how often each digit of each pass occurs in each line; `histograms` is [line][pass][256]
+template <class O, int WARPS, int ITEMS>
+DEV void count_digits(const typename O::U* in, u32* histograms, const Lines& job, u32 tiles) {
+    typedef typename O::U U;
+    const int THREADS = WARPS * 32, PASSES = sizeof(U);
+    __shared__ u32 counts[PASSES * 256];
+    for (u32 k = threadIdx.x; k < PASSES * 256; k += THREADS) counts[k] = 0;
+    __syncthreads();
+    u32 line = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+    index_t at[3];
+    places_of(job, line, at);
+    for (u32 i = 0; i < ITEMS; ++i) {
+        u32 p = tile * (THREADS * ITEMS) + i * THREADS + threadIdx.x;
+        bool is = p < job.length;
+        U key = is ? O::key(in[at[0] + p * job.step[0]]) : 0;
+#pragma unroll
+        for (int pass = 0; pass < PASSES; ++pass) {
+            u32 digit = is ? (u32)(key >> (8 * pass)) & 255 : 256;
+            if (pass + 1 < PASSES) {
+                if (is) atomicAdd(counts + pass * 256 + digit, 1);
+            } else {  // most have one of a few exponents
+                u32 peers = __match_any_sync(0xffffffff, digit);
+                if (is && __ffs(peers) - 1 == threadIdx.x % 32) atomicAdd(counts + pass * 256 + digit, __popc(peers));
+            }
+        }
+    }
+    __syncthreads();
+    for (u32 k = threadIdx.x; k < PASSES * 256; k += THREADS)
+        if (counts[k]) atomicAdd(histograms + (u64)line * (PASSES * 256) + k, counts[k]);
+}
+
+const u32 PART = 1u << 30, WHOLE = 2u << 30, VALUE = PART - 1;
+
+// one pass over all lines: stable by the digit at `shift`; tiles look back at the counts of those before
+template <class O, int WARPS, int ITEMS, bool FIRST, bool LAST>
+DEV void one_digit(
+    const typename O::U* in, const u32* in_places, typename O::U* out, u32* out_places, typename O::U* values,
+    i64* indices, const u32* histograms, u32* ticket, u32* states, const Lines& job, u32 tiles, int pass
+) {
+    typedef typename O::U U;
+    const int THREADS = WARPS * 32, TILE = THREADS * ITEMS, PASSES = sizeof(U);
+    extern __shared__ __align__(16) unsigned char dynamic[];
+    Ranking<WARPS, ITEMS>& ranking = *(Ranking<WARPS, ITEMS>*)dynamic;
+    U* keys = (U*)(dynamic + sizeof(Ranking<WARPS, ITEMS>));
+    u32* places = (u32*)keys;
+    __shared__ u32 base[256], mine;
+    if (threadIdx.x == 0) mine = atomicAdd(ticket, 1);
+    __syncthreads();
+    u32 number = mine, line = number / tiles, tile = number % tiles;
+    index_t at[3];
+    places_of(job, line, at);
+    u64 row = (u64)line * job.length;
+    u32 left = job.length - tile * TILE, valid = left < TILE ? left : TILE;
+    u32 begin = threadIdx.x / 32 * (32 * ITEMS) + threadIdx.x % 32, from = tile * TILE;
+    U bits[ITEMS];
+    u32 digits[ITEMS], ranks[ITEMS], place[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        u32 p = begin + i * 32;
+        bool is = p < valid;
+        bits[i] = !is ? (U)0 : FIRST ? in[at[0] + (index_t)(from + p) * job.step[0]] : in[row + from + p];
+        place[i] = FIRST ? from + p : is ? in_places[row + from + p] : 0;
+        digits[i] = is ? (u32)(O::key(bits[i]) >> (8 * pass)) & 255 : 255;
+    }
+    ranking.rank(digits, ranks);
+    u32* state = states + (u64)number * 256;
+    for (u32 d = threadIdx.x; d < 256; d += THREADS) {
+        u32 total = ranking.starts[d] - (d == 255 ? TILE - valid : 0);
+        *(volatile u32*)(state + d) = total | (tile ? PART : WHOLE);
+        base[d] = total;
+    }
+    __syncthreads();
+    ranking.scan();
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        ranks[i] = ranking.place(digits[i], ranks[i]);
+        keys[ranks[i]] = bits[i];
+    }
+    for (u32 d = threadIdx.x; d < 256; d += THREADS) {
+        u32 before = 0;
+        for (const u32* there = state; there != states + (u64)line * tiles * 256;) {
+            there -= 256;
+            u32 found;
+            while (!((found = *(const volatile u32*)(there + d)) & (PART | WHOLE))) {}
+            before += found & VALUE;
+            if (found & WHOLE) break;
+        }
+        if (tile) *(volatile u32*)(state + d) = (before + base[d]) | WHOLE;
+        base[d] = before;
+    }
+    // places of digits in the whole line
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        u32 sum = 0;
+        for (u32 part = 0; part < 8; ++part) {
+            u32 d = part * 32 + threadIdx.x, own = histograms[((u64)line * PASSES + pass) * 256 + d], to = own;
+#pragma unroll
+            for (int s = 1; s < 32; s *= 2) {
+                u32 lower = __shfl_up_sync(0xffffffff, to, s);
+                if (threadIdx.x >= s) to += lower;
+            }
+            base[d] += sum + to - own - ranking.starts[d];
+            sum += __shfl_sync(0xffffffff, to, 31);
+        }
+    }
+    __syncthreads();
+    u32 to[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        u32 p = i * THREADS + threadIdx.x;
+        if (p < valid) {
+            U b = keys[p];
+            to[i] = base[(u32)(O::key(b) >> (8 * pass)) & 255] + p;
+            if (!LAST) out[row + to[i]] = b;
+            else if (values && to[i] - job.from < job.size)
+                values[at[1] + (index_t)(to[i] - job.from) * job.step[1]] = b;
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) places[ranks[i]] = place[i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        u32 p = i * THREADS + threadIdx.x;
+        if (p < valid) {
+            if (!LAST) out_places[row + to[i]] = places[p];
+            else if (to[i] - job.from < job.size)
+                indices[at[2] + (index_t)(to[i] - job.from) * job.step[2]] = places[p];
+        }
+    }
+}
+"""
