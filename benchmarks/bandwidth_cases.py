@@ -143,7 +143,7 @@ def _random() -> list[Case]:
         return [grad, x > 0]
 
     def written(inputs: list[Any], result: Any) -> int:
-        return result.numel() * result.element_size()
+        return int(result.numel() * result.element_size())
 
     return [
         Case("random", "dropout", dropped, lambda F, x: F.native_dropout(x, 0.1, True), _dropout, near_copy=True),

@@ -230,6 +230,18 @@ def test_joining_agrees_with_pytorch(gpu: EngineAdapter, generator: torch.Genera
         _same(gpu.numpy(gpu.functional.stack([gpu.tensor(p) for p in same], dim)), torch.stack(same, dim))
 
 
+def test_repeating_and_padding_agree_with_pytorch(gpu: EngineAdapter, generator: torch.Generator) -> None:
+    gpu.activate()
+    for dtype in (torch.float32, torch.bfloat16, torch.uint8):
+        for source in (_random(generator, (3, 5, 7), dtype), _random(generator, (7, 5, 3), dtype).transpose(0, 2)):
+            value = gpu.tensor(source)
+            for repeats in ((2, 1, 3), (4, 2, 1, 1), (1, 1, 1), (0, 2, 2)):
+                _same(gpu.numpy(gpu.functional.repeat(value, repeats)), source.repeat(repeats))
+            for pad in ((1, 2), (0, 0, 3, 1), (-1, -2, 2, 2), (2, -3), (), (-4, -3), (1, 1, 1, 1, 1, 1)):
+                expected = torch.nn.functional.pad(source, pad, value=3)
+                _same(gpu.numpy(gpu.functional.constant_pad_nd(value, pad, 3)), expected)
+
+
 RANDOM: dict[str, Any] = {
     "rand": lambda F, **o: F.rand(7, 11, **o), "randn": lambda F, **o: F.randn(7, 11, **o),
     "rand_like": None, "randn_like": None, "bernoulli_": 0.3, "uniform_": (-2.0, 5.0), "normal_": (3.0, 0.5),

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import wrap_dim
-from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import creation, pointwise, rearrange
+from telegrad_protocol.meta import MAX_DIMENSIONS, Meta
+from telegrad_protocol.ops import creation, nn, pointwise, rearrange
 
 from .. import keys
 from ..backend import Backend
@@ -21,7 +21,7 @@ from ..value import Value
 from .expressions import Chosen
 from .geometry import INDEXING, VECTOR_BYTES, Layout, blocks, layout_of, packed
 from .launch import load
-from .pointwise import Fire, computing, generated, launcher, nothing
+from .pointwise import Fire, computing, elementwise, generated, launcher, nothing
 from .prelude import CTYPES, PRELUDE
 
 _BITS = {1: dtypes.uint8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
@@ -230,3 +230,49 @@ def _joining(backend: Backend, pairs: list[tuple[Meta, Meta]]) -> Launch:
             fire(backend.stream, target + into, tensors[k].storage.block.pointer + begin)
 
     return launch
+
+
+@prepares(rearrange.repeat, keys.CUDA)
+def repeat(request: Request) -> Launch | None:
+    """Copies side by side: the result is seen with two dimensions for each of its own, how often and how long."""
+    source, repeats = request.args
+    out = request.outs[0]
+    if 2 * out.ndim > MAX_DIMENSIONS:
+        return None
+    lengths = (1,) * (out.ndim - source.ndim) + source.shape
+    shape = tuple([n for pair in zip(repeats, lengths, strict=True) for n in pair])
+    steps = [(step * length, step) for step, length in zip(out.strides, lengths, strict=True)]
+    spread = out.view(shape, tuple([step for pair in steps for step in pair]))
+    once = tuple([n for length in lengths for n in (1, length)])
+    held = (0,) * (out.ndim - source.ndim) + source.strides
+    seen = source.view(once, tuple([step for length_step in held for step in (0, length_step)]))
+    return copying(request.backend, spread, seen)
+
+
+@prepares(nn.constant_pad_nd, keys.CUDA)
+def pad(request: Request) -> Launch:
+    """The value everywhere, then what is left of the input in its place."""
+    source, pads, value = request.args
+    out, backend = request.outs[0], request.backend
+    margins = [(pads[2 * k], pads[2 * k + 1]) for k in range(len(pads) // 2)]
+    inside, left = _cut(out, margins, 1), _cut(source, margins, -1)
+    fill = elementwise(backend, out, {"value": value}, Chosen("value"), out.dtype)
+    place = copying(backend, inside, left)
+    if inside.numel == out.numel:
+        return place
+
+    def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+        fill(args, outs)
+        place(args, outs)
+
+    return launch
+
+
+def _cut(meta: Meta, margins: list[tuple[int, int]], sign: int) -> Meta:
+    """What lies inside of margins of the given sign; they come for the last dimension first."""
+    shape, offset = list(meta.shape), meta.offset
+    for dim, pair in zip(reversed(range(meta.ndim)), margins, strict=False):
+        before, after = (max(sign * margin, 0) for margin in pair)
+        shape[dim] -= before + after
+        offset += before * meta.strides[dim]
+    return meta.view(shape, meta.strides, offset)

@@ -91,7 +91,7 @@ _POWERS = {2: "input * input", 3: "input * input * input", 0.5: "sqrt(input)"}
 def _power(a: Attributes, compute: DType, out: DType) -> Chosen:
     exponent = a["exponent"]
     is_number = isinstance(exponent, (bool, int, float, complex))
-    special = _POWERS.get(exponent) if is_number and compute.category >= dtypes.FLOAT else None  # type: ignore[arg-type]
+    special = _POWERS.get(exponent) if is_number and compute.category >= dtypes.FLOAT else None
     return Chosen(special or "power(input, exponent)")
 
 

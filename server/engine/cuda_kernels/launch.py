@@ -122,7 +122,8 @@ _collected: Texts | None = None
 def collecting() -> Iterator[Texts]:
     """Load nothing within the block: note texts and options, for whoever compiles them beforehand."""
     global _collected
-    _collected = found = {}
+    found: Texts = {}
+    _collected = found
     try:
         yield found
     finally:
