@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from .errors import ArgumentError, DimensionError, ShapeError
@@ -178,6 +179,7 @@ def infer_size(op: str, size: Size, numel: int) -> Size:
     return tuple(numel // known if length == -1 else length for length in size)
 
 
+@lru_cache(maxsize=4096)
 def view_strides(shape: Size, strides: Size, size: Size) -> Size | None:
     """Strides that show the same memory as ``size``, or None where only a copy can."""
     if _is_empty(shape):

@@ -14,7 +14,7 @@ from telegrad_protocol.errors import AutogradError
 
 from . import context, keys
 from .operators import OPERATORS, Operator
-from .plan import metas_of, remember, run_backend
+from .plan import metas_of, remember, run_backend, run_updating
 from .value import Value
 
 Boxed = Callable[[Operator, tuple[Any, ...], tuple[Any, ...], int], Any]
@@ -51,12 +51,18 @@ def dispatch(operator: Operator, args: tuple[Any, ...]) -> Any:
             key_set |= _read_tuple(arg, signature)
         else:
             signature.append(arg)
-            signature.append(kind)
+            signature.append(kind if arg and kind is not complex else _told_apart(arg))
     key_set &= ~ctx.excluded
     if ctx.trace is not None:
         ctx.trace.append(f"[call] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
     kernel = operator.resolved.get(key_set) or resolve(operator, key_set)
     return kernel(operator, args, tuple(signature), key_set)
+
+
+def _told_apart(item: Any) -> Any:
+    """What equal numbers that mean different things differ in: their type, and the signs of zeros."""
+    kind = item.__class__
+    return repr(item) if kind in _SIGNED else kind
 
 
 def _read_tuple(items: tuple[Any, ...], signature: list[Any]) -> int:
@@ -67,9 +73,8 @@ def _read_tuple(items: tuple[Any, ...], signature: list[Any]) -> int:
             key_set |= item.keys
             described.append(item.meta)
         else:
-            kind = item.__class__
             described.append(item)
-            described.append(kind if kind not in _SIGNED or item else repr(item))
+            described.append(_told_apart(item))
     signature.append(tuple(described))
     return key_set
 
@@ -98,7 +103,8 @@ def _find(operator: Operator, key_set: int) -> Boxed:
         return _run_composite
     if OPERATORS[operator.op.base.name].composite is not None:
         return _run_composite_form
-    return next((BOXED[key] for key in present if key in BOXED and key not in _SELECTED), run_backend)
+    lowest = run_updating if operator.op.updates else run_backend
+    return next((BOXED[key] for key in present if key in BOXED and key not in _SELECTED), lowest)
 
 
 def _run_composite(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:

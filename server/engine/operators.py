@@ -110,7 +110,7 @@ def _source(op: Op, name: str) -> tuple[str, int]:
     raise TypeError(f"derivative of {op.name}: no input, attribute or result is called {name!r}")
 
 
-_ONE_CLASS = frozenset(("int", "float", "bool", "str", "size", "int|size", "dtype", "device"))
+_ONE_CLASS = frozenset(("int", "bool", "str", "size", "int|size", "dtype", "device"))
 _CANONICAL: dict[str, tuple[type, ...]] = {
     "tensor": (Value,), "tensor|scalar": (Value, bool, int, float, complex), "scalar": (bool, int, float, complex),
     "int": (int,), "float": (float,), "bool": (bool,), "str": (str,), "int|size": (int, tuple), "dtype": (DType,),
