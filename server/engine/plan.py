@@ -39,6 +39,15 @@ def run_backend(operator: Operator, args: Arguments, signature: tuple[Any, ...],
     return plan.run(args)
 
 
+def run_updating(operator: Operator, args: Arguments, signature: tuple[Any, ...], key_set: int) -> Any:
+    """The same for what updates leaves: its kernels read rates and the like, which change from step to step, each time.
+
+    Only whether a number is 0 decides which plan runs.
+    """
+    kept = tuple([float if item.__class__ is float and item else item for item in signature])
+    return run_backend(operator, args, kept, key_set)
+
+
 def remember(operator: Operator, signature: tuple[Any, ...], plan: Any) -> None:
     """Keep what was worked out for a signature; all is forgotten when a client has come with too many."""
     if len(operator.plans) >= _CAPACITY:

@@ -23,3 +23,20 @@ def test_kept_plans_are_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         adapter.function(name)(*[vector] * len(operator.op.params))
         most = max(most, len(operator.plans))
     assert 1 < most <= 8
+
+
+def test_a_rate_that_changes_with_each_step_makes_no_new_plans() -> None:
+    adapter = EngineAdapter()
+    operator = OPERATORS["_fused_sgd_"]
+    operator.plans.clear()
+    settings = {
+        "weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "maximize": False,
+        "is_first_step": False,
+    }  # fmt: skip
+    param, grad = adapter.tensor(torch.zeros(3)), adapter.tensor(torch.ones(3))
+    for rate in (0.5, 0.25, 0.125):
+        adapter.functional._fused_sgd_([param], [grad], [], lr=rate, **settings)
+    assert adapter.numpy(param).tolist() == [-0.875] * 3
+    assert len(operator.plans) == 1
+    adapter.functional._fused_sgd_([param], [grad], [], lr=0.5, **{**settings, "weight_decay": 0.5})
+    assert adapter.numpy(param).tolist() == [-0.875 - 0.5 * (1 - 0.4375)] * 3

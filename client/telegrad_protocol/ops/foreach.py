@@ -25,7 +25,8 @@ SCALED = ("add", "sub")
 TERNARY = ("addcmul", "addcdiv")
 EXPRESSIONS: dict[str, int] = {
     "abs": 1, "neg": 1, "sqrt": 1, "rsqrt": 1, "exp": 1, "log": 1, "reciprocal": 1, "tanh": 1,
-    "add": 2, "add_number": 1, "sub": 2, "sub_number": 1, "mul": 2, "mul_number": 1, "div": 2, "div_number": 1, "maximum": 2, "minimum": 2,
+    "add": 2, "add_number": 1, "sub": 2, "sub_number": 1, "mul": 2, "mul_number": 1,
+    "div": 2, "div_number": 1, "maximum": 2, "minimum": 2,
     "addcmul": 3, "addcdiv": 3, "lerp_number": 2, "copy_": 1,
 }  # fmt: skip
 """What ``_foreach_apply_`` computes, and of how many lists."""

@@ -52,9 +52,9 @@ def plain_sgd(request: Request) -> Launch | None:
         return None
     if not all([_are_alike(p, g) for p, g in zip(params, grads, strict=True)]):
         return None
-    factor = lr if maximize else -lr
 
     def launch(args: Any, outs: Any) -> None:
+        factor = args[5] if maximize else -args[5]
         for param, grad in zip(args[0], args[1], strict=True):
             _add_multiple(param.array.reshape(-1), grad.array.reshape(-1), factor)
 

@@ -80,16 +80,16 @@ extern "C" __global__ void __launch_bounds__(256) clamp(
     typedef compute_t<{ctype}> C;
     C least = (C)low, most = (C)high;
     each<1, 1>(t, place_of<{ctype}>(s), [&](C (&x)[1]) {{
-        C raised = x[0] < least ? least : x[0];
-        x[0] = raised > most ? most : raised;
+        C raised = x[0] < least || least != least ? least : x[0];
+        x[0] = raised > most || most != most ? most : raised;
     }});
 }}"""
 
 
 @prepares(optim._foreach_clamp_, keys.CUDA)
 def clamp(request: Request) -> Launch | None:
-    tensors, low, high = request.args
-    if any(not meta.dtype.is_floating_point for meta in tensors) or low != low or high != high:
+    tensors, _, _ = request.args
+    if any(not meta.dtype.is_floating_point for meta in tensors):
         return None
     run, backend = Lists([tensors], [0], [0]).prepare(Kernel("clamp", _clamp_body, "dd")), request.backend
     return lambda args, outs: run(backend.stream, args, args[1], args[2])
