@@ -1,6 +1,7 @@
 """Convolutions of ResNet-50 beside PyTorch's on a GPU: ``python -m benchmarks.convolution [--save PATH]``.
 
-bfloat16 with channels innermost, batches of 128; forward and the gradients by input and by weight, each alone.
+bfloat16 with channels innermost, batches of 128; forward and the gradients by input and by weight, each alone. Ours are
+dispatched as a session dispatches them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Any
 
 import torch
 
-from server.engine import functional as F
 from server.engine.cuda_kernels.cudnn_graph import BUILT
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
 
 from . import on_gpu
 from .measure import Figure, figure, save_at
 
+_CONVOLUTION, _WEIGHT_BACKWARD = OPERATORS["convolution"], OPERATORS["_convolution_weight_backward"]
 BATCH = 128
 LAYERS = (
     (3, 64, 7, 2, 224), (64, 64, 1, 1, 56), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (256, 64, 1, 1, 56),
@@ -49,16 +52,17 @@ def _compare(channels: int, made: int, kernel: int, stride: int, size: int) -> l
         return aten(d, x, w, None, *numbers, False, (0, 0), 1, mask)
 
     figures = [
-        on_gpu.compare(f"conv forward, {label}", lambda: F.convolution(xv, wv, None, *numbers, False, (0, 0), 1),
+        on_gpu.compare(f"conv forward, {label}",
+                       lambda: dispatch(_CONVOLUTION, (xv, wv, None, *numbers, False, (0, 0), 1)),
                        lambda: torch.conv2d(x, w, None, stride, padding), at_least=0.97, repeats=5),
         on_gpu.compare(f"conv weight gradient, {label}",
-                       lambda: F._convolution_weight_backward(dv, xv, (kernel, kernel), *numbers, 1, True),
+                       lambda: dispatch(_WEIGHT_BACKWARD, (dv, xv, (kernel, kernel), *numbers, 1, True)),
                        lambda: theirs(False, True, False), at_least=0.97, repeats=5),
     ]  # fmt: skip
     if channels > 3:  # nobody asks for the gradient of a picture
         figures.append(
             on_gpu.compare(f"conv input gradient, {label}",
-                           lambda: F.convolution(dv, wv, None, *numbers, True, rest, 1),
+                           lambda: dispatch(_CONVOLUTION, (dv, wv, None, *numbers, True, rest, 1)),
                            lambda: theirs(True, False, False), at_least=0.97, repeats=5)
         )  # fmt: skip
     return figures

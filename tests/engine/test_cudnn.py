@@ -194,3 +194,38 @@ def test_what_is_not_a_number_stays_so(adapter: EngineAdapter) -> None:
     found = adapter.numpy(adapter.functional.conv2d(adapter.tensor(x), adapter.tensor(torch.ones(8, 8, 3, 3).half())))
     assert np.isnan(found[0, :, 0, 0]).all()
     assert not np.isnan(found[0, :, 1:, 1:]).any()
+
+
+def _masks() -> dict[str, torch.Tensor]:
+    padding = torch.ones(2, 1, 1, 72, dtype=torch.bool)
+    padding[1, ..., 50:] = False
+    hidden = torch.rand(48, 72) < 0.6
+    hidden[5] = False
+    return {"padding": padding, "hidden": hidden, "added": torch.randn(2, 3, 48, 72), "both": torch.where(
+        hidden, torch.randn(48, 72), -torch.inf)}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["padding", "hidden", "added", "both"])
+def test_attention_with_masks(adapter: EngineAdapter, seed: int, kind: str, dtype: torch.dtype) -> None:
+    mask = _masks()[kind]
+    mask = mask if mask.dtype is torch.bool else mask.to(dtype)
+    shapes = ((2, 3, 48, 32), (2, 3, 72, 32), (2, 3, 72, 32))
+    tensors = [torch.randn(shape).to(dtype) for shape in shapes]
+
+    def theirs(*operands: torch.Tensor) -> torch.Tensor:
+        wide = mask if mask.dtype is torch.bool else mask.double()
+        return torch.nn.functional.scaled_dot_product_attention(*operands, attn_mask=wide)
+
+    def ours(*operands: Any) -> Any:
+        return adapter.functional.scaled_dot_product_attention(*operands, attn_mask=adapter.tensor(mask))
+
+    _check(adapter, ours, theirs, tensors, 2 * TOLERANCES[dtype])
+
+
+def test_deterministic_attention_gradients_are_equal_to_the_bit(adapter: EngineAdapter, seed: int) -> None:
+    adapter.context.cudnn = CudnnModes(deterministic=True)
+    q, k, v, d = (torch.randn(2, 4, 513, 64).half() for _ in range(4))
+    attend = adapter.functional.scaled_dot_product_attention
+    first, second = (_results(adapter, lambda *a: attend(*a, is_causal=True), [q, k, v], d) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

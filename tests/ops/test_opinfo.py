@@ -18,7 +18,18 @@ from telegrad_protocol.ops import PUBLIC, TABLE
 
 from .adapters import TORCH_TO_OURS, EngineAdapter
 from .harness import Comparison, tree_map
-from .known import ALIASES, NUMBERS_TAKEN, ROUNDS_OFTEN, SLACK, SLACK_ON_GPU, SUMS, VIEWS, WRONG_GRADIENTS, is_out_of_scope, is_random
+from .known import (
+    ALIASES,
+    NUMBERS_TAKEN,
+    ROUNDS_OFTEN,
+    SLACK,
+    SLACK_ON_GPU,
+    SUMS,
+    VIEWS,
+    WRONG_GRADIENTS,
+    is_out_of_scope,
+    is_random,
+)
 
 QUICK = (torch.float32, torch.int64, torch.bool)
 MAX_SAMPLES = 40

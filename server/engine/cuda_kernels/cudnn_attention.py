@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from telegrad_protocol.meta import Meta
@@ -12,7 +13,7 @@ from ..operators import Launch, Request, prepares
 from ..ops.attention import suits_cudnn
 from ..value import Value
 from . import cudnn_graph
-from .cudnn_graph import Graph, build
+from .cudnn_graph import Execution, Graph, build
 from .launch import pointer
 
 
@@ -32,16 +33,29 @@ def _hiding(is_causal: bool) -> dict[str, Any]:
     return {"diagonal_alignment": cudnn_graph.cudnn.diagonal_alignment.TOP_LEFT, "diagonal_band_right_bound": 0}
 
 
+def _suits(query: Meta, key: Meta, value: Meta, bias: Meta | None) -> bool:
+    """Whether cuDNN takes these; a mask as numbers in full size that are added to the scores."""
+    if bias is not None:
+        size = (query.shape[2], key.shape[2])
+        if bias.dtype is not query.dtype or bias.ndim != 4 or bias.shape[2:] != size or not bias.is_contiguous:
+            return False
+    return suits_cudnn(query, key, value) and (bias is None or cudnn_graph.is_aligned(bias))
+
+
+def _bias(graph: Graph, meta: Meta | None) -> dict[str, Any]:
+    return {} if meta is None else {"bias": _operand(graph, meta)}
+
+
 def _prepare_forward(request: Request) -> Launch | None:
     query, key, value, mask, is_causal, scale, trains = request.args
-    if mask is not None or not suits_cudnn(query, key, value):
+    if not _suits(query, key, value, mask):
         return None
     output, logsumexp = request.outs
 
     def describe(graph: Graph) -> None:
         q, k, v = (_operand(graph, m) for m in (query, key, value))
         found, statistic = graph.graph.sdpa(
-            q=q, k=k, v=v, attn_scale=scale, generate_stats=trains, **_hiding(is_causal)
+            q=q, k=k, v=v, attn_scale=scale, generate_stats=trains, **_hiding(is_causal), **_bias(graph, mask)
         )
         graph.result(found, output.shape, output.strides, output.dtype)
         if trains:
@@ -51,34 +65,40 @@ def _prepare_forward(request: Request) -> Launch | None:
     if execution is None:
         return None
 
+    inputs, results = 3 if mask is None else 4, 2 if trains else 1
+
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-        execution(*[pointer(value) for value in (*args[:3], *(outs if trains else outs[:1]))])
+        execution(*[pointer(value) for value in (*args[:inputs], *outs[:results])])
 
     return launch
 
 
 def _prepare_backward(request: Request) -> Launch | None:
     grad, query, key, value, mask, output, logsumexp, is_causal, scale = request.args
-    if mask is not None or not suits_cudnn(query, key, value) or grad.strides != output.strides:
+    if not _suits(query, key, value, mask) or grad.strides != output.strides:
         return None
     if not cudnn_graph.is_aligned(grad) or not cudnn_graph.is_aligned(output):
         return None
 
-    def describe(graph: Graph) -> None:
-        d, q, k, v, o = (_operand(graph, m) for m in (grad, query, key, value, output))
-        statistic = graph.input(*_statistic(logsumexp))
-        found = graph.graph.sdpa_backward(
-            q=q, k=k, v=v, o=o, dO=d, stats=statistic, attn_scale=scale, **_hiding(is_causal)
-        )
-        for tensor, meta in zip(found, request.outs, strict=True):
-            graph.result(tensor, meta.shape, meta.strides, meta.dtype)
+    def made(deterministic: bool) -> Execution | None:
+        def describe(graph: Graph) -> None:
+            d, q, k, v, o = (_operand(graph, m) for m in (grad, query, key, value, output))
+            statistic = graph.input(*_statistic(logsumexp))
+            options = {**_hiding(is_causal), **_bias(graph, mask), "use_deterministic_algorithm": deterministic}
+            found = graph.graph.sdpa_backward(q=q, k=k, v=v, o=o, dO=d, stats=statistic, attn_scale=scale, **options)
+            for tensor, meta in zip(found, request.outs, strict=True):
+                graph.result(tensor, meta.shape, meta.strides, meta.dtype)
 
-    execution = build("attention backward", request.backend, query.dtype, describe)
-    if execution is None:
+        return build("attention backward", request.backend, query.dtype, describe)
+
+    choose = cache(made)  # the session may ask for fixed orders of sums at any time
+    if choose(cudnn_graph.is_deterministic()) is None:
         return None
+    order = (0, 1, 2, 3, 5, 6, *(() if mask is None else (4,)))
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-        execution(*[pointer(value) for value in (*args[:4], args[5], args[6], *outs)])
+        execution = choose(cudnn_graph.is_deterministic()) or choose(False)
+        execution(*[pointer(args[i]) for i in order], *map(pointer, outs))  # type: ignore[misc]
 
     return launch
 

@@ -20,6 +20,7 @@ from .. import functional as F
 from ..backend import Backend
 from ..context import CudnnModes
 from ..operators import OPERATORS, Launch, Request, prepares
+from ..switches import Switches
 from ..value import Value
 from . import cudnn_graph
 from .cudnn_graph import Execution, Graph, build, is_aligned
@@ -160,24 +161,25 @@ class _Choice:
     def __init__(self, name: str, backend: Backend, dtype: DType, describe: Describe) -> None:
         self._name, self._backend, self._dtype, self._describe = name, backend, dtype, describe
         self._built: dict[tuple[str, ...], Execution | None] = {}
-        self._modes: CudnnModes | None = None
+        self._modes: tuple[CudnnModes, Switches] | None = None
         self._chosen: Execution | None = None
 
     def current(self) -> Execution | None:
         """The graph for the modes of now."""
-        modes = context.current.cudnn
-        if modes is not self._modes:
-            avoided = _avoided(self._dtype, modes)
+        modes = (context.current.cudnn, context.current.switches)
+        if modes != self._modes:
+            avoided = _avoided(self._dtype)
             if avoided not in self._built:
                 self._built[avoided] = build(self._name, self._backend, self._dtype, self._describe, avoid=avoided)
             self._modes, self._chosen = modes, self._built[avoided]
         return self._chosen
 
 
-def _avoided(dtype: DType, modes: CudnnModes) -> tuple[str, ...]:
+def _avoided(dtype: DType) -> tuple[str, ...]:
     """The kinds of plans that the session does not want."""
-    avoided = ("NONDETERMINISTIC",) if modes.deterministic else ()
-    return (*avoided, "TENSOR_CORE") if dtype is dtypes.float32 and not modes.allow_tf32 else avoided
+    avoided = ("NONDETERMINISTIC",) if cudnn_graph.is_deterministic() else ()
+    exact = dtype is dtypes.float32 and not context.current.cudnn.allow_tf32
+    return (*avoided, "TENSOR_CORE") if exact else avoided
 
 
 def _with_bias(launch: Launch) -> Launch:

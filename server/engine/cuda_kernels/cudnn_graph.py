@@ -18,6 +18,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
+from .. import context
 from ..backend import Backend
 
 try:
@@ -52,6 +53,12 @@ def is_available() -> bool:
         return cudnn is not None and int(cudnn.backend_version()) > 0
     except RuntimeError:  # the front end without the library
         return False
+
+
+def is_deterministic() -> bool:
+    """Whether the session asks for sums in a fixed order."""
+    current = context.current
+    return current.cudnn.deterministic or current.switches.deterministic_algorithms
 
 
 def data_type(dtype: DType) -> Any:

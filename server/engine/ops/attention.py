@@ -34,12 +34,39 @@ def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_cau
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     if dropout_p == 0.0 and _is_regular(query, key, value, attn_mask, enable_gqa):
         operands = [_with_heads(v) for v in (query, key, value)]
-        trains = _is_recording() and any(map(requires_grad, operands))
-        found = dispatch(_ATTENTION, (*operands, attn_mask, is_causal, factor, trains))[0]
+        found = _fused(operands, attn_mask, is_causal, factor)
         return F.reshape(found, (*query.shape[:-1], value.shape[-1])) if found.ndim != query.ndim else found
     result = _plainly(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
     strides = ops.result_of(query.meta, result.shape).strides
     return result if result.meta.strides == strides else F._in_layout(result, strides)
+
+
+def _fused(operands, mask, is_causal, factor):
+    """Attention of operands with heads, by the operation that keeps no scores."""
+    trains = _is_recording() and any(map(requires_grad, operands))
+    query, key, _ = operands
+    if mask is None or query.device.type == "cpu":
+        return dispatch(_ATTENTION, (*operands, mask, is_causal, factor, trains))[0]
+    bias, hidden = _finite_bias(mask, query.dtype, (query.shape[2], key.shape[2]))
+    found = dispatch(_ATTENTION, (*operands, bias, is_causal, factor, trains))[0]
+    return F.masked_fill(found, hidden, 0)
+
+
+def _finite_bias(mask, dtype, size):
+    """What is added to scores, of full size and without infinities, which fused kernels make NaN of; and rows that see
+    nothing.
+    """
+    mask = F.expand(_with_heads(mask), (-1, -1, *size))
+    if mask.dtype is dtypes.bool_:
+        hidden = F.logical_not(mask)
+        return F.masked_fill(F.zeros(mask.shape, dtype=dtype, device=mask.device), hidden, _LEAST[dtype]), F.all(
+            hidden, -1, True
+        )
+    return F.contiguous(F.clamp_min(mask, _LEAST[dtype])), F.all(F.eq(mask, -math.inf), -1, True)
+
+
+_LEAST = {dtypes.float16: -65504.0, dtypes.bfloat16: -1e30}
+"""So low that exp gives 0, and so high that a sum or a change of base does not overflow."""
 
 
 def _is_recording():
@@ -63,8 +90,8 @@ def _is_regular(query, key, value, mask, enable_gqa):
     if query.device.type == "cpu":
         return True
     operands = (query.meta, key.meta, value.meta)
-    suits = suits_tiles(*operands) or suits_cudnn(*operands)
-    return mask is None and keys.CUDA in _ATTENTION.preparers and suits
+    suits = suits_cudnn(*operands) or (mask is None and suits_tiles(*operands))
+    return keys.CUDA in _ATTENTION.preparers and suits
 
 
 def suits_tiles(query: Meta, key: Meta, value: Meta) -> bool:
@@ -75,10 +102,10 @@ def suits_tiles(query: Meta, key: Meta, value: Meta) -> bool:
     return is_float and fits_grid and is_narrow and all(meta.numel for meta in (query, key, value))
 
 
-def suits_cudnn(query: Meta, key: Meta, value: Meta, mask: Meta | None = None) -> bool:
+def suits_cudnn(query: Meta, key: Meta, value: Meta) -> bool:
     """Whether cuDNN's fused kernels are made for these operands, with or without a dimension of heads."""
     operands = (query, key, value)
-    if query.dtype not in HALVES or mask is not None or not all(m.numel for m in operands):
+    if query.dtype not in HALVES or not all(m.numel for m in operands):
         return False
     return max(query.shape[-1], value.shape[-1]) <= _WIDEST and all(map(_is_read_in_vectors, operands))
 

@@ -1,0 +1,174 @@
+"""Pooling, sliding and adaptive, forward and backward, on operands that lie in one memory format."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import FLOAT, DType
+from telegrad_protocol.layout import Size
+from telegrad_protocol.memory_format import channels_last, channels_last_3d, lies_in
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import pooling as ops
+
+from .. import keys
+from ..operators import Launch, Request, prepares
+from .launch import load, pointer
+from .pooling_text import TEXT
+from .prelude import CTYPES, PRELUDE
+
+_THREADS = 256
+_VECTOR_BYTES = 16
+_NARROW = 1 << 31
+
+
+class _Slide(NamedTuple):
+    """How windows slide; adaptive ones do not."""
+
+    kernel: Size
+    stride: Size
+    padding: Size
+    dilation: Size
+
+
+def _geometry(planes: Meta, size: Size, count: Size, slide: _Slide | None) -> bytes:
+    """The structure of that name: pictures of fewer than three dimensions have ones in front."""
+    dims = len(size)
+    rows = list(zip(size, count, *(slide or ((1,) * dims,) * 4), strict=True))
+    padded = [(1, 1, 1, 1, 0, 1)] * (3 - dims) + rows
+    channels = planes.shape[1] if planes.ndim == dims + 2 else planes.shape[0]
+    return struct.pack("=18i2q", *(n for row in padded for n in row), channels, planes.numel)
+
+
+def _format_of(metas: Sequence[Meta], dims: int) -> bool | None:
+    """Whether channels lie innermost in all of these, None where they do not lie alike or have gaps."""
+    if all(m.is_contiguous for m in metas):
+        return False
+    formats = {4: channels_last, 5: channels_last_3d}
+    if any(m.ndim != dims + 2 or m.ndim not in formats for m in metas):
+        return None
+    return True if all(lies_in(m.shape, m.strides, formats[m.ndim]) for m in metas) else None
+
+
+def _width(metas: Sequence[Meta], last: bool) -> int:
+    """Channels that a thread takes."""
+    if not last:
+        return 1
+    width = _VECTOR_BYTES // metas[0].dtype.itemsize
+    while width > 1 and (metas[0].shape[1] % width or any(m.offset % width for m in metas)):
+        width //= 2
+    return width
+
+
+def _lowest(dtype: DType) -> str:
+    if dtype.category == FLOAT:
+        return "-__longlong_as_double(0x7ff0000000000000ll)"
+    return f"({np.iinfo(dtype.name).min + 1} - 1)" if dtype is not dtypes.uint8 else "0"
+
+
+def _prepare(
+    request: Request, body: str, operands: Sequence[Meta], threads_of: Meta, geometry: bytes, dims: int,
+    template: str = "", extra: Sequence[tuple[str, int]] = (),
+) -> Launch | None:  # fmt: skip
+    """The launch of a kernel with a thread per vector of ``threads_of``; ``template`` names further constants."""
+    metas = [*request.outs, *operands]
+    last = _format_of(metas, dims)
+    if last is None or not all(m.numel for m in metas):
+        return None
+    dtype = request.outs[0].dtype
+    width = _width(metas, last)
+    total = threads_of.numel // width
+    index = "u32" if max(m.numel for m in metas) < _NARROW else "i64"
+    arguments = ", ".join([CTYPES[dtype], str(width), str(last).lower(), *([template] if template else [])])
+    text = _text(body, arguments, dtype, index, operands, request.outs, extra)
+    grid = -(-total // _THREADS)
+    constants: list[Any] = [geometry, ("unsigned" if index == "u32" else "i64", total), *extra]
+    fire = load(text, "run").prepare(grid, _THREADS, "P" * len(metas), constants)
+    backend, count = request.backend, len(operands)
+
+    def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(backend.stream, *[pointer(value) for value in (*outs, *args[:count])])
+
+    return launch
+
+
+def _text(
+    body: str, arguments: str, dtype: DType, index: str, operands: Sequence[Meta], outs: Sequence[Meta],
+    extra: Sequence[tuple[str, int]],
+) -> str:  # fmt: skip
+    pointers = [f"{CTYPES[m.dtype]}* o{i}" for i, m in enumerate(outs)]
+    pointers += [f"const {CTYPES[m.dtype]}* a{i}" for i, m in enumerate(operands)]
+    names = [*(f"o{i}" for i in range(len(outs))), *(f"a{i}" for i in range(len(operands)))]
+    numbers = [f"{kind} e{i}" for i, (kind, _) in enumerate(extra)]
+    declared = ", ".join([*pointers, "geometry g", "INDEX total", *numbers])
+    passed = ", ".join([*names, "g", "total", *(f"e{i}" for i in range(len(extra)))])
+    head = f'extern "C" __global__ void __launch_bounds__({_THREADS}) run'
+    named = f"#define INDEX {index}\n#define LOWEST {_lowest(dtype)}\n"
+    return f"{PRELUDE}{named}{TEXT}{head}({declared}) {{ {body}<{arguments}>({passed}); }}\n"
+
+
+def _sizes(meta: Meta, dims: int) -> Size:
+    return meta.shape[-dims:]
+
+
+@prepares(ops._max_pool, keys.CUDA)
+def _prepare_max(request: Request) -> Launch | None:
+    input, *numbers, _ = request.args
+    dims, out = len(numbers[0]), request.outs[0]
+    geometry = _geometry(input, _sizes(input, dims), _sizes(out, dims), _Slide(*numbers))
+    return _prepare(request, "pool_max", [input], out, geometry, dims, "false")
+
+
+@prepares(ops._max_pool_backward, keys.CUDA)
+def _prepare_max_backward(request: Request) -> Launch | None:
+    grad, indices, size, *numbers = request.args
+    geometry = _geometry(grad, size, _sizes(grad, len(size)), _Slide(*numbers))
+    return _prepare(request, "pool_max_backward", [grad, indices], request.outs[0], geometry, len(size))
+
+
+@prepares(ops._adaptive_max_pool, keys.CUDA)
+def _prepare_adaptive_max(request: Request) -> Launch | None:
+    input, count = request.args
+    geometry = _geometry(input, _sizes(input, len(count)), count, None)
+    return _prepare(request, "pool_max", [input], request.outs[0], geometry, len(count), "true")
+
+
+def _divisor(includes: bool, override: int | None) -> list[tuple[str, int]]:
+    return [("int", int(includes)), ("i64", override or 0)]
+
+
+@prepares(ops._avg_pool, keys.CUDA)
+def _prepare_mean(request: Request) -> Launch | None:
+    input, *numbers, _, includes, override = request.args
+    dims, out = len(numbers[0]), request.outs[0]
+    slide = _Slide(*numbers, (1,) * dims)
+    geometry = _geometry(input, _sizes(input, dims), _sizes(out, dims), slide)
+    return _prepare(request, "pool_mean", [input], out, geometry, dims, "false", _divisor(includes, override))
+
+
+@prepares(ops._avg_pool_backward, keys.CUDA)
+def _prepare_mean_backward(request: Request) -> Launch | None:
+    grad, size, *numbers, _, includes, override = request.args
+    slide = _Slide(*numbers, (1,) * len(size))
+    geometry = _geometry(grad, size, _sizes(grad, len(size)), slide)
+    extra = _divisor(includes, override)
+    return _prepare(request, "pool_mean_backward", [grad], request.outs[0], geometry, len(size), "false", extra)
+
+
+@prepares(ops._adaptive_avg_pool, keys.CUDA)
+def _prepare_adaptive_mean(request: Request) -> Launch | None:
+    input, count = request.args
+    geometry = _geometry(input, _sizes(input, len(count)), count, None)
+    return _prepare(request, "pool_mean", [input], request.outs[0], geometry, len(count), "true", _divisor(False, None))
+
+
+@prepares(ops._adaptive_avg_pool_backward, keys.CUDA)
+def _prepare_adaptive_mean_backward(request: Request) -> Launch | None:
+    grad, size = request.args
+    geometry = _geometry(grad, size, _sizes(grad, len(size)), None)
+    extra = _divisor(False, None)
+    return _prepare(request, "pool_mean_backward", [grad], request.outs[0], geometry, len(size), "true", extra)
