@@ -226,7 +226,7 @@ def prepares(contract: Op, key: int, *, elementwise: bool = False) -> Callable[[
 
     It is asked once per plan and returns what runs from then on, or None for operands that it does not take: then the
     factory filed before it is asked, and last of all the generic kernel runs. All operands are on the backend's device.
-    Floats of an operation that ``updates`` leaves may change between runs, but for being 0: take them from the arguments.
+    Where an operation ``updates`` leaves, floats may change between runs, but for being 0: read the arguments' own.
     ``elementwise``: each element of the result depends on the operands' elements at the same place alone, so that it
     may overwrite them.
     """
