@@ -261,7 +261,37 @@ def test_layer_norm_with_parameters_of_another_type(engine: EngineAdapter) -> No
     assert [g.dtype for g in gradients] == [TORCH_TO_OURS[t] for t in (torch.bfloat16, torch.float32, torch.float32)]
 
 
-@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "cross_entropy", "log_softmax"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("innermost", [False, True], ids=["planes", "channels_last"])
+@pytest.mark.parametrize("shape", [(9, 5), (300, 64), (3, 7, 11), (4, 33, 9, 7), (8, 64, 32, 32), (2, 3, 2, 4, 5)], ids=str)
+def test_batch_norm(engine: EngineAdapter, shape: tuple[int, ...], innermost: bool, dtype: torch.dtype) -> None:
+    if innermost and len(shape) != 4:
+        pytest.skip("images only")
+    x = (torch.randn(shape, dtype=torch.float64) * 2 + 30).to(dtype)
+    weight, bias = (torch.randn(shape[1]).to(dtype) for _ in range(2))
+
+    def mine(x: Any, weight: Any, bias: Any) -> Any:
+        x = engine.functional._in_layout(x, images.stride()) if innermost else x
+        return engine.functional.batch_norm(x, None, None, weight, bias, True)
+
+    images = x.to(memory_format=torch.channels_last) if innermost else x
+
+    def theirs(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return functional.batch_norm(x, None, None, weight, bias, True)
+
+    check(engine, mine, theirs, x, weight, bias, slack=4)
+
+
+def test_batch_norm_updates_running_statistics(engine: EngineAdapter) -> None:
+    x = torch.randn(6, 5, 4) * 3 + 1
+    mean, var = torch.zeros(5), torch.ones(5)
+    mine = engine.tensor(mean), engine.tensor(var)
+    engine.functional.batch_norm(engine.tensor(x), *mine, None, None, True, 0.3)
+    functional.batch_norm(x, mean, var, None, None, True, 0.3)
+    compare(engine, mine, (mean.double(), var.double()), torch.float32)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "batch_norm", "cross_entropy", "log_softmax"])
 def test_second_gradients(engine: EngineAdapter, name: str) -> None:
     x, weight, bias = torch.randn(4, 9).double(), torch.randn(9).double(), torch.randn(9).double()
     target = torch.tensor([0, 3, 8, -100])
@@ -272,6 +302,10 @@ def test_second_gradients(engine: EngineAdapter, name: str) -> None:
         ),
         "rms_norm": (
             lambda F, x, w: F.rms_norm(x, (9,), w, 1e-3), lambda x, w: functional.rms_norm(x, (9,), w, 1e-3), [x, weight],
+        ),
+        "batch_norm": (
+            lambda F, x, w, b: F.batch_norm(x, None, None, w, b, True),
+            lambda x, w, b: functional.batch_norm(x, None, None, w, b, True), [x, weight, bias],
         ),
         "cross_entropy": (
             lambda F, x: F.cross_entropy(x, engine.tensor(target), engine.tensor(weight.abs()), label_smoothing=0.2),

@@ -7,6 +7,7 @@ import math
 from ..dtypes import float32
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, wrap_dims
+from ..memory_format import channels_last_strides, is_channels_last
 from ..meta import Meta
 from .contract import Scalar, op
 from .rules import check_backward
@@ -145,6 +146,38 @@ def _check_channels(name: str, channels: int, *parameters: Meta | None) -> None:
             raise ShapeError(f"{name}: parameters and statistics must have shape [{channels}], got {parameter}")
 
 
+@op(out=False, method=False, returns=("out", "mean", "var", "rstd"))
+def _batch_norm(input: Meta, weight: Meta | None, bias: Meta | None, eps: float) -> tuple[Meta, Meta, Meta, Meta]:
+    """``batch_norm`` by the batch's own statistics, and these: mean, variance, reciprocal standard deviation."""
+    if input.ndim < 2 or not input.numel:
+        raise ShapeError(f"_batch_norm: expected elements of (N, C, ...), got {input}")
+    if not input.dtype.is_floating_point:
+        raise DTypeError(f"_batch_norm: expected a floating point type, got {input}")
+    _check_channels("batch_norm", input.shape[1], weight, bias)
+    statistic = input.like((input.shape[1],), dtype=float32 if input.dtype.itemsize == 2 else input.dtype)
+    return in_format(input), statistic, statistic, statistic
+
+
+@op(out=False, method=False, returns=("grad_input", "grad_weight", "grad_bias"))
+def _batch_norm_gradients(
+    grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None
+) -> tuple[Meta, Meta, Meta]:  # fmt: skip
+    """All gradients of ``_batch_norm``; those of the parameters in the type of the weight, if it is there."""
+    check_backward("_batch_norm_gradients", grad_out, input)
+    if input.ndim < 2 or not all(m.dtype.is_floating_point for m in (grad_out, input, mean, rstd)):
+        raise ShapeError(f"_batch_norm_gradients: expected floating point (N, C, ...), got {grad_out} and {input}")
+    _check_channels("_batch_norm_gradients", input.shape[1], mean, rstd, weight)
+    parameter = (weight or input).like((input.shape[1],))
+    return in_format(input), parameter, parameter
+
+
+def in_format(input: Meta) -> Meta:
+    """A result in the memory format of the input: with channels innermost, or row-major."""
+    if is_channels_last(input.shape, input.strides):
+        return input.like(strides=channels_last_strides(input.shape))
+    return input.like()
+
+
 @op(module="nn.functional", method=False, out=False, no_grad=("running_mean", "running_var"))
 def batch_norm(
     input: Meta, running_mean: Meta | None, running_var: Meta | None, weight: Meta | None = None,
@@ -160,7 +193,7 @@ def batch_norm(
         raise ArgumentError("batch_norm: running_mean and running_var are needed when not training")
     if training and math.prod(input.shape) == input.shape[1]:
         raise ArgumentError(f"batch_norm: expected more than one value per channel when training, got {input}")
-    return input.like()
+    return in_format(input)
 
 
 @op(module="nn.functional", method=False, out=False)

@@ -135,7 +135,7 @@ def _write(request: Request, writing: Writing) -> Launch | None:
         source = Source(None, None, (0,) * len(writing.found(target).shape), writing.fresh)
         first = Store(request, writing.found(target), target, source, None, index)
     is_sum = writing.how == "sum" and out.dtype.is_differentiable
-    generic = _generic(request) if is_sum else None
+    generic = generic_kernel(request) if is_sum else None
     copies = _copier(request, input, out)
     wide = target if sums else None
 
@@ -234,7 +234,7 @@ def _copier(request: Request, input: Meta, out: Meta) -> Callable[[Value, Value]
     return move_bytes
 
 
-def _generic(request: Request) -> Launch:
+def generic_kernel(request: Request) -> Launch:
     """The kernel over arrays, which adds in a fixed order."""
     op = request.op
     kernel = OPERATORS[op.name].kernels[keys.CUDA].function

@@ -260,19 +260,105 @@ def batch_norm(input, running_mean, running_var, weight, bias, training, momentu
     if input.numel == 0:
         return F.clone(input) if input.ndim < 2 else _affine(input, weight, bias)
     if not training:
-        return _standardize(input, weight, bias, running_mean, running_var, eps)
-    statistics = (running_mean, running_var, momentum)
-    return _in_float32(_batch_norm_training)(input, weight, bias, statistics, eps)
-
-
-def _batch_norm_training(input, weight, bias, statistics, eps):
-    running_mean, running_var, momentum = statistics
-    dims = (0, *range(2, input.ndim))
-    mean, var = F.mean(input, dims), F.var(input, dims, correction=0)
+        result = _standardize(input, weight, bias, running_mean, running_var, eps)
+        strides = ops.in_format(input.meta).strides
+        return result if result.meta.strides == strides else F._in_layout(result, strides)
+    result, mean, var, _ = F._batch_norm(input, weight, bias, eps)
     count = input.numel // input.shape[1]
-    _update_running(running_mean, F.detach(mean), momentum)
-    _update_running(running_var, F.mul(F.detach(var), count / (count - 1)), momentum)
-    return _standardize(input, weight, bias, mean, var, eps)
+    _update_running(running_mean, F.detach(mean), momentum, momentum)
+    _update_running(running_var, F.detach(var), momentum, momentum * count / (count - 1))
+    return result
+
+
+def _per_channel(value, like):
+    """A vector of channels, shaped to go with images."""
+    return F.reshape(value, (1, -1, *(1 for _ in like.shape[2:])))
+
+
+def _over_channels(value):
+    """The dimensions that each channel is normalized over."""
+    return (0, *range(2, value.ndim))
+
+
+def _batch_standardized(input, mean, rstd):
+    return F.mul(F.sub(input, _per_channel(mean, input)), _per_channel(rstd, input))
+
+
+def _batch_backward(grad, x, rstd):
+    """The gradient of standardizing: with bars for means over a channel, (grad - bar(grad) - x bar(grad x)) rstd"""
+    dims = _over_channels(x)
+    centred = F.sub(F.sub(grad, F.mean(grad, dims, True)), F.mul(x, F.mean(F.mul(grad, x), dims, True)))
+    return F.mul(centred, _per_channel(rstd, x))
+
+
+def _batch_by_grad(grads, input, mean, rstd, weight):
+    x = _batch_standardized(input, mean, rstd)
+    found = _batch_backward(grads[0], x, rstd)
+    found = found if weight is None else F.mul(found, _per_channel(weight, x))
+    return F.add(F.add(found, F.mul(x, _per_channel(grads[1], x))), _per_channel(grads[2], x))
+
+
+def _batch_by_input(grads, grad_out, input, mean, rstd, weight):
+    """As ``_grad_by_input`` of a layer, means taken over channels."""
+    x, dims = _batch_standardized(input, mean, rstd), _over_channels(input)
+    v, w = grads[0], grad_out if weight is None else F.mul(grad_out, _per_channel(weight, input))
+    means = [F.mean(each, dims, True) for each in (F.mul(v, x), F.mul(w, x), F.mul(v, w), v, w)]
+    v_x, w_x, v_w, v_mean, w_mean = means
+    covariance = F.sub(F.sub(v_w, F.mul(v_mean, w_mean)), F.mul(v_x, w_x))
+    scale = _per_channel(rstd, x)
+    through_x = F.neg(F.mul(F.add(F.mul(v, w_x), F.mul(w, v_x)), scale))
+    through_weight = F.mul(grad_out, _per_channel(grads[1], x))
+    through_rstd = F.mul(F.mul(F.mul(scale, scale), covariance), x)
+    return F.sub(_batch_backward(F.add(through_x, through_weight), x, rstd), through_rstd)
+
+
+def _batch_by_weight(grads, grad_out, input, mean, rstd):
+    x = _batch_standardized(input, mean, rstd)
+    return F.sum(F.mul(grad_out, _batch_backward(grads[0], x, rstd)), _over_channels(x))
+
+
+@implements(
+    ops._batch_norm,
+    input=lambda grad_out, input, mean, rstd, weight: F._batch_norm_gradients(grad_out, input, mean, rstd, weight)[0],
+    weight=lambda grad_out, input, mean, rstd: F.sum(
+        F.mul(grad_out, _batch_standardized(input, mean, rstd)), _over_channels(input)
+    ),
+    bias=lambda grad_out: F.sum(grad_out, _over_channels(grad_out)),
+    together=lambda grad_out, input, mean, rstd, weight, wanted: _chosen(
+        F._batch_norm_gradients(grad_out, input, mean, rstd, weight), wanted
+    ),
+)
+def _batch_norm(xp, input, weight, bias, eps, *, out):
+    result, mean, var, rstd = out
+    axis, shape = (0, *range(2, input.ndim)), (1, -1, *(1 for _ in input.shape[2:]))
+    mean[...] = xp.mean(input, axis=axis)
+    centred = input - mean.reshape(shape)
+    var[...] = xp.mean(centred * centred, axis=axis)
+    rstd[...] = 1 / xp.sqrt(var + eps)
+    scale = rstd if weight is None else rstd * weight
+    xp.multiply(centred, scale.reshape(shape), out=result)
+    if bias is not None:
+        result += bias.reshape(shape)
+
+
+@implements(
+    ops._batch_norm_gradients,
+    grad_out=_batch_by_grad,
+    input=_batch_by_input,
+    mean=None,  # the formula of input is total
+    rstd=None,
+    weight=_batch_by_weight,
+)
+def _batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
+    by_input, by_weight, by_bias = out
+    axis, shape = (0, *range(2, input.ndim)), (1, -1, *(1 for _ in input.shape[2:]))
+    count = input.size // max(input.shape[1], 1)
+    x = (input - mean.reshape(shape)) * rstd.reshape(shape)
+    along, total = xp.sum(grad_out * x, axis=axis), xp.sum(grad_out, axis=axis)
+    by_weight[...], by_bias[...] = along, total
+    scale = rstd if weight is None else rstd * weight
+    centred = grad_out - (total / count).reshape(shape) - x * (along / count).reshape(shape)
+    xp.multiply(centred, scale.reshape(shape), out=by_input)
 
 
 @_in_float32
@@ -282,10 +368,10 @@ def _standardize(input, weight, bias, mean, var, eps):
     return _affine(F.mul(F.sub(input, F.reshape(mean, shape)), rstd), weight, bias)
 
 
-def _update_running(running, found, momentum):
+def _update_running(running, found, momentum, share):
     if running is not None:
         F.mul_(running, 1 - momentum)
-        F.add_(running, found, alpha=momentum)
+        F.add_(running, found, alpha=share)
 
 
 @composite(ops.normalize)
