@@ -79,19 +79,22 @@ class Casting(NamedTuple):
 
 _PRODUCTS = ("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "prelu", "scaled_dot_product_attention")
 _CONVOLUTIONS = (
-    "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_tbc",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d",
 )  # fmt: skip
 _LOSSES = (
-    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "hinge_embedding_loss",
-    "huber_loss", "kl_div", "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss", "nll_loss",
-    "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss",
+    "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss", "kl_div", "nll_loss", "smooth_l1_loss",
 )  # fmt: skip
 
 
-def _unless_weighed(bound: Sequence[Any], policy: Policy | None = None) -> Policy | None:
-    """Errors with a weight are composed of other operations: then ``policy``."""
-    return FP32 if bound[-1] is None else policy
+def _unless_weighed(bound: Sequence[Any]) -> Policy | None:
+    """With a weight they are composed of operations that are not listed."""
+    return FP32 if bound[-1] is None else None
+
+
+def _unless_indices_are_returned(bound: Sequence[Any]) -> Policy | None:
+    """With its indices it is another operation, which is not listed."""
+    return None if bound[-1] else FP32
 
 
 def _inner_on_cpu(bound: Sequence[Any]) -> Policy | None:
@@ -122,28 +125,29 @@ _CPU: Final[dict[str, Rule]] = {
     **_listed(
         lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS),
         fp32=(
-            *_LOSSES, "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy", "cdist",
-            "grid_sample", "max_pool3d", "polar", "prod", "trace", "view_as_complex",
+            *_LOSSES, "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
+            "max_unpool1d", "max_unpool2d", "max_unpool3d", "polar", "prod", "trace", "view_as_complex",
         ),
         promote=("cat", "index_copy", "stack"),
     ),
-    "inner": _inner_on_cpu, "l1_loss": _unless_weighed, "mse_loss": _unless_weighed, "pad": _pad_on_cpu,
+    "inner": _inner_on_cpu, "l1_loss": _unless_weighed, "max_pool3d": _unless_indices_are_returned,
+    "mse_loss": _unless_weighed, "pad": _pad_on_cpu,
 }  # fmt: skip
 
 _CUDA: Final[dict[str, Rule]] = {
     **_listed(
         lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "addmv", "addr", "convolution", "mv"),
         fp32=(
-            *_LOSSES, "acos", "asin", "cdist", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1",
+            *_LOSSES, "acos", "asin", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1",
             "group_norm", "l1_loss", "layer_norm", "log", "log10", "log1p", "log2", "logsumexp", "mse_loss",
-            "normalize", "pow", "reciprocal", "renorm", "rms_norm", "rsqrt", "sinh", "softplus", "square", "tan",
+            "normalize", "pow", "reciprocal", "rms_norm", "rsqrt", "sinh", "softplus", "square", "tan",
         ),
         fp32_set_opt_dtype=(
             "cumprod", "cumsum", "log_softmax", "log_softmax.functional", "norm", "norm.named", "prod", "softmax",
             "softmax.functional", "softmin", "sum",
         ),
         promote=(
-            "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sample", "index_put", "scatter_add",
+            "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "index_put", "scatter_add",
             "vdot",
         ),
         banned=("binary_cross_entropy",),

@@ -112,6 +112,12 @@ def _compare_gradients(tg: Any, theirs: torch.Tensor, mine: Any, leaves: list[tu
             torch.testing.assert_close(data, reference, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
+@pytest.mark.parametrize("lists", [autocast._CPU, autocast._CUDA], ids=["cpu", "cuda"])
+def test_what_is_listed_exists_in_its_plain_form(lists: dict[str, Any]) -> None:
+    for name in lists:
+        assert TABLE[name].base is TABLE[name], name
+
+
 HALF, FULL, DOUBLE = dtypes.float16, dtypes.float32, dtypes.float64
 GPU = Device("cuda", 0)
 
