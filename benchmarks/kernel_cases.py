@@ -47,6 +47,9 @@ def _softmax() -> list[Case]:
     def saved() -> list[Any]:
         return [torch.randn(LARGE), torch.softmax(torch.randn(LARGE), -1)]
 
+    def masked() -> list[Any]:
+        return [torch.randn(LARGE).masked_fill_(torch.rand(LARGE) < 0.5, -torch.inf)]
+
     def saved_logarithms() -> list[Any]:
         return [torch.randn(LARGE), torch.log_softmax(torch.randn(LARGE), -1)]
 
@@ -55,7 +58,13 @@ def _softmax() -> list[Case]:
         Case("softmax of 64 columns", normal((65536, 64)), lambda F, x: F.softmax(x, -1), lambda x: x.softmax(-1)),
         Case("softmax of 10 columns", normal((400_000, 10)), lambda F, x: F.softmax(x, -1), lambda x: x.softmax(-1)),
         Case("softmax down columns", normal(LARGE), lambda F, x: F.softmax(x, 0), lambda x: torch.softmax(x, 0)),
+        Case("softmax of dimension 1 of images", normal(IMAGES), lambda F, x: F.softmax(x, 1), lambda x: x.softmax(1)),
+        Case("softmax, half masked", masked, lambda F, x: F.softmax(x, -1), lambda x: x.softmax(-1)),
         Case("log_softmax", normal(LARGE), lambda F, x: F.log_softmax(x, -1), lambda x: torch.log_softmax(x, -1)),
+        Case(
+            "log_softmax of large scores", lambda: [torch.randn(LARGE) * 10], lambda F, x: F.log_softmax(x, -1),
+            lambda x: torch.log_softmax(x, -1),
+        ),
         Case(
             "softmax backward", saved, lambda F, g, y: F._softmax_backward_data(g, y, -1, dtypes_of(g)),
             lambda g, y: aten._softmax_backward_data(g, y, -1, torch.float32),
@@ -122,6 +131,10 @@ def _norms() -> list[Case]:
             lambda x, w, b: functional.layer_norm(x, w.shape, w, b),
         ),
         Case(
+            "layer_norm of rows far from zero", lambda: [layer()[0] + 100, *layer()[1:]],
+            lambda F, x, w, b: F.layer_norm(x, w.shape, w, b), lambda x, w, b: functional.layer_norm(x, w.shape, w, b),
+        ),
+        Case(
             "layer_norm backward, three gradients", saved, ours,
             lambda g, x, m, r, w, b: aten.native_layer_norm_backward(g, x, w.shape, m, r, w, b, [True] * 3),
         ),
@@ -154,6 +167,7 @@ def _reductions() -> list[Case]:
             )
     found.append(Case("sum of dimensions 0, 2, 3", normal(IMAGES), _calling("sum", ((0, 2, 3),)), _images_sum))
     found.append(Case("sum of 10 columns", normal((400_000, 10)), _calling("sum", (1,)), lambda x: x.sum(1)))
+    found.append(Case("amax of 64 columns", normal((65536, 64)), _calling("amax", (1,)), lambda x: x.amax(1)))
     found.append(Case("norm", normal(LARGE), _calling("norm", ()), lambda x: x.norm()))
     found.append(Case("logsumexp", normal(LARGE), _calling("logsumexp", (1,)), lambda x: x.logsumexp(1)))
     return found
@@ -205,6 +219,9 @@ def _pointwise() -> list[Case]:
         Case("silu", normal(LARGE), lambda F, x: F.silu(x), functional.silu),
         Case("leaky_relu", normal(LARGE), lambda F, x: F.leaky_relu(x), functional.leaky_relu),
         Case("elu", normal(LARGE), lambda F, x: F.elu(x), functional.elu),
+        Case("hardswish", normal(LARGE), lambda F, x: F.hardswish(x), functional.hardswish),
+        Case("mish", normal(LARGE), lambda F, x: F.mish(x), functional.mish),
+        Case("smooth_l1_loss", normal(LARGE, LARGE), lambda F, x, y: F.smooth_l1_loss(x, y), functional.smooth_l1_loss),
         Case("softplus", normal(LARGE), lambda F, x: F.softplus(x), functional.softplus),
         Case(
             "relu backward", normal(LARGE, LARGE), lambda F, g, y: F._relu_backward(g, y),

@@ -198,6 +198,9 @@ FUNCTIONS: dict[str, tuple[str, tuple[Any, ...], Callable[[torch.Tensor], torch.
     "celu": ("celu", (0.7,), lambda x: TF.celu(x, 0.7)),
     "softplus": ("softplus", (), TF.softplus),
     "softplus steep": ("softplus", (3.0, 5.0), lambda x: TF.softplus(x, 3.0, 5.0)),
+    "hardsigmoid": ("hardsigmoid", (), TF.hardsigmoid),
+    "hardswish": ("hardswish", (), TF.hardswish),
+    "mish": ("mish", (), TF.mish),
     "log1p": ("log1p", (), torch.log1p),
     "rsqrt": ("rsqrt", (), torch.rsqrt),
     "clamp": ("clamp", (-0.7, 2), lambda x: x.clamp(-0.7, 2)),
@@ -227,6 +230,23 @@ def test_element_wise_functions_agree_everywhere(
     off = (found.double() - expected).abs() > 1e-37 + slack + 4e-6 * expected.abs()
     assert not off.any(), f"{x[off][:5]} gave {found[off][:5]}, expected {expected[off][:5]}"
     assert torch.equal(found.isnan(), expected.isnan())
+
+
+@pytest.mark.parametrize("shape", [(70_001, 2), (3000, 48), (5000, 63), (300, 127), (40, 5, 64)])
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_extremes_of_short_rows_agree(adapter: EngineAdapter, rng: Any, shape: Any, name: str) -> None:
+    x = numbers(rng, *shape)
+    x.view(-1)[::997] = torch.nan
+    x.view(-1)[::89] = -torch.inf
+    agree(run(adapter, name, x, -1), getattr(x, name)(-1), 0, 0)
+    agree(run(adapter, name, x.double(), -1, True), getattr(x, name)(-1, True), 0, 0)
+
+
+@pytest.mark.parametrize("delta", [0.3, 1.0, 5.0])
+def test_errors_beyond_a_bound_count_linearly(adapter: EngineAdapter, rng: Any, delta: float) -> None:
+    x, y = operands(rng, 90_001, EDGES[:-2] + NOT_FINITE), numbers(rng, 90_001)
+    expected = TF.huber_loss(x.double(), y.double(), reduction="none", delta=delta)
+    agree(run(adapter, "_huber_error", x, y, delta), expected, 1e-6, 1e-6)
 
 
 def test_gradients_of_relu_are_selected_not_multiplied(adapter: EngineAdapter, rng: Any) -> None:

@@ -273,3 +273,52 @@ def softplus(xp, input, beta, threshold, *, out):
         np.add(soft, np.maximum(z, filled(0, z.shape, z.dtype.char), out=y), out=y)
         if beta != 1:
             np.divide(y, beta, out=y)
+
+
+def _gate(x: Array, out: Array) -> None:
+    """out = min(max(x + 3, 0), 6)"""
+    np.add(x, 3, out=out)
+    np.maximum(out, filled(0, out.shape, out.dtype.char), out=out)
+    np.minimum(out, filled(6, out.shape, out.dtype.char), out=out)
+
+
+@kernel(ops.hardsigmoid, keys.CPU)
+def hardsigmoid(xp, input, *, out):
+    if not _is_real(out):
+        generic.hardsigmoid(xp, input, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        _gate(x, y)
+        np.divide(y, 6, out=y)
+
+
+@kernel(ops.hardswish, keys.CPU)
+def hardswish(xp, input, *, out):
+    if not _is_real(out):
+        generic.hardswish(xp, input, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        gate = scratch("gate", x.shape, x.dtype.char)
+        _gate(x, gate)
+        gate *= x
+        np.divide(gate, 6, out=y)
+
+
+_SATURATED = 20.0
+"""Beyond, tanh(log(1 + exp(x))) is 1 in double precision too."""
+
+
+@kernel(ops.mish, keys.CPU)
+def mish(xp, input, *, out):
+    """x * n / (n + 2), n = e * (e + 2), e = exp(x)"""
+    if not _is_real(out):
+        generic.mish(xp, input, out=out)
+        return
+    for x, y in in_pieces(input, out):
+        power = np.minimum(x, filled(_SATURATED, x.shape, x.dtype.char), out=scratch("power", x.shape, x.dtype.char))
+        np.exp(power, out=power)
+        share = np.add(power, 2, out=scratch("share", x.shape, x.dtype.char))
+        share *= power
+        np.add(share, 2, out=power)
+        share /= power
+        np.multiply(share, x, out=y)

@@ -12,6 +12,7 @@ from telegrad_protocol.ops import losses as ops
 from .. import keys
 from ..operators import kernel
 from ..ops import losses as generic
+from .memory import filled, in_pieces, scratch
 from .rows import in_row_blocks, is_fast, row_sums, times_column
 from .softmax import PRECISE, exponentials
 
@@ -73,8 +74,9 @@ def cross_entropy(xp, input, target, reduction, ignore_index, *, out):
         generic._softmax_cross_entropy(xp, input, target, reduction, ignore_index, out=out)
         return
     losses = np.negative(input.reshape(-1)[positions], out=loss if reduction == "none" else None)
+    shifts = None
     for block, (x, y) in in_row_blocks((input,), (probabilities,)):
-        sums, inverses, shifts = exponentials(x, y, PRECISE)
+        sums, inverses, shifts = exponentials(x, y, PRECISE, shifts is not None)
         times_column(y, inverses, y)
         if shifts is not None:
             losses[block] += shifts
@@ -94,3 +96,19 @@ def cross_entropy_backward(xp, grad_loss, input, probabilities, target, reductio
     scale = grad_loss / len(positions) if reduction == "mean" else grad_loss
     np.multiply(probabilities, scale[:, None] if reduction == "none" else scale, out=out)
     out.reshape(-1)[positions] -= scale
+
+
+@kernel(ops._huber_error, keys.CPU)
+def huber_error(xp, input, target, delta, *, out):
+    """m * (|d| - m / 2), m the smaller of |d| and delta"""
+    if out.dtype.char not in "fd" or not input.shape == target.shape == out.shape:
+        generic._huber_error(xp, input, target, delta, out=out)
+        return
+    for x, y, error in in_pieces(input, target, out):
+        size = np.subtract(x, y, out=scratch("size", error.shape, error.dtype.char))
+        np.absolute(size, out=size)
+        least = scratch("least", error.shape, error.dtype.char)
+        np.minimum(size, filled(delta, size.shape, size.dtype.char), out=least)
+        np.multiply(least, 0.5, out=error)
+        np.subtract(size, error, out=error)
+        np.multiply(error, least, out=error)

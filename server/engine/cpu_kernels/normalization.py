@@ -63,26 +63,41 @@ def layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
     mean, rstd, weight, bias = mean.reshape(-1), rstd.reshape(-1), _vector(weight), _vector(bias)
     for block, (x, y) in in_row_blocks((input.reshape(-1, length),), (result.reshape(-1, length),)):
         centre, scale = mean[block], rstd[block]
-        if _moments(x, eps, centre, scale):
-            _scale_and_shift(x, y, centre, scale, weight, bias)
-        else:
-            _normalize_centred(x, y, centre, scale, eps, weight, bias)
+        if not _moments(x, eps, centre, scale):
+            x = _centred(x, eps, centre, scale)
+            centre = np.zeros_like(centre)
+        _scale_and_shift(x, y, centre, scale, weight, bias)
 
 
 def _moments(x: Array, eps: float, mean: Array, rstd: Array) -> bool:
-    """Write mean and 1 / sqrt(variance + eps) of each row; False where squares would cancel."""
+    """Write mean and 1 / sqrt(variance + eps) of each row; tells whether its squares did not cancel."""
     share = 1 / x.shape[1]
     np.multiply(row_sums(x), share, out=mean)
     squared = mean * mean
     variance = row_dots(x, x)
     variance *= share
     variance -= squared
-    if not np.logical_and.reduce(squared <= variance * (_FAR * _FAR)):
-        return False
+    squared *= 1 / _FAR**2
+    are_near = np.logical_and.reduce(squared <= variance)
     variance += eps
-    np.sqrt(variance, out=variance)
-    np.divide(1, variance, out=rstd)
-    return True
+    np.divide(1, np.sqrt(variance, out=variance), out=rstd)
+    return bool(are_near)
+
+
+def _centred(x: Array, eps: float, mean: Array, rstd: Array) -> Array:
+    """x without the mean of each row, in scratch memory; corrects mean and rstd."""
+    found = scratch("centred", x.shape, x.dtype.char)
+    np.copyto(found, x)
+    add_column(found, -mean)
+    rest = row_sums(found)  # what rounding left of the mean
+    rest *= 1 / x.shape[1]
+    add_column(found, -rest)
+    mean += rest
+    variance = row_dots(found, found)
+    variance *= 1 / x.shape[1]
+    variance += eps
+    np.divide(1, np.sqrt(variance, out=variance), out=rstd)
+    return found
 
 
 def _scale_and_shift(x: Array, y: Array, mean: Array, rstd: Array, weight: Array | None, bias: Array | None) -> None:
@@ -98,26 +113,6 @@ def _scale_and_shift(x: Array, y: Array, mean: Array, rstd: Array, weight: Array
         add_outer(y, shift, weight)
     if bias is not None:
         add_row(y, bias)
-
-
-def _normalize_centred(
-    x: Array, y: Array, mean: Array, rstd: Array, eps: float, weight: Array | None, bias: Array | None
-) -> None:
-    np.subtract(x, mean[:, None], out=y)
-    rest = row_sums(y)  # what rounding left of the mean
-    rest *= 1 / x.shape[1]
-    mean += rest
-    y -= rest[:, None]
-    variance = row_dots(y, y)
-    variance *= 1 / x.shape[1]
-    variance += eps
-    np.sqrt(variance, out=variance)
-    np.divide(1, variance, out=rstd)
-    y *= rstd[:, None]
-    if weight is not None:
-        y *= weight
-    if bias is not None:
-        y += bias
 
 
 @kernel(ops._layer_norm_backward, keys.CPU, movement=True)

@@ -18,6 +18,7 @@ from ..ops import reduce as generic
 from ..ops import spread as generic_spread
 from .fallback import call_generic
 from .halves import is_half
+from .memory import scratch
 from .rows import column_sums, in_row_blocks, is_fast, row_dots, row_sums
 
 Array = Any
@@ -101,3 +102,41 @@ def norm(xp, input, p, dim, keepdim, *, dtype, out):
         return
     x = input.reshape(view[1], view[2])
     np.sqrt(row_dots(x, x).reshape(out.shape), out=out)
+
+
+_SHORT = 128
+"""Rows shorter than this are compared as columns."""
+_FEW = 16
+
+
+def _extreme(function: Any, x: Array, dim: Dims, out: Array) -> bool:
+    """Reduce short rows with ``maximum`` or ``minimum``, block by block; False if it was not done."""
+    view = _view(x.shape, dim) if is_fast(x) and out.flags.c_contiguous else None
+    if view is None or view[0] != 1 or not 1 < view[2] < _SHORT or view[1] < _SHORT:
+        return False
+    flat = out.reshape(-1)
+    for block, (part,) in in_row_blocks((x.reshape(view[1], view[2]),), ()):
+        function.reduce(_as_columns(function, part), axis=0, out=flat[block])
+    return True
+
+
+def _as_columns(function: Any, part: Array) -> Array:
+    """Rows folded in half until few elements are left of each, transposed."""
+    while part.shape[1] > _FEW and part.shape[1] % 2 == 0:
+        half = part.shape[1] // 2
+        part = function(part[:, :half], part[:, half:], out=scratch(f"half {half}", (len(part), half), part.dtype.char))
+    columns = scratch("columns", part.shape[::-1], part.dtype.char)
+    np.copyto(columns, part.T)
+    return columns
+
+
+@kernel(ops.amax, keys.CPU)
+def amax(xp, input, dim, keepdim, *, out):
+    if not _extreme(np.maximum, input, dim, out):
+        generic.amax(xp, input, dim, keepdim, out=out)
+
+
+@kernel(ops.amin, keys.CPU)
+def amin(xp, input, dim, keepdim, *, out):
+    if not _extreme(np.minimum, input, dim, out):
+        generic.amin(xp, input, dim, keepdim, out=out)

@@ -46,14 +46,14 @@ def in_row_blocks(inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> Iter
         return _wide_blocks(inputs, outputs)
     if first.nbytes <= BLOCK_BYTES:
         return ((_ALL, arrays),)
-    return [(block, [a[block] for a in arrays]) for block in row_blocks(*first.shape, first.itemsize)]
+    return [(block, [a[block] for a in arrays]) for block in row_blocks(len(first), first.shape[1], first.itemsize)]
 
 
 _ALL = slice(None)
 
 
 def _wide_blocks(inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> Iterator[tuple[slice, Sequence[Array]]]:
-    for block in row_blocks(*inputs[0].shape, 4):
+    for block in row_blocks(len(inputs[0]), inputs[0].shape[1], 4):
         wide = [widened(array[block], f"input {i}") for i, array in enumerate(inputs)]
         targets = [_target(array[block], i) for i, array in enumerate(outputs)]
         yield block, [*wide, *targets]

@@ -40,15 +40,18 @@ def matrices(dim: int, *arrays: Array) -> list[Array] | None:
     return list(arrays) if first.ndim == 2 else [a.reshape(-1, first.shape[-1]) for a in arrays]
 
 
-def exponentials(x: Array, out: Array, limit: float) -> tuple[Array, Array, Array | None]:
-    """Write exp(x - shift), unshifted where no row's sum exceeds ``limit``.
+def exponentials(
+    x: Array, out: Array, limit: float, is_large: bool = False
+) -> tuple[Array, Array, Array | None]:  # fmt: skip
+    """Write exp(x - shift), unshifted where no row's sum exceeds ``limit``; ``is_large`` says that one will.
 
     Returns the sums of the rows, their inverses, and the shifts or None.
     """
-    sums = row_sums(np.exp(x, out=out))
-    inverses = np.divide(1, sums)
-    if _are_below(sums, limit) and _are_below(inverses, 1 / _SMALL):
-        return sums, inverses, None
+    if not is_large:
+        sums = row_sums(np.exp(x, out=out))
+        inverses = np.divide(1, sums)
+        if _are_below(sums, limit) and _are_below(inverses, 1 / _SMALL):
+            return sums, inverses, None
     largest = np.maximum.reduce(x, axis=1)
     np.copyto(out, x)
     add_column(out, -largest)
@@ -68,8 +71,10 @@ def softmax(xp, input, dim, dtype, *, out):
     if found is None:
         call_generic(generic.softmax, input, dim, dtype, out=out)
         return
+    shifts = None
     for _, (x, y) in in_row_blocks((found[1],), (found[0],)):
-        times_column(y, exponentials(x, y, _FINITE)[1], y)
+        _, inverses, shifts = exponentials(x, y, _FINITE, shifts is not None)
+        times_column(y, inverses, y)
 
 
 @kernel(ops.log_softmax, keys.CPU, movement=True)
@@ -78,8 +83,9 @@ def log_softmax(xp, input, dim, dtype, *, out):
     if found is None:
         call_generic(generic.log_softmax, input, dim, dtype, out=out)
         return
+    shifts = None
     for _, (x, y) in in_row_blocks((found[1],), (found[0],)):
-        sums, _, shifts = exponentials(x, y, PRECISE)
+        sums, _, shifts = exponentials(x, y, PRECISE, shifts is not None)
         np.copyto(y, x)
         if shifts is not None:
             add_column(y, -shifts)
