@@ -66,7 +66,7 @@ class CudaUpstream:
 
     def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
         with self._device(), uncaptured():
-            # Unlike cudaFree, unmapping waits for nobody; and it may have been used on other streams than the segment's.
+            # Unlike cudaFree, unmapping waits for nobody; and other streams than the segment's may have used it.
             runtime.deviceSynchronize()
             self._virtual().unmap(segment.pointer + offset, nbytes, segment.page)
 
