@@ -1,4 +1,4 @@
-"""Switches of precision and determinism, and tunable operations: as modes and questions in the stream."""
+"""Switches of precision and determinism, tunable operations, cuDNN: as modes and questions in the stream."""
 
 from __future__ import annotations
 
@@ -50,6 +50,18 @@ def _validators(session: Session) -> list[list[str]]:
     return tunable.validators(session.context.backends[device])
 
 
+def _cudnn_graphs(session: Session) -> dict[str, Any]:
+    """cuDNN's version, 0 without it, and what the first uses of shapes have cost in this process."""
+    if not any(device.type == "cuda" for device in session.context.backends):
+        return {"version": 0, "graphs": 0, "refused": 0, "seconds": 0.0}
+    from .engine.cuda_kernels import cudnn_graph
+
+    built = cudnn_graph.BUILT
+    return {
+        "version": cudnn_graph.version(), "graphs": built.graphs, "refused": built.refused, "seconds": built.seconds,
+    }  # fmt: skip
+
+
 def _load(session: Session, lines: list[Any]) -> int:
     """Take over results that were written earlier; tells how many are known then."""
     for line in lines:
@@ -71,4 +83,5 @@ QUESTIONS: dict[str, Question] = {
     "tunable_results": Question(_results),
     "tunable_validators": Question(_validators),
     "tunable_load": Question(_load, (list,), 1),
+    "cudnn_graphs": Question(_cudnn_graphs),
 }

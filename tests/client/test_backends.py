@@ -143,3 +143,9 @@ def test_the_fastest_way_is_chosen_and_slow_ones_are_not_measured_for_long() -> 
     found = tuner.fastest({name: way(name) for name in times})
     assert found == ("fast", 0.5)
     assert runs == {"slow": 9, "fast": 24, "slower": 4}
+
+
+def test_a_server_without_a_gpu_has_no_cudnn(tg: Any) -> None:
+    assert tg.backends.cudnn.version() is None
+    assert not tg.backends.cudnn.is_available()
+    assert tg.backends.cudnn.graph_stats() == {"version": 0, "graphs": 0, "refused": 0, "seconds": 0.0}

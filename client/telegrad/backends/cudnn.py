@@ -1,4 +1,7 @@
-"""Convolutions on GPUs: ``allow_tf32`` and ``deterministic`` are switches, attributes of this module."""
+"""Convolutions on GPUs: ``allow_tf32`` and ``deterministic`` are switches, attributes of this module.
+
+Each shape is planned for when it is first met; ``graph_stats`` tells what that has cost.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,24 @@ from typing import Any
 
 from telegrad_protocol.errors import ArgumentError
 
-from .. import _switches
+from .. import _modes, _switches
 
 _SWITCHES = {"allow_tf32": "cudnn_allow_tf32", "deterministic": "cudnn_deterministic"}
+
+
+def is_available() -> bool:
+    """Whether the server computes convolutions and attention with cuDNN."""
+    return version() is not None
+
+
+def version() -> int | None:
+    """The version of the server's cuDNN; None where it has none."""
+    return graph_stats()["version"] or None
+
+
+def graph_stats() -> dict[str, Any]:
+    """How many graphs the server's process has built or refused since it began, and the seconds that took."""
+    return _modes.current_session().query("cudnn_graphs")  # type: ignore[no-any-return]
 
 
 class _Module(ModuleType):

@@ -47,12 +47,17 @@ BUILT = Counts()
 
 
 @cache
-def is_available() -> bool:
-    """Whether the library and its Python front end are there."""
+def version() -> int:
+    """The library's version; 0 where it, or its Python front end, is not there."""
     try:
-        return cudnn is not None and int(cudnn.backend_version()) > 0
+        return int(cudnn.backend_version()) if cudnn is not None else 0
     except RuntimeError:  # the front end without the library
-        return False
+        return 0
+
+
+def is_available() -> bool:
+    """Whether graphs can be built at all."""
+    return version() > 0
 
 
 def is_deterministic() -> bool:
