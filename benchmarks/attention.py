@@ -12,13 +12,17 @@ from typing import Any
 
 import torch
 
-from server.engine import functional as F
 from server.engine.autograd.engine import grad
 from server.engine.cuda_kernels.cudnn_graph import BUILT
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
 
 from . import on_gpu
 from .measure import Figure, save_at
 
+_ATTENTION = OPERATORS["scaled_dot_product_attention"]
+_CAUSAL = (None, 0.0, True, None, False)
+"""No mask, no dropout, causal, the default scale, no shared heads."""
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 TOKENS, CHANNELS = 16384, 2048
 
@@ -35,7 +39,7 @@ def _compare(label: str, tensors: list[torch.Tensor]) -> list[Figure]:
     *values, given = map(on_gpu.to_value, tensors)
     attend = torch.nn.functional.scaled_dot_product_attention
     frozen, constants = [t.detach() for t in operands], [v.alias() for v in values]
-    theirs, ours = attend(*operands, is_causal=True), F.scaled_dot_product_attention(*values, is_causal=True)
+    theirs, ours = attend(*operands, is_causal=True), dispatch(_ATTENTION, (*values, *_CAUSAL))
     error = (on_gpu.to_tensor(ours).float() - theirs.detach().cpu().float()).abs().max().item()
 
     def backward() -> Any:
@@ -43,7 +47,7 @@ def _compare(label: str, tensors: list[torch.Tensor]) -> list[Figure]:
 
     return [
         on_gpu.compare(
-            f"attention forward, {label}", lambda: F.scaled_dot_product_attention(*constants, is_causal=True),
+            f"attention forward, {label}", lambda: dispatch(_ATTENTION, (*constants, *_CAUSAL)),
             lambda: attend(*frozen, is_causal=True), at_least=1.0, largest_difference=error,
         ),
         on_gpu.compare(

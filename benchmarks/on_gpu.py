@@ -29,7 +29,7 @@ TYPES = {
     torch.float32: dtypes.float32, torch.float16: dtypes.float16, torch.bfloat16: dtypes.bfloat16,
     torch.int64: dtypes.int64, torch.bool: dtypes.bool_,
 }  # fmt: skip
-_SAMPLE_SECONDS = 8e-3
+_SAMPLE_SECONDS = 20e-3
 
 
 def open_gpu() -> Any:

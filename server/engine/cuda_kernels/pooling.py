@@ -82,7 +82,8 @@ def _prepare(
     dtype = request.outs[0].dtype
     width = _width(metas, last)
     total = threads_of.numel // width
-    index = "u32" if max(m.numel for m in metas) < _NARROW else "i64"
+    reach = [n * m for n, m in zip(_sizes(operands[0], dims), _sizes(request.outs[0], dims), strict=True)]
+    index = "u32" if max(*reach, *(m.numel for m in metas)) < _NARROW else "i64"
     arguments = ", ".join([CTYPES[dtype], str(width), str(last).lower(), *([template] if template else [])])
     text = _text(body, arguments, dtype, index, operands, request.outs, extra)
     grid = -(-total // _THREADS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TEXT = r"""
 // one spatial dimension: sizes of input and result, and how windows slide
+// INDEX holds every offset, and products of two sizes of one dimension
 struct dimension { int in, out, kernel, stride, pad, dilation; };
 struct geometry { dimension d[3]; i64 channels, planes; };
 
@@ -15,7 +16,10 @@ struct span { int begin, end, step; };
 
 // the elements of the input that window o sees; for adaptive windows, those of part o
 template <bool ADAPT> __device__ __forceinline__ span seen(const dimension& d, int o) {
-    if (ADAPT) return {(int)((i64)o * d.in / d.out), (int)(((i64)(o + 1) * d.in + d.out - 1) / d.out), 1};
+    if (ADAPT) {
+        INDEX n = d.in, m = d.out;
+        return {(int)((INDEX)o * n / m), (int)(((INDEX)(o + 1) * n + m - 1) / m), 1};
+    }
     int begin = o * d.stride - d.pad, end = min(begin + (d.kernel - 1) * d.dilation + 1, d.in);
     if (begin < 0) begin += (-begin + d.dilation - 1) / d.dilation * d.dilation;
     return {begin, end, d.dilation};
@@ -23,7 +27,10 @@ template <bool ADAPT> __device__ __forceinline__ span seen(const dimension& d, i
 
 // the windows that may see element i
 template <bool ADAPT> __device__ __forceinline__ span seeing(const dimension& d, int i) {
-    if (ADAPT) return {(int)((i64)i * d.out / d.in), (int)(((i64)(i + 1) * d.out + d.in - 1) / d.in), 1};
+    if (ADAPT) {
+        INDEX n = d.in, m = d.out;
+        return {(int)((INDEX)i * m / n), (int)(((INDEX)(i + 1) * m + n - 1) / n), 1};
+    }
     int far = (d.kernel - 1) * d.dilation + 1;
     int begin = i + d.pad < far ? 0 : (i + d.pad - far) / d.stride + 1;
     return {begin, min((i + d.pad) / d.stride + 1, d.out), 1};
@@ -37,7 +44,7 @@ template <bool ADAPT> __device__ __forceinline__ int counted(const dimension& d,
 }
 
 // where a thread's elements lie: plane (of one channel, or of all with the first of the channels) and position
-struct place { i64 plane; INDEX channel; int z, y, x; };
+struct place { INDEX plane, channel; int z, y, x; };
 
 template <bool LAST, int VEC> __device__ __forceinline__ place locate(INDEX i, const geometry& g, int z, int y, int x) {
     place p;
@@ -48,8 +55,9 @@ template <bool LAST, int VEC> __device__ __forceinline__ place locate(INDEX i, c
 }
 
 // element (z, y, x) of a picture of y by x lines
-template <bool LAST> __device__ __forceinline__ i64 offset(const place& p, const geometry& g, i64 size, i64 position) {
-    return LAST ? (p.plane * size + position) * g.channels + p.channel : p.plane * size + position;
+template <bool LAST>
+__device__ __forceinline__ INDEX offset(const place& p, const geometry& g, INDEX size, INDEX position) {
+    return LAST ? (p.plane * size + position) * (INDEX)g.channels + p.channel : p.plane * size + position;
 }
 
 template <class T> struct lowest { static __device__ __forceinline__ T of() { return (T)(LOWEST); } };
@@ -62,18 +70,18 @@ __device__ __forceinline__ void pool_max(T* out, i64* where, const T* in, const 
     const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2];
     place p = locate<LAST, VEC>(i, g, dz.out, dy.out, dx.out);
     span sz = seen<ADAPT>(dz, p.z), sy = seen<ADAPT>(dy, p.y), sx = seen<ADAPT>(dx, p.x);
-    i64 size = (i64)dz.in * dy.in * dx.in;
+    INDEX size = (INDEX)dz.in * dy.in * dx.in;
     A best[VEC];
-    i64 at[VEC];
+    INDEX at[VEC];
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
         best[j] = lowest<A>::of();
-        at[j] = ((i64)sz.begin * dy.in + sy.begin) * dx.in + sx.begin;
+        at[j] = ((INDEX)sz.begin * dy.in + sy.begin) * dx.in + sx.begin;
     }
     for (int z = sz.begin; z < sz.end; z += sz.step)
         for (int y = sy.begin; y < sy.end; y += sy.step)
             for (int x = sx.begin; x < sx.end; x += sx.step) {
-                i64 position = ((i64)z * dy.in + y) * dx.in + x;
+                INDEX position = ((INDEX)z * dy.in + y) * dx.in + x;
                 vec<T, VEC> v = *(const vec<T, VEC>*)(in + offset<LAST>(p, g, size, position));
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) {
@@ -81,8 +89,8 @@ __device__ __forceinline__ void pool_max(T* out, i64* where, const T* in, const 
                     if (a > best[j] || a != a) { best[j] = a; at[j] = position; }
                 }
             }
-    i64 count = (i64)dz.out * dy.out * dx.out;
-    i64 to = offset<LAST>(p, g, count, ((i64)p.z * dy.out + p.y) * dx.out + p.x);
+    INDEX count = (INDEX)dz.out * dy.out * dx.out;
+    INDEX to = offset<LAST>(p, g, count, ((INDEX)p.z * dy.out + p.y) * dx.out + p.x);
     vec<T, VEC> result;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) { result.at[j] = cast<T>(best[j]); where[to + j] = at[j]; }
@@ -99,20 +107,20 @@ __device__ __forceinline__ void pool_max_backward(
     const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2];
     place p = locate<LAST, VEC>(i, g, dz.in, dy.in, dx.in);
     span sz = seeing<false>(dz, p.z), sy = seeing<false>(dy, p.y), sx = seeing<false>(dx, p.x);
-    i64 own = ((i64)p.z * dy.in + p.y) * dx.in + p.x, count = (i64)dz.out * dy.out * dx.out;
+    INDEX own = ((INDEX)p.z * dy.in + p.y) * dx.in + p.x, count = (INDEX)dz.out * dy.out * dx.out;
     A sum[VEC] = {};
     for (int z = sz.begin; z < sz.end; ++z)
         for (int y = sy.begin; y < sy.end; ++y)
             for (int x = sx.begin; x < sx.end; ++x) {
-                i64 from = offset<LAST>(p, g, count, ((i64)z * dy.out + y) * dx.out + x);
+                INDEX from = offset<LAST>(p, g, count, ((INDEX)z * dy.out + y) * dx.out + x);
                 vec<T, VEC> v = *(const vec<T, VEC>*)(grad + from);
 #pragma unroll
-                for (int j = 0; j < VEC; ++j) if (where[from + j] == own) sum[j] += widen(v.at[j]);
+                for (int j = 0; j < VEC; ++j) if ((INDEX)where[from + j] == own) sum[j] += widen(v.at[j]);
             }
     vec<T, VEC> result;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(sum[j]);
-    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (i64)dz.in * dy.in * dx.in, own)) = result;
+    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (INDEX)dz.in * dy.in * dx.in, own)) = result;
 }
 
 template <class T, int VEC, bool LAST, bool ADAPT>
@@ -125,12 +133,13 @@ __device__ __forceinline__ void pool_mean(
     const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2];
     place p = locate<LAST, VEC>(i, g, dz.out, dy.out, dx.out);
     span sz = seen<ADAPT>(dz, p.z), sy = seen<ADAPT>(dy, p.y), sx = seen<ADAPT>(dx, p.x);
-    i64 size = (i64)dz.in * dy.in * dx.in;
+    INDEX size = (INDEX)dz.in * dy.in * dx.in;
     A sum[VEC] = {};
     for (int z = sz.begin; z < sz.end; z += sz.step)
         for (int y = sy.begin; y < sy.end; y += sy.step)
             for (int x = sx.begin; x < sx.end; x += sx.step) {
-                vec<T, VEC> v = *(const vec<T, VEC>*)(in + offset<LAST>(p, g, size, ((i64)z * dy.in + y) * dx.in + x));
+                INDEX from = offset<LAST>(p, g, size, ((INDEX)z * dy.in + y) * dx.in + x);
+                vec<T, VEC> v = *(const vec<T, VEC>*)(in + from);
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) sum[j] += widen(v.at[j]);
             }
@@ -141,8 +150,8 @@ __device__ __forceinline__ void pool_mean(
     vec<T, VEC> result;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(sum[j] / (A)divisor);
-    i64 own = ((i64)p.z * dy.out + p.y) * dx.out + p.x;
-    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (i64)dz.out * dy.out * dx.out, own)) = result;
+    INDEX own = ((INDEX)p.z * dy.out + p.y) * dx.out + p.x;
+    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (INDEX)dz.out * dy.out * dx.out, own)) = result;
 }
 
 template <class T, int VEC, bool LAST, bool ADAPT>
@@ -155,15 +164,15 @@ __device__ __forceinline__ void pool_mean_backward(
     const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2];
     place p = locate<LAST, VEC>(i, g, dz.in, dy.in, dx.in);
     span sz = seeing<ADAPT>(dz, p.z), sy = seeing<ADAPT>(dy, p.y), sx = seeing<ADAPT>(dx, p.x);
-    i64 count = (i64)dz.out * dy.out * dx.out;
+    INDEX count = (INDEX)dz.out * dy.out * dx.out;
     A sum[VEC] = {};
     for (int z = sz.begin; z < sz.end; ++z)
         for (int y = sy.begin; y < sy.end; ++y) {
-            i64 lines = (i64)counted<ADAPT>(dz, z, padding) * counted<ADAPT>(dy, y, padding);
+            INDEX lines = (INDEX)counted<ADAPT>(dz, z, padding) * counted<ADAPT>(dy, y, padding);
             for (int x = sx.begin; x < sx.end; ++x) {
-                i64 from = offset<LAST>(p, g, count, ((i64)z * dy.out + y) * dx.out + x);
+                INDEX from = offset<LAST>(p, g, count, ((INDEX)z * dy.out + y) * dx.out + x);
                 vec<T, VEC> v = *(const vec<T, VEC>*)(grad + from);
-                A length = (A)(divisor ? divisor : lines * counted<ADAPT>(dx, x, padding));
+                A length = divisor ? (A)divisor : (A)(i64)(lines * counted<ADAPT>(dx, x, padding));
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) sum[j] += widen(v.at[j]) / length;
             }
@@ -171,7 +180,7 @@ __device__ __forceinline__ void pool_mean_backward(
     vec<T, VEC> result;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(sum[j]);
-    i64 own = ((i64)p.z * dy.in + p.y) * dx.in + p.x;
-    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (i64)dz.in * dy.in * dx.in, own)) = result;
+    INDEX own = ((INDEX)p.z * dy.in + p.y) * dx.in + p.x;
+    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (INDEX)dz.in * dy.in * dx.in, own)) = result;
 }
 """

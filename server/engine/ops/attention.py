@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ _DEVICE_SCORES = 1 << 26
 @composite(ops.scaled_dot_product_attention)
 def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa):
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
-    if dropout_p == 0.0 and _is_regular(query, key, value, attn_mask, enable_gqa):
+    constant_mask = attn_mask is None or not requires_grad(attn_mask)
+    metas = (query.meta, key.meta, value.meta, None if attn_mask is None else attn_mask.meta)
+    if dropout_p == 0.0 and constant_mask and _is_regular(*metas, enable_gqa):
         operands = [_with_heads(v) for v in (query, key, value)]
         found = _fused(operands, attn_mask, is_causal, factor)
         return F.reshape(found, (*query.shape[:-1], value.shape[-1])) if found.ndim != query.ndim else found
@@ -78,19 +81,17 @@ def _with_heads(value):
     return value if value.ndim == 4 else F.reshape(value, (*(1,) * (4 - value.ndim), *value.shape))
 
 
-def _is_regular(query, key, value, mask, enable_gqa):
-    """Whether the steps that keep no scores take these: nothing broadcasts, and the mask is a constant."""
+@lru_cache(maxsize=1 << 12)
+def _is_regular(query: Meta, key: Meta, value: Meta, mask: Meta | None, enable_gqa: bool) -> bool:
+    """Whether the steps that keep no scores take these: nothing broadcasts."""
     if not query.ndim == key.ndim == value.ndim or query.ndim > 4:
         return False
     lead = 3 if enable_gqa else 2
     if not query.shape[:-lead] == key.shape[:-lead] == value.shape[:-lead] or key.shape[:-2] != value.shape[:-2]:
         return False
-    if mask is not None and requires_grad(mask):
-        return False
     if query.device.type == "cpu":
         return True
-    operands = (query.meta, key.meta, value.meta)
-    suits = suits_cudnn(*operands) or (mask is None and suits_tiles(*operands))
+    suits = suits_cudnn(query, key, value) or (mask is None and suits_tiles(query, key, value))
     return keys.CUDA in _ATTENTION.preparers and suits
 
 
