@@ -1,4 +1,4 @@
-"""What ``benchmarks.bandwidth`` runs of row kernels and of indexing: softmax, norms, losses over classes, embeddings."""
+"""What ``benchmarks.bandwidth`` runs of rows and of indexing: softmax, norms, losses over classes, embeddings."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _embedding() -> list[Case]:
         return [*normal(_TALL)(dtype), torch.randint(0, _VOCABULARY, (_ROWS,), device="cuda")]
 
     return [
-        Case("embedding", "forward", inputs, lambda F, i, w: F.embedding(i, w), lambda i, w: functional.embedding(i, w)),
+        Case("embedding", "forward", inputs, lambda F, i, w: F.embedding(i, w), functional.embedding),
         Case(
             "embedding", "backward", grads, lambda F, g, i: F.embedding_dense_backward(g, i, _VOCABULARY, -1, False),
             lambda g, i: aten.embedding_dense_backward(g, i, _VOCABULARY, -1, False),
@@ -165,20 +165,27 @@ def _indexing() -> list[Case]:
         ),
         *(
             Case(
-                "indexing", f"index_select, dimension {dim}", parts(dim), lambda F, x, i, d=dim: F.index_select(x, d, i),
-                lambda x, i, d=dim: torch.index_select(x, d, i),
+                "indexing", f"index_select, dimension {dim}", parts(dim),
+                lambda F, x, i, d=dim: F.index_select(x, d, i), lambda x, i, d=dim: torch.index_select(x, d, i),
             )
             for dim in (0, 1)
         ),
         *(
             Case(
-                "indexing", f"scatter_add, dimension {dim}", sources, lambda F, x, i, s, d=dim: F.scatter_add(x, d, i, s),
+                "indexing", f"scatter_add, dimension {dim}", sources,
+                lambda F, x, i, s, d=dim: F.scatter_add(x, d, i, s),
                 lambda x, i, s, d=dim: torch.scatter_add(x, d, i, s),
             )
             for dim in (0, 1)
         ),
-        Case("indexing", "scatter", sources, lambda F, x, i, s: F.scatter(x, 1, i, s), lambda x, i, s: torch.scatter(x, 1, i, s)),
-        Case("indexing", "index_add", rows, lambda F, x, i, s: F.index_add(x, 0, i, s), lambda x, i, s: torch.index_add(x, 0, i, s)),
+        Case(
+            "indexing", "scatter", sources, lambda F, x, i, s: F.scatter(x, 1, i, s),
+            lambda x, i, s: torch.scatter(x, 1, i, s),
+        ),
+        Case(
+            "indexing", "index_add", rows, lambda F, x, i, s: F.index_add(x, 0, i, s),
+            lambda x, i, s: torch.index_add(x, 0, i, s),
+        ),
         Case("indexing", "x[i]", parts(0), lambda F, x, i: F.index(x, [i]), lambda x, i: x[i]),
         Case(
             "indexing", "index_put, accumulating", rows, lambda F, x, i, s: F.index_put(x, [i], s, True),

@@ -1,8 +1,9 @@
 """Checks that devices make of what they are given while the host goes on: what is outstanding, and what was found.
 
 A kernel that meets an index out of range writes that down and goes on without it. Each such launch is *expected* here
-under a tag; ``settle`` looks at what the devices have written once they have come that far. What ran after the offending
-launch worked on wrong data: whoever runs the engine must undo it, and holds back until then what cannot be undone.
+under a tag; ``settle`` looks at what the devices have written once they have come that far. What ran after the
+offending launch worked on wrong data: whoever runs the engine must undo it, and holds back until then what cannot be
+undone.
 """
 
 from __future__ import annotations

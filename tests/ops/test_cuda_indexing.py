@@ -1,4 +1,4 @@
-"""Indexing kernels of the GPU against the host: values, gradients, layouts, and what happens to indices out of range."""
+"""Indexing kernels of the GPU against the host: values, gradients, layouts, and indices out of range."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def test_reading_along_a_dimension(
     engine: EngineAdapter, shape: tuple[int, int], kind: torch.dtype, dtype: torch.dtype
 ) -> None:
     functional = engine.functional
+    # ruff: noqa: B023  (each function is called before its variables change)
     for dim in (0, 1):
         index = torch.randint(0, shape[dim], (11,)).to(kind)
         spread = torch.randint(0, shape[dim], (shape[0], 2) if dim else (3, shape[1])).to(kind)
@@ -118,7 +119,7 @@ def test_indexing_with_several_tensors(engine: EngineAdapter, dtype: torch.dtype
     ):
         theirs = tuple(slice(None) if k is None else k.long() for k in key)
         mine = [None if k is None else engine.tensor(k) for k in key]
-        check(engine, lambda x: engine.functional.index(x, mine), lambda x: x[theirs], x)  # noqa: B023
+        check(engine, lambda x: engine.functional.index(x, mine), lambda x: x[theirs], x)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -158,8 +159,8 @@ def test_writing_along_a_dimension(engine: EngineAdapter, shape: tuple[int, int]
         for name, index in (("scatter", own), ("scatter_add", often)):
             mine = engine.tensor(index)
             check(
-                engine, lambda x, s: getattr(functional, name)(x, dim, mine, s),  # noqa: B023
-                lambda x, s: getattr(torch, name)(x, dim, index, s), numbers(shape, dtype), source,  # noqa: B023
+                engine, lambda x, s: getattr(functional, name)(x, dim, mine, s),
+                lambda x, s: getattr(torch, name)(x, dim, index, s), numbers(shape, dtype), source,
             )  # fmt: skip
         part = torch.randperm(size)[: size // 2 + 1]
         lengths = list(shape)
@@ -167,11 +168,11 @@ def test_writing_along_a_dimension(engine: EngineAdapter, shape: tuple[int, int]
         parts, mine = numbers(tuple(lengths), dtype), engine.tensor(part.to(torch.int32))
         for name in ("index_copy", "index_add"):
             check(
-                engine, lambda x, s: getattr(functional, name)(x, dim, mine, s),  # noqa: B023
-                lambda x, s: getattr(torch, name)(x, dim, part, s), numbers(shape, dtype), parts,  # noqa: B023
+                engine, lambda x, s: getattr(functional, name)(x, dim, mine, s),
+                lambda x, s: getattr(torch, name)(x, dim, part, s), numbers(shape, dtype), parts,
             )  # fmt: skip
         check(
-            engine, lambda x: functional.index_fill(x, dim, mine, 1), lambda x: x.index_fill(dim, part, 1),  # noqa: B023
+            engine, lambda x: functional.index_fill(x, dim, mine, 1), lambda x: x.index_fill(dim, part, 1),
             numbers(shape, dtype),
         )  # fmt: skip
 

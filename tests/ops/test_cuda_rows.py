@@ -1,4 +1,4 @@
-"""Row kernels of the GPU against float64: softmax, losses over classes, normalization; all their ways through lengths."""
+"""Row kernels of the GPU against float64: softmax, losses over classes, normalization, of all lengths."""
 
 from __future__ import annotations
 
@@ -263,7 +263,9 @@ def test_layer_norm_with_parameters_of_another_type(engine: EngineAdapter) -> No
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("innermost", [False, True], ids=["planes", "channels_last"])
-@pytest.mark.parametrize("shape", [(9, 5), (300, 64), (3, 7, 11), (4, 33, 9, 7), (8, 64, 32, 32), (2, 3, 2, 4, 5)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(9, 5), (300, 64), (3, 7, 11), (4, 33, 9, 7), (8, 64, 32, 32), (2, 3, 2, 4, 5)], ids=str
+)
 def test_batch_norm(engine: EngineAdapter, shape: tuple[int, ...], innermost: bool, dtype: torch.dtype) -> None:
     if innermost and len(shape) != 4:
         pytest.skip("images only")
@@ -301,7 +303,8 @@ def test_second_gradients(engine: EngineAdapter, name: str) -> None:
             lambda x, w, b: functional.layer_norm(x, (9,), w, b), [x, weight, bias],
         ),
         "rms_norm": (
-            lambda F, x, w: F.rms_norm(x, (9,), w, 1e-3), lambda x, w: functional.rms_norm(x, (9,), w, 1e-3), [x, weight],
+            lambda F, x, w: F.rms_norm(x, (9,), w, 1e-3),
+            lambda x, w: functional.rms_norm(x, (9,), w, 1e-3), [x, weight],
         ),
         "batch_norm": (
             lambda F, x, w, b: F.batch_norm(x, None, None, w, b, True),

@@ -1,4 +1,4 @@
-"""An index that only the GPU finds out of range: raised at the next synchronisation, and nothing after it has happened."""
+"""An index that only the GPU finds out of range: raised at the next read, and nothing after it has happened."""
 
 from __future__ import annotations
 

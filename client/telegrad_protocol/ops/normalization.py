@@ -81,7 +81,7 @@ def _layer_norm_weight_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: M
 def _layer_norm_gradients(
     grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None, normalized_shape: Size
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """All gradients of ``_layer_norm`` in one pass; those of the parameters in the type of the weight, if it is there."""
+    """All gradients of ``_layer_norm`` in one pass; those of the parameters in the weight's type, if it is there."""
     _check_statistics("_layer_norm_gradients", grad_out, input, mean, rstd)
     _check_layer("_layer_norm_gradients", input, normalized_shape, weight)
     _check_normalized("_layer_norm_gradients", input, mean, normalized_shape)

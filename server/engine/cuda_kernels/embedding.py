@@ -106,7 +106,8 @@ __device__ __forceinline__ void join_chunks(
     if (threadIdx.x == 1) shared[1] = by_count ? place_of(sorted, count, key, false) : 0;
     __syncthreads();
     i64 last = (shared[0] - 1) / CHUNK;
-    for (i64 column = (i64)blockIdx.y * blockDim.x + threadIdx.x; column < width; column += (i64)gridDim.y * blockDim.x) {
+    i64 step = (i64)gridDim.y * blockDim.x;
+    for (i64 column = (i64)blockIdx.y * blockDim.x + threadIdx.x; column < width; column += step) {
         S sum = partial[(chunk * 2 + 1) * width + column];
         #pragma unroll 8
         for (i64 c = chunk + 1; c <= last; ++c) sum += partial[c * 2 * width + column];

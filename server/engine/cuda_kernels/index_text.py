@@ -1,7 +1,7 @@
 """CUDA text of reading and writing where indices point.
 
-One kernel each, made for the operands: an element of the iterated shape lies somewhere in each operand (``layout``), and
-every index tensor adds a number of steps to the place in the one that is indexed.
+One kernel each, made for the operands: an element of the iterated shape lies somewhere in each operand (``layout``),
+and every index tensor adds a number of steps to the place in the one that is indexed.
 """
 
 from __future__ import annotations

@@ -91,20 +91,29 @@ def cross_entropy(request: Request) -> Launch | None:
 
 def _forward(sizes: _Sizes, input: Meta, smoothing: float) -> tuple[Any, int]:
     """The launch over all logits, and how many partial sums it leaves."""
-    wide, declared = sizes.wide, f"{sizes.type}* loss, {sizes.wide}* log_sum, {sizes.wide}* partial, const {sizes.type}* in"
+    wide, declared = (
+        sizes.wide,
+        f"{sizes.type}* loss, {sizes.wide}* log_sum, {sizes.wide}* partial, const {sizes.type}* in",
+    )
     smooth = str(smoothing > 0).lower()
     constants = [("i64", sizes.classes), ("i64", sizes.ignored), ("i64", sizes.samples)]
     number = ("double" if wide == "double" else "float", smoothing)
     if sizes.inner > 1:
         block, per_block = _BLOCK, _BLOCK
-        call = f"cross_entropy_pixels<{sizes.type}, {sizes.index}, {smooth}>(loss, log_sum, partial, in, {sizes.targets}, samples, inner, smoothing)"
+        call = (
+            f"cross_entropy_pixels<{sizes.type}, {sizes.index}, {smooth}>"
+            f"(loss, log_sum, partial, in, {sizes.targets}, samples, inner, smoothing)"
+        )
         parameters = f"{declared}, {sizes.declared}, i64 classes, i64 ignored, i64 samples, i64 inner, {wide} smoothing"
         constants += [("i64", sizes.inner), number]
     else:
         width = widest(input)
         threads = streamed_threads(sizes.classes, width)
         block, per_block = max(threads, 128), max(128 // threads, 1)
-        call = f"cross_entropy_rows<{sizes.type}, {sizes.index}, {threads}, {width}, {smooth}>(loss, log_sum, partial, in, {sizes.targets}, samples, smoothing)"
+        call = (
+            f"cross_entropy_rows<{sizes.type}, {sizes.index}, {threads}, {width}, {smooth}>"
+            f"(loss, log_sum, partial, in, {sizes.targets}, samples, smoothing)"
+        )
         parameters = f"{declared}, {sizes.declared}, i64 classes, i64 ignored, i64 samples, {wide} smoothing"
         constants += [number]
     grid = min(-(-sizes.samples // per_block), _BLOCKS_OF_SUMS)
@@ -196,8 +205,8 @@ def nll_loss(request: Request) -> Launch | None:
         return None
     check = Check("nll_loss", sizes.check.places)
     parameters = (
-        f"{sizes.type}* loss, {sizes.wide}* partial, const {sizes.type}* in, {sizes.declared}, i64 classes, i64 ignored, "
-        "i64 samples, i64 inner"
+        f"{sizes.type}* loss, {sizes.wide}* partial, const {sizes.type}* in, {sizes.declared}, i64 classes, "
+        "i64 ignored, i64 samples, i64 inner"
     )
     call = f"nll<{sizes.type}, {sizes.index}>(loss, partial, in, {sizes.targets}, samples, inner)"
     grid = min(-(-sizes.samples // _BLOCK), _BLOCKS_OF_SUMS)
@@ -225,7 +234,7 @@ def nll_loss(request: Request) -> Launch | None:
 @prepares(ops._nll_loss_backward, keys.CUDA)
 @row_major
 def nll_loss_backward(request: Request) -> Launch | None:
-    grad, target, weight, total, size, reduction, ignore_index = request.args
+    grad, target, weight, total, _, reduction, ignore_index = request.args
     out = request.outs[0]
     if not out.numel or total.dtype is not grad.dtype:
         return None

@@ -19,7 +19,17 @@ from ..operators import Launch, Request, prepares
 from .launch import load
 from .norm_text import NORMS
 from .prelude import CTYPES, PRELUDE
-from .rowwise import ROWS, byte_offset, fits_grid, held_rows, power_of_two, row_major, streamed_threads, vector_width, widest
+from .rowwise import (
+    ROWS,
+    byte_offset,
+    fits_grid,
+    held_rows,
+    power_of_two,
+    row_major,
+    streamed_threads,
+    vector_width,
+    widest,
+)
 
 _HELD = 8
 """Elements of a row that a thread of the backward pass holds, beside as many sums for each parameter."""
@@ -225,7 +235,7 @@ def _gradients(
         held = backend.empty(scratch) if finish is not None else None
         partial = _at(held, 0)
         operands = (
-            _at(args[0], g), _at(args[1], x), _at(args[at_mean], m) if at_mean is not None else 0, _at(args[at_rstd], r),
+            _at(args[0], g), _at(args[1], x), 0 if at_mean is None else _at(args[at_mean], m), _at(args[at_rstd], r),
             _at(args[at_weight], w) if has_weight else 0,
         )  # fmt: skip
         target = _at(outs[0], o[0]) if dx else 0
@@ -237,7 +247,9 @@ def _gradients(
             if columns is not None:
                 columns(stream, partial, *operands)
         if finish is not None:
-            finish(stream, _at(outs[-parameters], o[-parameters]), _at(outs[-1], o[-1]) if parameters > 1 else 0, partial)
+            finish(
+                stream, _at(outs[-parameters], o[-parameters]), _at(outs[-1], o[-1]) if parameters > 1 else 0, partial
+            )
 
     return launch
 

@@ -99,7 +99,8 @@ __device__ __forceinline__ void sum_pixels(
 }
 
 // One thread per channel adds up what blocks have found.
-template <class S> __device__ __forceinline__ void both(S& a, S& b, const S* partial, int shares, i64 channels, i64 channel) {
+template <class S>
+__device__ __forceinline__ void both(S& a, S& b, const S* partial, int shares, i64 channels, i64 channel) {
     a = b = 0;
     #pragma unroll 4
     for (int share = 0; share < shares; ++share) {
@@ -136,7 +137,8 @@ template <class W, class S> __device__ __forceinline__ void parameters(
 // The elements: VEC of one channel (PLANES), or of as many channels.
 template <bool PLANES, class T, class W, class B, class S, int VEC>
 __device__ __forceinline__ void normalize(
-    T* out, const T* in, const S* mean, const S* rstd, const W* weight, const B* bias, i64 vectors, i64 channels, i64 inner
+    T* out, const T* in, const S* mean, const S* rstd, const W* weight, const B* bias, i64 vectors, i64 channels,
+    i64 inner
 ) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= vectors) return;
@@ -316,7 +318,11 @@ def batch_norm_gradients(request: Request) -> Launch | None:
     given, given_grad = _laid_out(input, out), _laid_out(grad, out)
     plan = _Channels(given, out, given_grad)
     vectors = (mean, rstd, *([weight] if weight is not None else []))
-    if not plan.fits or any(not m.is_contiguous for m in vectors) or any(CTYPES[m.dtype] != plan.wide for m in (mean, rstd)):
+    if (
+        not plan.fits
+        or any(not m.is_contiguous for m in vectors)
+        or any(CTYPES[m.dtype] != plan.wide for m in (mean, rstd))
+    ):
         return None
     wide, name, g_type = plan.wide, plan.type, CTYPES[grad.dtype]
     w_type, p_type = name if weight is None else CTYPES[weight.dtype], CTYPES[request.outs[1].dtype]

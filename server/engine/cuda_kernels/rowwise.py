@@ -1,8 +1,8 @@
 """Rows of operands: how many threads work on one row and how wide they read, and the CUDA text that row kernels share.
 
-A row is what lies along the last dimensions of a row-major operand. Short rows are held by a part of a warp, longer ones
-by a block, both in registers; what does not fit there is read again, mostly from the L2 cache, by ``stream``. Knows no
-operation.
+A row is what lies along the last dimensions of a row-major operand. Short rows are held by a part of a warp, longer
+ones by a block, both in registers; what does not fit there is read again, mostly from the L2 cache, by ``stream``.
+Knows no operation.
 """
 
 from __future__ import annotations

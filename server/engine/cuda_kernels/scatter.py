@@ -1,8 +1,8 @@
 """Writing where indices point: scatter and its reductions, index_add, index_copy, index_fill, index_put, put.
 
-All are one kernel over the source's shape, see ``index_text``. In place, a first launch checks all indices and the second
-does nothing if it found one out of range; a new tensor is written to at once. Sums are made by atomics, in float32 for
-halves; where a session wants determinism, the generic kernels sort.
+All are one kernel over the source's shape, see ``index_text``. In place, a first launch checks all indices, and the
+second does nothing if it found one out of range; a new tensor is written to at once. Sums are made by atomics, in
+float32 for halves; where a session wants determinism, the generic kernels sort.
 """
 
 from __future__ import annotations
@@ -254,7 +254,9 @@ def _array(arg: Any) -> Any:
 
 
 def _tensor(position: int, meta: Meta, shape: Size | None = None) -> Source:
-    return Source(position, meta, vector(meta)[1] if shape is None else broadcast_strides(meta.shape, meta.strides, shape))
+    return Source(
+        position, meta, vector(meta)[1] if shape is None else broadcast_strides(meta.shape, meta.strides, shape)
+    )
 
 
 def _nothing(request: Request) -> Launch:
@@ -329,7 +331,7 @@ def index_copy(request: Request) -> Launch | None:
 
 @prepares(ops.index_fill, keys.CUDA, elementwise=True)
 def index_fill(request: Request) -> Launch | None:
-    input, dim, index, value = request.args
+    input, _, _, value = request.args
     strides = (0,) * max(input.ndim, 1)
     if isinstance(value, Meta):
         source = Source(3, value, strides)
@@ -367,7 +369,11 @@ def put(request: Request) -> Launch | None:
     flat = index.like((index.numel,)), source.like((source.numel,))
     found = Indexed((index.numel,), (0,), ((1,),), (out.numel,), (1,), wraps=True)
     writing = Writing(
-        lambda m: found, Source(2, flat[1], (1,)), "sum" if accumulate else None, (1,), Check("put", (f"{out.numel} elements",))
+        lambda m: found,
+        Source(2, flat[1], (1,)),
+        "sum" if accumulate else None,
+        (1,),
+        Check("put", (f"{out.numel} elements",)),
     )
     launch = _write(request._replace(args=(input, *flat, accumulate)), writing)
     return launch and (lambda args, outs: launch((args[0], *_flat(args[1]), *_flat(args[2]), accumulate), outs))

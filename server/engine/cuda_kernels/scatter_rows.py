@@ -70,7 +70,7 @@ def _fits(input: Meta, dim: int, index: Meta, source: Meta, out: Meta) -> bool:
         index.shape[:-1] == input.shape[:-1]
         and source.shape == index.shape
         and all(meta.is_contiguous for meta in (input, index, source, out))
-        and _FEWEST_ROWS <= rows
+        and rows >= _FEWEST_ROWS
         and fits_grid(rows)
         and size * wide <= _LARGEST_ROW
         and index.shape[-1] * 8 >= size

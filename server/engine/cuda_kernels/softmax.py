@@ -14,7 +14,14 @@ from ..operators import Launch, Request, prepares
 from .launch import load
 from .prelude import CTYPES, PRELUDE
 from .rowwise import (
-    ROWS, byte_offset, fits_grid, held_rows, row_major, split, streamed_threads, widest,
+    ROWS,
+    byte_offset,
+    fits_grid,
+    held_rows,
+    row_major,
+    split,
+    streamed_threads,
+    widest,
 )  # fmt: skip
 
 TEXT = r"""
@@ -131,7 +138,9 @@ __device__ __forceinline__ void softmax_columns(TO* out, const TI* in, i64 colum
         }
 }
 
-template <bool LOG, class TY, class A> __device__ __forceinline__ A weighed(A grad, A y) { return LOG ? grad : grad * y; }
+template <bool LOG, class TY, class A> __device__ __forceinline__ A weighed(A grad, A y) {
+    return LOG ? grad : grad * y;
+}
 template <bool LOG, class TY, class A> __device__ __forceinline__ A gradient(A grad, A y, A sum) {
     return LOG ? grad - row_exp<TY>(y) * sum : (grad - sum) * y;
 }
@@ -243,7 +252,9 @@ _FORWARD = ("{out}* out, const {0}* in", "out, in")
 _BACKWARD = ("{out}* out, const {0}* grad, const {1}* y", "out, grad, y")
 
 
-def _prepare(request: Request, template: str, log: bool, inputs: tuple[Meta, ...], dim: int, held: int) -> Launch | None:
+def _prepare(
+    request: Request, template: str, log: bool, inputs: tuple[Meta, ...], dim: int, held: int
+) -> Launch | None:
     """The launch of one of the templates on row-major operands of one shape; ``held`` of them stay in registers."""
     out = request.outs[0]
     if not out.numel:
@@ -254,7 +265,9 @@ def _prepare(request: Request, template: str, log: bool, inputs: tuple[Meta, ...
     declared, passed = _FORWARD if len(inputs) == 1 else _BACKWARD
     declared = declared.format(*names, out=CTYPES[out.dtype])
     if inner > 1:
-        return _columns(request, inputs, f"{template}_columns<{types}>", declared, passed, (outer * inner, length, inner))
+        return _columns(
+            request, inputs, f"{template}_columns<{types}>", declared, passed, (outer * inner, length, inner)
+        )
     rows = held_rows(length, (out, *inputs), inputs[:held], shifts=True)
     if rows is not None:
         shifted = str(rows.shifted).lower()
@@ -264,7 +277,9 @@ def _prepare(request: Request, template: str, log: bool, inputs: tuple[Meta, ...
     else:
         width = widest(out, *inputs)
         block = streamed_threads(length, width)
-        text = _kernel(f"{template}_streamed<{types}, {block}, {width}>", f"{declared}, i64 length", f"{passed}, length", block)
+        text = _kernel(
+            f"{template}_streamed<{types}, {block}, {width}>", f"{declared}, i64 length", f"{passed}, length", block
+        )
         constants, grid = [("i64", length)], outer
     return _launch(request, inputs, text, grid, block, constants) if fits_grid(grid) else None
 
@@ -316,5 +331,3 @@ _file(ops.softmax, "softmax", False)
 _file(ops.log_softmax, "softmax", True)
 _file(ops._softmax_backward_data, "softmax_backward", False)
 _file(ops._log_softmax_backward_data, "softmax_backward", True)
-
-
