@@ -8,6 +8,7 @@ import pytest
 
 from server.app import create_app
 from server.auth import OPEN_PATHS
+from telegrad_protocol.messages import PROTOCOL_VERSION
 
 from .conftest import TOKEN, Client, Http, settings_of
 from .registry import FakeRegistry
@@ -18,7 +19,7 @@ def test_a_session_is_opened_with_its_key_and_closed(http: Http, registry: FakeR
     hello = opened.json()
     assert opened.status_code == 201
     assert opened.headers["location"] == f"/v1/sessions/{hello['session']}"
-    assert hello["key"] and hello["protocol"] == 1 and hello["lease_seconds"] == 60
+    assert hello["key"] and hello["protocol"] == PROTOCOL_VERSION and hello["lease_seconds"] == 60
     path, headers = f"/v1/sessions/{hello['session']}", {"Telegrad-Session-Key": hello["key"]}
     assert http.request("DELETE", path, headers=headers).status_code == 204
     assert registry.sessions == {}
@@ -30,12 +31,12 @@ def test_a_session_is_opened_with_its_key_and_closed(http: Http, registry: FakeR
 def test_a_client_of_another_protocol_or_table_is_refused_and_leaves_no_session(
     http: Http, registry: FakeRegistry
 ) -> None:
-    for description in ({"protocol": 99}, {"protocol": 1, "table_hash": "other"}):
+    for description in ({"protocol": 99}, {"protocol": PROTOCOL_VERSION, "table_hash": "other"}):
         answer = http.post("/v1/sessions", json=description)
         assert (answer.status_code, answer.json()["code"]) == (409, "HandshakeError")
         assert "install equal versions" in answer.json()["detail"]
     assert registry.sessions == {}
-    fitting = {"protocol": 1, "table_hash": "0123", "client": "telegrad 0.1.0", "pid": 3}
+    fitting = {"protocol": PROTOCOL_VERSION, "table_hash": "0123", "client": "telegrad 0.1.0", "pid": 3}
     assert http.post("/v1/sessions", json=fitting).status_code == 201
 
 
