@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError
@@ -14,7 +14,7 @@ from .._functions import function
 from .._tensor import Tensor
 from . import functional as F
 from . import init
-from ._sliding import Numbers, spread
+from ._sliding import Numbers, spread, unfold
 from .linear import Place, new_parameter
 from .module import Module
 from .parameter import Parameter
@@ -159,9 +159,10 @@ class _ConvTranspose(_ConvNd):
         if len(output_size) not in (self._dims, input.ndim):
             raise ArgumentError(f"output_size must have {self._dims} or {input.ndim} numbers, got {list(output_size)}")
         found = []
-        numbers = zip(self.kernel_size, self.stride, self.padding, self.dilation, strict=True)
+        padding = spread("padding", cast(Numbers, self.padding), self._dims)
+        numbers = zip(self.kernel_size, self.stride, padding, self.dilation, strict=True)
         for n, asked, (k, s, p, d) in zip(input.shape[-self._dims :], wanted, numbers, strict=True):
-            least = (n - 1) * s - 2 * int(p) + d * (k - 1) + 1
+            least = (n - 1) * s - 2 * p + d * (k - 1) + 1
             if not least <= asked < least + s:
                 bounds = f"[{least}, {least + s - 1}]"
                 raise ArgumentError(f"requested an output size of {list(wanted)}, but {asked} must be in {bounds}")
@@ -195,7 +196,7 @@ class Unfold(Module):
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)  # type: ignore[no-any-return]
+        return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"

@@ -15,8 +15,10 @@ from ..meta import Meta
 from .contract import op
 
 
-def spread(name: str, what: str, values: Size, dims: int) -> Size:
+def spread(name: str, what: str, values: int | Size, dims: int) -> Size:
     """One number per spatial dimension; a single one is for all."""
+    if isinstance(values, int):
+        return (values,) * dims
     if len(values) not in (1, dims):
         raise ArgumentError(f"{name}: {what} must be one number or {dims}, got {list(values)}")
     return values * dims if len(values) == 1 else values
@@ -114,8 +116,8 @@ def convolution(
 
 
 def _convolution(
-    name: str, input: Meta, weight: Meta, bias: Meta | None, stride: Size, padding: Size, dilation: Size,
-    transposed: bool, output_padding: Size, groups: int,
+    name: str, input: Meta, weight: Meta, bias: Meta | None, stride: int | Size, padding: int | Size,
+    dilation: int | Size, transposed: bool, output_padding: int | Size, groups: int,
 ) -> Meta:  # fmt: skip
     _check_types(name, input, weight, bias)
     dims = max(weight.ndim - 2, 1)
@@ -198,8 +200,8 @@ def same_padding(name: str, padding: str, kernel: Size, stride: Size, dilation: 
 
 
 def _padded_by_name(
-    name: str, dims: int, input: Meta, weight: Meta, bias: Meta | None, stride: Size, padding: str, dilation: Size,
-    groups: int,
+    name: str, dims: int, input: Meta, weight: Meta, bias: Meta | None, stride: int | Size, padding: str,
+    dilation: int | Size, groups: int,
 ) -> Meta:  # fmt: skip
     if weight.ndim != dims + 2:
         raise ShapeError(f"{name}: expected a weight of {dims + 2} dimensions, got {weight}")
@@ -215,8 +217,8 @@ def _padded_by_name(
 
 @op(method=False, out=False)
 def conv1d(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: Size = 0, dilation: Size = 1,
-    groups: int = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
+    dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
     """Slide a kernel over sequences: (n, c, l) and (out, c / groups, k) -> (n, out, l'); n may be missing."""
     return _on_batches("conv1d", 1, input, weight, bias, stride, padding, dilation, False, (0,), groups)
@@ -224,8 +226,8 @@ def conv1d(
 
 @op(method=False, out=False, name="conv1d.padding")
 def conv1d_padding(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: str = "valid", dilation: Size = 1,
-    groups: int = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: str = "valid",
+    dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
     """``conv1d`` with a padding by name: ``valid`` or ``same``."""
     return _padded_by_name("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
@@ -233,8 +235,8 @@ def conv1d_padding(
 
 @op(method=False, out=False)
 def conv2d(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: Size = 0, dilation: Size = 1,
-    groups: int = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
+    dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
     """Slide a kernel over images: (n, c, h, w) and (out, c / groups, kh, kw) -> (n, out, h', w'); n may be missing."""
     return _on_batches("conv2d", 2, input, weight, bias, stride, padding, dilation, False, (0,), groups)
@@ -242,8 +244,8 @@ def conv2d(
 
 @op(method=False, out=False, name="conv2d.padding")
 def conv2d_padding(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: str = "valid", dilation: Size = 1,
-    groups: int = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: str = "valid",
+    dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
     """``conv2d`` with a padding by name: ``valid`` or ``same``."""
     return _padded_by_name("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
@@ -251,8 +253,8 @@ def conv2d_padding(
 
 @op(method=False, out=False)
 def conv3d(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: Size = 0, dilation: Size = 1,
-    groups: int = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
+    dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
     """Slide a kernel over volumes: (n, c, d, h, w) and (out, c / groups, kd, kh, kw) -> (n, out, d', h', w')."""
     return _on_batches("conv3d", 3, input, weight, bias, stride, padding, dilation, False, (0,), groups)
@@ -260,8 +262,8 @@ def conv3d(
 
 @op(method=False, out=False, name="conv3d.padding")
 def conv3d_padding(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: str = "valid", dilation: Size = 1,
-    groups: int = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: str = "valid",
+    dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
     """``conv3d`` with a padding by name: ``valid`` or ``same``."""
     return _padded_by_name("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
@@ -269,8 +271,8 @@ def conv3d_padding(
 
 @op(method=False, out=False)
 def conv_transpose1d(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
-    groups: int = 1, dilation: Size = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
+    output_padding: int | Size = 0, groups: int = 1, dilation: int | Size = 1,
 ) -> Meta:  # fmt: skip
     """The gradient of ``conv1d`` by its input: (n, c, l) and (c, out / groups, k) -> (n, out, l')."""
     return _on_batches(
@@ -280,8 +282,8 @@ def conv_transpose1d(
 
 @op(method=False, out=False)
 def conv_transpose2d(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
-    groups: int = 1, dilation: Size = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
+    output_padding: int | Size = 0, groups: int = 1, dilation: int | Size = 1,
 ) -> Meta:  # fmt: skip
     """The gradient of ``conv2d`` by its input: (n, c, h, w) and (c, out / groups, kh, kw) -> (n, out, h', w')."""
     return _on_batches(
@@ -291,8 +293,8 @@ def conv_transpose2d(
 
 @op(method=False, out=False)
 def conv_transpose3d(
-    input: Meta, weight: Meta, bias: Meta | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
-    groups: int = 1, dilation: Size = 1,
+    input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
+    output_padding: int | Size = 0, groups: int = 1, dilation: int | Size = 1,
 ) -> Meta:  # fmt: skip
     """The gradient of ``conv3d`` by its input, with a weight of (c, out / groups, kd, kh, kw)."""
     return _on_batches(
@@ -317,7 +319,9 @@ def _check_picture(name: str, input: Meta, dims: int) -> None:
 
 
 @op(method=False, out=False)
-def im2col(input: Meta, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> Meta:
+def im2col(
+    input: Meta, kernel_size: Size, dilation: int | Size = 1, padding: int | Size = 0, stride: int | Size = 1
+) -> Meta:
     """What a sliding kernel sees, one column per position: (n, c, h, w) -> (n, c * kh * kw, positions)."""
     _check_picture("unfold", input, 3)
     names = ("kernel_size", "dilation", "padding", "stride")
@@ -330,7 +334,12 @@ def im2col(input: Meta, kernel_size: Size, dilation: Size = 1, padding: Size = 0
 
 @op(method=False, out=False, module="nn.functional")
 def fold(
-    input: Meta, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
+    input: Meta,
+    output_size: Size,
+    kernel_size: Size,
+    dilation: int | Size = 1,
+    padding: int | Size = 0,
+    stride: int | Size = 1,
 ) -> Meta:
     """Add the columns of ``unfold`` up at where they come from: (n, c * kh * kw, positions) -> (n, c, h, w)."""
     if input.ndim not in (2, 3):

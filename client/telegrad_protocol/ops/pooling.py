@@ -26,7 +26,7 @@ def _check_filled(name: str, input: Meta, dims: int) -> None:
 
 
 def windows(
-    name: str, dims: int, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size = (1,)
+    name: str, dims: int, kernel_size: Size, stride: Size | None, padding: int | Size, dilation: int | Size = 1
 ) -> tuple[Size, Size, Size, Size]:
     """Kernel, stride, padding and dilation per dimension, checked; the stride is the kernel's size by default."""
     kernel = spread(name, "kernel_size", kernel_size, dims)
@@ -77,8 +77,8 @@ def _max_pool(
 
 
 def _max_pooled(
-    name: str, input: Meta, dims: int, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size,
-    ceil_mode: bool,
+    name: str, input: Meta, dims: int, kernel_size: Size, stride: Size | None, padding: int | Size,
+    dilation: int | Size,     ceil_mode: bool,
 ) -> tuple[Meta, Meta]:  # fmt: skip
     _check_dims(name, input, dims)
     if input.dtype is bool_ or input.dtype.is_complex:
@@ -109,8 +109,8 @@ def _max_pool_backward(
 
 
 def _max_pool_by_name(
-    name: str, dims: int, input: Meta, kernel_size: Size, stride: Size | None, padding: Size, dilation: Size,
-    ceil_mode: bool, return_indices: bool,
+    name: str, dims: int, input: Meta, kernel_size: Size, stride: Size | None, padding: int | Size,
+    dilation: int | Size,     ceil_mode: bool, return_indices: bool,
 ) -> Meta | tuple[Meta, Meta]:  # fmt: skip
     found = _max_pooled(name, input, dims, kernel_size, stride, padding, dilation, ceil_mode)
     return found if return_indices else found[0]
@@ -118,7 +118,7 @@ def _max_pool_by_name(
 
 @op(out=False, method=False)
 def max_pool1d(
-    input: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, dilation: int | Size = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Meta | tuple[Meta, Meta]:  # fmt: skip
     """The largest element of each window of sequences, and on request its position."""
@@ -127,7 +127,7 @@ def max_pool1d(
 
 @op(out=False, method=False)
 def max_pool2d(
-    input: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, dilation: int | Size = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Meta | tuple[Meta, Meta]:  # fmt: skip
     """The largest element of each window of images, and on request its position."""
@@ -136,7 +136,7 @@ def max_pool2d(
 
 @op(out=False, method=False)
 def max_pool3d(
-    input: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+    input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, dilation: int | Size = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Meta | tuple[Meta, Meta]:  # fmt: skip
     """The largest element of each window of volumes, and on request its position."""
@@ -149,7 +149,7 @@ def _check_mean(name: str, input: Meta) -> None:
 
 
 def _mean_pooled(
-    name: str, dims: int, input: Meta, kernel_size: Size, stride: Size | None, padding: Size, ceil_mode: bool,
+    name: str, dims: int, input: Meta, kernel_size: Size, stride: Size | None, padding: int | Size, ceil_mode: bool,
     divisor_override: int | None = None,
 ) -> Meta:  # fmt: skip
     _check_dims(name, input, dims)
@@ -190,7 +190,7 @@ def _avg_pool_backward(
 
 @op(out=False, method=False)
 def avg_pool1d(
-    input: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Meta:  # fmt: skip
     """The mean of each window of sequences."""
@@ -199,7 +199,7 @@ def avg_pool1d(
 
 @op(out=False, method=False, module="nn.functional")
 def avg_pool2d(
-    input: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Meta:  # fmt: skip
     """The mean of each window of images; of another number of elements with ``divisor_override``."""
@@ -208,7 +208,7 @@ def avg_pool2d(
 
 @op(out=False, method=False, module="nn.functional")
 def avg_pool3d(
-    input: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
+    input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Meta:  # fmt: skip
     """The mean of each window of volumes; of another number of elements with ``divisor_override``."""
@@ -312,7 +312,13 @@ def adaptive_max_pool3d(
 
 
 def _unpooled_size(
-    name: str, dims: int, input: Meta, kernel_size: Size, stride: Size | None, padding: Size, output_size: Size | None
+    name: str,
+    dims: int,
+    input: Meta,
+    kernel_size: Size,
+    stride: Size | None,
+    padding: int | Size,
+    output_size: Size | None,
 ) -> Size:
     kernel, stride, padding, _ = windows(name, dims, kernel_size, stride, padding)
     rows = zip(input.shape[-dims:], kernel, stride, padding, strict=True)
@@ -329,7 +335,7 @@ def _unpooled_size(
 
 
 def unpooled(
-    name: str, dims: int, input: Meta, indices: Meta, kernel_size: Size, stride: Size | None, padding: Size,
+    name: str, dims: int, input: Meta, indices: Meta, kernel_size: Size, stride: Size | None, padding: int | Size,
     output_size: Size | None,
 ) -> Meta:  # fmt: skip
     """The result of ``max_unpool``."""
@@ -342,7 +348,7 @@ def unpooled(
 
 @op(out=False, method=False, module="nn.functional")
 def max_unpool1d(
-    input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+    input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0,
     output_size: Size | None = None,
 ) -> Meta:  # fmt: skip
     """Put maxima back to where ``max_pool1d`` found them, among zeros."""
@@ -351,7 +357,7 @@ def max_unpool1d(
 
 @op(out=False, method=False, module="nn.functional")
 def max_unpool2d(
-    input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+    input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0,
     output_size: Size | None = None,
 ) -> Meta:  # fmt: skip
     """Put maxima back to where ``max_pool2d`` found them, among zeros."""
@@ -360,7 +366,7 @@ def max_unpool2d(
 
 @op(out=False, method=False, module="nn.functional")
 def max_unpool3d(
-    input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+    input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0,
     output_size: Size | None = None,
 ) -> Meta:  # fmt: skip
     """Put maxima back to where ``max_pool3d`` found them, among zeros."""

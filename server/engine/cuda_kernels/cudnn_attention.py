@@ -30,7 +30,7 @@ def _hiding(is_causal: bool) -> dict[str, Any]:
     """The options that let row i see columns up to i."""
     if not is_causal:
         return {}
-    return {"diagonal_alignment": cudnn_graph.cudnn.diagonal_alignment.TOP_LEFT, "diagonal_band_right_bound": 0}
+    return {"diagonal_alignment": cudnn_graph.library.diagonal_alignment.TOP_LEFT, "diagonal_band_right_bound": 0}
 
 
 def _suits(query: Meta, key: Meta, value: Meta, bias: Meta | None) -> bool:

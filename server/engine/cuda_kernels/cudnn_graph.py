@@ -25,6 +25,7 @@ try:
     import cudnn
 except ImportError:  # it is optional: the generic kernels serve
     cudnn = None
+library: Any = cudnn
 
 _log = logging.getLogger(__name__)
 _KEPT_WORKSPACE = 32 << 20

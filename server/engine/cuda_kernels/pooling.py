@@ -144,17 +144,17 @@ def _divisor(includes: bool, override: int | None) -> list[tuple[str, int]]:
 
 @prepares(ops._avg_pool, keys.CUDA)
 def _prepare_mean(request: Request) -> Launch | None:
-    input, *numbers, _, includes, override = request.args
-    dims, out = len(numbers[0]), request.outs[0]
-    slide = _Slide(*numbers, (1,) * dims)
+    input, kernel, stride, padding, _, includes, override = request.args
+    dims, out = len(kernel), request.outs[0]
+    slide = _Slide(kernel, stride, padding, (1,) * dims)
     geometry = _geometry(input, _sizes(input, dims), _sizes(out, dims), slide)
     return _prepare(request, "pool_mean", [input], out, geometry, dims, "false", _divisor(includes, override))
 
 
 @prepares(ops._avg_pool_backward, keys.CUDA)
 def _prepare_mean_backward(request: Request) -> Launch | None:
-    grad, size, *numbers, _, includes, override = request.args
-    slide = _Slide(*numbers, (1,) * len(size))
+    grad, size, kernel, stride, padding, _, includes, override = request.args
+    slide = _Slide(kernel, stride, padding, (1,) * len(size))
     geometry = _geometry(grad, size, _sizes(grad, len(size)), slide)
     extra = _divisor(includes, override)
     return _prepare(request, "pool_mean_backward", [grad], request.outs[0], geometry, len(size), "false", extra)

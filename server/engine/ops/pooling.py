@@ -20,6 +20,8 @@ from ..operators import OPERATORS, composite, implements
 from . import windows
 from .windows import Size
 
+_MAX, _MAX_BACKWARD = OPERATORS["_max_pool"], OPERATORS["_max_pool_backward"]
+_MEAN, _MEAN_BACKWARD = OPERATORS["_avg_pool"], OPERATORS["_avg_pool_backward"]
 _HOST_BLOCK = 1 << 15
 """Elements of the results that are made at a time: they and their positions stay in cache."""
 
@@ -146,9 +148,6 @@ def _max_pool_backward(
     out[...] = result.reshape(out.shape)
 
 
-_MAX, _MAX_BACKWARD = OPERATORS["_max_pool"], OPERATORS["_max_pool_backward"]
-
-
 def _max_pooled(dims):
     def run(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
         numbers = ops.windows(f"max_pool{dims}d", dims, kernel_size, stride, padding, dilation)
@@ -238,9 +237,6 @@ def _avg_pool_backward(
             part = _spread_sums(xp, part, d + 1, kernel_size[d], stride[d], padding[d], input_size[d])
         result[block] = part
     out[...] = result.reshape(out.shape)
-
-
-_MEAN, _MEAN_BACKWARD = OPERATORS["_avg_pool"], OPERATORS["_avg_pool_backward"]
 
 
 def _mean_pooled(dims):
