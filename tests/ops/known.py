@@ -36,7 +36,7 @@ COVERED_ELSEWHERE: set[str] = {
     "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
-COVERED_ELSEWHERE |= {name for name in PUBLIC if name.startswith("_foreach_")}
+COVERED_ELSEWHERE |= {"_addmm_activation", *[name for name in PUBLIC if name.startswith("_foreach_")]}
 
 VIEWS: set[str] = {"as_strided", "transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"}
 """Views: telegrad has no in-place forms of these, which would change a tensor's own shape."""

@@ -257,6 +257,30 @@ def _gradients(
         _check(gpu, mine, reference, max(rows, w.shape[0]), f"gradient of {what}")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("use_gelu", [False, True])
+def test_activations_of_sums(gpu: EngineAdapter, dtype: torch.dtype, use_gelu: bool) -> None:
+    torch.manual_seed(17)
+    functional = torch.nn.functional
+    for added in ((48,), (1, 48), (64, 48), ()):
+        args = [_numbers(shape, dtype) for shape in (added, (64, 32), (32, 48))]
+        sums = torch.addmm(*[_wide(a) for a in args], beta=1, alpha=0.5)
+        expected = functional.gelu(sums, approximate="tanh") if use_gelu else functional.relu(sums)
+        found = gpu.functional._addmm_activation(*map(gpu.tensor, args), alpha=0.5, use_gelu=use_gelu)
+        _check(gpu, found, expected, 32, f"{added} {dtype}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sizes_that_tensor_cores_do_not_take(gpu: EngineAdapter, dtype: torch.dtype) -> None:
+    """Large enough to be padded: each size in turn, transposed, and from misaligned addresses."""
+    torch.manual_seed(16)
+    for m, k, n in [(2048, 1024, 2047), (2047, 1024, 2048), (2048, 1023, 2048), (2049, 1025, 2051)]:
+        for left, right in (("rows", "rows"), ("columns", "columns"), ("gapped", "gapped columns")):
+            a, b = LAYOUTS[left](_numbers((m, k), dtype) / 32), LAYOUTS[right](_numbers((k, n), dtype))
+            found = gpu.functional.mm(gpu.tensor(a), gpu.tensor(b))
+            _check(gpu, found, (a.float() @ b.float()).double(), k, f"{(m, k, n)} {left} {right}")
+
+
 def _switched(gpu: EngineAdapter, name: str, value: Any) -> None:
     gpu.context.switches = gpu.context.switches.but(name, value)
 

@@ -76,6 +76,26 @@ def test_linear_agrees_for_all_inputs(
     Comparison(adapter).run(torch.nn.functional.linear, adapter.functional.linear, args, {})
 
 
+@pytest.mark.parametrize("use_gelu", [False, True])
+@pytest.mark.parametrize("added", [(5,), (3, 5), ()])
+def test_activated_sums_agree_with_their_parts(
+    adapter: EngineAdapter, added: tuple[int, ...], use_gelu: bool
+) -> None:  # fmt: skip
+    torch.manual_seed(0)
+    args = [torch.randn(shape, requires_grad=True) for shape in (added, (3, 4), (4, 5))]
+
+    def theirs(*operands: torch.Tensor, beta: float, alpha: float) -> torch.Tensor:
+        total = torch.addmm(*operands, beta=beta, alpha=alpha)
+        functional = torch.nn.functional
+        return functional.gelu(total, approximate="tanh") if use_gelu else functional.relu(total)
+
+    def ours(*operands: Any, beta: float, alpha: float) -> Any:
+        return adapter.functional._addmm_activation(*operands, beta=beta, alpha=alpha, use_gelu=use_gelu)
+
+    for beta, alpha in ((1.0, 1.0), (2.0, 0.5)):
+        Comparison(adapter, slack=4.0).run(theirs, ours, args, {"beta": beta, "alpha": alpha})
+
+
 def test_nothing_of_the_input_counts_with_beta_zero(adapter: EngineAdapter) -> None:
     nan = torch.full((2, 2), float("nan"))
     ones = torch.ones(2, 2)

@@ -103,6 +103,17 @@ def addmm(input: Meta, mat1: Meta, mat2: Meta, *, beta: Scalar = 1, alpha: Scala
     return _added("addmm", input, _matrix_product("addmm", mat1, mat2), mat1, mat2, beta=beta, alpha=alpha)
 
 
+@op(method=False)
+def _addmm_activation(
+    input: Meta, mat1: Meta, mat2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1, use_gelu: bool = False
+) -> Meta:
+    """relu(beta * input + alpha * (mat1 @ mat2)); or its GELU, in the tanh approximation, as PyTorch's on GPUs"""
+    if not mat1.dtype.is_floating_point:
+        raise DTypeError(f"_addmm_activation: expected floating-point matrices, got {mat1}")
+    size = _matrix_product("_addmm_activation", mat1, mat2)
+    return _added("_addmm_activation", input, size, mat1, mat2, beta=beta, alpha=alpha)
+
+
 @op(inplace=True)
 def addmv(input: Meta, mat: Meta, vec: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
     """beta * input + alpha * (mat @ vec); with beta = 0 nothing in input counts, NaN included"""

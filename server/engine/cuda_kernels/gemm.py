@@ -78,10 +78,9 @@ def variant(backend: Any, product: Product, switches: Switches, solution: str | 
 
 def _aligned(backend: Any, product: Product, switches: Switches, solution: str | None, simple: Launch) -> Launch | None:
     """A launch on padded copies, where they make it faster; it falls back on the simple one."""
-    if not gemm_padding.pays(product.left, product.right, product.out):
+    stand_in = gemm_padding.stand_in(product, compute_type(product, switches))
+    if stand_in is None:
         return None
-    left, right, out = (gemm_padding.stand_in(m) for m in (product.left, product.right, product.out))
-    stand_in = product._replace(left=left, right=right, out=out)
     found = _core(backend, stand_in, switches, solution, False)
     if found is None or found[1]:
         return None

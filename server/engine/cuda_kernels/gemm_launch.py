@@ -109,14 +109,10 @@ def _address(value: Value, of: Matrices, kept: list[Any]) -> int:
 
 
 def padded(backend: Any, product: Product, stand_in: Product, core: Core, plain: Launch) -> Launch:
-    """A launch on copies with padded rows of what is not aligned; ``plain`` where there is no memory for them."""
-    left, right = (
-        _padding(backend, at, of, to)
-        for at, of, to in (
-            (product.left_at, product.left, stand_in.left), (product.right_at, product.right, stand_in.right)
-        )
-    )  # fmt: skip
-    out, out_at, gradient_at, added_at = product.out, product.out_at, product.bias_gradient_at, product.added_at
+    """A launch on padded copies of what is not aligned; ``plain`` where there is no memory for them."""
+    left = _padding(backend, product.left_at, product.left, stand_in.left)
+    right = _padding(backend, product.right_at, product.right, stand_in.right)
+    out, out_at = product.out, product.out_at
     held = gemm_padding.memory_of(stand_in.out, backend) if stand_in.out is not out else None
     copy_out = gemm_padding.copying(stand_in.out, out)
 
@@ -130,9 +126,7 @@ def padded(backend: Any, product: Product, stand_in: Product, core: Core, plain:
             return
         target = _start(outs[out_at], out)
         at_out = target if into is None else into.storage.block.pointer
-        added = 0 if product.added is None else _start(args[added_at], product.added)
-        beside = added if gradient_at is None else _start(outs[gradient_at], None)
-        core(backend.stream, at_left, at_right, added, at_out, beside)
+        core(backend.stream, at_left, at_right, 0, at_out, 0)
         if into is not None:
             copy_out(backend.stream, target, at_out)
 

@@ -9,6 +9,7 @@ from telegrad_protocol.ops import linalg as ops
 
 from .. import keys
 from ..operators import OPERATORS, Launch, Request, prepares
+from . import cublaslt
 from .gemm import multiplication
 from .gemm_layout import Matrices, column, flattened, matrices, spread, spread_column
 from .gemm_product import Product
@@ -42,6 +43,18 @@ def scaled_sum(request: Request) -> Launch | None:
     added, left, right = request.args[:3]
     out = request.outs[0]
     return _sum(request, matrices(left), matrices(right), spread(added, out.shape), matrices(out))
+
+
+@prepares(ops._addmm_activation, keys.CUDA)
+def activated_sum(request: Request) -> Launch | None:
+    """The activation is part of the product where what is added is a bias."""
+    added, left, right, beta, alpha, use_gelu = request.args
+    out = request.outs[0]
+    described = Product(
+        matrices(left), matrices(right), matrices(out), 1, 2, added=spread(added, out.shape), alpha=alpha, beta=beta,
+        activation=cublaslt.GELU if use_gelu else cublaslt.RELU,
+    )  # fmt: skip
+    return multiplication(request.backend, described) if described.adds_bias else None
 
 
 @prepares(ops.addmv, keys.CUDA, elementwise=True)

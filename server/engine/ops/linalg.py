@@ -121,6 +121,45 @@ def addmm(xp, input, mat1, mat2, *, beta, alpha, out):
     _add_scaled(xp, input, beta, alpha, out)
 
 
+def _activated(grad, input, mat1, mat2, beta, alpha, use_gelu):
+    """The gradient of what is activated, which is computed once more."""
+    before = F.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+    if use_gelu:
+        return F._gelu_backward(grad, before, approximate="tanh")
+    return F._relu_backward(grad, F.relu(before))
+
+
+def _activation_gradients(grad, input, mat1, mat2, mat1_meta, mat2_meta, beta, alpha, use_gelu, wanted):
+    inner = _activated(grad, input, mat1, mat2, beta, alpha, use_gelu)
+    return (
+        _times(inner, beta) if wanted[0] else None,
+        _times(_left_gradient(F.mm, inner, mat2, mat1_meta), alpha) if wanted[1] else None,
+        _times(_right_gradient(F.mm, inner, mat1, mat2_meta), alpha) if wanted[2] else None,
+    )
+
+
+@implements(
+    ops._addmm_activation,
+    input=lambda grad, input, mat1, mat2, beta, alpha, use_gelu: _times(
+        _activated(grad, input, mat1, mat2, beta, alpha, use_gelu), beta
+    ),
+    mat1=lambda grad, input, mat1, mat2, mat1_meta, beta, alpha, use_gelu: _times(
+        _left_gradient(F.mm, _activated(grad, input, mat1, mat2, beta, alpha, use_gelu), mat2, mat1_meta), alpha
+    ),
+    mat2=lambda grad, input, mat1, mat2, mat2_meta, beta, alpha, use_gelu: _times(
+        _right_gradient(F.mm, _activated(grad, input, mat1, mat2, beta, alpha, use_gelu), mat1, mat2_meta), alpha
+    ),
+    together=_activation_gradients,
+)
+def _addmm_activation(xp, input, mat1, mat2, *, beta, alpha, use_gelu, out):
+    addmm(xp, input, mat1, mat2, beta=beta, alpha=alpha, out=out)
+    if use_gelu:
+        inner = xp.tanh(math.sqrt(2.0 / math.pi) * (out + 0.044715 * out**3))
+        xp.multiply(out, 0.5 + 0.5 * inner, out=out)
+    else:
+        xp.maximum(out, 0, out=out)
+
+
 @implements(
     ops.addmv,
     input=lambda grad, beta: _times(grad, beta),
