@@ -23,7 +23,7 @@ from .reduce import comparing, computing
 from .reduce_launch import counters
 from .reduce_states import STATES
 from .reduce_text import LOADS
-from .scan_text import CARRIES, COLUMN_ROWS, COLUMN_WARPS, GROUP, KERNELS, LINE_ITEMS
+from .scan_text import CARRIES, COLUMN_ROWS, COLUMN_WARPS, GROUP, KERNELS, LINE_ITEMS, SHARED_LINE_ITEMS
 
 _NARROW = 1 << 31
 _LINE_WARPS = 16
@@ -92,7 +92,7 @@ def _along(lines: Lines, carry: Carry, itemsize: int) -> Plan:
     if each <= LINE_ITEMS:
         grid = blocks(lines.number, _THREADS // lanes)
         return Plan(f"along_lines<Carried, {vector}, {each}, {lanes}, 1, false>(to, scan, shared)", _THREADS, grid, 1)
-    each = LINE_ITEMS
+    each = LINE_ITEMS if units <= 32 * _LINE_WARPS * LINE_ITEMS else SHARED_LINE_ITEMS
     warps = min(1 << (blocks(units, 32 * each) - 1).bit_length(), _LINE_WARPS)
     tiles = blocks(units, 32 * warps * each)
     body = f"along_lines<Carried, {vector}, {each}, 32, {warps}, {'true' if tiles > 1 else 'false'}>(to, scan, shared)"
@@ -126,7 +126,7 @@ def source(lines: Lines, carry: Carry, plan: Plan) -> str:
     return "\n".join((
         PRELUDE, INDEXING, f"typedef {'i64' if lines.is_wide else 'u32'} index_t; typedef {kind} lines_t;",
         STATES, LOADS, CARRIES, KERNELS, f"typedef {carry.text} Carried;",
-        f'extern "C" __global__ void __launch_bounds__({plan.threads}) scan_lines(',
+        f'extern "C" __global__ void __launch_bounds__({plan.threads}, {1024 // plan.threads}) scan_lines(',
         "    void* first, void* second, const void* in, const void* other, void* totals, u32* counters,",
         "    const __grid_constant__ Scan scan",
         ") {",

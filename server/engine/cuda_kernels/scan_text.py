@@ -10,6 +10,8 @@ from __future__ import annotations
 GROUP = 64
 """Tiles whose totals are published together."""
 LINE_ITEMS = 4
+SHARED_LINE_ITEMS = 8
+"""Vectors of a thread, where a line has one tile or several."""
 COLUMN_ROWS = 16
 COLUMN_WARPS = 8
 
@@ -137,32 +139,51 @@ template <class T, int V> DEV void stored(T* to, const vec<T, V>& v) {
     for (int k = 0; k < BYTES / STEP; ++k) ((B*)to)[k] = ((const B*)&v)[k];
 }
 
-// one warp: the totals of all tiles of the line before this one
+// total number i of those before a tile: first those of whole groups, then those of the tile's own group
 template <class Op>
-DEV typename Op::Acc before_tile(const Board<typename Op::Acc>& board, u64 line, index_t tiles, index_t tile) {
+DEV typename Op::Acc total_before(
+    const Board<typename Op::Acc>& board, u64 line, index_t tiles, index_t groups, index_t i, index_t end
+) {
+    if (i >= end) return Op::nothing();
+    index_t per_line = (tiles + GROUP - 1) / GROUP;
+    u64 group = line * per_line + i, tile = line * tiles + groups * GROUP + (i - groups);
+    return i < groups ? awaited(board.groups + group, board.group_flags + group)
+                      : awaited(board.totals + tile, board.flags + tile);
+}
+// the whole block: the total of all tiles of the line before this one, for each thread; `across` has WARPS places
+template <class Op, int WARPS>
+DEV typename Op::Acc before_tile(
+    const Board<typename Op::Acc>& board, u64 line, index_t tiles, index_t tile, typename Op::Acc* across
+) {
+    typedef typename Op::Acc Acc;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    index_t groups = tile / GROUP, end = groups + tile % GROUP;
+    Acc found = Op::nothing();
+    for (index_t from = 0; from < end; from += 32 * WARPS) {
+        Acc a = total_before<Op>(board, line, tiles, groups, from + threadIdx.x, end);
+        __syncwarp();
+        a = up_to_lane<Op, 32>(a, lane);
+        __syncthreads();
+        if (lane == 31) across[warp] = a;
+        __syncthreads();
+        for (u32 w = 0; w < WARPS && from + 32 * w < end; ++w) found = Op::then(found, across[w]);
+    }
+    return found;
+}
+// one warp of the last tile of a group publishes the group's total
+template <class Op>
+DEV void publish_group(const Board<typename Op::Acc>& board, u64 line, index_t tiles, index_t tile) {
     typedef typename Op::Acc Acc;
     u32 lane = threadIdx.x % 32;
-    index_t group = tile / GROUP, per_line = (tiles + GROUP - 1) / GROUP;
-    Acc found = Op::nothing();
-    for (index_t from = 0; from < group; from += 32) {
-        u64 at = line * per_line + from + lane;
-        Acc a = from + lane < group ? awaited(board.groups + at, board.group_flags + at) : Op::nothing();
+    u64 first = line * tiles + tile / GROUP * GROUP, group = line * ((tiles + GROUP - 1) / GROUP) + tile / GROUP;
+    Acc total = Op::nothing();
+    __syncwarp();
+    for (u32 from = 0; from < GROUP; from += 32) {
+        Acc a = awaited(board.totals + first + from + lane, board.flags + first + from + lane);
         __syncwarp();
-        found = Op::then(found, of_lane(up_to_lane<Op, 32>(a, lane), 31));
+        total = Op::then(total, of_lane(up_to_lane<Op, 32>(a, lane), 31));
     }
-    Acc own = Op::nothing();
-    for (index_t from = group * GROUP; from < tile; from += 32) {
-        u64 at = line * tiles + from + lane;
-        Acc a = from + lane < tile ? awaited(board.totals + at, board.flags + at) : Op::nothing();
-        __syncwarp();
-        own = Op::then(own, of_lane(up_to_lane<Op, 32>(a, lane), 31));
-    }
-    if (tile % GROUP == GROUP - 1 && lane == 0) {
-        u64 at = line * tiles + tile;
-        publish(board.groups + line * per_line + group, board.group_flags + line * per_line + group,
-                Op::then(own, board.totals[at]));
-    }
-    return Op::then(found, own);
+    if (lane == 0) publish(board.groups + group, board.group_flags + group, total);
 }
 
 // G lanes (or, where tiles are shared, WARPS warps) take V * K elements each, V at a time
@@ -211,17 +232,10 @@ DEV void along_lines(const Pointers& to, const Scan& scan, const Shared& shared)
         for (u32 w = 0; w < warp; ++w) start = Op::then(start, across[w]);
     }
     if (SHARED) {
-        __shared__ alignas(16) u64 prefix_memory[sizeof(Acc) / 8 + 1];
-        Acc* prefix = (Acc*)prefix_memory;
         if (warp == WARPS - 1 && lane == 0)
             publish(board.totals + number, board.flags + number, Op::then(start, carry));
-        if (warp == WARPS - 1) {
-            __syncwarp();
-            Acc found = before_tile<Op>(board, line, scan.tiles, tile);
-            if (lane == 0) *prefix = found;
-        }
-        __syncthreads();
-        start = Op::then(*prefix, start);
+        if (warp == WARPS - 1 && tile % GROUP == GROUP - 1) publish_group<Op>(board, line, scan.tiles, tile);
+        start = Op::then(before_tile<Op, WARPS>(board, line, scan.tiles, tile, across), start);
     }
 #pragma unroll
     for (int k = 0; k < K; ++k) {

@@ -25,12 +25,12 @@ from .topk_text import THREADS as SELECT_THREADS
 
 SHORT = 128
 _SHORT_THREADS = 128
-_ITEMS = 8
-_MIDDLE_BYTES = 1 << 14
-_MIDDLE = 4096
-_LONG_WARPS, _LONG_ITEMS = 16, 16
-_TILE = 32 * _LONG_WARPS * _LONG_ITEMS
-_RANKING_BYTES = 4 * (256 * _LONG_WARPS + 256 + 8)
+_MIDDLE = 8192
+_WARPS = 16
+"""Of a block that sorts long lines."""
+_ITEMS = 16
+"""Elements of a thread."""
+_TILE = 32 * _WARPS * _ITEMS
 LONGEST = 1 << 30
 """Lines are shorter: counts share 32 bits with two flags."""
 _NARROW = 1 << 31
@@ -95,16 +95,23 @@ def sorting(backend: Any, job: Job) -> Sort:
         each = _ceiling(blocks(job.length, 32))
         body = f"short_lines<O, {each}, {_flag(job.is_median)}>(in, values, indices, job)"
         return _simple(backend, job, body, _SHORT_THREADS, blocks(job.lines, _SHORT_THREADS // 32))
-    if job.length <= min(_MIDDLE, _MIDDLE_BYTES // job.dtype.itemsize):
-        warps = _ceiling(blocks(job.length, 32 * _ITEMS))
-        body = f"middle_lines<O, {warps}, {_ITEMS}, {_flag(job.is_median)}>(in, values, indices, job)"
-        return _simple(backend, job, body, 32 * warps, job.lines)
+    if job.length <= _MIDDLE:
+        each = _ITEMS // 2 if job.length <= _MIDDLE // 2 else _ITEMS
+        warps = _ceiling(blocks(job.length, 32 * each))
+        body = f"middle_lines<O, {warps}, {each}, {_flag(job.is_median)}>(in, values, indices, job)"
+        shared = _ranking_bytes(warps) + 32 * warps * each * (job.dtype.itemsize + 2)
+        return _simple(backend, job, body, 32 * warps, job.lines, shared)
     return _long(backend, job)
 
 
-def _simple(backend: Any, job: Job, body: str, threads: int, grid: int) -> Sort:
+def _ranking_bytes(warps: int) -> int:
+    """The size of ``Ranking`` in the text."""
+    return 4 * (256 * warps + 256 + 8)
+
+
+def _simple(backend: Any, job: Job, body: str, threads: int, grid: int, shared: int = 0) -> Sort:
     signature = "typename O::U* values, i64* indices, const typename O::U* in, const __grid_constant__ Lines job"
-    fire = load(source(job, signature, body, threads), "sort").prepare(grid, threads, "PPP", [bytes_of(job)])
+    fire = load(source(job, signature, body, threads), "sort").prepare(grid, threads, "PPP", [bytes_of(job)], shared)
 
     def sort(input: int, values: int, indices: int) -> None:
         fire(backend.stream, values, indices, input)
@@ -154,8 +161,8 @@ def _long(backend: Any, job: Job) -> Sort:
 
 def _count_kernel(job: Job, grid: int, tiles: int) -> Callable[..., None]:
     signature = "const typename O::U* in, u32* histograms, const __grid_constant__ Lines job, u32 tiles"
-    body = f"count_digits<O, {_LONG_WARPS}, {_LONG_ITEMS}>(in, histograms, job, tiles)"
-    threads = 32 * _LONG_WARPS
+    body = f"count_digits<O, {_WARPS}, {_ITEMS}>(in, histograms, job, tiles)"
+    threads = 32 * _WARPS
     kernel = load(source(job, signature, body, threads), "sort")
     return kernel.prepare(grid, threads, "PP", [bytes_of(job), ("unsigned", tiles)])
 
@@ -166,12 +173,12 @@ def _pass_kernel(job: Job, grid: int, tiles: int, number: int, passes: int) -> C
         "i64* indices, const u32* histograms, u32* ticket, u32* states, const __grid_constant__ Lines job, u32 tiles, "
         "int pass"
     )
-    kind = f"{_LONG_WARPS}, {_LONG_ITEMS}, {_flag(number == 0)}, {_flag(number == passes - 1)}"
+    kind = f"{_WARPS}, {_ITEMS}, {_flag(number == 0)}, {_flag(number == passes - 1)}"
     names = "in, in_places, out, out_places, values, indices, histograms, ticket, states, job, tiles, pass"
     body = f"one_digit<O, {kind}>({names})"
-    threads = 32 * _LONG_WARPS
+    threads = 32 * _WARPS
     kernel = load(source(job, signature, body, threads), "sort")
-    shared = _RANKING_BYTES + _TILE * max(job.dtype.itemsize, 4)
+    shared = _ranking_bytes(_WARPS) + _TILE * (job.dtype.itemsize + 4)
     constants: list[Any] = [bytes_of(job), ("unsigned", tiles), ("int", number)]
     return kernel.prepare(grid, threads, "PPPPPPPPP", constants, shared)
 
@@ -254,8 +261,14 @@ def source(job: Job, signature: str, body: str, threads: int) -> str:
     return "\n".join((
         PRELUDE, INDEXING, f"typedef {'i64' if job.is_wide else 'u32'} index_t; typedef {kind} lines_t;", ORDER,
         KERNELS, SELECTION, f"typedef {order_type(job.dtype, job.descending)} O;",
-        f'extern "C" __global__ void __launch_bounds__({threads}) sort({signature}) {{ {body}; }}\n',
+        f'extern "C" __global__ void __launch_bounds__({threads}, {_at_once(job, threads)})',
+        f"sort({signature}) {{ {body}; }}\n",
     ))  # fmt: skip
+
+
+def _at_once(job: Job, threads: int) -> int:
+    """Blocks that should have the registers to run together on a multiprocessor."""
+    return max(1, (1024 if job.dtype.itemsize <= 4 else 512) // threads)
 
 
 def bytes_of(job: Job) -> bytes:

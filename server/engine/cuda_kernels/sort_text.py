@@ -108,6 +108,18 @@ DEV void short_lines(const typename O::U* in, typename O::U* values, i64* indice
             written<O>(values, indices, job, at, from, lane * E + e, in[at[0] + x[e].place * job.step[0]], x[e].place);
 }
 
+// the lanes that have the same 8 bits
+DEV u32 peers_of(u32 digit) {
+    u32 peers = 0xffffffff;
+#pragma unroll
+    for (int b = 0; b < 8; ++b) {
+        bool is = digit >> b & 1;
+        u32 votes = __ballot_sync(0xffffffff, is);
+        peers &= is ? votes : ~votes;
+    }
+    return peers;
+}
+
 // ranks of a block's elements by one digit; element i of a lane comes after those of all lanes before it
 template <int WARPS, int ITEMS> struct Ranking {
     static const int THREADS = WARPS * 32;
@@ -115,17 +127,17 @@ template <int WARPS, int ITEMS> struct Ranking {
     u32 starts[256];  // of each digit in the block's order
     u32 warp_sums[8];
 
-    __device__ __forceinline__ void rank(const u32 (&digits)[ITEMS], u32 (&ranks)[ITEMS]) {
+    template <class F> __device__ __forceinline__ void rank(const F& digit_of, u32 (&ranks)[ITEMS]) {
         u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         for (u32 k = threadIdx.x; k < WARPS * 256; k += THREADS) (&counts[0][0])[k] = 0;
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            u32 peers = __match_any_sync(0xffffffff, digits[i]);
+            u32 digit = digit_of(i), peers = peers_of(digit);
             u32 first = __ffs(peers) - 1, before = __popc(peers & ((1u << lane) - 1)), had = 0;
             if (lane == first) {
-                had = counts[warp][digits[i]];
-                counts[warp][digits[i]] = had + __popc(peers);
+                had = counts[warp][digit];
+                counts[warp][digit] = had + __popc(peers);
             }
             ranks[i] = __shfl_sync(0xffffffff, had, first) + before;
             __syncwarp();
@@ -174,14 +186,15 @@ template <class O, int WARPS, int ITEMS, bool MEDIAN>
 DEV void middle_lines(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
     typedef typename O::U U;
     const int TILE = WARPS * 32 * ITEMS;
-    __shared__ Ranking<WARPS, ITEMS> ranking;
-    __shared__ U keys[TILE];
-    __shared__ u16 places[TILE];
+    extern __shared__ __align__(16) unsigned char dynamic[];
+    Ranking<WARPS, ITEMS>& ranking = *(Ranking<WARPS, ITEMS>*)dynamic;
+    U* keys = (U*)(dynamic + sizeof(Ranking<WARPS, ITEMS>));
+    u16* places = (u16*)(keys + TILE);
     index_t at[3];
     places_of(job, blockIdx.x, at);
     u32 begin = threadIdx.x / 32 * (32 * ITEMS) + threadIdx.x % 32;
     U key[ITEMS];
-    u32 place[ITEMS], digits[ITEMS], ranks[ITEMS], nans = 0;
+    u32 place[ITEMS], ranks[ITEMS], nans = 0;
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         place[i] = begin + i * 32;
@@ -192,13 +205,12 @@ DEV void middle_lines(const typename O::U* in, typename O::U* values, i64* indic
     }
     u32 from = window_of(job, nans);
     for (int shift = 0; shift < 8 * (int)sizeof(U); shift += 8) {
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) digits[i] = (key[i] >> shift) & 255;
-        ranking.rank(digits, ranks);
+        auto digit_of = [&](int i) { return (u32)(key[i] >> shift) & 255; };
+        ranking.rank(digit_of, ranks);
         ranking.scan();
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            u32 to = ranking.place(digits[i], ranks[i]);
+            u32 to = ranking.place(digit_of(i), ranks[i]);
             keys[to] = key[i];
             places[to] = place[i];
         }
@@ -233,11 +245,11 @@ DEV void count_digits(const typename O::U* in, u32* histograms, const Lines& job
         U key = is ? O::key(in[at[0] + p * job.step[0]]) : 0;
 #pragma unroll
         for (int pass = 0; pass < PASSES; ++pass) {
-            u32 digit = is ? (u32)(key >> (8 * pass)) & 255 : 256;
+            u32 digit = (u32)(key >> (8 * pass)) & 255;
             if (pass + 1 < PASSES) {
                 if (is) atomicAdd(counts + pass * 256 + digit, 1);
             } else {  // most have one of a few exponents
-                u32 peers = __match_any_sync(0xffffffff, digit);
+                u32 peers = peers_of(digit) & __ballot_sync(0xffffffff, is);
                 if (is && __ffs(peers) - 1 == threadIdx.x % 32) atomicAdd(counts + pass * 256 + digit, __popc(peers));
             }
         }
@@ -248,6 +260,26 @@ DEV void count_digits(const typename O::U* in, u32* histograms, const Lines& job
 }
 
 const u32 PART = 1u << 30, WHOLE = 2u << 30, VALUE = PART - 1;
+
+// how often a digit occurs in all tiles of the line before this one; several states are read at once
+DEV u32 counted_before(const u32* state, const u32* line, u32 digit) {
+    const int AHEAD = 8;
+    u32 before = 0;
+    while (state != line) {
+        u32 found[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k)
+            found[k] = state - line >= 256 * (k + 1) ? *(const volatile u32*)(state - 256 * (k + 1) + digit) : 0;
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            if (!(found[k] & (PART | WHOLE))) break;
+            before += found[k] & VALUE;
+            if (found[k] & WHOLE) return before;
+            state -= 256;
+        }
+    }
+    return before;
+}
 
 // one pass over all lines: stable by the digit at `shift`; tiles look back at the counts of those before
 template <class O, int WARPS, int ITEMS, bool FIRST, bool LAST>
@@ -260,7 +292,7 @@ DEV void one_digit(
     extern __shared__ __align__(16) unsigned char dynamic[];
     Ranking<WARPS, ITEMS>& ranking = *(Ranking<WARPS, ITEMS>*)dynamic;
     U* keys = (U*)(dynamic + sizeof(Ranking<WARPS, ITEMS>));
-    u32* places = (u32*)keys;
+    u32* places = (u32*)(keys + TILE);
     __shared__ u32 base[256], mine;
     if (threadIdx.x == 0) mine = atomicAdd(ticket, 1);
     __syncthreads();
@@ -271,16 +303,14 @@ DEV void one_digit(
     u32 left = job.length - tile * TILE, valid = left < TILE ? left : TILE;
     u32 begin = threadIdx.x / 32 * (32 * ITEMS) + threadIdx.x % 32, from = tile * TILE;
     U bits[ITEMS];
-    u32 digits[ITEMS], ranks[ITEMS], place[ITEMS];
+    u32 ranks[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         u32 p = begin + i * 32;
-        bool is = p < valid;
-        bits[i] = !is ? (U)0 : FIRST ? in[at[0] + (index_t)(from + p) * job.step[0]] : in[row + from + p];
-        place[i] = FIRST ? from + p : is ? in_places[row + from + p] : 0;
-        digits[i] = is ? (u32)(O::key(bits[i]) >> (8 * pass)) & 255 : 255;
+        bits[i] = p >= valid ? (U)0 : FIRST ? in[at[0] + (index_t)(from + p) * job.step[0]] : in[row + from + p];
     }
-    ranking.rank(digits, ranks);
+    auto digit_of = [&](int i) { return begin + i * 32 < valid ? (u32)(O::key(bits[i]) >> (8 * pass)) & 255 : 255; };
+    ranking.rank(digit_of, ranks);
     u32* state = states + (u64)number * 256;
     for (u32 d = threadIdx.x; d < 256; d += THREADS) {
         u32 total = ranking.starts[d] - (d == 255 ? TILE - valid : 0);
@@ -291,18 +321,12 @@ DEV void one_digit(
     ranking.scan();
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        ranks[i] = ranking.place(digits[i], ranks[i]);
-        keys[ranks[i]] = bits[i];
+        u32 p = begin + i * 32, to = ranking.place(digit_of(i), ranks[i]);
+        keys[to] = bits[i];
+        places[to] = FIRST ? from + p : p < valid ? in_places[row + from + p] : 0;
     }
     for (u32 d = threadIdx.x; d < 256; d += THREADS) {
-        u32 before = 0;
-        for (const u32* there = state; there != states + (u64)line * tiles * 256;) {
-            there -= 256;
-            u32 found;
-            while (!((found = *(const volatile u32*)(there + d)) & (PART | WHOLE))) {}
-            before += found & VALUE;
-            if (found & WHOLE) break;
-        }
+        u32 before = counted_before(state, states + (u64)line * tiles * 256, d);
         if (tile) *(volatile u32*)(state + d) = (before + base[d]) | WHOLE;
         base[d] = before;
     }
@@ -322,29 +346,18 @@ DEV void one_digit(
         }
     }
     __syncthreads();
-    u32 to[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         u32 p = i * THREADS + threadIdx.x;
-        if (p < valid) {
-            U b = keys[p];
-            to[i] = base[(u32)(O::key(b) >> (8 * pass)) & 255] + p;
-            if (!LAST) out[row + to[i]] = b;
-            else if (values && to[i] - job.from < job.size)
-                values[at[1] + (index_t)(to[i] - job.from) * job.step[1]] = b;
-        }
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) places[ranks[i]] = place[i];
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-        u32 p = i * THREADS + threadIdx.x;
-        if (p < valid) {
-            if (!LAST) out_places[row + to[i]] = places[p];
-            else if (to[i] - job.from < job.size)
-                indices[at[2] + (index_t)(to[i] - job.from) * job.step[2]] = places[p];
+        if (p >= valid) continue;
+        U b = keys[p];
+        u32 to = base[(u32)(O::key(b) >> (8 * pass)) & 255] + p, window = to - job.from;
+        if (!LAST) {
+            out[row + to] = b;
+            out_places[row + to] = places[p];
+        } else if (window < job.size) {
+            if (values) values[at[1] + (index_t)window * job.step[1]] = b;
+            indices[at[2] + (index_t)window * job.step[2]] = places[p];
         }
     }
 }
