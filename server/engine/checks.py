@@ -35,7 +35,7 @@ class Finding(NamedTuple):
     """What a device has written down: the tag of the launch, the index, and which place it missed."""
 
     tag: int
-    index: int
+    found: int
     place: int
 
 
@@ -116,7 +116,7 @@ class Checks:
         culprit = expected[finding.tag]
         for generator, seed, offset in culprit.generators:
             generator.restore(seed, offset)
-        return Fault(culprit.check.error(finding.index, finding.place), culprit.instruction)
+        return Fault(culprit.check.error(finding.found, finding.place), culprit.instruction)
 
     def raise_fault(self) -> None:
         """Wait, and raise what was found: for whoever runs operations without instructions."""

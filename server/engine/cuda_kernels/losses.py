@@ -96,7 +96,7 @@ def _forward(sizes: _Sizes, input: Meta, smoothing: float) -> tuple[Any, int]:
         f"{sizes.type}* loss, {sizes.wide}* log_sum, {sizes.wide}* partial, const {sizes.type}* in",
     )
     smooth = str(smoothing > 0).lower()
-    constants = [("i64", sizes.classes), ("i64", sizes.ignored), ("i64", sizes.samples)]
+    constants: list[Any] = [("i64", sizes.classes), ("i64", sizes.ignored), ("i64", sizes.samples)]
     number = ("double" if wide == "double" else "float", smoothing)
     if sizes.inner > 1:
         block, per_block = _BLOCK, _BLOCK
@@ -191,7 +191,7 @@ def _backward(sizes: _Sizes, grad: str, input: Meta, smoothing: float) -> Any:
         block, per_block = max(threads, 128), max(128 // threads, 1)
         call = f"cross_entropy_backward_rows<{types}, {threads}, {width}, {smooth}>({passed}, each, smoothing)"
     grid = -(-sizes.samples // per_block)
-    numbers = [("i64", n) for n in (sizes.classes, sizes.ignored, sizes.samples, sizes.inner)]
+    numbers: list[Any] = [("i64", n) for n in (sizes.classes, sizes.ignored, sizes.samples, sizes.inner)]
     numbers += [("int", int(sizes.each)), (wide, smoothing)]
     return _kernel(block, parameters, call).prepare(grid, block, "PPPPPPQPP", numbers) if fits_grid(grid) else None
 

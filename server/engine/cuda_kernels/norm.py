@@ -216,7 +216,8 @@ def _gradients(
     if not fits_grid(plan.rows):
         return None
     whole = plan.holds
-    rows, columns, partials = None, None, 0
+    rows: Any = None
+    columns, partials = None, 0
     if whole:
         rows, partials = plan.held(dx, parameters > 0)
     else:

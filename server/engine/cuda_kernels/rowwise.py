@@ -8,7 +8,7 @@ Knows no operation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -223,14 +223,6 @@ def dense(value: Value) -> Value:
         return value
     copy: Value = F._in_layout(value.alias(), contiguous_strides(meta.shape))
     return copy
-
-
-def address(position: int, meta: Meta, of: str = "args") -> Callable[..., int]:
-    """Reads the address of a value's first element off a launch's arguments."""
-    shift = meta.offset * meta.dtype.itemsize
-    if of == "outs":
-        return lambda args, outs: outs[position].storage.block.pointer + shift  # type: ignore[no-any-return]
-    return lambda args, outs: args[position].storage.block.pointer + shift  # type: ignore[no-any-return]
 
 
 def byte_offset(meta: Meta) -> int:

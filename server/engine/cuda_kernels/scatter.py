@@ -77,7 +77,7 @@ class Store:
         )
         kernel = load(f"{PRELUDE}{geometry.INDEXING}{FAULTS}{ATOMICS}{SCALED}{STORING}{text}", "run")
         scales = self._source.alpha != 1
-        numbers = [
+        numbers: list[Any] = [
             _bytes(self._source.number, target.dtype), _bytes(self._source.alpha, _computed(target.dtype)),
             ("int", int(scales)),
         ]  # fmt: skip
@@ -112,7 +112,7 @@ class Writing(NamedTuple):
     found: Callable[[Meta], Indexed]
     source: Source
     how: str | None
-    index: tuple[Any, ...]
+    indices: tuple[Any, ...]
     """Positions of the index tensors among the arguments; pairs where they are in a list."""
     check: Check
     fresh: Any = None
@@ -122,7 +122,7 @@ class Writing(NamedTuple):
 def _write(request: Request, writing: Writing) -> Launch | None:
     """Launch in place if the result is the input, else on a copy of it."""
     input, out = request.args[0], request.outs[0]
-    index = [_pick(request.args, position) for position in writing.index]
+    index = [_pick(request.args, position) for position in writing.indices]
     if out.dtype.is_complex and writing.how not in (None, "sum"):
         return None
     sums = writing.how in ("sum", "prod") and out.dtype in HALVES
@@ -148,7 +148,7 @@ def _write(request: Request, writing: Writing) -> Launch | None:
         source = args[writing.source.position] if writing.source.position is not None else None
         if in_place and source is not None and source.storage is result.storage:
             source = F.clone(source.alias())
-        given = [_pick(args, position) for position in writing.index]
+        given = [_pick(args, position) for position in writing.indices]
         if not in_place:
             copies(args[0], result)
         if not store.is_nothing:
@@ -174,7 +174,7 @@ def _run(
         tag = expect(check)
     target = result.storage.block.pointer
     if wide is not None:
-        holder = F._to_copy(result.alias(), dtype=dtypes.float32)
+        holder = dense(F._to_copy(result.alias(), dtype=dtypes.float32))
         target = holder.storage.block.pointer
     for store in stores:
         if store is not None:
