@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import ArgumentError, DTypeError
 from ..meta import Meta
@@ -30,6 +30,7 @@ EXPRESSIONS: dict[str, int] = {
     "addcmul": 3, "addcdiv": 3, "lerp_number": 2, "copy_": 1,
 }  # fmt: skip
 """What ``_foreach_apply_`` computes, and of how many lists."""
+Rule: TypeAlias = Callable[..., tuple[Meta, ...]]
 _METHODS = {"minimum": "clamp_max", "maximum": "clamp_min"}
 """What the operation with a number is called where the one with two tensors takes none."""
 
@@ -49,7 +50,7 @@ def per_tensor(name: str, each: str, *lists: Any, **options: Any) -> list[Meta]:
 def _inferred(each: str, row: Sequence[Any], options: dict[str, Any]) -> Meta:
     found = PUBLIC[each][0]
     meta: Any = found.infer(found.bind(tuple(row), options))
-    return meta  # type: ignore[no-any-return]
+    return meta
 
 
 def of_number(each: str) -> str:
@@ -57,7 +58,7 @@ def of_number(each: str) -> str:
     return _METHODS.get(each, each)
 
 
-def _declare(public: str, overload: str, each: str, rule: Callable[..., list[Meta]]) -> None:
+def _declare(public: str, overload: str, each: str, rule: Rule) -> None:
     """File a form that makes new tensors and one that overwrites the first list."""
     label = f"_foreach_{public}"
     suffix = f".{overload}" if overload else ""
@@ -73,7 +74,7 @@ def _tensor_names(rule: Callable[..., Any]) -> list[str]:
     return [name for name, kind in rule.__annotations__.items() if "Meta" in kind and name != "return"]
 
 
-def _overwriting(name: str, rule: Callable[..., list[Meta]]) -> Callable[..., None]:
+def _overwriting(name: str, rule: Rule) -> Callable[..., None]:
     """The rule of an in-place form: results must go into the tensors of the first list."""
 
     @wraps(rule)

@@ -24,9 +24,9 @@ _ALIGNED = 16
 _HALVES = {2: 110e12, 4: 200e12, 8: 400e12, _ALIGNED: 600e12}
 _TENSORFLOAT = {4: 130e12, 8: 200e12, _ALIGNED: 320e12}
 """Operations per second by alignment, roughly; and bytes per second of copies, and seconds to launch one."""
-_COPIED = 2e12
+_COPIED = 3e12
 _LAUNCH = 8e-6
-_GAIN = 1.5
+_GAIN = 1.2
 
 _THREADS, _PER_THREAD = 256, 8
 _TEXT = r"""
