@@ -331,3 +331,23 @@ def test_every_float16_becomes_its_float32(adapter: EngineAdapter) -> None:
         x = each.view(torch.float16)
         found = adapter.function("_to_copy")(adapter.tensor(x), dtype=adapter.convert(torch.float32))
         assert torch.equal(to_torch(adapter.numpy(found)).nan_to_num(1.5), x.float().nan_to_num(1.5))
+
+
+def _half_ways(rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Numbers exactly between two of float16, and their neighbours in float32."""
+    lower = rng.integers(0, 0x7BFF, 20_000).astype(np.uint16)
+    middle = (lower.view(np.float16).astype(np.float32) + (lower + 1).view(np.float16).astype(np.float32)) / 2
+    return np.concatenate([middle, np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(np.inf))])
+
+
+@pytest.mark.parametrize("edges", [[], NOT_FINITE, [65519.0, 65520.0, -65536.0, 1e38]])
+def test_float32_is_rounded_to_the_nearest_float16(adapter: EngineAdapter, rng: Any, edges: list[float]) -> None:
+    spread = rng.standard_normal(40_000) * 10.0 ** rng.uniform(-10, 3.5, 40_000)
+    made = np.concatenate([edges, EDGES[:-4], _half_ways(rng), spread]).astype(np.float32)
+    x = torch.from_numpy(made * rng.choice([-1, 1], made.size).astype(np.float32))
+    found = adapter.function("_to_copy")(adapter.tensor(x), dtype=adapter.convert(torch.float16))
+    expected = x.half()
+    is_number = ~expected.isnan()
+    bits = to_torch(adapter.numpy(found)).view(torch.int16)
+    assert torch.equal(bits[is_number], expected.view(torch.int16)[is_number])
+    assert to_torch(adapter.numpy(found))[~is_number].isnan().all()

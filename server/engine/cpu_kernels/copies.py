@@ -17,7 +17,7 @@ from telegrad_protocol.ops import creation, pointwise, rearrange
 from .. import keys
 from ..operators import kernel
 from ..ops.pointwise import cast_into
-from .halves import widen
+from .halves import narrow, widen
 from .memory import in_pieces
 
 Array = Any
@@ -72,12 +72,16 @@ def clone(xp, input, *, out):
     copy(input, out)
 
 
+_CONVERSIONS = {"ef": widen, "fe": narrow}
+
+
 @kernel(pointwise._to_copy, keys.CPU, movement=True)
 def to_copy(xp, input, *, dtype, device, out):
     if input.dtype is out.dtype:
         copy(input, out)
-    elif input.dtype.char == "e" and out.dtype.char == "f":
+    elif input.dtype.char + out.dtype.char in _CONVERSIONS:
+        convert = _CONVERSIONS[input.dtype.char + out.dtype.char]
         for part, target in in_pieces(input, out):
-            widen(part, target)
+            convert(part, target)
     else:
         cast_into(xp, out, input)

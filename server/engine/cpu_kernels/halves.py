@@ -1,6 +1,6 @@
 """Half precision on the host: computed in float32, converted in pieces that stay in a core's cache.
 
-NumPy converts float16 to float32 one element at a time, but integer arithmetic on their bits is vectorised.
+NumPy converts between float16 and float32 one element at a time, but arithmetic on their bits is vectorised.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .memory import scratch
+from .memory import filled, scratch
 
 Array = Any
 _REBIAS = np.float32(2.0**112)
@@ -44,8 +44,36 @@ def _has_specials(source: Array) -> bool:
 
 
 def narrow(source: Array, target: Array) -> None:
-    """Round a float32 array to half precision."""
-    np.copyto(target, source, casting="unsafe")
+    """Round a float32 array to half precision, to the nearest even."""
+    are_plain = source.flags.c_contiguous and target.flags.c_contiguous and source.size
+    if target.dtype.char != "e" or not are_plain or not _narrow_regular(source, target):
+        np.copyto(target, source, casting="unsafe")
+
+
+_EXPONENT = np.int32(0x7F800000)
+_LEAST_NORMAL = 2.0**-14
+_TOO_LARGE = 2.0**15
+_TO_LAST_BIT = np.float32(1.5 * 2.0**13)
+"""The sum with this multiple of a number's power of two has float16's last bit of the number as its own."""
+
+
+def _narrow_regular(source: Array, target: Array) -> bool:
+    """Write float32 as float16 with arithmetic on bits; False, and nothing, where a number is large or not finite."""
+    bits = source.view(np.int32)
+    magic, rounded = scratch("magic", source.shape, "f"), scratch("rounded half", source.shape, "f")
+    np.bitwise_and(bits, _EXPONENT, out=magic.view(np.int32))
+    if not np.maximum.reduce(magic, axis=None) < _TOO_LARGE:
+        return False
+    np.maximum(magic, filled(_LEAST_NORMAL, magic.shape, "f"), out=magic)
+    np.multiply(magic, _TO_LAST_BIT, out=magic)
+    np.subtract(np.add(source, magic, out=rounded), magic, out=rounded)
+    np.divide(rounded, _REBIAS, out=rounded)
+    digits, sign = rounded.view(np.int32), magic.view(np.int32)
+    np.bitwise_and(np.right_shift(digits, 13, out=digits), np.int32(0x7FFF), out=digits)
+    np.bitwise_and(np.right_shift(bits, 16, out=sign), np.int32(0x8000), out=sign)
+    np.bitwise_or(digits, sign, out=digits)
+    np.copyto(target.view(np.uint16), digits, casting="unsafe")
+    return True
 
 
 def widened(source: Array, name: str) -> Array:
