@@ -39,8 +39,8 @@ class CallPlan:
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
         given = tuple([_meta_of(b) for b in bound])
-        metas = given if autocast is None else recast(op, given, autocast)
-        inferred = op.infer(metas)
+        called, metas = (op, given) if autocast is None else recast(op, given, autocast)
+        inferred = called.infer(metas)
         for position in op.mutates:
             _check_target(op, metas[position])
         self.op = op
@@ -51,7 +51,7 @@ class CallPlan:
         self.is_view = is_view(op, metas) and metas[op.view_of] is given[op.view_of]  # type: ignore[index]
         self.view_of = op.view_of
         self.differentiable = op.differentiable
-        self.grad_name = grad_name(op, metas) if op.differentiable else ""
+        self.grad_name = grad_name(op, given) if op.differentiable else ""
         self.positions = tuple(p for p in op.tensor_positions if _holds_tensor(bound[p]))
         self.template = [None if p in self.positions else _encode(op, p, b) for p, b in enumerate(bound)]
         self.device = device

@@ -8,12 +8,14 @@ functional form of an operation only; in-place and ``out=`` forms run as they ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from .dtypes import ALL, DType, bfloat16, float16, float32, float64
 from .errors import DTypeError, NotSupportedError
 from .meta import Meta
 from .ops import TABLE, Op
+from .ops.losses import _cross_entropy_in_float32, has_probabilities, reduction_of
 
 Policy: TypeAlias = str
 LOWER: Final[Policy] = "lower_precision_fp"
@@ -21,6 +23,7 @@ FP32: Final[Policy] = "fp32"
 SET_DTYPE: Final[Policy] = "fp32_set_opt_dtype"
 PROMOTE: Final[Policy] = "promote"
 BANNED: Final[Policy] = "banned"
+FUSED_LOSS: Final[Policy] = "fp32_loss_of_halves"
 Rule: TypeAlias = Policy | Callable[[Sequence[Any]], Policy | None]
 """A policy; or a function of the arguments, with tensors as metas, that names one, or none."""
 
@@ -70,11 +73,27 @@ class Autocast:
 
 
 class Casting(NamedTuple):
-    """What happens to the arguments of one call: operands at ``positions`` become ``target``; a parameter is set."""
+    """What happens to the arguments of one call: operands at ``positions`` become ``target``; a parameter is set.
+
+    Or another operation is called ``instead``: on the first arguments, as many as tensors, and then on ``attributes``.
+    """
 
     target: DType
     positions: tuple[int, ...] = ()
     dtype_at: int | None = None
+    instead: Op | None = None
+    attributes: tuple[Any, ...] = ()
+
+    def changed(self, op: Op, args: Sequence[Any], cast: Callable[[Any], Any]) -> tuple[Op, tuple[Any, ...]]:
+        """The call as it is made, with operands converted by ``cast``."""
+        if self.instead is not None:
+            return self.instead, (*args[: len(self.instead.tensor_positions)], *self.attributes)
+        found = list(args)
+        for position in self.positions:
+            found[position] = cast(found[position])
+        if self.dtype_at is not None:
+            found[self.dtype_at] = self.target
+        return op, tuple(found)
 
 
 _PRODUCTS = ("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "prelu", "scaled_dot_product_attention")
@@ -110,6 +129,13 @@ def _inner_on_cuda(bound: Sequence[Any]) -> Policy | None:
 def _pad_on_cpu(bound: Sequence[Any]) -> Policy | None:
     sizes, mode = len(bound[1]), bound[2]
     return FP32 if mode == "replicate" or (mode == "reflect" and sizes <= 4) else None
+
+
+def _cross_entropy_on_cuda(bound: Sequence[Any]) -> Policy:
+    """As ``FP32`` says, without converting where a kernel reads halves and gives float32."""
+    input, target, weight = bound[:3]
+    is_half = input.dtype in LOWER_DTYPES and input.device.type == "cuda"
+    return FUSED_LOSS if is_half and weight is None and not has_probabilities(input, target) else FP32
 
 
 def _reflected_division(bound: Sequence[Any]) -> Policy | None:
@@ -152,7 +178,7 @@ _CUDA: Final[dict[str, Rule]] = {
         ),
         banned=("binary_cross_entropy",),
     ),
-    "div": _reflected_division, "inner": _inner_on_cuda,
+    "cross_entropy": _cross_entropy_on_cuda, "div": _reflected_division, "inner": _inner_on_cuda,
 }  # fmt: skip
 
 _RULES: Final = {"cpu": _CPU, "cuda": _CUDA}
@@ -179,6 +205,8 @@ def casting_of(op: Op, bound: Sequence[Any], device_type: str, lower: DType) -> 
         raise DTypeError(_BANNED)
     if policy == SET_DTYPE:
         return _with_dtype(op, bound, device_type)
+    if policy == FUSED_LOSS:
+        return _fused_loss(bound)
     target = lower if policy == LOWER else float32
     if policy == PROMOTE:
         target = _widest(op.public, op.metas_in(bound), device_type, lower)
@@ -199,6 +227,13 @@ def composed_target(name: str, metas: Sequence[Meta], device_type: str, lower: D
     if policy is None or not any(meta.device.type == device_type for meta in metas):
         return None
     return lower if policy == LOWER else _widest(name, metas, device_type, lower)
+
+
+def _fused_loss(bound: Sequence[Any]) -> Casting:
+    """A loss in float32 of half logits as they are: converting them takes more time than the loss itself."""
+    _, _, _, size_average, ignore_index, reduce, reduction, label_smoothing = bound
+    kind = reduction_of("cross_entropy", reduction, size_average, reduce)
+    return Casting(float32, instead=_cross_entropy_in_float32, attributes=(kind, ignore_index, label_smoothing))
 
 
 def _widest(name: str, metas: Iterable[Any], device_type: str, lower: DType) -> DType:
@@ -232,20 +267,16 @@ def _changes(meta: Any, device_type: str, target: DType) -> bool:
     return is_eligible(meta, device_type) and meta.dtype is not target
 
 
-def recast(op: Op, bound: Sequence[Any], autocast: Autocast) -> tuple[Any, ...]:
-    """Arguments, tensors as metas, as the operation sees them after all casts."""
-    found = list(bound)
+def recast(op: Op, bound: Sequence[Any], autocast: Autocast) -> tuple[Op, tuple[Any, ...]]:
+    """The operation, and its arguments with tensors as metas, as they are after all casts."""
+    found = tuple(bound)
     for device_type, lower in autocast.dtypes:
         if not any(meta.device.type == device_type for meta in op.metas_in(found)):
             continue
         casting = casting_of(op, found, device_type, lower)
-        if casting is None:
-            continue
-        for position in casting.positions:
-            found[position] = _cast(found[position], device_type, casting.target)
-        if casting.dtype_at is not None:
-            found[casting.dtype_at] = casting.target
-    return tuple(found)
+        if casting is not None:
+            op, found = casting.changed(op, found, partial(_cast, device_type=device_type, target=casting.target))
+    return op, found
 
 
 def _cast(argument: Any, device_type: str, target: DType) -> Any:

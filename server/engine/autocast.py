@@ -7,6 +7,7 @@ computed in. Below it, and within a composite, autocast is off for that type of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from telegrad_protocol.autocast import Autocast, Casting, casting_of, rule_of
@@ -81,7 +82,11 @@ def _boxed(device_type: str) -> Callable[..., Any]:
         excluded = ctx.excluded
         ctx.excluded = excluded | key
         try:
-            return dispatch(operator, args if casting is None else _cast_arguments(args, casting, device_type))
+            if casting is None:
+                return dispatch(operator, args)
+            cast = partial(_cast, target=casting.target, device_type=device_type)
+            op, changed = casting.changed(operator.op, args, cast)
+            return dispatch(operator if op is operator.op else OPERATORS[op.name], changed)
         finally:
             ctx.excluded = excluded
 
@@ -99,22 +104,13 @@ def _casting(operator: Operator, args: Arguments, signature: Arguments, device_t
     found = operator.plans.get(key, _UNKNOWN)
     if found is _UNKNOWN:
         found = casting_of(operator.op, metas_of(args), device_type, lower)
-        if found is not None and not found.positions and found.dtype_at is None and not _is_composite(operator):
+        if found is not None and found == Casting(found.target) and not _is_composite(operator):
             found = None
         remember(operator, key, found)
     return found  # type: ignore[no-any-return]
 
 
 _UNKNOWN: Any = object()
-
-
-def _cast_arguments(args: Arguments, casting: Casting, device_type: str) -> Arguments:
-    cast = list(args)
-    for position in casting.positions:
-        cast[position] = _cast(args[position], casting.target, device_type)
-    if casting.dtype_at is not None:
-        cast[casting.dtype_at] = casting.target
-    return tuple(cast)
 
 
 def _cast(argument: Any, target: DType, device_type: str) -> Any:

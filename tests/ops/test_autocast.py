@@ -17,7 +17,7 @@ from tests.session.queued import GPU as QUEUED
 from tests.session.queued import queued_host
 
 from .adapters import OURS_TO_TORCH
-from .autocasting import Refused, differences_on_cuda, download, run_both, run_here
+from .autocasting import Refused, differences_on_cuda, download, run_both, run_here, upload
 from .known import is_out_of_scope, is_random
 from .test_opinfo import _ours
 
@@ -129,7 +129,7 @@ def _cast(name: str, *args: Any, lower: Any = HALF) -> Any:
     metas = [a[1] if isinstance(a, tuple) and a[0] == "dtype" else a for a in metas]
     bound = op.normalize(op.bind(tuple(metas), {}), lambda thing: isinstance(thing, Meta))
     region = autocast.Autocast.of([("cuda", lower)], True)
-    seen = autocast.recast(op, bound, region)  # type: ignore[arg-type]
+    _, seen = autocast.recast(op, bound, region)  # type: ignore[arg-type]
     return [a.dtype if isinstance(a, Meta) else a for a in seen if isinstance(a, (Meta, dtypes.DType))]
 
 
@@ -189,6 +189,41 @@ def test_the_client_foresees_the_types_of_cuda_autocast(queued_tg: Any, info: An
             for mine in run_here(str(_ours(info.name)), args, sample.kwargs, torch.float16, str(QUEUED)):
                 data = download(mine)
                 assert OURS_TO_TORCH[mine.dtype] is data.dtype, f"client {mine.dtype}, server {data.dtype}"
+
+
+LOSS_OPTIONS: list[dict[str, Any]] = [{}, {"reduction": "sum"}, {"reduction": "none"}, {"label_smoothing": 0.1}]
+
+
+@pytest.mark.parametrize("options", LOSS_OPTIONS, ids=str)
+def test_the_loss_of_half_logits_is_as_if_they_were_converted(queued_tg: Any, options: dict[str, Any]) -> None:
+    _compare_losses(queued_tg, str(QUEUED), 6, 5, options)
+    logits, target = upload(torch.zeros(2, 3).half(), str(QUEUED)), upload(torch.tensor([0, 1]), str(QUEUED))
+    with pytest.raises(ValueError, match="label_smoothing"), queued_tg.autocast("cuda"):
+        queued_tg.nn.functional.cross_entropy(logits, target, label_smoothing=2.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", LOSS_OPTIONS, ids=str)
+def test_the_loss_of_half_logits_on_a_gpu(cuda_tg: Any, options: dict[str, Any]) -> None:
+    _compare_losses(cuda_tg, "cuda:0", 300, 5003, options)
+
+
+def _compare_losses(tg: Any, device: str, samples: int, classes: int, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(samples, classes)).bfloat16().requires_grad_()
+    target = torch.randint(0, classes, (samples,))
+    target[2] = -100
+    wanted = torch.nn.functional.cross_entropy(logits.float(), target, **options)
+    mine = upload(logits, device)
+    with tg.autocast("cuda", dtype=tg.bfloat16):
+        found = tg.nn.functional.cross_entropy(mine, upload(target, device), **options)
+    assert found.dtype is tg.float32
+    torch.testing.assert_close(download(found), wanted.detach(), rtol=1e-5, atol=1e-5)
+    wanted.sum().backward()
+    found.sum().backward()
+    assert logits.grad is not None
+    scale = float(logits.grad.abs().max())
+    torch.testing.assert_close(download(mine.grad), logits.grad, rtol=1e-2, atol=1e-3 * scale)
 
 
 @pytest.mark.gpu

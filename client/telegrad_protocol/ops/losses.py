@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import bool_, float32, int64, uint8
+from ..dtypes import DType, bool_, float32, int64, uint8
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, wrap_dim
 from ..meta import Meta
@@ -55,8 +55,7 @@ def cross_entropy(
 ) -> Meta:  # fmt: skip
     """The negative log-likelihood of ``target`` under softmax(input); classes by index, or probabilities of all."""
     kind = reduction_of("cross_entropy", reduction, size_average, reduce)
-    if not 0 <= label_smoothing <= 1:
-        raise ArgumentError(f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing}")
+    _check_smoothing(label_smoothing)
     if has_probabilities(input, target):
         _class_count("cross_entropy", input, weight)
         _check_floating("cross_entropy", input)
@@ -66,6 +65,11 @@ def cross_entropy(
         _check_classes("cross_entropy", input, target, weight)
         shape = target.shape
     return input.like(shape if kind == "none" else ())
+
+
+def _check_smoothing(label_smoothing: float) -> None:
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing}")
 
 
 def has_probabilities(input: Meta, target: Meta) -> bool:
@@ -110,17 +114,30 @@ def _nll_loss_backward(
     out=False, method=False, no_grad=("target", "weight"), returns=("loss", "log_sum", "total_weight"),
 )  # fmt: skip
 def _cross_entropy(
-    input: Meta, target: Meta, weight: Meta | None, reduction: str, ignore_index: int, label_smoothing: float
+    input: Meta, target: Meta, weight: Meta | None, reduction: str, ignore_index: int, label_smoothing: float,
+    dtype: DType | None = None,
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
     """``cross_entropy`` of class indices in one pass over the input, which is read again in backward.
 
     Beside the loss what backward needs: the logarithm of each sum of exponentials, and what a mean was divided by
-    (1 where none was taken).
+    (1 where none was taken). ``dtype`` is the loss's, the input's by default.
     """
     _check_classes("cross_entropy", input, target, weight)
     wide = float32 if input.dtype.itemsize == 2 else input.dtype
-    loss = input.like(target.shape if reduction == "none" else ())
+    if dtype not in (None, input.dtype, wide):
+        raise DTypeError(f"cross_entropy: the loss of {input} cannot be of type {dtype.name}")
+    loss = input.like(target.shape if reduction == "none" else (), dtype)
     return loss, target.like(dtype=wide), target.like((), dtype=wide)
+
+
+@op(out=False, method=False)
+def _cross_entropy_in_float32(
+    input: Meta, target: Meta, reduction: str, ignore_index: int, label_smoothing: float
+) -> Meta:  # fmt: skip
+    """``cross_entropy`` of class indices as a float32 number; autocast's, so that no logits are converted."""
+    _check_smoothing(label_smoothing)
+    _check_classes("cross_entropy", input, target, None)
+    return input.like(target.shape if reduction == "none" else (), float32)
 
 
 @op(out=False, method=False, no_grad=("target", "weight", "log_sum", "total_weight"))

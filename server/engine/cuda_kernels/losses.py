@@ -64,9 +64,10 @@ def _scratch(request: Request, dtype: dtypes.DType, count: int) -> Callable[[], 
     return lambda: request.backend.empty(meta)
 
 
-def _finish(sizes: _Sizes, total: str, mean: bool, count: int) -> Any:
-    call = f"finish_loss<{sizes.type}, {total}, {sizes.wide}, {str(mean).lower()}>(loss, total, partial, count)"
-    kernel = _kernel(1024, f"{sizes.type}* loss, {total}* total, const {sizes.wide}* partial, i64 count", call)
+def _finish(loss: Meta, sizes: _Sizes, total: str, mean: bool, count: int) -> Any:
+    of = CTYPES[loss.dtype]
+    call = f"finish_loss<{of}, {total}, {sizes.wide}, {str(mean).lower()}>(loss, total, partial, count)"
+    kernel = _kernel(1024, f"{of}* loss, {total}* total, const {sizes.wide}* partial, i64 count", call)
     return kernel.prepare(1, 1024, "PPP", [("i64", count)])
 
 
@@ -81,9 +82,9 @@ def _offsets(metas: Any) -> list[int]:
 @prepares(ops._cross_entropy, keys.CUDA)
 @row_major
 def cross_entropy(request: Request) -> Launch | None:
-    input, target, weight, reduction, ignore_index, smoothing = request.args
+    input, target, weight, reduction, ignore_index, smoothing, _ = request.args
     sizes = _Sizes(input, target, weight, ignore_index, reduction)
-    if not sizes.samples:
+    if not sizes.samples or (sizes.each and request.outs[0].dtype is not input.dtype):
         return None
     fire, partials = _forward(sizes, input, smoothing)
     return _forward_launch(request, sizes, fire, partials, reduction)
@@ -125,7 +126,7 @@ def _forward_launch(request: Request, sizes: _Sizes, fire: Any, partials: int, r
     (loss, log_sum, total), (x, t, w, *_) = _offsets(request.outs), _offsets(request.args)
     wide = request.outs[1].dtype
     scratch = _scratch(request, wide, 2 * partials)
-    finish = None if each else _finish(sizes, sizes.wide, reduction == "mean", partials)
+    finish = None if each else _finish(request.outs[0], sizes, sizes.wide, reduction == "mean", partials)
     one = None if reduction == "mean" else _kernel(1, f"{sizes.wide}* total", "*total = 1").prepare(1, 1, "P")
 
     def launch(args: Any, outs: Any) -> None:
@@ -212,7 +213,7 @@ def nll_loss(request: Request) -> Launch | None:
     grid = min(-(-sizes.samples // _BLOCK), _BLOCKS_OF_SUMS)
     numbers = [("i64", n) for n in (sizes.classes, ignore_index, sizes.samples, sizes.inner)]
     fire = _kernel(_BLOCK, parameters, call).prepare(grid, _BLOCK, "PPPPPPQ", numbers)
-    finish = _finish(sizes, sizes.type, reduction == "mean", grid)
+    finish = _finish(request.outs[0], sizes, sizes.type, reduction == "mean", grid)
     wide = dtypes.float64 if input.dtype is dtypes.float64 else dtypes.float32
     scratch, unseen = _scratch(request, wide, 2 * grid), _scratch(request, input.dtype, 1)
     backend, each = request.backend, sizes.each

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import losses as ops
@@ -24,6 +25,11 @@ def cross_entropy(input, target, weight, size_average, ignore_index, reduce, red
     if is_plain and input.backend.key == keys.CPU:  # where an exponential costs more than to keep it
         return F._softmax_cross_entropy(input, target, kind, ignore_index)[0]
     return F._cross_entropy(input, target, weight, kind, ignore_index, label_smoothing)[0]
+
+
+@composite(ops._cross_entropy_in_float32)
+def _cross_entropy_in_float32(input, target, reduction, ignore_index, label_smoothing):
+    return F._cross_entropy(input, target, None, reduction, ignore_index, label_smoothing, dtypes.float32)[0]
 
 
 def _weighted(log_probabilities, weight):
@@ -146,7 +152,7 @@ def _softmax_cross_entropy(xp, input, target, reduction, ignore_index, *, out):
         )
     ),
 )
-def _cross_entropy(xp, input, target, weight, reduction, ignore_index, label_smoothing, *, out):
+def _cross_entropy(xp, input, target, weight, reduction, ignore_index, label_smoothing, dtype, *, out):
     loss, log_sum, total = out
     logits = input.reshape(_layout(input.shape))
     positions, scale, share = _class_weights(xp, logits, target, weight, ignore_index, label_smoothing)
