@@ -20,7 +20,7 @@ WRONG_GRADIENTS: set[str] = {"as_strided_scatter"}
 """PyTorch's gradient of ``input`` keeps what was overwritten, drops the rest; test_views takes finite differences."""
 
 COVERED_ELSEWHERE: set[str] = {
-    "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_",
+    "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_", "_cross_entropy_in_float32",
     "_scatter_strided", "_repeat_positions", "alias", "detach", "embedding", "_embedding", "embedding_dense_backward",
     "embedding_renorm_", "moveaxis", "swapaxes", "swapdims", "concat", "concatenate", "index", "put", "native_dropout",
     "feature_dropout", "_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_foreach_zero_", "_foreach_clamp_",
@@ -33,7 +33,8 @@ COVERED_ELSEWHERE: set[str] = {
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_cross_entropy", "_cross_entropy_backward", "_linear_backward", "_linear_recurrence",
     "_squared_error", "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
     "_attention", "_attention_backward", "_max_pool", "_max_pool_backward", "_avg_pool", "_avg_pool_backward",
-    "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",
+    "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool", "_dropout_attention",
+    "_dropout_attention_backward",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
 COVERED_ELSEWHERE |= {"_addmm_activation", *[name for name in PUBLIC if name.startswith("_foreach_")]}
