@@ -9,6 +9,7 @@ from . import (
     activations,
     amp,
     attention,
+    attention_steps,
     comparison,
     complex,
     convolution,
@@ -39,10 +40,10 @@ from . import (
 from .. import cpu_kernels as _cpu_kernels  # isort: skip  # files kernels over those above
 
 __all__ = [
-    "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "comparison", "complex",
-    "convolution", "creation", "elementary", "extremes", "foreach", "indexing", "linalg", "losses", "nn", "normalization",
-    "optim", "pointwise", "pooling", "random", "rearrange", "reduce", "scans", "scattering", "softmax", "sorting",
-    "splitting", "spread", "views",
+    "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "attention_steps", "comparison",
+    "complex", "convolution", "creation", "elementary", "extremes", "foreach", "indexing", "linalg", "losses", "nn",
+    "normalization", "optim", "pointwise", "pooling", "random", "rearrange", "reduce", "scans", "scattering",
+    "softmax", "sorting", "splitting", "spread", "views",
 ]  # fmt: skip
 
 check_complete()

@@ -1,17 +1,12 @@
-"""Attention. Scores are made a block of rows at a time and never kept: backward computes them anew.
+"""Attention: which way it is computed. Where nothing broadcasts, by the steps that keep no scores.
 
-T. Dao et al., FlashAttention (2022), without its fusion; cuDNN has that. Masks that require a gradient, dropout and
-operands that broadcast go through ``_plainly``, step by step.
+Masks that require a gradient, and operands that broadcast, go step by step; so does dropout that cuDNN does not take.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
@@ -22,12 +17,9 @@ from .. import functional as F
 from ..autograd.inplace import requires_grad
 from ..backend import HALVES
 from ..dispatcher import dispatch
-from ..operators import OPERATORS, composite, implements
+from ..operators import OPERATORS, composite
 
-_ATTENTION, _ATTENTION_BACKWARD = OPERATORS["_attention"], OPERATORS["_attention_backward"]
-_HOST_SCORES = 1 << 17
-"""Scores that are made at a time: they stay in a core's second-level cache."""
-_DEVICE_SCORES = 1 << 26
+_ATTENTION, _DROPOUT_ATTENTION = OPERATORS["_attention"], OPERATORS["_dropout_attention"]
 
 
 @composite(ops.scaled_dot_product_attention)
@@ -39,6 +31,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_cau
         operands = [_with_heads(v) for v in (query, key, value)]
         found = _fused(operands, attn_mask, is_causal, factor)
         return F.reshape(found, (*query.shape[:-1], value.shape[-1])) if found.ndim != query.ndim else found
+    if _is_droppable(*metas, dropout_p, constant_mask, enable_gqa):
+        return _dropped((query, key, value), attn_mask, dropout_p, is_causal, factor)
     result = _plainly(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
     strides = ops.result_of(query.meta, result.shape).strides
     return result if result.meta.strides == strides else F._in_layout(result, strides)
@@ -53,6 +47,24 @@ def _fused(operands, mask, is_causal, factor):
     bias, hidden = _finite_bias(mask, query.dtype, (query.shape[2], key.shape[2]))
     found = dispatch(_ATTENTION, (*operands, bias, is_causal, factor, trains))[0]
     return F.masked_fill(found, hidden, 0)
+
+
+def _is_droppable(query, key, value, mask, dropout_p, constant_mask, enable_gqa):
+    """Whether dropout is left to cuDNN, which draws numbers of its own."""
+    if not 0.0 < dropout_p < 1.0 or query.device.type == "cpu" or not constant_mask:
+        return False
+    return suits_cudnn(query, key, value) and _is_regular(query, key, value, mask, enable_gqa)
+
+
+def _dropped(operands, mask, dropout_p, is_causal, factor):
+    """Attention with dropout by the operation that keeps neither scores nor which of them it dropped."""
+    shape = (*operands[0].shape[:-1], operands[2].shape[-1])
+    query, key, value = (_with_heads(v) for v in operands)
+    state = F.randint(0, 1 << 62, (2,), dtype=dtypes.int64, device=query.device)
+    size = (query.shape[2], key.shape[2])
+    bias, hidden = (None, None) if mask is None else _finite_bias(mask, query.dtype, size)
+    found = dispatch(_DROPOUT_ATTENTION, (query, key, value, bias, state, is_causal, factor, dropout_p))[0]
+    return F.reshape(found if hidden is None else F.masked_fill(found, hidden, 0), shape)
 
 
 def _finite_bias(mask, dtype, size):
@@ -127,183 +139,11 @@ _WIDEST = 128
 """Heads up to this width have a fused backward pass."""
 
 
-def _shared_out(xp: Any, array: Any, heads: int) -> Any:
-    """Each head as often as query heads share it."""
-    return array if array.shape[1] == heads else xp.repeat(array, heads // array.shape[1], axis=1)
-
-
-def _pieces(xp: Any, shape: tuple[int, ...], columns: int) -> Iterator[tuple[int, slice, slice]]:
-    """Batch, heads and rows of (n, heads, rows, width) whose scores with all columns fit into a piece."""
-    batch, heads, length, _ = shape
-    limit = (_HOST_SCORES if xp is np else _DEVICE_SCORES) // max(columns, 1)
-    rows = max(min(limit, length), 1)
-    together = max(limit // max(length, 1), 1) if rows == length else 1
-    for n in range(batch):
-        for head in range(0, heads, together):
-            for row in range(0, length, rows):
-                yield n, slice(head, head + together), slice(row, min(row + rows, length))
-
-
-def _scores(xp: Any, query: Any, key: Any, mask: Any, first_row: int | None, scale: float) -> Any:
-    """query @ key.T * scale, -inf where the mask hides, or where a column is beyond its row: (h, rows, columns)"""
-    scores = xp.matmul(query * scale, key.swapaxes(-1, -2))
-    if first_row is not None:
-        rows = xp.arange(first_row, first_row + scores.shape[1])
-        xp.copyto(scores, -math.inf, where=rows[:, None] < xp.arange(scores.shape[2]))
-    if mask is None:
-        return scores
-    if mask.dtype == bool:
-        xp.copyto(scores, -math.inf, where=~mask)
-    else:
-        scores += mask
-    return scores
-
-
-def _spread_mask(xp: Any, mask: Any, shape: tuple[int, ...]) -> Any:
-    return None if mask is None else xp.broadcast_to(mask, shape)
-
-
-def _visible(rows: slice, columns: int, is_causal: bool) -> slice:
-    """The columns that any of these rows sees."""
-    return slice(0, min(rows.stop, columns) if is_causal else columns)
-
-
-def _attention_gradients(grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale):
-    if grad_output.device.type != "cpu" and grad_output.meta.strides != output.meta.strides:
-        grad_output = F._in_layout(grad_output, output.meta.strides)  # the fused kernel wants them alike
-    operands = (grad_output, query, key, value, attn_mask, output, logsumexp)
-    return dispatch(_ATTENTION_BACKWARD, (*operands, is_causal, scale))
-
-
-@implements(
-    ops._attention,
-    query=lambda grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale: _attention_gradients(
-        grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale
-    )[0],
-    key=lambda grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale: _attention_gradients(
-        grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale
-    )[1],
-    value=lambda grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale: _attention_gradients(
-        grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale
-    )[2],
-    together=_attention_gradients,
-)
-def _attention(xp, query, key, value, attn_mask, is_causal, scale, trains, *, out):
-    output, logsumexp = out
-    batch, heads, length, _ = query.shape
-    columns = key.shape[2]
-    if not columns or not output.size:
-        output[...], logsumexp[...] = 0, -math.inf
-        return
-    key, value = (_shared_out(xp, v, heads) for v in (key, value))
-    mask = _spread_mask(xp, attn_mask, (batch, heads, length, columns))
-    for n, group, rows in _pieces(xp, query.shape, columns):
-        seen = _visible(rows, columns, is_causal)
-        part = None if mask is None else mask[n, group, rows]
-        scores = _scores(xp, query[n, group, rows], key[n, group, seen], part, rows.start if is_causal else None, scale)
-        weights, total, top = _exponentials(xp, scores)
-        found = xp.matmul(weights, value[n, group, seen])
-        found /= xp.where(total == 0, 1, total)
-        output[n, group, rows] = found
-        if trains:
-            logsumexp[n, group, rows] = (top + xp.log(total))[..., 0]
-
-
-def _exponentials(xp: Any, scores: Any) -> tuple[Any, Any, Any]:
-    """exp(scores - top) in place of the scores, its row sums, and the tops; a row that sees nothing has the sum 0."""
-    top = scores.max(axis=-1, keepdims=True)
-    top[top == -math.inf] = 0
-    scores -= top
-    weights = xp.exp(scores, out=scores)
-    return weights, weights.sum(axis=-1, keepdims=True), top
-
-
-def _second_gradients(grads, grad_output, query, key, value, attn_mask, is_causal, scale):
-    """With weights P of rows, dP = dO V', dS = P (dP - sum(P dP)), and a, b, v the gradients of dQ, dK, dV:
-
-    <a, dQ> + <b, dK> + <v, dV> = <Z, dP> + <P, dO v'>, with X = scale (a K' + Q b') and Z = P (X - sum(P X)).
-    """
-    dtype = query.dtype
-    a, b, v, grad_output, query, key, value = (_widened(t) for t in (*grads, grad_output, query, key, value))
-    heads = query.shape[1]
-    shared = key.shape[1]
-    b, v, key, value = (_repeated_heads(t, heads) for t in (b, v, key, value))
-    weights = _weights(F.mul(F.matmul(query, _turned(key)), scale), attn_mask, is_causal)
-    by_weights = F.matmul(grad_output, _turned(value))
-    x = F.mul(F.add(F.matmul(a, _turned(key)), F.matmul(query, _turned(b))), scale)
-    mean, mean_x = _row_sums(weights, by_weights), _row_sums(weights, x)
-    z = F.mul(weights, F.sub(x, mean_x))
-    by_scores = F.mul(weights, F.sub(by_weights, mean))
-    through = F.sub(F.sub(F.mul(by_weights, x), F.mul(by_weights, mean_x)), F.mul(x, mean))
-    through = F.add(through, F.matmul(grad_output, _turned(v)))
-    through = F.mul(weights, F.sub(through, _row_sums(weights, through)))
-    by_query = F.mul(F.add(F.matmul(through, key), F.matmul(by_scores, b)), scale)
-    by_key = F.mul(F.add(F.matmul(_turned(through), query), F.matmul(_turned(by_scores), a)), scale)
-    by_value, by_grad = F.matmul(_turned(z), grad_output), F.add(F.matmul(z, value), F.matmul(weights, v))
-    found = (by_grad, by_query, _joined_heads(by_key, shared), _joined_heads(by_value, shared))
-    return tuple([F._to_copy(t, dtype=dtype) if t.dtype is not dtype else t for t in found])
-
-
-def _turned(value):
+def turned(value):
     return F.transpose(value, -2, -1)
 
 
-def _row_sums(left, right):
-    return F.sum(F.mul(left, right), -1, True)
-
-
-def _joined_heads(value, shared):
-    """The sum over the query heads that share each head."""
-    batch, heads, length, width = value.shape
-    if heads == shared:
-        return value
-    return F.sum(F.reshape(value, (batch, shared, heads // shared, length, width)), 2)
-
-
-@implements(
-    ops._attention_backward,
-    grad_output=lambda grads, grad_output, query, key, value, attn_mask, is_causal, scale: _second_gradients(
-        grads, grad_output, query, key, value, attn_mask, is_causal, scale
-    )[0],
-    query=lambda grads, grad_output, query, key, value, attn_mask, is_causal, scale: _second_gradients(
-        grads, grad_output, query, key, value, attn_mask, is_causal, scale
-    )[1],
-    key=lambda grads, grad_output, query, key, value, attn_mask, is_causal, scale: _second_gradients(
-        grads, grad_output, query, key, value, attn_mask, is_causal, scale
-    )[2],
-    value=lambda grads, grad_output, query, key, value, attn_mask, is_causal, scale: _second_gradients(
-        grads, grad_output, query, key, value, attn_mask, is_causal, scale
-    )[3],
-    together=_second_gradients,
-)
-def _attention_backward(
-    xp, grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale, *, out
-):  # fmt: skip
-    """The formulas of its inputs are total: they count what goes through ``output`` and ``logsumexp``."""
-    by_query, by_key, by_value = out
-    heads, columns, shared = query.shape[1], key.shape[2], key.shape[1]
-    wide_key, wide_value = (_shared_out(xp, v, heads) for v in (key, value))
-    mask = _spread_mask(xp, attn_mask, (*query.shape[:3], columns))
-    sums_key, sums_value = xp.zeros(wide_key.shape, by_key.dtype), xp.zeros(wide_value.shape, by_value.dtype)
-    by_query[...] = 0
-    for n, group, rows in _pieces(xp, query.shape, columns) if columns and grad_output.size else ():
-        seen, first = _visible(rows, columns, is_causal), rows.start if is_causal else None
-        part = None if mask is None else mask[n, group, rows]
-        left, right, grad = query[n, group, rows], wide_key[n, group, seen], grad_output[n, group, rows]
-        weights, total, _ = _exponentials(xp, _scores(xp, left, right, part, first, scale))
-        weights /= xp.where(total == 0, 1, total)  # more exact than exp(scores - logsumexp)
-        sums_value[n, group, seen] += xp.matmul(weights.swapaxes(-1, -2), grad)
-        change = xp.matmul(grad, wide_value[n, group, seen].swapaxes(-1, -2))
-        change -= xp.sum(change * weights, axis=-1, keepdims=True)
-        change *= weights
-        change *= scale
-        by_query[n, group, rows] = xp.matmul(change, right)
-        sums_key[n, group, seen] += xp.matmul(change.swapaxes(-1, -2), left)
-    for target, sums in ((by_key, sums_key), (by_value, sums_value)):
-        target[...] = sums.reshape(len(sums), shared, heads // shared, *sums.shape[2:]).sum(axis=2)
-
-
-def _widened(value):
+def widened(value):
     """In float32, where scores have the digits that a half lacks."""
     return F._to_copy(value, dtype=dtypes.float32) if value.dtype in HALVES else value
 
@@ -311,17 +151,17 @@ def _widened(value):
 def _plainly(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa):
     """Attention step by step, all scores at once."""
     dtype = query.dtype
-    query, key, value = (_widened(v) for v in (query, key, value))
+    query, key, value = (widened(v) for v in (query, key, value))
     if enable_gqa:
-        key, value = (_repeated_heads(v, query.shape[-3]) for v in (key, value))
-    weights = _weights(F.matmul(F.mul(query, factor), _turned(key)), attn_mask, is_causal)
+        key, value = (repeated_heads(v, query.shape[-3]) for v in (key, value))
+    weights = weights_of(F.matmul(F.mul(query, factor), turned(key)), attn_mask, is_causal)
     if dropout_p > 0.0:
         weights = F.dropout(weights, dropout_p)
     result = F.matmul(weights, value)
     return result if result.dtype is dtype else F._to_copy(result, dtype=dtype)
 
 
-def _repeated_heads(value, heads):
+def repeated_heads(value, heads):
     """Each head as often as query heads share it."""
     *batch, shared, length, width = value.shape
     if shared == heads:
@@ -330,7 +170,7 @@ def _repeated_heads(value, heads):
     return F.reshape(spread, (*batch, heads, length, width))
 
 
-def _weights(scores, mask, is_causal):
+def weights_of(scores, mask, is_causal):
     if is_causal:
         rows, columns = (F.arange(n, device=scores.device) for n in scores.shape[-2:])
         scores = F.masked_fill(scores, F.lt(F.unsqueeze(rows, 1), columns), -math.inf)

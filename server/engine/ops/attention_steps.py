@@ -1,0 +1,270 @@
+"""The steps of attention that keep no scores, made a block of rows at a time; backward computes them anew.
+
+T. Dao et al., FlashAttention (2022), without its fusion, which kernels for a GPU have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.ops import attention as ops
+
+from .. import functional as F
+from .. import random
+from ..dispatcher import dispatch
+from ..operators import OPERATORS, implements
+from ..random import Generator
+from .attention import repeated_heads, turned, weights_of, widened
+
+_BACKWARD, _DROPOUT_BACKWARD = OPERATORS["_attention_backward"], OPERATORS["_dropout_attention_backward"]
+_HOST_SCORES = 1 << 17
+"""Scores that are made at a time: they stay in a core's second-level cache."""
+_DEVICE_SCORES = 1 << 26
+
+
+def _shared_out(xp: Any, array: Any, heads: int) -> Any:
+    """Each head as often as query heads share it."""
+    return array if array.shape[1] == heads else xp.repeat(array, heads // array.shape[1], axis=1)
+
+
+def _pieces(xp: Any, shape: tuple[int, ...], columns: int) -> Iterator[tuple[int, slice, slice]]:
+    """Batch, heads and rows of (n, heads, rows, width) whose scores with all columns fit into a piece."""
+    batch, heads, length, _ = shape
+    limit = (_HOST_SCORES if xp is np else _DEVICE_SCORES) // max(columns, 1)
+    rows = max(min(limit, length), 1)
+    together = max(limit // max(length, 1), 1) if rows == length else 1
+    for n in range(batch):
+        for head in range(0, heads, together):
+            for row in range(0, length, rows):
+                yield n, slice(head, head + together), slice(row, min(row + rows, length))
+
+
+def _scores(xp: Any, query: Any, key: Any, mask: Any, first_row: int | None, scale: float) -> Any:
+    """query @ key.T * scale, -inf where the mask hides, or where a column is beyond its row: (h, rows, columns)"""
+    scores = xp.matmul(query * scale, key.swapaxes(-1, -2))
+    if first_row is not None:
+        rows = xp.arange(first_row, first_row + scores.shape[1])
+        xp.copyto(scores, -math.inf, where=rows[:, None] < xp.arange(scores.shape[2]))
+    if mask is None:
+        return scores
+    if mask.dtype == bool:
+        xp.copyto(scores, -math.inf, where=~mask)
+    else:
+        scores += mask
+    return scores
+
+
+def _spread_mask(xp: Any, mask: Any, shape: tuple[int, ...]) -> Any:
+    return None if mask is None else xp.broadcast_to(mask, shape)
+
+
+def _visible(rows: slice, columns: int, is_causal: bool) -> slice:
+    """The columns that any of these rows sees."""
+    return slice(0, min(rows.stop, columns) if is_causal else columns)
+
+
+def _attention_gradients(grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale):
+    if grad_output.device.type != "cpu" and grad_output.meta.strides != output.meta.strides:
+        grad_output = F._in_layout(grad_output, output.meta.strides)  # the fused kernel wants them alike
+    operands = (grad_output, query, key, value, attn_mask, output, logsumexp)
+    return dispatch(_BACKWARD, (*operands, is_causal, scale))
+
+
+@implements(
+    ops._attention,
+    query=lambda grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale: _attention_gradients(
+        grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale
+    )[0],
+    key=lambda grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale: _attention_gradients(
+        grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale
+    )[1],
+    value=lambda grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale: _attention_gradients(
+        grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale
+    )[2],
+    together=_attention_gradients,
+)
+def _attention(xp, query, key, value, attn_mask, is_causal, scale, trains, *, out):
+    _attend(xp, query, key, value, attn_mask, is_causal, scale, out)
+
+
+def _attend(xp, query, key, value, attn_mask, is_causal, scale, out, kept=None):
+    """Attention in pieces; ``kept`` is what weights are multiplied by: (n, h, l, s)"""
+    output, logsumexp = out
+    batch, heads, length, _ = query.shape
+    columns = key.shape[2]
+    if not columns or not output.size:
+        output[...], logsumexp[...] = 0, -math.inf
+        return
+    key, value = (_shared_out(xp, v, heads) for v in (key, value))
+    mask = _spread_mask(xp, attn_mask, (batch, heads, length, columns))
+    for n, group, rows in _pieces(xp, query.shape, columns):
+        seen = _visible(rows, columns, is_causal)
+        part = None if mask is None else mask[n, group, rows]
+        scores = _scores(xp, query[n, group, rows], key[n, group, seen], part, rows.start if is_causal else None, scale)
+        weights, total, top = _exponentials(xp, scores)
+        if kept is not None:
+            weights *= kept[n, group, rows, seen]
+        found = xp.matmul(weights, value[n, group, seen])
+        found /= xp.where(total == 0, 1, total)
+        output[n, group, rows] = found
+        if logsumexp.size:
+            logsumexp[n, group, rows] = (top + xp.log(total))[..., 0]
+
+
+def _exponentials(xp: Any, scores: Any) -> tuple[Any, Any, Any]:
+    """exp(scores - top) in place of the scores, its row sums, and the tops; a row that sees nothing has the sum 0."""
+    top = scores.max(axis=-1, keepdims=True)
+    top[top == -math.inf] = 0
+    scores -= top
+    weights = xp.exp(scores, out=scores)
+    return weights, weights.sum(axis=-1, keepdims=True), top
+
+
+def _second_gradients(grads, grad_output, query, key, value, attn_mask, is_causal, scale):
+    """With weights P of rows, dP = dO V', dS = P (dP - sum(P dP)), and a, b, v the gradients of dQ, dK, dV:
+
+    <a, dQ> + <b, dK> + <v, dV> = <Z, dP> + <P, dO v'>, with X = scale (a K' + Q b') and Z = P (X - sum(P X)).
+    """
+    dtype = query.dtype
+    a, b, v, grad_output, query, key, value = (widened(t) for t in (*grads, grad_output, query, key, value))
+    heads = query.shape[1]
+    shared = key.shape[1]
+    b, v, key, value = (repeated_heads(t, heads) for t in (b, v, key, value))
+    weights = weights_of(F.mul(F.matmul(query, turned(key)), scale), attn_mask, is_causal)
+    by_weights = F.matmul(grad_output, turned(value))
+    x = F.mul(F.add(F.matmul(a, turned(key)), F.matmul(query, turned(b))), scale)
+    mean, mean_x = _row_sums(weights, by_weights), _row_sums(weights, x)
+    z = F.mul(weights, F.sub(x, mean_x))
+    by_scores = F.mul(weights, F.sub(by_weights, mean))
+    through = F.sub(F.sub(F.mul(by_weights, x), F.mul(by_weights, mean_x)), F.mul(x, mean))
+    through = F.add(through, F.matmul(grad_output, turned(v)))
+    through = F.mul(weights, F.sub(through, _row_sums(weights, through)))
+    by_query = F.mul(F.add(F.matmul(through, key), F.matmul(by_scores, b)), scale)
+    by_key = F.mul(F.add(F.matmul(turned(through), query), F.matmul(turned(by_scores), a)), scale)
+    by_value, by_grad = F.matmul(turned(z), grad_output), F.add(F.matmul(z, value), F.matmul(weights, v))
+    found = (by_grad, by_query, _joined_heads(by_key, shared), _joined_heads(by_value, shared))
+    return tuple([F._to_copy(t, dtype=dtype) if t.dtype is not dtype else t for t in found])
+
+
+def _row_sums(left, right):
+    return F.sum(F.mul(left, right), -1, True)
+
+
+def _joined_heads(value, shared):
+    """The sum over the query heads that share each head."""
+    batch, heads, length, width = value.shape
+    if heads == shared:
+        return value
+    return F.sum(F.reshape(value, (batch, shared, heads // shared, length, width)), 2)
+
+
+@implements(
+    ops._attention_backward,
+    grad_output=lambda grads, grad_output, query, key, value, attn_mask, is_causal, scale: _second_gradients(
+        grads, grad_output, query, key, value, attn_mask, is_causal, scale
+    )[0],
+    query=lambda grads, grad_output, query, key, value, attn_mask, is_causal, scale: _second_gradients(
+        grads, grad_output, query, key, value, attn_mask, is_causal, scale
+    )[1],
+    key=lambda grads, grad_output, query, key, value, attn_mask, is_causal, scale: _second_gradients(
+        grads, grad_output, query, key, value, attn_mask, is_causal, scale
+    )[2],
+    value=lambda grads, grad_output, query, key, value, attn_mask, is_causal, scale: _second_gradients(
+        grads, grad_output, query, key, value, attn_mask, is_causal, scale
+    )[3],
+    together=_second_gradients,
+)
+def _attention_backward(
+    xp, grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale, *, out
+):  # fmt: skip
+    """The formulas of its inputs are total: they count what goes through ``output`` and ``logsumexp``."""
+    _attend_backward(xp, grad_output, query, key, value, attn_mask, is_causal, scale, out)
+
+
+def _attend_backward(xp, grad_output, query, key, value, attn_mask, is_causal, scale, out, kept=None):
+    by_query, by_key, by_value = out
+    heads, columns, shared = query.shape[1], key.shape[2], key.shape[1]
+    wide_key, wide_value = (_shared_out(xp, v, heads) for v in (key, value))
+    mask = _spread_mask(xp, attn_mask, (*query.shape[:3], columns))
+    sums_key, sums_value = xp.zeros(wide_key.shape, by_key.dtype), xp.zeros(wide_value.shape, by_value.dtype)
+    by_query[...] = 0
+    for n, group, rows in _pieces(xp, query.shape, columns) if columns and grad_output.size else ():
+        seen, first = _visible(rows, columns, is_causal), rows.start if is_causal else None
+        part = None if mask is None else mask[n, group, rows]
+        left, right, grad = query[n, group, rows], wide_key[n, group, seen], grad_output[n, group, rows]
+        weights, total, _ = _exponentials(xp, _scores(xp, left, right, part, first, scale))
+        weights /= xp.where(total == 0, 1, total)  # more exact than exp(scores - logsumexp)
+        used = weights if kept is None else weights * kept[n, group, rows, seen]
+        sums_value[n, group, seen] += xp.matmul(used.swapaxes(-1, -2), grad)
+        change = xp.matmul(grad, wide_value[n, group, seen].swapaxes(-1, -2))
+        if kept is not None:
+            change *= kept[n, group, rows, seen]
+        change -= xp.sum(change * weights, axis=-1, keepdims=True)
+        change *= weights
+        change *= scale
+        by_query[n, group, rows] = xp.matmul(change, right)
+        sums_key[n, group, seen] += xp.matmul(change.swapaxes(-1, -2), left)
+    for target, sums in ((by_key, sums_key), (by_value, sums_value)):
+        target[...] = sums.reshape(len(sums), shared, heads // shared, *sums.shape[2:]).sum(axis=2)
+
+
+def _kept(xp, state, query, key, dropout_p):
+    """0 where a weight is dropped, 1 / (1 - p) elsewhere; the same for the same state."""
+    seed, first = (int(number) for number in state)
+    shape = (*query.shape[:3], key.shape[2])
+    generator = Generator()
+    generator.restore(seed, first)
+    drawn = random.bernoulli(xp, generator, 1.0 - dropout_p, math.prod(shape))
+    return drawn.reshape(shape).astype(query.dtype) / (1.0 - dropout_p)
+
+
+def _dropout_gradients(
+    grad_output, query, key, value, attn_mask, state, output, logsumexp, is_causal, scale, dropout_p
+):  # fmt: skip
+    if grad_output.meta.strides != output.meta.strides:
+        grad_output = F._in_layout(grad_output, output.meta.strides)
+    operands = (grad_output, query, key, value, attn_mask, state, output, logsumexp)
+    return dispatch(_DROPOUT_BACKWARD, (*operands, is_causal, scale, dropout_p))
+
+
+def _nth_dropout_gradient(number):
+    def formula(grad_output, query, key, value, attn_mask, state, output, logsumexp, is_causal, scale, dropout_p):
+        operands = (grad_output, query, key, value, attn_mask, state, output, logsumexp)
+        return _dropout_gradients(*operands, is_causal, scale, dropout_p)[number]
+
+    return formula
+
+
+@implements(
+    ops._dropout_attention,
+    query=_nth_dropout_gradient(0),
+    key=_nth_dropout_gradient(1),
+    value=_nth_dropout_gradient(2),
+    together=_dropout_gradients,
+)
+def _dropout_attention(xp, query, key, value, attn_mask, state, is_causal, scale, dropout_p, *, out):
+    kept = _kept(xp, state, query, key, dropout_p)
+    _attend(xp, query, key, value, attn_mask, is_causal, scale, out, kept)
+
+
+def _no_second_derivative(grads):
+    raise NotSupportedError("scaled_dot_product_attention: no second derivative of attention with dropout on a GPU")
+
+
+@implements(
+    ops._dropout_attention_backward,
+    grad_output=_no_second_derivative,
+    query=_no_second_derivative,
+    key=_no_second_derivative,
+    value=_no_second_derivative,
+)
+def _dropout_attention_backward(
+    xp, grad_output, query, key, value, attn_mask, state, output, logsumexp, is_causal, scale, dropout_p, *, out
+):  # fmt: skip
+    kept = _kept(xp, state, query, key, dropout_p)
+    _attend_backward(xp, grad_output, query, key, value, attn_mask, is_causal, scale, out, kept)
