@@ -35,20 +35,36 @@ Choice = Callable[[Attributes, DType, DType], "Chosen | None"]
 """Of the arguments by name, the type that is computed in, and the result's; None where a generic kernel must run."""
 
 
+class Work(NamedTuple):
+    """What an element takes beside its memory: how many vectors a thread works on at a time, also for results in half
+    precision, and whether so many instructions are called as a function, to compile fast.
+    """
+
+    vectors: int = 1
+    half_vectors: int = 1
+    is_function: bool = False
+
+
+LIGHT = Work()
+BUSY = Work(1, 2)
+BUSIER = Work(4, 2)
+HEAVY = Work(is_function=True)
+
+
 class Expression(NamedTuple):
-    """``heavy`` functions of many instructions are not copied into each use, to compile fast."""
+    """What an operation computes of one element."""
 
     choose: Choice
-    heavy: bool = False
+    work: Work = LIGHT
 
 
 EXPRESSIONS: dict[str, Expression] = {}
 
 
-def define(names: str, choice: str | Choice, heavy: bool = False) -> None:
+def define(names: str, choice: str | Choice, work: Work = LIGHT) -> None:
     """File an expression under the names of operations; in a text, ``{name}`` is the operation's name."""
     for name in names.split():
-        EXPRESSIONS[name] = Expression(_always(choice, name), heavy)
+        EXPRESSIONS[name] = Expression(_always(choice, name), work)
 
 
 def _always(choice: str | Choice, name: str) -> Choice:
@@ -95,7 +111,7 @@ def _power(a: Attributes, compute: DType, out: DType) -> Chosen:
     return Chosen(special or "power(input, exponent)")
 
 
-define("pow", _power, heavy=True)
+define("pow", _power, BUSIER)
 define("neg", "-input")
 define("abs", "magnitude(input)")
 define("sign sgn", "direction(input)")
@@ -127,12 +143,12 @@ define("clamp", _clamped)
 define("clamp_min", "greater(input, min)")
 define("clamp_max", "lesser(input, max)")
 
-define("exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan", "{name}(input)")
-define("sinh cosh tanh asinh acosh atanh", "{name}(input)")
-define("erf erfc erfinv", "{name}(input)")
-define("lgamma", "lgamma(input)", heavy=True)
-define("digamma", "(T)digamma_of(input)", heavy=True)
-define("_polygamma", "(T)polygamma_of(input, (int)n)", heavy=True)
+define("exp exp2 expm1", "{name}(input)")
+define("log log2 log10 log1p sin cos tan asin acos atan", "{name}(input)", BUSY)
+define("sinh cosh tanh asinh acosh atanh erf erfc erfinv", "{name}(input)", BUSY)
+define("lgamma", "lgamma(input)", HEAVY)
+define("digamma", "(T)digamma_of(input)", HEAVY)
+define("_polygamma", "(T)polygamma_of(input, (int)n)", HEAVY)
 define("_tanh_backward", "gradient * conjugate(cast<T>(1) - result * result)")
 define("sigmoid", "sigmoid_of(input)")
 define("_sigmoid_backward", "gradient * conjugate((cast<T>(1) - result) * result)")
@@ -146,7 +162,7 @@ def _logit(a: Attributes, compute: DType, out: DType) -> Chosen:
 
 
 define("logit", _logit)
-define("logaddexp", "log_sum(input, other)")
+define("logaddexp", "log_sum(input, other)", BUSIER)
 define("xlogy", "input == (T)0 && other == other ? (T)0 : input * log(other)")
 define("floor", "rounded_down(input)")
 define("ceil", "rounded_up(input)")
@@ -240,7 +256,7 @@ def _by_approximation(exact: str, approximate: str) -> Choice:
     return lambda a, compute, out: Chosen(exact if a["approximate"] == "none" else approximate)
 
 
-define("gelu", _by_approximation("input * normal_share(input)", "input * tanh_share(input)"))
+define("gelu", _by_approximation("input * normal_share(input)", "input * tanh_share(input)"), BUSY)
 define("_gelu_backward", _by_approximation("gradient * normal_slope(input)", "gradient * tanh_slope(input)"))
 define("silu", "input * sigmoid_of(input)")
 define(
@@ -260,12 +276,12 @@ def _exponential(alpha: float, scale: float, input_scale: float) -> Chosen:
 define("elu", lambda a, compute, out: _exponential(a["alpha"], 1.0, 1.0))
 define("selu", lambda a, compute, out: _exponential(1.6732632423543772, 1.0507009873554805, 1.0))
 define("celu", lambda a, compute, out: _exponential(a["alpha"], 1.0, 1.0 / a["alpha"]))
-define("softplus", "input * beta > threshold ? input : log1p(exp(input * beta)) / beta")
+define("softplus", "input * beta > threshold ? input : log1p(exp(input * beta)) / beta", BUSIER)
 define("hardtanh", "between(input, min_val, max_val)")
 define("relu6", "between(input, (T)0, (T)6)")
 define("hardsigmoid", "between(input + (T)3, (T)0, (T)6) / (T)6")
 define("hardswish", "between(input + (T)3, (T)0, (T)6) * input / (T)6")
-define("mish", "input * tanh(log_sum(input, (T)0))")
+define("mish", "input * tanh(log_sum(input, (T)0))", BUSIER)
 define("logsigmoid", "lesser(input, (T)0) - log1p(exp(-fabs(input)))")
 define("threshold", "input <= threshold ? value : input")
 define("hardshrink", "input >= -lambd && input <= lambd ? (T)0 : input")

@@ -19,7 +19,7 @@ from .. import keys
 from ..backend import HALVES, NUMPY_DTYPES, Backend
 from ..blocks import number
 from ..operators import Launch, Request, prepares
-from .expressions import EXPRESSIONS, Chosen, Whole
+from .expressions import EXPRESSIONS, LIGHT, Chosen, Whole, Work
 from .expressions_complex import COMPLEX
 from .expressions_text import GAMMA, REAL, TO_HALF
 from .geometry import VECTOR_BYTES, Layout, blocks, layout_of, layout_type, packed, vector_width
@@ -46,7 +46,7 @@ def prepare(request: Request) -> Launch | None:
     compute = computing(request.compute or out.dtype)
     attributes = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
     chosen = expression.choose(attributes, compute, out.dtype)
-    return chosen and elementwise(request.backend, out, attributes, chosen, compute, expression.heavy)
+    return chosen and elementwise(request.backend, out, attributes, chosen, compute, expression.work)
 
 
 def elementwise(
@@ -55,7 +55,7 @@ def elementwise(
     attributes: Mapping[str, Any],
     chosen: Chosen,
     compute: DType,
-    heavy: bool = False,
+    work: Work = LIGHT,
     target: int | None = None,
 ) -> Launch:
     """A launch that computes ``chosen`` of each element.
@@ -65,13 +65,13 @@ def elementwise(
     """
     if not out.numel:
         return nothing
-    fire, names, offsets = generated(out, attributes, chosen, compute, heavy)
+    fire, names, offsets = generated(out, attributes, chosen, compute, work)
     positions = [list(attributes).index(name) for name in names]
     return launcher(fire, backend, positions, offsets, target)
 
 
 def generated(
-    out: Meta, attributes: Mapping[str, Any], chosen: Chosen, compute: DType, heavy: bool = False
+    out: Meta, attributes: Mapping[str, Any], chosen: Chosen, compute: DType, work: Work = LIGHT
 ) -> tuple[Fire, list[str], list[int]]:
     """The kernel's launch, the operands that it reads, and where in their memory the result and they begin, in bytes.
 
@@ -89,16 +89,18 @@ def generated(
     kernel = Kernel(
         chosen.text, _library(chosen.text, compute, out.dtype), _operands(names, metas, layout, width, compute),
         tuple([(name, _kind(value, compute)) for name, value in numbers.items()]), CTYPES[compute], CTYPES[out.dtype],
-        "" if layout.is_flat else layout_type(layout), width, _unroll(heavy, max(itemsizes), width), heavy,
+        "" if layout.is_flat else layout_type(layout), width, _unroll(work, out.dtype, max(itemsizes) * width),
+        work.is_function,
     )  # fmt: skip
     constants = [_constant(value, compute) for value in numbers.values()]
     fire = _prepared(kernel, layout, head, constants, 1 + len(metas))
     return fire, names, [meta.offset * meta.dtype.itemsize for meta in (out, *metas)]
 
 
-def _unroll(heavy: bool, itemsize: int, width: int) -> int:
-    """Vectors per thread: one of full size keeps the memory busy, shorter ones take more."""
-    return 1 if heavy else min(_MOST_UNROLLED, max(1, VECTOR_BYTES // (itemsize * width)))
+def _unroll(work: Work, out: DType, nbytes: int) -> int:
+    """Vectors of ``nbytes`` per thread: one of full size keeps the memory busy, shorter ones take more."""
+    wanted = work.half_vectors if out in HALVES else work.vectors
+    return 1 if work.is_function else max(wanted, min(_MOST_UNROLLED, VECTOR_BYTES // nbytes))
 
 
 def nothing(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:

@@ -34,35 +34,89 @@ __device__ __forceinline__ double open_unit(u32 w) { return __dmul_rn((double)w 
 __device__ __forceinline__ double open_unit(u64 w) { return __dmul_rn((double)(w >> 12) + 0.5, 0x1p-52); }
 """
 
-_EACH_WORD = "for (int j = 0; j < 4; ++j) value[j] = {};"
-_EACH_PAIR = "for (int j = 0; j < 2; ++j) value[j] = {};"
-_POLAR = """
-        const double radius = sqrt(-2.0 * log(open_unit({first})));
+NORMAL = r"""
+// Box and Muller's numbers to 40 bits and more, so that nearly all are the host's when they are rounded to float: with
+// the accuracy of the library's functions the arithmetic would take twice as long as the memory.
+__device__ __forceinline__ double small(u32 v, double less) { return __hiloint2double(0x43300000, v) - less; }
+// the logarithm of (w + 1/2) / 2**32: a power of two, and a series in (m - 1) / (m + 1) of what is left
+__device__ __forceinline__ double log_of_word(u32 w) {
+    const i64 bits = __double_as_longlong(small(w, 0x1p52 - 0.5));
+    const i64 power = (bits - 0x3fe6a09e667f3bcdLL) >> 52;
+    const double f = __longlong_as_double(bits - (power << 52)) - 1.0, below = f + 2.0;
+    double inverse;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"(below));
+    inverse = fma(inverse, fma(-below, inverse, 1.0), inverse);
+    inverse = fma(inverse, fma(-below, inverse, 1.0), inverse);
+    const double s = f * inverse, z = s * s;
+    double sum = 2.0 / 15;
+    sum = fma(sum, z, 2.0 / 13);
+    sum = fma(sum, z, 2.0 / 11);
+    sum = fma(sum, z, 2.0 / 9);
+    sum = fma(sum, z, 2.0 / 7);
+    sum = fma(sum, z, 2.0 / 5);
+    sum = fma(sum, z, 2.0 / 3);
+    sum = fma(sum, z, 2.0);
+    return fma(small((u32)(power - 32) ^ 0x80000000u, 0x1p52 + 0x1p31), 0.693147180559945309417, sum * s);
+}
+__device__ __forceinline__ double root(double v) {
+    double y;
+    asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(v));
+    double g = v * y, h = 0.5 * y;
+    const double r = fma(-g, h, 0.5);
+    g = fma(g, r, g);
+    h = fma(h, r, h);
+    return fma(fma(-g, g, v), h, g);
+}
+// sine and cosine of w / 2**32 turns: of an eighth of a turn at most, and whole quarters
+__device__ __forceinline__ void circle(u32 w, double& sine, double& cosine) {
+    const u32 quarter = (w + 0x20000000u) >> 30;
+    const double x = small((w - (quarter << 30)) ^ 0x80000000u, 0x1p52 + 0x1p31) * (6.283185307179586476925 * 0x1p-32);
+    const double z = x * x;
+    double odd = 1.0 / 6227020800, even = 1.0 / 479001600;
+    odd = fma(odd, z, -1.0 / 39916800);
+    odd = fma(odd, z, 1.0 / 362880);
+    odd = fma(odd, z, -1.0 / 5040);
+    odd = fma(odd, z, 1.0 / 120);
+    odd = fma(odd, z, -1.0 / 6);
+    odd = fma(odd * z, x, x);
+    even = fma(even, z, -1.0 / 3628800);
+    even = fma(even, z, 1.0 / 40320);
+    even = fma(even, z, -1.0 / 720);
+    even = fma(even, z, 1.0 / 24);
+    even = fma(even, z, -0.5);
+    even = fma(even, z, 1.0);
+    sine = quarter & 1 ? even : odd;
+    cosine = quarter & 1 ? odd : even;
+    if (quarter & 2) sine = -sine;
+    if ((quarter + 1) & 2) cosine = -cosine;
+}
+"""
+
+_EACH_WORD = "#pragma unroll\n    for (int j = 0; j < 4; ++j) value[j] = {};"
+_EACH_PAIR = "#pragma unroll\n    for (int j = 0; j < 2; ++j) value[j] = {};"
+_NORMALS = """
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+        const double radius = root(-2.0 * log_of_word(w.at[j]));
         double sine, cosine;
-        sincospi({second} * {half_turns}, &sine, &cosine);
-        value[{at}] = ({kind})(radius * cosine);
-        value[{at} + 1] = ({kind})(radius * sine);
+        circle(w.at[j + 1], sine, cosine);
+        value[j] = (float)(radius * cosine);
+        value[j + 1] = (float)(radius * sine);
+    }
+"""
+_NORMALS64 = """
+    const double radius = sqrt(-2.0 * log(open_unit(pair(w, 0))));
+    double sine, cosine;
+    sincospi((double)pair(w, 1) * 0x1p-63, &sine, &cosine);
+    value[0] = radius * cosine;
+    value[1] = radius * sine;
 """
 
 DISTRIBUTIONS: dict[str, tuple[str, int, str]] = {
     "uniform": ("float", 4, _EACH_WORD.format("(float)(w.at[j] >> shift) * scale")),
     "uniform64": ("double", 2, _EACH_PAIR.format("(double)(pair(w, j) >> 11) * 0x1p-53")),
-    "normal": (
-        "float", 4,
-        "for (int j = 0; j < 4; j += 2) {"
-        + _POLAR.format(
-            first="w.at[j]", second="(double)w.at[j + 1]", half_turns="0x1p-31", at="j",
-            kind="float",
-        )
-        + "}",
-    ),
-    "normal64": (
-        "double", 2,
-        _POLAR.format(
-            first="pair(w, 0)", second="(double)pair(w, 1)", half_turns="0x1p-63", at="0",
-            kind="double",
-        ),
-    ),
+    "normal": ("float", 4, _NORMALS),
+    "normal64": ("double", 2, _NORMALS64),
     "exponential": ("float", 4, _EACH_WORD.format("(float)(log(open_unit(w.at[j])) * factor)")),
     "exponential64": ("double", 2, _EACH_PAIR.format("log(open_unit(pair(w, j))) * factor")),
     "integers": ("i64", 4, _EACH_WORD.format("(i64)(w.at[j] % (u32)span) + low")),
@@ -98,10 +152,10 @@ def text_of(drawing: Drawing) -> str:
     passed = "".join([f", const {held} {name}" for name, held in drawing.numbers])
     names = "".join([f", {name}" for name, _ in drawing.numbers])
     places = f", const {drawing.layout} places" if drawing.layout else ""
-    return f"""{PRELUDE}{INDEXING}{PHILOX}
+    library = PHILOX + (NORMAL if drawing.distribution == "normal" else "")
+    return f"""{PRELUDE}{INDEXING}{library}
 __device__ __forceinline__ void make(words w, {kind}* value{passed}) {{
-#pragma unroll
-    {made}
+{made}
 }}
 extern "C" __global__ void __launch_bounds__({THREADS}) drawing(
     u64 seed, u64 first, {outs}{source}{numbers}i64 count{places}) {{
