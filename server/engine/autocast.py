@@ -83,7 +83,7 @@ def _boxed(device_type: str) -> Callable[..., Any]:
         ctx.excluded = excluded | key
         try:
             if casting is None:
-                return dispatch(operator, args)
+                return redispatch(operator, args, signature, key_set & below)
             cast = partial(_cast, target=casting.target, device_type=device_type)
             op, changed = casting.changed(operator.op, args, cast)
             return dispatch(operator if op is operator.op else OPERATORS[op.name], changed)
