@@ -19,7 +19,7 @@ from ..operators import kernel
 from ..ops import activations as generic
 from ..ops import elementary as generic_elementary
 from ..ops import extremes as generic_extremes
-from .memory import filled, in_pieces, scratch
+from .memory import BLOCK_BYTES, filled, in_pieces, scratch
 from .pointwise import log1p_of_share
 
 Array = Any
@@ -37,8 +37,7 @@ def relu(xp, input, *, out):
     if not _is_real(out):
         generic.relu(xp, input, out=out)
         return
-    for x, y in in_pieces(input, out):
-        np.maximum(x, filled(0, x.shape, x.dtype.char), out=y)
+    _clamp(0, None, input, out)
 
 
 @kernel(ops._relu_backward, keys.CPU)
@@ -63,11 +62,14 @@ def _masks(shape: tuple[int, ...], bits: str) -> tuple[Array, Array, Array]:
 
 
 def _clamp(low: float | None, high: float | None, input: Array, out: Array) -> None:
-    for x, y in in_pieces(input, out):
-        if low is not None:
-            x = np.maximum(x, filled(low, x.shape, x.dtype.char), out=y)
-        if high is not None:
-            np.minimum(x, filled(high, x.shape, x.dtype.char), out=y)
+    if out.nbytes > BLOCK_BYTES:
+        input.clip(-np.inf if low is None else low, np.inf if high is None else high, out=out)
+        return
+    x = input
+    if low is not None:
+        x = np.maximum(x, filled(low, x.shape, x.dtype.char), out=out)
+    if high is not None:
+        np.minimum(x, filled(high, x.shape, x.dtype.char), out=out)
 
 
 def _are_numbers(*limits: Any) -> bool:

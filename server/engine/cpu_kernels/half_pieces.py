@@ -21,10 +21,10 @@ from ..backend import HALVES, NUMPY_DTYPES
 from ..operators import OPERATORS, Launch, Request, prepares
 from ..value import Value
 from .halves import is_half, narrow, widened
-from .memory import PIECE_BYTES, scratch
+from .memory import BLOCK_BYTES, scratch
 
 Array = Any
-_STEP = PIECE_BYTES // 4
+_STEP = BLOCK_BYTES // 4
 
 
 def _prepare(request: Request) -> Launch | None:

@@ -13,8 +13,6 @@ import numpy as np
 
 BLOCK_BYTES = 1 << 18
 """A block of an operand: three or four of them fit into a core's second-level cache."""
-PIECE_BYTES = 1 << 17
-"""A piece of element-wise work, which has more temporaries."""
 
 _kept: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
 _views: dict[tuple[str, tuple[int, ...], str], Any] = {}
@@ -63,12 +61,12 @@ def filled(number: float, shape: tuple[int, ...], char: str) -> Any:
 def in_pieces(*arrays: Any) -> Any:
     """Matching pieces of arrays of one shape, each small enough for the cache; whole where memory has gaps."""
     first = arrays[0]
-    if first.nbytes <= PIECE_BYTES:
+    if first.nbytes <= BLOCK_BYTES:
         return (arrays,)
     flat = _flattened(arrays)
     if flat is None:
         return (arrays,)
-    step = PIECE_BYTES // first.itemsize
+    step = BLOCK_BYTES // first.itemsize
     return [tuple([a[start : start + step] for a in flat]) for start in range(0, first.size, step)]
 
 
