@@ -16,12 +16,11 @@ from telegrad_protocol.ops.contract import Op
 from .. import keys
 from ..backend import HALVES
 from ..operators import Launch, Request, prepares
-from ..value import Value
 from .prelude import CTYPES
-from .reduce_launch import State, reduction
+from .reduce_launch import State, nothing, reduction
 from .reduce_layout import walk
 
-_BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8, "c64": 8, "c128": 16}
+BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8, "c64": 8, "c128": 16}
 Chooser = Callable[[Request, dict[str, Any], int], "State | None"]
 """Gives the state of an operation on its arguments by name; the number is how many elements make a result."""
 
@@ -46,10 +45,6 @@ def dims_of(input: Meta, dim: Any) -> tuple[int, ...]:
     return wrap_dims("reduce", listed, input.ndim) if listed and input.ndim else tuple(range(input.ndim))
 
 
-def _nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-    """The results have no elements."""
-
-
 def _file(contract: Op, choose: Chooser, is_ordered: bool = False) -> None:
     """File the prepared kernels of a reduction."""
 
@@ -62,7 +57,7 @@ def _file(contract: Op, choose: Chooser, is_ordered: bool = False) -> None:
         if state is None:
             return None
         if not found.results:
-            return _nothing
+            return nothing
         first, second = request.outs[0].dtype.itemsize, request.outs[-1].dtype.itemsize
         return reduction(request.backend, found, state, input.dtype.itemsize, (first, second))
 
@@ -74,7 +69,7 @@ def _accumulated(name: str) -> Chooser:
             is_all = "true" if name == "Product" else "false"
             return State(f"Truth<{CTYPES[element]}, bool, {is_all}>", 4)
         kept = CTYPES[computing(result)]
-        return State(f"{name}<{CTYPES[element]}, {CTYPES[result]}, {kept}>", _BYTES[kept], float(count))
+        return State(f"{name}<{CTYPES[element]}, {CTYPES[result]}, {kept}>", BYTES[kept], float(count))
 
     return choose
 
@@ -90,7 +85,7 @@ def _extreme(template: str, *flags: str, has_place: bool = False) -> Chooser:
     def choose(request: Request, named: dict[str, Any], count: int) -> State:
         kept = comparing(named["input"].dtype)
         text = ", ".join((CTYPES[named["input"].dtype], kept, *flags))
-        return State(f"{template}<{text}>", _BYTES[kept] * 2 if not has_place else 16)
+        return State(f"{template}<{text}>", BYTES[kept] * 2 if not has_place else 16)
 
     return choose
 
@@ -104,7 +99,7 @@ def _logsumexp(request: Request, named: dict[str, Any], count: int) -> State | N
     if result.is_complex:
         return None
     kept = CTYPES[computing(result)]
-    return State(f"LogSumExp<{CTYPES[named['input'].dtype]}, {CTYPES[result]}, {kept}>", 2 * _BYTES[kept])
+    return State(f"LogSumExp<{CTYPES[named['input'].dtype]}, {CTYPES[result]}, {kept}>", 2 * BYTES[kept])
 
 
 def _spread(root: str) -> Chooser:
@@ -114,7 +109,7 @@ def _spread(root: str) -> Chooser:
         correction = 1 if named["correction"] is None else named["correction"]
         left = max(float(count - correction), 0.0)
         text = f"Spread<{CTYPES[element]}, {CTYPES[result]}, {mean}, {real}, {root}>"
-        return State(text, _BYTES[mean] + 2 * _BYTES[real], left)
+        return State(text, BYTES[mean] + 2 * BYTES[real], left)
 
     return choose
 
@@ -130,9 +125,9 @@ def _norm(request: Request, named: dict[str, Any], count: int) -> State:
     if p == 0:
         return State(f"NonZero<{CTYPES[element]}, {CTYPES[result]}>", 8)
     if abs(p) == float("inf"):
-        return State(f"NormInf<{types}, {'true' if p > 0 else 'false'}>", _BYTES[kept])
+        return State(f"NormInf<{types}, {'true' if p > 0 else 'false'}>", BYTES[kept])
     name = {1.0: "Norm1", 2.0: "Norm2"}.get(p, "NormP")
-    return State(f"{name}<{types}>", _BYTES[kept], p)
+    return State(f"{name}<{types}>", BYTES[kept], p)
 
 
 _file(ops.sum, _accumulated("Sum"))

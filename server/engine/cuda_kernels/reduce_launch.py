@@ -15,10 +15,10 @@ from server.allocator import Block
 
 from ..operators import Launch
 from ..value import Value
-from .geometry import INDEXING, VECTOR_BYTES, Layout, blocks, packed
+from .geometry import INDEXING, VECTOR_BYTES, blocks, packed
 from .launch import load
 from .prelude import PRELUDE
-from .reduce_layout import Walk
+from .reduce_layout import Walk, ceiling, flag, floor, index_types
 from .reduce_states import STATES
 from .reduce_text import KERNELS, LOADS
 
@@ -97,10 +97,10 @@ def choose(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
 
 
 def _few_lanes(walk: Walk, vector: int, units: int) -> Shape:
-    lanes = min(_ceiling(units), 32)
+    lanes = min(ceiling(units), 32)
     each = max(1, blocks(units, lanes))
     at_once = max(1, _MOST_UNITS // 2 // each)
-    body = f"few_lanes<Op, {vector}, {lanes}, {each}, {at_once}, {_flag(walk.is_line)}>(first, second, in, job)"
+    body = f"few_lanes<Op, {vector}, {lanes}, {each}, {at_once}, {flag(walk.is_line)}>(first, second, in, job)"
     return Shape(
         body, _FEW_THREADS, blocks(walk.results, _FEW_THREADS // lanes * at_once), units,
         1 if walk.is_line else vector,
@@ -111,9 +111,9 @@ def _blocks(walk: Walk, state: State, itemsize: int, vector: int, processors: in
     if walk.is_line:
         vector = VECTOR_BYTES // itemsize
     units = walk.length // vector
-    threads = min(max(_floor(units // 8), 64), _MOST_ROW_THREADS)
+    threads = min(max(floor(units // 8), 64), _MOST_ROW_THREADS)
     splits = _splits(walk.results, processors * _BLOCKS_AT_ONCE, units // (threads * 8))
-    body = f"whole_blocks<Op, {vector}, {_flag(walk.is_line)}>(first, second, in, partial, tickets, job)"
+    body = f"whole_blocks<Op, {vector}, {flag(walk.is_line)}>(first, second, in, partial, tickets, job)"
     return Shape(
         body, threads, walk.results * splits, walk.length if walk.is_line else units, 1 if walk.is_line else vector,
         splits, partial=walk.results * splits * state.nbytes,
@@ -121,9 +121,9 @@ def _blocks(walk: Walk, state: State, itemsize: int, vector: int, processors: in
 
 
 def _columns(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
-    vector = walk.column_vector(itemsize, _floor(_STATE_BYTES // state.nbytes))
+    vector = walk.column_vector(itemsize, floor(_STATE_BYTES // state.nbytes))
     units = walk.results // vector
-    across = min(_ceiling(units), _COLUMN_THREADS // min(_floor(walk.length // 4), 8))
+    across = min(ceiling(units), _COLUMN_THREADS // min(floor(walk.length // 4), 8))
     down = _COLUMN_THREADS // across
     tiles = blocks(units, across)
     at_once = processors * _BLOCKS_AT_ONCE * _MOST_ROW_THREADS // _COLUMN_THREADS
@@ -144,35 +144,16 @@ def _splits(pieces: int, at_once: int, most: int) -> int:
     return max(1, min(wanted, most))
 
 
-def _ceiling(number: int) -> int:
-    """The smallest power of two that is not smaller."""
-    return 1 << max(number - 1, 0).bit_length()
-
-
-def _floor(number: int) -> int:
-    """The largest power of two that is not larger; at least one."""
-    return 1 << max(number, 1).bit_length() - 1
-
-
-def _flag(condition: bool) -> str:
-    return "true" if condition else "false"
-
-
 def source(walk: Walk, state: State, shape: Shape) -> str:
     """The text of a kernel named ``reduce``."""
-    kept, reduced = (_type(layout, walk.is_wide) for layout in (walk.kept, walk.reduced))
+    types = index_types(walk.is_wide, kept_t=walk.kept, reduced_t=walk.reduced)
     return "\n".join((
-        PRELUDE, INDEXING, f"typedef {'i64' if walk.is_wide else 'u32'} index_t;",
-        f"typedef {kept} kept_t; typedef {reduced} reduced_t;", STATES, LOADS, KERNELS, f"typedef {state.text} Op;",
+        PRELUDE, INDEXING, types, STATES, LOADS, KERNELS, f"typedef {state.text} Op;",
         f'extern "C" __global__ void __launch_bounds__({shape.threads}, {1024 // shape.threads}) reduce(',
         "    typename Op::First* first, typename Op::Second* second, const typename Op::In* __restrict__ in,",
         "    void* partial, u32* tickets, const __grid_constant__ Job job",
         f") {{ {shape.body}; }}\n",
     ))  # fmt: skip
-
-
-def _type(layout: Layout, wide: bool) -> str:
-    return f"{'wide' if wide else 'narrow'}_layout<{max(len(layout.shape), 1)}, {len(layout.strides)}>"
 
 
 def job(walk: Walk, state: State, shape: Shape) -> bytes:
@@ -204,3 +185,7 @@ def counters(backend: Any, count: int = _TICKETS) -> int:
             block = _COUNTERS[key] = allocator.allocate(4 * max(count, _TICKETS), backend.stream)
         cp.cuda.runtime.memsetAsync(block.pointer, 0, 4 * max(count, _TICKETS), backend.stream)
     return block.pointer
+
+
+def nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+    """The launch where results have no elements."""

@@ -75,9 +75,39 @@ def walk(input: Meta, dims: Sequence[int], outs: Sequence[Meta], is_ordered: boo
         collapse(tuple([input.shape[d] for d in kept]), strides, [input.offset, first.offset, second.offset]),
         collapse(shape, [steps], [0], ordered=is_ordered),
         count,
-        max(input.numel, *[meta.extent for meta in (input, *outs)]) >= _NARROW,
+        needs_wide(input, *outs),
     )
 
 
 def _kept_strides(out: Meta, kept: Sequence[int]) -> Size:
     return out.strides if out.ndim == len(kept) else tuple([out.strides[d] for d in kept])
+
+
+def needs_wide(*metas: Meta) -> bool:
+    """Whether 32 bits do not hold all offsets and numbers of elements."""
+    return max(max(meta.numel, meta.extent) for meta in metas) >= _NARROW
+
+
+def index_types(is_wide: bool, **layouts: Layout) -> str:
+    """The C++ definitions of ``index_t`` and of a type per layout, all of one width."""
+    width = "wide" if is_wide else "narrow"
+    types = [
+        f"typedef {width}_layout<{max(len(layout.shape), 1)}, {len(layout.strides)}> {name};"
+        for name, layout in layouts.items()
+    ]
+    return " ".join((f"typedef {'i64' if is_wide else 'u32'} index_t;", *types))
+
+
+def ceiling(number: int) -> int:
+    """The smallest power of two that is not smaller."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def floor(number: int) -> int:
+    """The largest power of two that is not larger; at least one."""
+    return 1 << max(number, 1).bit_length() - 1
+
+
+def flag(condition: bool) -> str:
+    """A condition as C++ writes it."""
+    return "true" if condition else "false"

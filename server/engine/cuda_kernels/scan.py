@@ -19,17 +19,16 @@ from ..value import Value
 from .geometry import INDEXING, VECTOR_BYTES, Layout, blocks, collapse, packed
 from .launch import load
 from .prelude import CTYPES, PRELUDE
-from .reduce import comparing, computing
-from .reduce_launch import counters
+from .reduce import BYTES, comparing, computing
+from .reduce_launch import counters, nothing
+from .reduce_layout import flag, index_types, needs_wide
 from .reduce_states import STATES
 from .reduce_text import LOADS
 from .scan_text import CARRIES, COLUMN_ROWS, COLUMN_WARPS, GROUP, KERNELS, LINE_ITEMS, SHARED_LINE_ITEMS
 
-_NARROW = 1 << 31
 _LINE_WARPS = 16
 _THREADS = 128
 """Of a block that takes several short lines."""
-_BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8, "c64": 8, "c128": 16}
 
 
 class Carry(NamedTuple):
@@ -74,7 +73,7 @@ def lines_of(operands: tuple[Meta, Meta, Meta, Meta], dim: int) -> Lines:
     )  # fmt: skip
     steps = tuple([m.strides[at] if m.ndim else 1 for m in operands])
     length = input.shape[at] if input.ndim else 1
-    return Lines(layout, length, steps, max(input.numel, *[m.extent for m in operands]) >= _NARROW)
+    return Lines(layout, length, steps, needs_wide(*operands))
 
 
 def choose(lines: Lines, carry: Carry, itemsize: int) -> Plan:
@@ -95,7 +94,7 @@ def _along(lines: Lines, carry: Carry, itemsize: int) -> Plan:
     each = LINE_ITEMS if units <= 32 * _LINE_WARPS * LINE_ITEMS else SHARED_LINE_ITEMS
     warps = min(1 << (blocks(units, 32 * each) - 1).bit_length(), _LINE_WARPS)
     tiles = blocks(units, 32 * warps * each)
-    body = f"along_lines<Carried, {vector}, {each}, 32, {warps}, {'true' if tiles > 1 else 'false'}>(to, scan, shared)"
+    body = f"along_lines<Carried, {vector}, {each}, 32, {warps}, {flag(tiles > 1)}>(to, scan, shared)"
     return _shared(body, 32 * warps, lines.number, tiles, carry.nbytes)
 
 
@@ -108,8 +107,7 @@ def _down(lines: Lines, carry: Carry, itemsize: int) -> Plan:
     rows = min(1 << (lines.length - 1).bit_length(), COLUMN_ROWS)
     warps = min(1 << (blocks(lines.length, rows) - 1).bit_length(), COLUMN_WARPS)
     tiles = blocks(lines.length, rows * warps)
-    is_shared = "true" if tiles > 1 else "false"
-    body = f"down_columns<Carried, {vector}, {rows}, {warps}, {is_shared}>(to, scan, shared)"
+    body = f"down_columns<Carried, {vector}, {rows}, {warps}, {flag(tiles > 1)}>(to, scan, shared)"
     return _shared(body, 32 * warps, blocks(lines.number, 32 * vector), tiles, 32 * vector * carry.nbytes)
 
 
@@ -122,10 +120,9 @@ def _shared(body: str, threads: int, strips: int, tiles: int, nbytes: int) -> Pl
 
 def source(lines: Lines, carry: Carry, plan: Plan) -> str:
     """The text of a kernel named ``scan_lines``."""
-    kind = f"{'wide' if lines.is_wide else 'narrow'}_layout<{max(len(lines.others.shape), 1)}, 4>"
     return "\n".join((
-        PRELUDE, INDEXING, f"typedef {'i64' if lines.is_wide else 'u32'} index_t; typedef {kind} lines_t;",
-        STATES, LOADS, CARRIES, KERNELS, f"typedef {carry.text} Carried;",
+        PRELUDE, INDEXING, index_types(lines.is_wide, lines_t=lines.others), STATES, LOADS, CARRIES, KERNELS,
+        f"typedef {carry.text} Carried;",
         f'extern "C" __global__ void __launch_bounds__({plan.threads}, {1024 // plan.threads}) scan_lines(',
         "    void* first, void* second, const void* in, const void* other, void* totals, u32* counters,",
         "    const __grid_constant__ Scan scan",
@@ -169,17 +166,13 @@ def running(
     return launch
 
 
-def _nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-    """The results have no elements."""
-
-
 def _file(contract: Op, choose_carry: Callable[[DType, DType], Carry]) -> None:
     @prepares(contract, keys.CUDA)
     def prepare(request: Request) -> Launch | None:
         named = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
         input: Meta = named["input"]
         if not input.numel:
-            return _nothing
+            return nothing
         names = list(named)
         at = names.index("input")
         places = (names.index("decay") if "decay" in named else at, at)
@@ -197,12 +190,12 @@ _WIDER = {"float": "double", "c64": "c128"}
 def _sum(element: DType, result: DType) -> Carry:
     kept = CTYPES[computing(result)]
     kept = _WIDER.get(kept, kept) if result.itemsize >= 4 else kept
-    return Carry(f"RunningSum<{CTYPES[element]}, {CTYPES[result]}, {kept}>", _BYTES[kept])
+    return Carry(f"RunningSum<{CTYPES[element]}, {CTYPES[result]}, {kept}>", BYTES[kept])
 
 
 def _product(element: DType, result: DType) -> Carry:
     kept = CTYPES[computing(result)]
-    return Carry(f"RunningProduct<{CTYPES[element]}, {CTYPES[result]}, {kept}>", _BYTES[kept])
+    return Carry(f"RunningProduct<{CTYPES[element]}, {CTYPES[result]}, {kept}>", BYTES[kept])
 
 
 def _extreme(largest: str) -> Callable[[DType, DType], Carry]:
@@ -215,7 +208,7 @@ def _extreme(largest: str) -> Callable[[DType, DType], Carry]:
 def _recurrence(element: DType, result: DType) -> Carry:
     kept = CTYPES[computing(result)]
     kept = _WIDER.get(kept, kept)
-    return Carry(f"Recurrence<{CTYPES[element]}, {kept}>", 2 * _BYTES[kept])
+    return Carry(f"Recurrence<{CTYPES[element]}, {kept}>", 2 * BYTES[kept])
 
 
 _file(ops.cumsum, _sum)

@@ -10,15 +10,11 @@ from telegrad_protocol.ops import sorting as ops
 from .. import keys
 from ..operators import Launch, Request, prepares
 from ..value import Value
-from .reduce_launch import multiprocessors
+from .reduce_launch import multiprocessors, nothing
 from .sort_launch import LONGEST, Job, Sort, best, finds_best, job_of, ranked, sorting
 
 _FEW = 1024
 """Lines up to this long are sorted where one element is wanted; a block for each would be too much."""
-
-
-def _nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-    """The results have no elements."""
 
 
 def _both(request: Request, input: Meta, sort: Sort) -> Launch:
@@ -50,7 +46,7 @@ def _window(request: Request, dim: int, descending: bool, start: int, size: int,
 def sort(request: Request) -> Launch | None:
     input, dim, descending = request.args[:3]
     if not input.numel:
-        return _nothing
+        return nothing
     job = _window(request, dim, descending, 0, input.shape[dim] if input.ndim else 1)
     return job and _both(request, input, sorting(request.backend, job))
 
@@ -59,7 +55,7 @@ def sort(request: Request) -> Launch | None:
 def argsort(request: Request) -> Launch | None:
     input, dim, descending = request.args[:3]
     if not input.numel:
-        return _nothing
+        return nothing
     job = _window(request, dim, descending, 0, input.shape[dim] if input.ndim else 1)
     if job is None:
         return None
@@ -76,7 +72,7 @@ def argsort(request: Request) -> Launch | None:
 def topk(request: Request) -> Launch | None:
     input, k, dim, largest = request.args[:4]
     if not request.outs[0].numel:
-        return _nothing
+        return nothing
     job = _window(request, dim, largest, 0, k if input.ndim else 1)
     if job is None:
         return None
@@ -101,7 +97,7 @@ def _one(request: Request, dim: int, rank: int, is_median: bool) -> Launch | Non
     """A launch that gives the element of a rank of each line."""
     input = request.args[0]
     if not request.outs[0].numel:
-        return _nothing
+        return nothing
     job = _window(request, dim, False, rank, 1, is_median)
     if job is None:
         return None

@@ -19,6 +19,7 @@ from telegrad_protocol.meta import Meta
 from .geometry import INDEXING, Layout, blocks, collapse, packed
 from .launch import load
 from .prelude import PRELUDE
+from .reduce_layout import ceiling, flag, index_types, needs_wide
 from .sort_text import KERNELS, ORDER
 from .topk_text import SELECTION
 from .topk_text import THREADS as SELECT_THREADS
@@ -33,7 +34,6 @@ _ITEMS = 16
 _TILE = 32 * _WARPS * _ITEMS
 LONGEST = 1 << 30
 """Lines are shorter: counts share 32 bits with two flags."""
-_NARROW = 1 << 31
 _MOST_BEST = 1024
 _PART = 1 << 13
 """Elements from which on it pays to give a part of a line a block of its own."""
@@ -81,8 +81,7 @@ def job_of(
     steps = tuple([meta.strides[at] if meta.ndim == input.ndim and meta.ndim else 1 for meta in metas])
     layout = collapse(tuple([input.shape[d] for d in kept]), strides, [meta.offset for meta in metas])
     length = input.shape[at] if input.ndim else 1
-    is_wide = max(input.numel, *[meta.extent for meta in metas]) >= _NARROW
-    return Job(input.dtype, descending, layout, steps, length, *window, is_wide, is_median)
+    return Job(input.dtype, descending, layout, steps, length, *window, needs_wide(*metas), is_median)
 
 
 def _others(meta: Meta, kept: list[int]) -> Size:
@@ -92,13 +91,13 @@ def _others(meta: Meta, kept: list[int]) -> Size:
 def sorting(backend: Any, job: Job) -> Sort:
     """What sorts, for lines of any length below ``LONGEST``."""
     if job.length <= SHORT:
-        each = _ceiling(blocks(job.length, 32))
-        body = f"short_lines<O, {each}, {_flag(job.is_median)}>(in, values, indices, job)"
+        each = ceiling(blocks(job.length, 32))
+        body = f"short_lines<O, {each}, {flag(job.is_median)}>(in, values, indices, job)"
         return _simple(backend, job, body, _SHORT_THREADS, blocks(job.lines, _SHORT_THREADS // 32))
     if job.length <= _MIDDLE:
         each = _ITEMS // 2 if job.length <= _MIDDLE // 2 else _ITEMS
-        warps = _ceiling(blocks(job.length, 32 * each))
-        body = f"middle_lines<O, {warps}, {each}, {_flag(job.is_median)}>(in, values, indices, job)"
+        warps = ceiling(blocks(job.length, 32 * each))
+        body = f"middle_lines<O, {warps}, {each}, {flag(job.is_median)}>(in, values, indices, job)"
         shared = _ranking_bytes(warps) + 32 * warps * each * (job.dtype.itemsize + 2)
         return _simple(backend, job, body, 32 * warps, job.lines, shared)
     return _long(backend, job)
@@ -122,7 +121,7 @@ def _simple(backend: Any, job: Job, body: str, threads: int, grid: int, shared: 
 def ranked(backend: Any, job: Job) -> Sort:
     """What finds the element of rank ``job.start`` of each line, or the median."""
     return _simple(
-        backend, job, f"ranked<O, {_flag(job.is_median)}>(in, values, indices, job)", SELECT_THREADS, job.lines
+        backend, job, f"ranked<O, {flag(job.is_median)}>(in, values, indices, job)", SELECT_THREADS, job.lines
     )
 
 
@@ -173,7 +172,7 @@ def _pass_kernel(job: Job, grid: int, tiles: int, number: int, passes: int) -> C
         "i64* indices, const u32* histograms, u32* ticket, u32* states, const __grid_constant__ Lines job, u32 tiles, "
         "int pass"
     )
-    kind = f"{_WARPS}, {_ITEMS}, {_flag(number == 0)}, {_flag(number == passes - 1)}"
+    kind = f"{_WARPS}, {_ITEMS}, {flag(number == 0)}, {flag(number == passes - 1)}"
     names = "in, in_places, out, out_places, values, indices, histograms, ticket, states, job, tiles, pass"
     body = f"one_digit<O, {kind}>({names})"
     threads = 32 * _WARPS
@@ -239,9 +238,9 @@ def _level(job: Job, parts: int, is_first: bool, is_last: bool) -> Callable[...,
         "const typename O::U* in, const u32* in_places, typename O::U* out, u32* out_places, typename O::U* values, "
         "i64* indices, const __grid_constant__ Lines job, u32 parts"
     )
-    capacity = max(256, _ceiling(2 * job.size))
+    capacity = max(256, ceiling(2 * job.size))
     body = (
-        f"best<O, {capacity}, {_flag(is_first)}, {_flag(is_last)}>"
+        f"best<O, {capacity}, {flag(is_first)}, {flag(is_last)}>"
         "(in, in_places, out, out_places, values, indices, job, parts)"
     )
     kernel = load(source(job, signature, body, SELECT_THREADS), "sort")
@@ -252,15 +251,14 @@ def order_type(dtype: DType, descending: bool) -> str:
     """The C++ type by which elements are ordered."""
     bits = 8 * dtype.itemsize
     sign = 1 << (bits - 1) if dtype.is_signed else 0
-    return f"Order<u{bits}, {_INFINITY.get(dtype, 0)}ull, {sign}ull, {_flag(descending)}>"
+    return f"Order<u{bits}, {_INFINITY.get(dtype, 0)}ull, {sign}ull, {flag(descending)}>"
 
 
 def source(job: Job, signature: str, body: str, threads: int) -> str:
     """The text of a kernel named ``sort``."""
-    kind = f"{'wide' if job.is_wide else 'narrow'}_layout<{max(len(job.others.shape), 1)}, 3>"
     return "\n".join((
-        PRELUDE, INDEXING, f"typedef {'i64' if job.is_wide else 'u32'} index_t; typedef {kind} lines_t;", ORDER,
-        KERNELS, SELECTION, f"typedef {order_type(job.dtype, job.descending)} O;",
+        PRELUDE, INDEXING, index_types(job.is_wide, lines_t=job.others), ORDER, KERNELS, SELECTION,
+        f"typedef {order_type(job.dtype, job.descending)} O;",
         f'extern "C" __global__ void __launch_bounds__({threads}, {_at_once(job, threads)})',
         f"sort({signature}) {{ {body}; }}\n",
     ))  # fmt: skip
@@ -277,12 +275,3 @@ def bytes_of(job: Job) -> bytes:
     numbers = struct.pack(f"={4 * index}3I", *job.steps, job.lines, job.length, job.start, job.size)
     text = packed(job.others, wide=job.is_wide) + numbers
     return text + bytes(-len(text) % 8)
-
-
-def _flag(condition: bool) -> str:
-    return "true" if condition else "false"
-
-
-def _ceiling(number: int) -> int:
-    """The smallest power of two that is not smaller."""
-    return 1 << max(number - 1, 0).bit_length()

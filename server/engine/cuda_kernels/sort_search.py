@@ -14,11 +14,12 @@ from ..value import Value
 from .geometry import INDEXING, Layout, blocks, collapse, packed
 from .launch import load
 from .prelude import CTYPES, PRELUDE
+from .reduce_launch import nothing
+from .reduce_layout import flag, index_types, needs_wide
 from .sort_launch import order_type
 from .sort_text import ORDER
 
 _THREADS = 256
-_NARROW = 1 << 31
 
 TEXT = r"""
 template <class O, class R, bool RIGHT>
@@ -47,10 +48,10 @@ def _search(request: Request, line: Meta, input: Any, right: bool, places: tuple
     if not isinstance(input, Meta) or input.dtype is not line.dtype or line.numel == 0:
         return None
     if not out.numel:
-        return _nothing
+        return nothing
     along = (*line.strides[:-1], 0) if line.ndim > 1 else (0,) * input.ndim
     layout = collapse(input.shape, [out.strides, input.strides, along], [out.offset, input.offset, line.offset])
-    is_wide = max(meta.extent for meta in (out, input, line)) >= _NARROW or input.numel >= _NARROW
+    is_wide = needs_wide(out, input, line)
     fire = _kernel(layout, line, out, right, is_wide)
     targets, elements, lines = (m.offset * m.dtype.itemsize for m in (out, input, line))
     at, sought = places
@@ -67,13 +68,12 @@ def _search(request: Request, line: Meta, input: Any, right: bool, places: tuple
 
 
 def _kernel(layout: Layout, line: Meta, out: Meta, right: bool, is_wide: bool) -> Any:
-    kind = f"{'wide' if is_wide else 'narrow'}_layout<{max(len(layout.shape), 1)}, 3>"
     text = "\n".join((
-        PRELUDE, INDEXING, f"typedef {'i64' if is_wide else 'u32'} index_t; typedef {kind} lines_t;", ORDER, TEXT,
+        PRELUDE, INDEXING, index_types(is_wide, lines_t=layout), ORDER, TEXT,
         f"typedef {order_type(line.dtype, False)} O;",
         f'extern "C" __global__ void find({CTYPES[out.dtype]}* out, const O::U* sought, const O::U* sorted,',
         "    const __grid_constant__ lines_t lines, index_t count, index_t length, index_t step) {",
-        f"    search<O, {CTYPES[out.dtype]}, {'true' if right else 'false'}>",
+        f"    search<O, {CTYPES[out.dtype]}, {flag(right)}>",
         "        (out, sought, sorted, lines, count, length, step);",
         "}\n",
     ))  # fmt: skip
@@ -81,10 +81,6 @@ def _kernel(layout: Layout, line: Meta, out: Meta, right: bool, is_wide: bool) -
     numbers = [struct.pack(index, n) for n in (layout.numel, line.shape[-1], line.strides[-1])]
     constants = [packed(layout, wide=is_wide), *numbers]
     return load(text, "find").prepare(blocks(layout.numel, _THREADS), _THREADS, "PPP", constants)
-
-
-def _nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-    """The result has no elements."""
 
 
 @prepares(ops.searchsorted, keys.CUDA)
