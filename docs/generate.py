@@ -97,10 +97,29 @@ def results_table(name: str) -> Callable[[], str]:
     return write
 
 
+def kernels_table() -> str:
+    """One row a kernel of the host, beside PyTorch with one thread and with two."""
+    run = json.loads((DOCS.parent / "benchmarks/results/cpu-kernels.json").read_text())
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for each in run["figures"]:
+        name, _, threads = each["name"].rpartition(", ")
+        found.setdefault(name, {})[threads] = each
+    head = ["operation", "telegrad", "x PyTorch, 1 thread", "quartiles", "x PyTorch, 2 threads", "quartiles"]
+    about = ", ".join(f"{key} {run[key]}" for key in ("date", "python", "torch"))
+    return f"{about}\n\n" + table(head, (kernel_row(name, each) for name, each in found.items()))
+
+
+def kernel_row(name: str, figures: dict[str, dict[str, Any]]) -> Sequence[str]:
+    one, two = figures["1 thread"], figures["2 threads"]
+    ratios = [(f"{each['value']:.2f}", f"{each['low']:.2f} to {each['high']:.2f}") for each in (one, two)]
+    return name, f"{one['extra']['telegrad']:.3g} {one['extra']['per']}", *ratios[0], *ratios[1]
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings_table, "client": client_table, "operations": operations,
     "results_cpu": results_table("cpu"), "results_h200": results_table("h200"),
     "results_allocator": results_table("allocator-h200"), "results_replay": results_table("replay-h200"),
+    "results_kernels": kernels_table,
 }  # fmt: skip
 SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
