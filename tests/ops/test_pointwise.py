@@ -350,3 +350,20 @@ def test_a_modified_complex_view_of_real_numbers_is_refused_with_gradients(adapt
     root = adapter.tensor(torch.ones(3, 2), True) * 1
     with pytest.raises(NotSupportedError, match="a complex view of the real float32"):
         F.mul_(F.view_as_complex(root), 2)
+
+
+def _devices() -> list[Any]:
+    return [pytest.param("cpu"), pytest.param("cuda:0", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", _devices())
+@pytest.mark.parametrize("name", ["fmod", "remainder"])
+def test_remainders_of_subnormal_divisors_are_exact(name: str, device: str, seed: int) -> None:
+    """Against float64: PyTorch's vectorised functions give NaN."""
+    adapter = EngineAdapter(device)
+    dividends = torch.randn(300) * 4
+    divisors = torch.full((300,), 1e-40) * torch.randint(1, 9, (300,)) * torch.randint(0, 2, (300,)).mul(2).sub(1)
+    assert (divisors != 0).all()
+    found = adapter.function(name)(adapter.tensor(dividends, False), adapter.tensor(divisors, False))
+    expected = getattr(torch, name)(dividends.double(), divisors.double()).float()
+    np.testing.assert_array_equal(adapter.numpy(found), expected.numpy())
