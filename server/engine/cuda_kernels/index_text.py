@@ -111,6 +111,14 @@ def _places(layout: str, operands: int, items: int, found: str) -> str:
     }}"""
 
 
+FETCHING = r"""
+// Stores what nobody reads soon, so that the cache keeps what indices point at
+template <class T, int W> __device__ __forceinline__ void leave(T* at, const vec<T, W>& v) {
+    if constexpr (sizeof(v) == 16) __stcs((uint4*)at, *(const uint4*)&v); else *(vec<T, W>*)at = v;
+}
+"""
+
+
 def fetching(element: str, width: int, layout: str, types: Sequence[str], items: int, wraps: bool) -> str:
     """Kernel ``run``: out = in where the indices point, zero where they point nowhere. Units are moved as bits."""
     return f"""
@@ -126,7 +134,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) run(
     #pragma unroll
     for (int u = 0; u < {items}; ++u) {{
         i64 i = ((i64)blockIdx.x * {items} + u) * {THREADS} + threadIdx.x;
-        if (i < count) *(unit*)(out + at[u][0]) = held[u];
+        if (i < count) leave(out + at[u][0], held[u]);
     }}
 }}
 """

@@ -21,7 +21,7 @@ from ..checks import Check
 from ..operators import Launch, Request, prepares
 from . import geometry
 from .faults import FAULTS, expect, record_of
-from .index_text import THREADS, fetching
+from .index_text import FETCHING, THREADS, fetching
 from .launch import load
 from .prelude import CTYPES, PRELUDE
 from .rowwise import byte_offset, dense, fits_grid
@@ -135,7 +135,7 @@ def _fetch(
     kinds = [CTYPES[meta.dtype] for meta in metas]
     element = _MOVED[indexed.dtype.itemsize]
     text = fetching(element, iteration.width, iteration.type, kinds, iteration.items, found.wraps)
-    kernel = load(f"{PRELUDE}{geometry.INDEXING}{FAULTS}{text}", "run")
+    kernel = load(f"{PRELUDE}{geometry.INDEXING}{FAULTS}{FETCHING}{text}", "run")
     fire = kernel.prepare(iteration.grid, THREADS, "PP" + "P" * len(kinds) + "PQ", iteration.constants)
     backend, o, x = request.backend, byte_offset(out), byte_offset(indexed)
     if len(positions) == 1 and isinstance(positions[0], int):
