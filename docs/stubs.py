@@ -15,6 +15,7 @@ from typing import Any
 import telegrad
 from telegrad import _functions
 from telegrad._tensor import Tensor
+from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.params import Param
 
@@ -33,9 +34,11 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 
 from ._tensor import Tensor
+from .cuda.streams import Stream
 
 _Scalar = _bool | _int | _float | _complex
 _Size = _int | Sequence[_int]
@@ -44,14 +47,16 @@ _Place = str | Device | _int
 TYPES = {
     "tensor": "Tensor", "tensor|scalar": "Tensor | _Scalar", "tensors": "Sequence[Tensor]",
     "tensors?": "Sequence[Tensor | None]", "scalar": "_Scalar", "int": "_int", "float": "_float", "bool": "_bool",
-    "str": "str", "size": "_Size", "int|size": "_Size", "scalars": "Sequence[_Scalar]", "dtype": "DType",
-    "device": "_Place",
+    "str": "str", "size": "_Size", "int|size": "_Size", "sizes?": "Any", "scalars": "Sequence[_Scalar]",
+    "dtype": "DType", "device": "_Place",
 }  # fmt: skip
 RESULTS = {
     "Meta": "Tensor", "Meta | None": "Tensor", "None": "Tensor", "tuple[Meta, ...]": "tuple[Tensor, ...]",
     "tuple[Meta, Meta]": "tuple[Tensor, Tensor]", "tuple[Meta, Meta, Meta]": "tuple[Tensor, Tensor, Tensor]",
+    "Meta | tuple[Meta, Meta]": "Any",
 }  # fmt: skip
-OPTIONS = ["requires_grad: _bool = ...", "pin_memory: _bool = ...", "generator: None = ...", "layout: None = ..."]
+OPTIONS = ["requires_grad: _bool = ...", "pin_memory: _bool = ...", "generator: None = ...", "layout: None = ...",
+           "memory_format: Any = ..."]
 """What functions that make tensors take beside their contract."""
 SHADOWED = ("int", "float", "bool")
 
@@ -159,10 +164,18 @@ def property_lines(name: str, value: property) -> Iterator[str]:
 def signature_of(function: Callable[..., Any]) -> str:
     """A method's own signature."""
     signature = inspect.signature(function)
-    taken = [p.replace(annotation=unshadowed(p.annotation)) for p in signature.parameters.values()]
+    taken = [
+        p.replace(annotation=unshadowed(p.annotation), default=shown_default(p.default))
+        for p in signature.parameters.values()
+    ]
     taken[0] = inspect.Parameter("self", taken[0].kind)
     shown = signature.replace(parameters=taken, return_annotation=unshadowed(signature.return_annotation))
-    return str(shown).replace("'", "")
+    return str(shown).replace("'", "").replace("Ellipsis", "...")
+
+
+def shown_default(default: Any) -> Any:
+    """A parameter's default, where the stub knows its name."""
+    return ... if isinstance(default, MemoryFormat) else default
 
 
 def unshadowed(annotation: Any) -> Any:

@@ -118,7 +118,7 @@ from .backends.cuda import (
 from .random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 if TYPE_CHECKING:
-    from ._attached import *  # type: ignore[assignment]
+    from ._attached import *
 
 __version__ = "0.1.0"
 
