@@ -23,10 +23,10 @@ from .prelude import PRELUDE
 _ALIGNED = 16
 _HALVES = {2: 110e12, 4: 200e12, 8: 400e12, _ALIGNED: 600e12}
 _TENSORFLOAT = {4: 130e12, 8: 200e12, _ALIGNED: 320e12}
-"""Operations per second by alignment, roughly; and bytes per second of copies, and seconds to launch one."""
+"""Operations per second by alignment, roughly; bytes per second of copies, and seconds to allocate and launch one."""
 _COPIED = 3e12
-_LAUNCH = 8e-6
-_GAIN = 1.2
+_LAUNCH = 10e-6
+_GAIN = 1.5
 
 _THREADS, _PER_THREAD = 256, 8
 _TEXT = r"""
