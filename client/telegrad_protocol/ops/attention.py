@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dtypes import FLOAT, DType, bool_, float32, int64
+from ..dtypes import FLOAT, DType, bool_, float32
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, result_strides
 from ..meta import Meta
@@ -101,30 +101,3 @@ def _attention_backward(
         if given.shape != expected.shape or given.dtype is not expected.dtype:
             raise ShapeError(f"_attention_backward: {given} should be {expected}, for {query}, {key} and {value}")
     return tuple(result_of(m, m.shape) for m in (query, key, value))  # type: ignore[return-value]
-
-
-def _check_dropout(state: Meta, dropout_p: float) -> None:
-    if state.shape != (2,) or state.dtype is not int64 or not 0.0 < dropout_p < 1.0:
-        raise ArgumentError(f"{_NAME}: {state} and {dropout_p} do not tell what to drop")
-
-
-@op(out=False, method=False, returns=("output", "logsumexp"), no_grad=("attn_mask", "state"))
-def _dropout_attention(
-    query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, state: Meta, is_causal: bool, scale: float,
-    dropout_p: float,
-) -> tuple[Meta, Meta]:  # fmt: skip
-    """``_attention`` with weights dropped, which ones ``state`` tells: two numbers that random numbers follow from."""
-    _check_dropout(state, dropout_p)
-    return _attention.infer((query, key, value, attn_mask, is_causal, scale, True))  # type: ignore[return-value]
-
-
-@op(out=False, method=False, returns=("grad_query", "grad_key", "grad_value"),
-    no_grad=("attn_mask", "state", "output", "logsumexp"))  # fmt: skip
-def _dropout_attention_backward(
-    grad_output: Meta, query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, state: Meta, output: Meta,
-    logsumexp: Meta, is_causal: bool, scale: float, dropout_p: float,
-) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """The gradients of the operands of ``_dropout_attention``."""
-    _check_dropout(state, dropout_p)
-    operands = (grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale)
-    return _attention_backward.infer(operands)  # type: ignore[return-value]

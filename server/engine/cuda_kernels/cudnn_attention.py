@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
 
@@ -47,39 +46,17 @@ def _bias(graph: Graph, meta: Meta | None) -> dict[str, Any]:
     return {} if meta is None else {"bias": _operand(graph, meta)}
 
 
-class _Dropout:
-    """How a graph drops weights: a probability, and where two numbers lie that random numbers follow from."""
-
-    def __init__(self, probability: float = 0.0) -> None:
-        self._probability = probability
-
-    def options(self, graph: Graph) -> dict[str, Any]:
-        """What the graph is told; it has two more operands then."""
-        if not self._probability:
-            return {}
-        seed, offset = (graph.input((1, 1, 1, 1), (1, 1, 1, 1), dtypes.int64) for _ in range(2))
-        return {"dropout": (self._probability, seed, offset)}
-
-    def pointers(self, state: Value | None) -> tuple[int, ...]:
-        """The places of the two numbers."""
-        if state is None:
-            return ()
-        place = pointer(state)
-        return place, place + dtypes.int64.itemsize
-
-
-def _forward(request: Request, attributes: tuple[bool, float, bool], dropout: _Dropout, state: int) -> Launch | None:
-    """``state`` is the argument that holds dropout's numbers, 0 for none."""
-    query, key, value, mask = request.args[:4]
-    is_causal, scale, trains = attributes
+def _prepare_forward(request: Request) -> Launch | None:
+    query, key, value, mask, is_causal, scale, trains = request.args
     if not _suits(query, key, value, mask):
         return None
     output, logsumexp = request.outs
 
     def describe(graph: Graph) -> None:
         q, k, v = (_operand(graph, m) for m in (query, key, value))
-        options = {**_hiding(is_causal), **_bias(graph, mask), **dropout.options(graph)}
-        found, statistic = graph.graph.sdpa(q=q, k=k, v=v, attn_scale=scale, generate_stats=trains, **options)
+        found, statistic = graph.graph.sdpa(
+            q=q, k=k, v=v, attn_scale=scale, generate_stats=trains, **_hiding(is_causal), **_bias(graph, mask)
+        )
         graph.result(found, output.shape, output.strides, output.dtype)
         if trains:
             graph.result(statistic, *_statistic(logsumexp))
@@ -87,22 +64,17 @@ def _forward(request: Request, attributes: tuple[bool, float, bool], dropout: _D
     execution = build("attention", request.backend, query.dtype, describe)
     if execution is None:
         return None
+
     inputs, results = 3 if mask is None else 4, 2 if trains else 1
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-        dropped = dropout.pointers(args[state] if state else None)
-        execution(*map(pointer, args[:inputs]), *dropped, *map(pointer, outs[:results]))
+        execution(*[pointer(value) for value in (*args[:inputs], *outs[:results])])
 
     return launch
 
 
-def _backward(
-    request: Request, saved: tuple[int, int], attributes: tuple[bool, float], dropout: _Dropout, state: int
-) -> Launch | None:
-    """``saved`` are the arguments that hold the result of forward and its statistic."""
-    grad, query, key, value, mask = request.args[:5]
-    output, logsumexp = (request.args[i] for i in saved)
-    is_causal, scale = attributes
+def _prepare_backward(request: Request) -> Launch | None:
+    grad, query, key, value, mask, output, logsumexp, is_causal, scale = request.args
     if not _suits(query, key, value, mask) or grad.strides != output.strides:
         return None
     if not cudnn_graph.is_aligned(grad) or not cudnn_graph.is_aligned(output):
@@ -112,11 +84,8 @@ def _backward(
         def describe(graph: Graph) -> None:
             d, q, k, v, o = (_operand(graph, m) for m in (grad, query, key, value, output))
             statistic = graph.input(*_statistic(logsumexp))
-            options = {**_hiding(is_causal), **_bias(graph, mask), **dropout.options(graph)}
-            found = graph.graph.sdpa_backward(
-                q=q, k=k, v=v, o=o, dO=d, stats=statistic, attn_scale=scale,
-                use_deterministic_algorithm=deterministic, **options,
-            )  # fmt: skip
+            options = {**_hiding(is_causal), **_bias(graph, mask), "use_deterministic_algorithm": deterministic}
+            found = graph.graph.sdpa_backward(q=q, k=k, v=v, o=o, dO=d, stats=statistic, attn_scale=scale, **options)
             for tensor, meta in zip(found, request.outs, strict=True):
                 graph.result(tensor, meta.shape, meta.strides, meta.dtype)
 
@@ -125,36 +94,15 @@ def _backward(
     choose = cache(made)  # the session may ask for fixed orders of sums at any time
     if choose(cudnn_graph.is_deterministic()) is None:
         return None
-    order = (0, 1, 2, 3, *saved, *(() if mask is None else (4,)))
+    order = (0, 1, 2, 3, 5, 6, *(() if mask is None else (4,)))
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
         execution = choose(cudnn_graph.is_deterministic()) or choose(False)
-        dropped = dropout.pointers(args[state] if state else None)
-        execution(*[pointer(args[i]) for i in order], *dropped, *map(pointer, outs))  # type: ignore[misc]
+        execution(*[pointer(args[i]) for i in order], *map(pointer, outs))  # type: ignore[misc]
 
     return launch
-
-
-def _prepare_forward(request: Request) -> Launch | None:
-    return _forward(request, request.args[4:], _Dropout(), 0)
-
-
-def _prepare_backward(request: Request) -> Launch | None:
-    return _backward(request, (5, 6), request.args[7:], _Dropout(), 0)
-
-
-def _prepare_dropout_forward(request: Request) -> Launch | None:
-    is_causal, scale, dropout_p = request.args[5:]
-    return _forward(request, (is_causal, scale, True), _Dropout(dropout_p), 4)
-
-
-def _prepare_dropout_backward(request: Request) -> Launch | None:
-    is_causal, scale, dropout_p = request.args[8:]
-    return _backward(request, (6, 7), (is_causal, scale), _Dropout(dropout_p), 5)
 
 
 if cudnn_graph.is_available():
     prepares(ops._attention, keys.CUDA)(_prepare_forward)
     prepares(ops._attention_backward, keys.CUDA)(_prepare_backward)
-    prepares(ops._dropout_attention, keys.CUDA)(_prepare_dropout_forward)
-    prepares(ops._dropout_attention_backward, keys.CUDA)(_prepare_dropout_backward)

@@ -1,6 +1,6 @@
 """Attention: which way it is computed. Where nothing broadcasts, by the steps that keep no scores.
 
-Masks that require a gradient, and operands that broadcast, go step by step; so does dropout that cuDNN does not take.
+Dropout, masks that require a gradient, and operands that broadcast go step by step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..backend import HALVES
 from ..dispatcher import dispatch
 from ..operators import OPERATORS, composite
 
-_ATTENTION, _DROPOUT_ATTENTION = OPERATORS["_attention"], OPERATORS["_dropout_attention"]
+_ATTENTION = OPERATORS["_attention"]
 
 
 @composite(ops.scaled_dot_product_attention)
@@ -31,8 +31,6 @@ def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_cau
         operands = [_with_heads(v) for v in (query, key, value)]
         found = _fused(operands, attn_mask, is_causal, factor)
         return F.reshape(found, (*query.shape[:-1], value.shape[-1])) if found.ndim != query.ndim else found
-    if _is_droppable(*metas, dropout_p, constant_mask, enable_gqa):
-        return _dropped((query, key, value), attn_mask, dropout_p, is_causal, factor)
     result = _plainly(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
     strides = ops.result_of(query.meta, result.shape).strides
     return result if result.meta.strides == strides else F._in_layout(result, strides)
@@ -49,35 +47,18 @@ def _fused(operands, mask, is_causal, factor):
     return F.masked_fill(found, hidden, 0)
 
 
-def _is_droppable(query, key, value, mask, dropout_p, constant_mask, enable_gqa):
-    """Whether dropout is left to cuDNN, which draws numbers of its own."""
-    if not 0.0 < dropout_p < 1.0 or query.device.type == "cpu" or not constant_mask:
-        return False
-    return suits_cudnn(query, key, value) and _is_regular(query, key, value, mask, enable_gqa)
-
-
-def _dropped(operands, mask, dropout_p, is_causal, factor):
-    """Attention with dropout by the operation that keeps neither scores nor which of them it dropped."""
-    shape = (*operands[0].shape[:-1], operands[2].shape[-1])
-    query, key, value = (_with_heads(v) for v in operands)
-    state = F.randint(0, 1 << 62, (2,), dtype=dtypes.int64, device=query.device)
-    size = (query.shape[2], key.shape[2])
-    bias, hidden = (None, None) if mask is None else _finite_bias(mask, query.dtype, size)
-    found = dispatch(_DROPOUT_ATTENTION, (query, key, value, bias, state, is_causal, factor, dropout_p))[0]
-    return F.reshape(found if hidden is None else F.masked_fill(found, hidden, 0), shape)
-
-
 def _finite_bias(mask, dtype, size):
     """What is added to scores, of full size and without infinities, which fused kernels make NaN of; and rows that see
     nothing.
     """
-    mask = F.expand(_with_heads(mask), (-1, -1, *size))
+    mask, least = F.expand(_with_heads(mask), (-1, -1, *size)), _LEAST[dtype]
     if mask.dtype is dtypes.bool_:
         hidden = F.logical_not(mask)
-        return F.masked_fill(F.zeros(mask.shape, dtype=dtype, device=mask.device), hidden, _LEAST[dtype]), F.all(
-            hidden, -1, True
-        )
-    return F.contiguous(F.clamp_min(mask, _LEAST[dtype])), F.all(F.eq(mask, -math.inf), -1, True)
+        bias = F.masked_fill(F.zeros(mask.shape, dtype=dtype, device=mask.device), hidden, least)
+    else:
+        hidden = F.eq(mask, -math.inf)
+        bias = F.contiguous(F.clamp_min(mask, least))
+    return bias, F.all(hidden, -1, True)
 
 
 _LEAST = {dtypes.float16: -65504.0, dtypes.bfloat16: -1e30}

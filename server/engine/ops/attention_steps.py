@@ -11,17 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.ops import attention as ops
 
 from .. import functional as F
-from .. import random
 from ..dispatcher import dispatch
 from ..operators import OPERATORS, implements
-from ..random import Generator
 from .attention import repeated_heads, turned, weights_of, widened
 
-_BACKWARD, _DROPOUT_BACKWARD = OPERATORS["_attention_backward"], OPERATORS["_dropout_attention_backward"]
+_BACKWARD = OPERATORS["_attention_backward"]
 _HOST_SCORES = 1 << 17
 """Scores that are made at a time: they stay in a core's second-level cache."""
 _DEVICE_SCORES = 1 << 26
@@ -89,11 +86,6 @@ def _attention_gradients(grad_output, query, key, value, attn_mask, output, logs
     together=_attention_gradients,
 )
 def _attention(xp, query, key, value, attn_mask, is_causal, scale, trains, *, out):
-    _attend(xp, query, key, value, attn_mask, is_causal, scale, out)
-
-
-def _attend(xp, query, key, value, attn_mask, is_causal, scale, out, kept=None):
-    """Attention in pieces; ``kept`` is what weights are multiplied by: (n, h, l, s)"""
     output, logsumexp = out
     batch, heads, length, _ = query.shape
     columns = key.shape[2]
@@ -107,12 +99,10 @@ def _attend(xp, query, key, value, attn_mask, is_causal, scale, out, kept=None):
         part = None if mask is None else mask[n, group, rows]
         scores = _scores(xp, query[n, group, rows], key[n, group, seen], part, rows.start if is_causal else None, scale)
         weights, total, top = _exponentials(xp, scores)
-        if kept is not None:
-            weights *= kept[n, group, rows, seen]
         found = xp.matmul(weights, value[n, group, seen])
         found /= xp.where(total == 0, 1, total)
         output[n, group, rows] = found
-        if logsumexp.size:
+        if trains:
             logsumexp[n, group, rows] = (top + xp.log(total))[..., 0]
 
 
@@ -183,10 +173,6 @@ def _attention_backward(
     xp, grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale, *, out
 ):  # fmt: skip
     """The formulas of its inputs are total: they count what goes through ``output`` and ``logsumexp``."""
-    _attend_backward(xp, grad_output, query, key, value, attn_mask, is_causal, scale, out)
-
-
-def _attend_backward(xp, grad_output, query, key, value, attn_mask, is_causal, scale, out, kept=None):
     by_query, by_key, by_value = out
     heads, columns, shared = query.shape[1], key.shape[2], key.shape[1]
     wide_key, wide_value = (_shared_out(xp, v, heads) for v in (key, value))
@@ -199,11 +185,8 @@ def _attend_backward(xp, grad_output, query, key, value, attn_mask, is_causal, s
         left, right, grad = query[n, group, rows], wide_key[n, group, seen], grad_output[n, group, rows]
         weights, total, _ = _exponentials(xp, _scores(xp, left, right, part, first, scale))
         weights /= xp.where(total == 0, 1, total)  # more exact than exp(scores - logsumexp)
-        used = weights if kept is None else weights * kept[n, group, rows, seen]
-        sums_value[n, group, seen] += xp.matmul(used.swapaxes(-1, -2), grad)
+        sums_value[n, group, seen] += xp.matmul(weights.swapaxes(-1, -2), grad)
         change = xp.matmul(grad, wide_value[n, group, seen].swapaxes(-1, -2))
-        if kept is not None:
-            change *= kept[n, group, rows, seen]
         change -= xp.sum(change * weights, axis=-1, keepdims=True)
         change *= weights
         change *= scale
@@ -211,60 +194,3 @@ def _attend_backward(xp, grad_output, query, key, value, attn_mask, is_causal, s
         sums_key[n, group, seen] += xp.matmul(change.swapaxes(-1, -2), left)
     for target, sums in ((by_key, sums_key), (by_value, sums_value)):
         target[...] = sums.reshape(len(sums), shared, heads // shared, *sums.shape[2:]).sum(axis=2)
-
-
-def _kept(xp, state, query, key, dropout_p):
-    """0 where a weight is dropped, 1 / (1 - p) elsewhere; the same for the same state."""
-    seed, first = (int(number) for number in state)
-    shape = (*query.shape[:3], key.shape[2])
-    generator = Generator()
-    generator.restore(seed, first)
-    drawn = random.bernoulli(xp, generator, 1.0 - dropout_p, math.prod(shape))
-    return drawn.reshape(shape).astype(query.dtype) / (1.0 - dropout_p)
-
-
-def _dropout_gradients(
-    grad_output, query, key, value, attn_mask, state, output, logsumexp, is_causal, scale, dropout_p
-):  # fmt: skip
-    if grad_output.meta.strides != output.meta.strides:
-        grad_output = F._in_layout(grad_output, output.meta.strides)
-    operands = (grad_output, query, key, value, attn_mask, state, output, logsumexp)
-    return dispatch(_DROPOUT_BACKWARD, (*operands, is_causal, scale, dropout_p))
-
-
-def _nth_dropout_gradient(number):
-    def formula(grad_output, query, key, value, attn_mask, state, output, logsumexp, is_causal, scale, dropout_p):
-        operands = (grad_output, query, key, value, attn_mask, state, output, logsumexp)
-        return _dropout_gradients(*operands, is_causal, scale, dropout_p)[number]
-
-    return formula
-
-
-@implements(
-    ops._dropout_attention,
-    query=_nth_dropout_gradient(0),
-    key=_nth_dropout_gradient(1),
-    value=_nth_dropout_gradient(2),
-    together=_dropout_gradients,
-)
-def _dropout_attention(xp, query, key, value, attn_mask, state, is_causal, scale, dropout_p, *, out):
-    kept = _kept(xp, state, query, key, dropout_p)
-    _attend(xp, query, key, value, attn_mask, is_causal, scale, out, kept)
-
-
-def _no_second_derivative(grads):
-    raise NotSupportedError("scaled_dot_product_attention: no second derivative of attention with dropout on a GPU")
-
-
-@implements(
-    ops._dropout_attention_backward,
-    grad_output=_no_second_derivative,
-    query=_no_second_derivative,
-    key=_no_second_derivative,
-    value=_no_second_derivative,
-)
-def _dropout_attention_backward(
-    xp, grad_output, query, key, value, attn_mask, state, output, logsumexp, is_causal, scale, dropout_p, *, out
-):  # fmt: skip
-    kept = _kept(xp, state, query, key, dropout_p)
-    _attend_backward(xp, grad_output, query, key, value, attn_mask, is_causal, scale, out, kept)
