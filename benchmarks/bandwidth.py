@@ -23,10 +23,12 @@ from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Device, Meta
 
-from .bandwidth_cases import CASES, Case
+from . import bandwidth_cases, reduction_cases, row_cases
+from .bandwidth_cases import Case
 from .measure import Figure, figure, save
 
 _ = ops  # files every kernel
+CASES = [*bandwidth_cases.CASES, *reduction_cases.CASES, *row_cases.CASES]
 _DEVICE = Device("cuda:0")
 _TYPES = {getattr(torch, dtype.name): dtype for dtype in dtypes.ALL}
 _CALLS = 10

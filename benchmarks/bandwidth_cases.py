@@ -1,7 +1,7 @@
 """What ``benchmarks.bandwidth`` runs: operations whose time is that of their memory traffic, by family.
 
 A case has its inputs in one type of elements, and how telegrad's engine and PyTorch call it. To add a family, add a
-function that returns cases, and name it in ``CASES``.
+function that returns cases, and name it in ``CASES``; other modules of cases are named in ``benchmarks.bandwidth``.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Compile the usual kernels beforehand: ``python -m server.engine.cuda_kernels.warm [--architecture sm_90]``.
 
 What networks do most, in the types that they do it in, is asked of the same factories that plans ask; their texts are
-compiled into the kernel cache by several threads. Needs the compiler, and a GPU only to tell the architecture.
+compiled into the kernel cache by several processes. Needs the compiler, and a GPU only to tell the architecture.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import os
+import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from server.engine import keys, ops
@@ -104,9 +104,11 @@ def _ask(op: Op, args: tuple[Any, ...]) -> None:
 def compile_all(texts: Texts, target: str) -> int:
     """Compile what is not on the disk yet; how many texts that were."""
     cold = [(source, options) for source, options in texts if not is_kept(source, target, options)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done in [pool.submit(compile_cubin, source, target, options) for source, options in cold]:
-            done.result()
+    if cold:
+        # The compiler takes one text at a time in each process; a child has no use for threads or devices of this one.
+        with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
+            for done in [pool.submit(compile_cubin, source, target, options) for source, options in cold]:
+                done.result()
     return len(cold)
 
 
