@@ -98,7 +98,7 @@ def main() -> int:
         print(each.row())
     print(f"cuDNN: {BUILT}")
     if options.save:
-        about = {"device": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
+        about = {"gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
         save_at(options.save, figures, **about, cudnn_graphs=BUILT.graphs, cudnn_build_seconds=BUILT.seconds)
     return int(any(each.met is False for each in figures))
 

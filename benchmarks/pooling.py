@@ -56,7 +56,7 @@ def main() -> int:
     for each in figures:
         print(each.row())
     if options.save:
-        save_at(options.save, figures, device=torch.cuda.get_device_name(), torch=str(torch.__version__))
+        save_at(options.save, figures, gpu=torch.cuda.get_device_name(), torch=str(torch.__version__))
     return int(any(each.met is False for each in figures))
 
 
