@@ -174,16 +174,14 @@ def multiprocessors(device: int) -> int:
 _COUNTERS: dict[tuple[int, int], Block] = {}
 
 
-def counters(backend: Any, count: int = _TICKETS) -> int:
+def counters(backend: Any) -> int:
     """32-bit numbers for kernels on the current stream: zero when one begins, and left at zero by it."""
     key = backend.index, backend.stream
     block = _COUNTERS.get(key)
-    if block is None or block.size < 4 * count:
+    if block is None:
         with backend.undisturbed() as allocator:
-            if block is not None:
-                allocator.free(_COUNTERS.pop(key))
-            block = _COUNTERS[key] = allocator.allocate(4 * max(count, _TICKETS), backend.stream)
-        cp.cuda.runtime.memsetAsync(block.pointer, 0, 4 * max(count, _TICKETS), backend.stream)
+            block = _COUNTERS[key] = allocator.allocate(4 * _TICKETS, backend.stream)
+        cp.cuda.runtime.memsetAsync(block.pointer, 0, 4 * _TICKETS, backend.stream)
     return block.pointer
 
 

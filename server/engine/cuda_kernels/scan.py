@@ -20,15 +20,20 @@ from .geometry import INDEXING, VECTOR_BYTES, Layout, blocks, collapse, packed
 from .launch import load
 from .prelude import CTYPES, PRELUDE
 from .reduce import BYTES, comparing, computing
-from .reduce_launch import counters, nothing
-from .reduce_layout import flag, index_types, needs_wide
+from .reduce_launch import multiprocessors, nothing
+from .reduce_layout import ceiling, index_types, needs_wide
 from .reduce_states import STATES
 from .reduce_text import LOADS
-from .scan_text import CARRIES, COLUMN_ROWS, COLUMN_WARPS, GROUP, KERNELS, LINE_ITEMS, SHARED_LINE_ITEMS
+from .scan_text import CARRIES, COLUMN_ROWS, COLUMN_WARPS, FINISH, KERNELS, LINE_ITEMS, TOTALS, WHOLE
 
 _LINE_WARPS = 16
 _THREADS = 128
 """Of a block that takes several short lines."""
+_BUSY = 3
+"""Blocks per multiprocessor that keep it busy."""
+_MOST_TILES = 4096
+"""Of a line: their totals are gone through by one block, or one thread."""
+Fire = Callable[..., None]
 
 
 class Carry(NamedTuple):
@@ -52,13 +57,18 @@ class Lines(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A chosen kernel: its body's text, threads, blocks; tiles of a line; counters and totals that tiles share."""
+    """A chosen kernel: its body's text up to the phase, threads, blocks of a tile of all lines; tiles of a line and
+    parts of a tile; and what turns the totals of tiles into what comes before them: its text, threads, blocks.
+    """
 
     body: str
     threads: int
-    grid: int
-    tiles: int
-    counters: int = 0
+    strips: int
+    tiles: int = 1
+    parts: int = 1
+    before: str = ""
+    before_threads: int = 0
+    before_blocks: int = 0
     totals: int = 0
 
 
@@ -76,60 +86,66 @@ def lines_of(operands: tuple[Meta, Meta, Meta, Meta], dim: int) -> Lines:
     return Lines(layout, length, steps, needs_wide(*operands))
 
 
-def choose(lines: Lines, carry: Carry, itemsize: int) -> Plan:
+def choose(lines: Lines, carry: Carry, itemsize: int, processors: int) -> Plan:
     """The kernel for some lines; ``itemsize`` is that of the input."""
     is_along = set(lines.steps) == {1} or lines.length == 1
-    return (_along if is_along else _down)(lines, carry, itemsize)
+    return (_along if is_along else _down)(lines, carry, itemsize, processors)
 
 
-def _along(lines: Lines, carry: Carry, itemsize: int) -> Plan:
+def _along(lines: Lines, carry: Carry, itemsize: int, processors: int) -> Plan:
     between = [step for strides in lines.others.strides for step in strides]
     vector = math.gcd(VECTOR_BYTES // itemsize, lines.length, *between, *lines.others.offsets)
     units = blocks(lines.length, vector)
-    lanes = min(1 << (units - 1).bit_length(), 32)
-    each = 1 << max(blocks(units, 32) - 1, 0).bit_length()
+    lanes = min(ceiling(units), 32)
+    each = ceiling(blocks(units, 32))
     if each <= LINE_ITEMS:
-        grid = blocks(lines.number, _THREADS // lanes)
-        return Plan(f"along_lines<Carried, {vector}, {each}, {lanes}, 1, false>(to, scan, shared)", _THREADS, grid, 1)
-    each = LINE_ITEMS if units <= 32 * _LINE_WARPS * LINE_ITEMS else SHARED_LINE_ITEMS
-    warps = min(1 << (blocks(units, 32 * each) - 1).bit_length(), _LINE_WARPS)
-    tiles = blocks(units, 32 * warps * each)
-    body = f"along_lines<Carried, {vector}, {each}, 32, {warps}, {flag(tiles > 1)}>(to, scan, shared)"
-    return _shared(body, 32 * warps, lines.number, tiles, carry.nbytes)
+        strips = blocks(lines.number, _THREADS // lanes)
+        return Plan(f"along_lines<Carried, {vector}, {each}, {lanes}, 1", _THREADS, strips)
+    warps = min(ceiling(blocks(units, 32 * LINE_ITEMS)), _LINE_WARPS)
+    body = f"along_lines<Carried, {vector}, {LINE_ITEMS}, 32, {warps}"
+    tiles, parts = _cut(blocks(units, 32 * warps * LINE_ITEMS), lines.number, processors)
+    return Plan(
+        body, 32 * warps, lines.number, tiles, parts, "before_tiles<Carried>(totals, scan.tiles)", 1024, lines.number,
+        tiles * lines.number * carry.nbytes,
+    )  # fmt: skip
 
 
-def _down(lines: Lines, carry: Carry, itemsize: int) -> Plan:
+def _down(lines: Lines, carry: Carry, itemsize: int, processors: int) -> Plan:
     vector = 1
     if all(lines.others.inner(k) == 1 for k in range(4)):
         between = [*[step for s in lines.others.strides for step in s[:-1]], *lines.steps]
-        most = max(1, 4 // itemsize)
-        vector = math.gcd(most, *lines.others.shape[-1:], *between, *lines.others.offsets)
-    rows = min(1 << (lines.length - 1).bit_length(), COLUMN_ROWS)
-    warps = min(1 << (blocks(lines.length, rows) - 1).bit_length(), COLUMN_WARPS)
-    tiles = blocks(lines.length, rows * warps)
-    body = f"down_columns<Carried, {vector}, {rows}, {warps}, {flag(tiles > 1)}>(to, scan, shared)"
-    return _shared(body, 32 * warps, blocks(lines.number, 32 * vector), tiles, 32 * vector * carry.nbytes)
+        vector = math.gcd(max(1, 4 // itemsize), *lines.others.shape[-1:], *between, *lines.others.offsets)
+    rows = min(ceiling(lines.length), COLUMN_ROWS)
+    warps = min(ceiling(blocks(lines.length, rows)), COLUMN_WARPS)
+    strips = blocks(lines.number, 32 * vector)
+    width = strips * 32 * vector
+    tiles, parts = _cut(blocks(lines.length, rows * warps), strips, processors)
+    return Plan(
+        f"down_columns<Carried, {vector}, {rows}, {warps}", 32 * warps, strips, tiles, parts,
+        f"before_rows<Carried>(totals, scan.tiles, (index_t){width})", _THREADS, blocks(width, _THREADS),
+        tiles * width * carry.nbytes,
+    )  # fmt: skip
 
 
-def _shared(body: str, threads: int, strips: int, tiles: int, nbytes: int) -> Plan:
-    if tiles == 1:
-        return Plan(body, threads, strips, 1)
-    boards = strips * (tiles + blocks(tiles, GROUP))
-    return Plan(body, threads, strips * tiles, tiles, 2 + boards, boards * nbytes)
+def _cut(parts: int, strips: int, processors: int) -> tuple[int, int]:
+    """Tiles of a line, and parts of a tile: one tile where other lines keep all processors busy."""
+    if strips >= _BUSY * processors:
+        return 1, parts
+    each = blocks(parts, _MOST_TILES)
+    return blocks(parts, each), each
 
 
-def source(lines: Lines, carry: Carry, plan: Plan) -> str:
+def source(lines: Lines, carry: Carry, threads: int, body: str) -> str:
     """The text of a kernel named ``scan_lines``."""
     return "\n".join((
         PRELUDE, INDEXING, index_types(lines.is_wide, lines_t=lines.others), STATES, LOADS, CARRIES, KERNELS,
         f"typedef {carry.text} Carried;",
-        f'extern "C" __global__ void __launch_bounds__({plan.threads}, {1024 // plan.threads}) scan_lines(',
-        "    void* first, void* second, const void* in, const void* other, void* totals, u32* counters,",
+        f'extern "C" __global__ void __launch_bounds__({threads}, {1024 // threads}) scan_lines(',
+        "    void* first, void* second, const void* in, const void* other, Carried::Acc* totals,",
         "    const __grid_constant__ Scan scan",
         ") {",
         "    Pointers to = {in, other, first, second};",
-        "    Shared shared = {counters, totals};",
-        f"    {plan.body};",
+        f"    {body};",
         "}\n",
     ))  # fmt: skip
 
@@ -137,8 +153,23 @@ def source(lines: Lines, carry: Carry, plan: Plan) -> str:
 def job(lines: Lines, plan: Plan) -> bytes:
     """The structure ``Scan`` of the text."""
     index = "q" if lines.is_wide else "I"
-    numbers = struct.pack(f"={7 * index}", lines.number, lines.length, plan.tiles, *lines.steps)
+    numbers = struct.pack(f"={8 * index}", lines.number, lines.length, plan.tiles, plan.parts, *lines.steps)
     return packed(lines.others, wide=lines.is_wide) + numbers
+
+
+def kernels(lines: Lines, carry: Carry, plan: Plan) -> list[Fire]:
+    """What is launched, in order."""
+    constants = [job(lines, plan)]
+
+    def loaded(body: str, threads: int, grid: int) -> Fire:
+        return load(source(lines, carry, threads, body), "scan_lines").prepare(grid, threads, "PPPPP", constants)
+
+    def phase(number: int) -> Fire:
+        return loaded(f"{plan.body}, {number}>(to, scan, totals)", plan.threads, plan.strips * plan.tiles)
+
+    if plan.tiles == 1:
+        return [phase(WHOLE)]
+    return [phase(TOTALS), loaded(plan.before, plan.before_threads, plan.before_blocks), phase(FINISH)]
 
 
 def running(
@@ -146,22 +177,22 @@ def running(
 ) -> Launch:
     """A launch over lines along ``dim``; ``places`` are the positions of the inputs among the arguments."""
     lines = lines_of(operands, dim)
-    plan = choose(lines, carry, operands[0].dtype.itemsize)
-    fire = load(source(lines, carry, plan), "scan_lines").prepare(plan.grid, plan.threads, "PPPPPP", [job(lines, plan)])
+    plan = choose(lines, carry, operands[0].dtype.itemsize, multiprocessors(backend.index))
+    fires = kernels(lines, carry, plan)
     ins, others, firsts, seconds = (m.offset * m.dtype.itemsize for m in operands)
     at, other = places
-    used, totals = plan.counters, plan.totals
+    totals = plan.totals if plan.tiles > 1 else 0
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-        fire(
-            backend.stream,
+        addresses = (
             outs[0].storage.block.pointer + firsts,
             outs[-1].storage.block.pointer + seconds,
             args[at].storage.block.pointer + ins,
             args[other].storage.block.pointer + others,
             backend.workspace(totals).pointer if totals else 0,
-            counters(backend, used) if totals else 0,
         )
+        for fire in fires:
+            fire(backend.stream, *addresses)
 
     return launch
 

@@ -239,10 +239,17 @@ DEV void count_digits(const typename O::U* in, u32* histograms, const Lines& job
     u32 line = blockIdx.x / tiles, tile = blockIdx.x % tiles;
     index_t at[3];
     places_of(job, line, at);
-    for (u32 i = 0; i < ITEMS; ++i) {
-        u32 p = tile * (THREADS * ITEMS) + i * THREADS + threadIdx.x;
-        bool is = p < job.length;
-        U key = is ? O::key(in[at[0] + p * job.step[0]]) : 0;
+    u32 begin = tile * (THREADS * ITEMS) + threadIdx.x;
+    U bits[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        u32 p = begin + i * THREADS;
+        bits[i] = p < job.length ? in[at[0] + p * job.step[0]] : (U)0;
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        bool is = begin + i * THREADS < job.length;
+        U key = O::key(bits[i]);
 #pragma unroll
         for (int pass = 0; pass < PASSES; ++pass) {
             u32 digit = (u32)(key >> (8 * pass)) & 255;
