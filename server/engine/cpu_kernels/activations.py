@@ -37,7 +37,10 @@ def relu(xp, input, *, out):
     if not _is_real(out):
         generic.relu(xp, input, out=out)
         return
-    _clamp(0, None, input, out)
+    if out.nbytes > BLOCK_BYTES:
+        _clamp(0, None, input, out)
+    else:
+        np.maximum(input, filled(0, out.shape, out.dtype.char), out=out)
 
 
 @kernel(ops._relu_backward, keys.CPU)
@@ -62,14 +65,8 @@ def _masks(shape: tuple[int, ...], bits: str) -> tuple[Array, Array, Array]:
 
 
 def _clamp(low: float | None, high: float | None, input: Array, out: Array) -> None:
-    if out.nbytes > BLOCK_BYTES:
-        input.clip(-np.inf if low is None else low, np.inf if high is None else high, out=out)
-        return
-    x = input
-    if low is not None:
-        x = np.maximum(x, filled(low, x.shape, x.dtype.char), out=out)
-    if high is not None:
-        np.minimum(x, filled(high, x.shape, x.dtype.char), out=out)
+    """Both limits at once, infinite ones where there is none: NumPy's way with one is not vectorised."""
+    input.clip(-np.inf if low is None else low, np.inf if high is None else high, out=out)
 
 
 def _are_numbers(*limits: Any) -> bool:

@@ -12,7 +12,7 @@ from telegrad_protocol.ops import losses as ops
 from .. import keys
 from ..operators import kernel
 from ..ops import losses as generic
-from .memory import filled, in_pieces, scratch
+from .memory import in_pieces, scratch
 from .rows import in_row_blocks, is_fast, row_sums, times_column
 from .softmax import PRECISE, exponentials
 
@@ -107,8 +107,7 @@ def huber_error(xp, input, target, delta, *, out):
     for x, y, error in in_pieces(input, target, out):
         size = np.subtract(x, y, out=scratch("size", error.shape, error.dtype.char))
         np.absolute(size, out=size)
-        least = scratch("least", error.shape, error.dtype.char)
-        np.minimum(size, filled(delta, size.shape, size.dtype.char), out=least)
+        least = size.clip(0, delta, out=scratch("least", error.shape, error.dtype.char))
         np.multiply(least, 0.5, out=error)
         np.subtract(size, error, out=error)
         np.multiply(error, least, out=error)
