@@ -83,6 +83,33 @@ def _numbered(name: str) -> str:
     return f"{name[:-1]}Backward{name[-1]}" if name[-1].isdigit() else f"{name}Backward0"
 
 
+def _convolution(dims: int) -> Callable[[Bound], str]:
+    return lambda bound: "ConvolutionBackward0" if _ndim(bound[0]) == dims + 2 else "SqueezeBackward1"
+
+
+def _adaptive_mean(dims: int) -> Callable[[Bound], str]:
+    return lambda bound: "MeanBackward1" if set(bound[1]) == {1} else f"AdaptiveAvgPool{dims}DBackward0"
+
+
+def _sliding() -> dict[str, str | Callable[[Bound], str]]:
+    """Convolutions and pooling; sequences are pictures of one line, which is taken away last."""
+    names: dict[str, str | Callable[[Bound], str]] = {"im2col": "Im2ColBackward0", "fold": "Col2ImBackward0"}
+    for dims in (1, 2, 3):
+        names |= {f"{kind}{dims}d": _convolution(dims) for kind in ("conv", "conv_transpose")}
+    for kind in ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool", "max_unpool"):
+        names[f"{kind}1d"] = "SqueezeBackward1"
+    for dims in (2, 3):
+        names[f"max_pool{dims}d"] = f"MaxPool{dims}DWithIndicesBackward0"
+        names[f"adaptive_avg_pool{dims}d"] = _adaptive_mean(dims)
+        for kind, shown in (
+            ("avg_pool", "AvgPool"),
+            ("adaptive_max_pool", "AdaptiveMaxPool"),
+            ("max_unpool", "MaxUnpool"),
+        ):
+            names[f"{kind}{dims}d"] = f"{shown}{dims}DBackward0"
+    return names
+
+
 _SPECIAL: Final[dict[str, str | Callable[[Bound], str]]] = {
     "matmul": _matmul, "linear": _linear, "reshape": _reshape, "flatten": _reshape, "ravel": _reshape, "pow": _pow,
     "sub": _sub, "div": _div, "rsub": "RsubBackward1", "sum": _over_dims("Sum"), "mean": _over_dims("Mean"),
@@ -101,5 +128,5 @@ _SPECIAL: Final[dict[str, str | Callable[[Bound], str]]] = {
     "cross": "LinalgCrossBackward0", "vstack": "CatBackward0", "hstack": "CatBackward0", "dstack": "CatBackward0",
     "tile": "RepeatBackward0", "repeat_interleave": "ViewBackward0", "diff": "SubBackward0",
     "tensor_split": "SliceBackward0", "cosine_similarity": "SumBackward1", "prelu": "PreluKernelBackward0",
-    "copy_": "torch::autograd::CopyBackwards",
+    "copy_": "torch::autograd::CopyBackwards", **_sliding(),
 }  # fmt: skip

@@ -154,3 +154,21 @@ def test_a_module_in_channels_last_computes_the_same(tg: Any) -> None:
     np.testing.assert_allclose(moved(x).detach().numpy(), expected, rtol=1e-5, atol=1e-6)
     moved(x).sum().backward()
     assert moved[0].weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lib, x: lib.conv2d(x, lib.ones(4, 3, 3, 3)), lambda lib, x: lib.conv2d(x[0], lib.ones(4, 3, 3, 3)),
+        lambda lib, x: lib.conv_transpose2d(x, lib.ones(3, 4, 3, 3)),
+        lambda lib, x: lib.nn.functional.max_pool2d(x, 2), lambda lib, x: lib.nn.functional.avg_pool2d(x, 2),
+        lambda lib, x: lib.nn.functional.max_pool1d(x[0], 2), lambda lib, x: lib.nn.functional.unfold(x, 2),
+        lambda lib, x: lib.nn.functional.adaptive_avg_pool2d(x, (1, 1)),
+        lambda lib, x: lib.nn.functional.adaptive_avg_pool2d(x, (2, 2)),
+        lambda lib, x: lib.nn.functional.adaptive_max_pool2d(x, (2, 2)),
+    ],
+)  # fmt: skip
+def test_gradients_have_pytorchs_names(tg: Any, call: Any) -> None:
+    expected = call(torch, torch.ones(2, 3, 8, 8, requires_grad=True)).grad_fn
+    found = call(tg, tg.ones(2, 3, 8, 8, requires_grad=True)).grad_fn
+    assert str(found) == f"<{type(expected).__name__}>"
