@@ -35,11 +35,13 @@ class _Slide(NamedTuple):
     dilation: Size
 
 
-def _geometry(planes: Meta, size: Size, count: Size, slide: _Slide | None) -> bytes:
-    """The structure of that name: pictures of fewer than three dimensions have ones in front."""
+def _geometry(planes: Meta, size: Size, count: Size, slide: _Slide | None) -> bytes | None:
+    """The structure of that name: pictures of fewer than three dimensions have ones in front; None beyond 32 bits."""
     dims = len(size)
     rows = list(zip(size, count, *(slide or ((1,) * dims,) * 4), strict=True))
     padded = [(1, 1, 1, 1, 0, 1)] * (3 - dims) + rows
+    if any(n >= _NARROW for row in padded for n in row):
+        return None
     channels = planes.shape[1] if planes.ndim == dims + 2 else planes.shape[0]
     return struct.pack("=18i2q", *(n for row in padded for n in row), channels, planes.numel)
 
@@ -71,13 +73,13 @@ def _lowest(dtype: DType) -> str:
 
 
 def _prepare(
-    request: Request, body: str, operands: Sequence[Meta], threads_of: Meta, geometry: bytes, dims: int,
+    request: Request, body: str, operands: Sequence[Meta], threads_of: Meta, geometry: bytes | None, dims: int,
     template: str = "", extra: Sequence[tuple[str, int]] = (),
 ) -> Launch | None:  # fmt: skip
     """The launch of a kernel with a thread per vector of ``threads_of``; ``template`` names further constants."""
     metas = [*request.outs, *operands]
     last = _format_of(metas, dims)
-    if last is None or not all(m.numel for m in metas):
+    if geometry is None or last is None or not all(m.numel for m in metas):
         return None
     dtype = request.outs[0].dtype
     width = _width(metas, last)
