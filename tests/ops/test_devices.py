@@ -75,6 +75,8 @@ def _compare(adapters: dict[str, EngineAdapter], name: str, tensors: list[torch.
         return
     for (dtype, expected), (_, found) in zip(host, device, strict=True):
         relative, absolute = TOLERANCES.get(OURS_TO_TORCH[dtype], (0, 0))
+        if name == "cumsum" and absolute and expected.size:  # sums near zero have the rounding of those before
+            absolute *= max(1.0, float(np.nanmax(np.nan_to_num(np.abs(expected.astype(complex)), posinf=0.0))))
         torch.testing.assert_close(to_torch(found), to_torch(expected), rtol=relative, atol=absolute, equal_nan=True)
 
 
