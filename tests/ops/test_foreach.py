@@ -162,6 +162,8 @@ def test_lists_that_do_not_fit_are_refused(adapter: EngineAdapter) -> None:
         adapter.functional._foreach_add_(_ours(adapter, ([torch.ones(2, dtype=torch.int64)],))[0], 0.5)
     with pytest.raises(ArgumentError, match="no expression"):
         adapter.functional._foreach_apply_(pair, "system", pair, [], [], [0.0, 0.0])
+    with pytest.raises(ArgumentError, match="no expression"):
+        adapter.functional._foreach_apply_(pair, "neg", [], pair, [], [0.0, 0.0])
 
 
 def test_every_expression_is_known_to_both_devices() -> None:

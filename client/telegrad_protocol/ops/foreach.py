@@ -186,8 +186,11 @@ def _foreach_apply_(
             raise ArgumentError(f"_foreach_apply_: lists differ in shapes or types from {len(self)} tensors")
     if len(scalars) != len(self):
         raise ArgumentError(f"_foreach_apply_: expected {len(self)} numbers, got {len(scalars)}")
-    if EXPRESSIONS.get(expression) != sum(map(bool, (first, second, third))) and self:
-        raise ArgumentError(f"_foreach_apply_: no expression {expression!r} of so many lists")
+    if any(isinstance(scalar, complex) for scalar in scalars):
+        raise DTypeError("_foreach_apply_: numbers must be real")
+    count = EXPRESSIONS.get(expression, -1)
+    if [bool(one) for one in (first, second, third)] != [bool(self) and number < count for number in range(3)]:
+        raise ArgumentError(f"_foreach_apply_: no expression {expression!r} of these lists")
     for meta in self:
         if not meta.dtype.is_floating_point:
             raise DTypeError(f"_foreach_apply_: expected floating-point tensors, got {meta}")

@@ -189,6 +189,8 @@ def _linear_backward(
 
     grad_out (..., n) @ weight (n,k) -> (..., k); grad_out.T @ input (..., k) -> (n,k); grad_out summed over rows: (n).
     """
+    if not grad_out.ndim:
+        raise ShapeError(f"_linear_backward: expected a gradient of one dimension or more, got {grad_out}")
     size = grad_out.shape[-1]
     given = [meta for meta in (grad_out, input, weight) if meta is not None]
     dtype = _same_dtype("_linear_backward", *given)

@@ -20,6 +20,7 @@ from .launch import load
 from .multi_tensor import CAPACITIES, Kernel, Lists, address, capacity_of
 from .prelude import PRELUDE
 
+_RATES = (dtypes.float32, dtypes.float64)
 _STEPS = r"""
 template <int N> struct counts { float* counted[N]; const float* read[N]; };
 
@@ -89,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(256) count_steps(
 
 def reads(rate: Any, *flags: Meta | None) -> bool:
     """Whether tensors of one element are of the types that the kernels read."""
-    known = not isinstance(rate, Meta) or rate.dtype in (dtypes.float32, dtypes.float64)
+    known = isinstance(rate, (int, float)) or (isinstance(rate, Meta) and rate.dtype in _RATES)
     return known and all(flag is None or flag.dtype is dtypes.float32 for flag in flags)
 
 
