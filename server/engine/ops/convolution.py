@@ -158,9 +158,23 @@ def _gather(xp, input, weight, stride, padding, dilation, groups, out):
         target[...] = xp.matmul(matrices, columns).reshape(target.shape)
 
 
+def _turned(weight, groups):
+    """The weight whose convolution with stride 1 is the transpose of that of ``weight``: (c,o,k) -> (o,c,-k)"""
+    rows, columns, *kernel = weight.shape
+    grouped = weight.reshape(groups, rows // groups, columns, *kernel).swapaxes(1, 2)
+    backwards = grouped[(..., *(slice(None, None, -1) for _ in kernel))]
+    return backwards.reshape(groups * columns, rows // groups, *kernel)
+
+
 def _scatter(xp, input, weight, stride, padding, dilation, groups, out):
     """Convolve transposed: (groups,c,ok).T @ (n,groups,c,p) -> (n,groups,ok,p), added up at where each came from."""
     kernel, size = weight.shape[2:], input.shape[2:]
+    around = tuple(d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding, strict=True))
+    reached = windows.reach(kernel, (1,) * len(kernel), dilation, size)
+    is_exact = all(n == r - 2 * p for n, r, p in zip(out.shape[2:], reached, padding, strict=True))
+    if set(stride) == {1} and min(around) >= 0 and is_exact:
+        _gather(xp, input, _turned(weight, groups), stride, around, dilation, groups, out)
+        return
     matrices = weight.reshape(groups, weight.shape[0] // groups, -1).swapaxes(-1, -2)
     for samples, _ in _pieces(xp, input[:, :, :1], out.shape[1] * math.prod(kernel) * size[0]):
         part = input[samples]
