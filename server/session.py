@@ -180,6 +180,7 @@ class Session:
         from . import controls
 
         self.activate()
+        self.hindsight.look()
         return controls.answer_session(self, verb, args)
 
     def close(self) -> None:

@@ -188,13 +188,14 @@ def _launch(request: Request, plan: _Plan, add: Any, join: Any, check: Check) ->
     def launch(args: Any, outs: Any) -> None:
         flat = F.reshape(dense(args[1]).alias(), (plan.count,))
         ordered, order = F.sort(flat, 0, False, stable=True)
-        record, partial = record_of(backend), backend.empty(scratch)
+        record, tag, partial = record_of(backend), expect(check), backend.empty(scratch)
         target, sums = outs[0].storage.block.pointer + o, partial.storage.block.pointer
         sorted_at, order_at = ordered.storage.block.pointer, order.storage.block.pointer
         _clear(backend, target, nbytes)
         gradient = args[0].storage.block.pointer + g
-        add(backend.stream, target, sums, gradient, sorted_at, order_at, record.pointer, expect(check))
+        add(backend.stream, target, sums, gradient, sorted_at, order_at, record.pointer, tag)
         join(backend.stream, target, sums, sorted_at)
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch

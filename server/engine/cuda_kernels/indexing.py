@@ -143,13 +143,14 @@ def _fetch(
     offsets = [byte_offset(meta) for meta in metas]
 
     def launch(args: Any, outs: Any) -> None:
-        record = record_of(backend)
+        record, tag = record_of(backend), expect(check)
         pointers = [args[a][b].storage.block.pointer + shift for (a, b), shift in zip(positions, offsets, strict=True)]
         fire(
             backend.stream, outs[0].storage.block.pointer + o, args[source].storage.block.pointer + x, *pointers,
-            record.pointer, expect(check),
+            record.pointer, tag,
         )  # fmt: skip
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch
 
@@ -160,12 +161,13 @@ def _with_one_index(
     o, x, i = offsets
 
     def launch(args: Any, outs: Any) -> None:
-        record = record_of(backend)
+        record, tag = record_of(backend), expect(check)
         fire(
             backend.stream, outs[0].storage.block.pointer + o, args[source].storage.block.pointer + x,
-            args[position].storage.block.pointer + i, record.pointer, expect(check),
+            args[position].storage.block.pointer + i, record.pointer, tag,
         )  # fmt: skip
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch
 
@@ -246,11 +248,12 @@ def one_hot(request: Request) -> Launch | None:
     o, _, i = offsets
 
     def launch(args: Any, outs: Any) -> None:
-        record = record_of(backend)
+        record, tag = record_of(backend), expect(check)
         fire(
             backend.stream, outs[0].storage.block.pointer + o, args[0].storage.block.pointer + i, record.pointer,
-            expect(check),
+            tag,
         )  # fmt: skip
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch

@@ -130,7 +130,7 @@ def _forward_launch(request: Request, sizes: _Sizes, fire: Any, partials: int, r
     one = None if reduction == "mean" else _kernel(1, f"{sizes.wide}* total", "*total = 1").prepare(1, 1, "P")
 
     def launch(args: Any, outs: Any) -> None:
-        record, stream = record_of(backend), backend.stream
+        record, tag, stream = record_of(backend), expect(check), backend.stream
         loss_at, total_at = _of(outs[0], loss), _of(outs[2], total)
         partial = 0
         if finish is not None:
@@ -138,13 +138,14 @@ def _forward_launch(request: Request, sizes: _Sizes, fire: Any, partials: int, r
             partial = held.storage.block.pointer
         fire(
             stream, loss_at if each else 0, _of(outs[1], log_sum), partial, _of(args[0], x), _of(args[1], t),
-            _of(args[2], w), record.pointer, expect(check),
+            _of(args[2], w), record.pointer, tag,
         )  # fmt: skip
         if finish is not None:
             finish(stream, loss_at, total_at, partial)
         if one is not None:
             one(stream, total_at)
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch
 
@@ -165,12 +166,13 @@ def cross_entropy_backward(request: Request) -> Launch | None:
     (o,) = _offsets(request.outs)
 
     def launch(args: Any, outs: Any) -> None:
-        record = record_of(backend)
+        record, tag = record_of(backend), expect(check)
         fire(
             backend.stream, _of(outs[0], o), _of(args[0], g), _of(args[1], x), _of(args[2], t), _of(args[3], w),
-            record.pointer, expect(check), _of(args[4], lse), _of(args[5], n),
+            record.pointer, tag, _of(args[4], lse), _of(args[5], n),
         )  # fmt: skip
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch
 
@@ -220,14 +222,15 @@ def nll_loss(request: Request) -> Launch | None:
     (loss, total), (x, t, w, *_) = _offsets(request.outs), _offsets(request.args)
 
     def launch(args: Any, outs: Any) -> None:
-        record, held, dropped = record_of(backend), scratch(), unseen()
+        record, tag, held, dropped = record_of(backend), expect(check), scratch(), unseen()
         partial, loss_at = held.storage.block.pointer, _of(outs[0], loss)
         fire(
             backend.stream, loss_at if each else 0, partial, _of(args[0], x), _of(args[1], t), _of(args[2], w),
-            record.pointer, expect(check),
+            record.pointer, tag,
         )  # fmt: skip
         finish(backend.stream, dropped.storage.block.pointer if each else loss_at, _of(outs[1], total), partial)
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch
 
@@ -259,11 +262,12 @@ def nll_loss_backward(request: Request) -> Launch | None:
     (o,), (g, t, w, n, *_) = _offsets(request.outs), _offsets(request.args)
 
     def launch(args: Any, outs: Any) -> None:
-        record = record_of(backend)
+        record, tag = record_of(backend), expect(check)
         fire(
             backend.stream, _of(outs[0], o), _of(args[0], g), _of(args[1], t), _of(args[2], w), record.pointer,
-            expect(check), _of(args[3], n),
+            tag, _of(args[3], n),
         )  # fmt: skip
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch

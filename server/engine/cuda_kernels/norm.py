@@ -75,9 +75,12 @@ def layer_norm(request: Request) -> Launch | None:
     x, w, b = _offset(input), _offset(weight), _offset(bias)
 
     def launch(args: Any, outs: Any) -> None:
+        weight, bias = args[2], args[3]
         fire(
-            backend.stream, _at(outs[0], o), _at(outs[1], m), _at(outs[2], r), _at(args[0], x), _at(args[2], w),
-            _at(args[3], b),
+            backend.stream, outs[0].storage.block.pointer + o, outs[1].storage.block.pointer + m,
+            outs[2].storage.block.pointer + r, args[0].storage.block.pointer + x,
+            0 if weight is None else weight.storage.block.pointer + w,
+            0 if bias is None else bias.storage.block.pointer + b,
         )  # fmt: skip
 
     return launch

@@ -102,12 +102,13 @@ def _prepare(request: Request, name: str) -> Launch | None:
         if context.current.switches.deterministic_algorithms:
             generic(args, outs)
             return
-        record = record_of(backend)
+        record, tag = record_of(backend), expect(check)
         fire(
             backend.stream, outs[0].storage.block.pointer + o, args[0].storage.block.pointer + x,
-            args[2].storage.block.pointer + i, args[3].storage.block.pointer + s, record.pointer, expect(check),
+            args[2].storage.block.pointer + i, args[3].storage.block.pointer + s, record.pointer, tag,
         )  # fmt: skip
-        record.mark()
+        if tag:
+            record.mark()
 
     return launch
 
