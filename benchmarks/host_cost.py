@@ -22,6 +22,7 @@ from server.engine import context, keys
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS, Request
 from server.host import Host
+from server.tuning import on_one_stack
 from server.worker import GARBAGE_THRESHOLD
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import float32
@@ -137,7 +138,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.host_cost", description=__doc__)
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args()
-    figures = run()
+    figures = on_one_stack(run)  # as a worker has it
     for each in figures:
         print(each.row())
     if options.save:

@@ -31,6 +31,7 @@ from . import channel
 from .channel import FrameReader, FrameWriter
 from .logs import configure_logs
 from .session_channel import Session, SessionChannel, failure_of
+from .tuning import on_one_stack
 
 SPIN_SECONDS: Final = 0.001
 NAP_SECONDS: Final = 50e-6
@@ -266,7 +267,7 @@ def main() -> None:
     gc.freeze()  # modules and tables live as long as the process
     gc.set_threshold(GARBAGE_THRESHOLD)
     try:
-        worker.run()
+        on_one_stack(worker.run)
     except WorkerCrashedError:
         logging.shutdown()
         os._exit(DEVICE_LOST)  # an orderly end would wait for the device

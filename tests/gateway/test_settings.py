@@ -7,7 +7,6 @@ import pytest
 from server.__main__ import main
 from server.hardware import gpu_count, with_devices
 from server.settings import CLIENT_VARIABLES, Settings, is_loopback, load_settings, unknown_variables
-from server.tuning import blas_kernels
 from telegrad_protocol.errors import ConfigurationError
 
 BAD = [
@@ -93,15 +92,3 @@ def test_devices_are_all_gpus_or_else_the_cpu(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("server.hardware.gpu_count", lambda: 0)
     assert with_devices(Settings()).devices == ("cpu",)
     assert with_devices(Settings(devices=("cpu",))).devices == ("cpu",)
-
-
-AMD_WITH_AVX512 = (
-    "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2 avx512f avx512dq avx512cd avx512bw avx512vl\n"
-)
-
-
-def test_products_use_the_widest_instructions_that_an_amd_processor_has() -> None:
-    assert blas_kernels(AMD_WITH_AVX512) == {"OPENBLAS_CORETYPE": "SkylakeX"}
-    assert blas_kernels(AMD_WITH_AVX512.replace("avx512bw", "")) == {}
-    assert blas_kernels(AMD_WITH_AVX512.replace("AuthenticAMD", "GenuineIntel")) == {}
-    assert blas_kernels("") == {}
