@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import numpy as np
+
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 
@@ -97,11 +99,7 @@ extern "C" __global__ void __launch_bounds__(256) multiply_{ctype}(
 
 
 def _factor_of(dtype: DType) -> tuple[str, Any]:
-    if not dtype.is_floating_point:
-        return "i64", lambda factor: _wrapped(int(factor))
-    return ("double" if dtype is dtypes.float64 else "float"), float
-
-
-def _wrapped(number: int) -> int:
-    """An integer as 64 bits hold it."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+    """The type of alpha and beta, and what makes a number one: as arrays are converted, whatever it is."""
+    kind = "i64" if not dtype.is_floating_point else "double" if dtype is dtypes.float64 else "float"
+    held = np.dtype({"i64": "i8", "double": "f8", "float": "f4"}[kind])
+    return kind, lambda factor: np.asarray(factor).astype(held).item()
