@@ -136,7 +136,7 @@ class _Run:
         if node.__class__ is AccumulateGrad:
             if wanted is None and grads[0] is not None:
                 # a local variable would count as one more that holds the gradient, and nothing be stolen
-                accumulate(node.leaf, grads.pop(), self.create_graph)  # type: ignore[attr-defined, arg-type]
+                accumulate(node.leaf, grads.pop(), self.create_graph)  # type: ignore[arg-type]
             return None
         results = node.apply(grads)
         if not self.retain_graph:
