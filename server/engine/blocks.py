@@ -1,13 +1,11 @@
 """Element-wise work at the speed of the cache, and numbers in an array's type; knows nothing of operations.
 
-NumPy is slow where a limit that is a number is not vectorised, and where a branch per element is mispredicted: limits
-become arrays of one block, selections become bit arithmetic. A GPU needs none of it.
+NumPy is slow where a branch per element is mispredicted: selections become bit arithmetic. A GPU needs none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,28 +38,6 @@ def are_aligned(arrays: tuple[Any, ...]) -> bool:
     """Whether elements of equal number lie at equal positions, row-major without gaps."""
     shape = arrays[0].shape
     return all(array.shape == shape and array.flags.c_contiguous for array in arrays)
-
-
-def limit(xp: Any, function: Callable[..., Any], input: Any, value: Any, out: Any) -> None:
-    """``function(input, value)`` for ``maximum`` and ``minimum``, which are not vectorised for a number."""
-    if xp is not np or input.size <= SMALL or hasattr(value, "dtype") or out.dtype.kind != "f":
-        function(input, value, out=out)
-        return
-    for piece, target in in_blocks(xp, input, out):
-        function(piece, _constant(value, piece), out=target)
-
-
-def _constant(value: Any, piece: Any) -> Any:
-    if piece.ndim != 1 or piece.size > BLOCK:
-        return value
-    return _filled(value, piece.dtype.char)[: piece.size]
-
-
-@lru_cache(maxsize=32)
-def _filled(value: Any, kind: str) -> Any:
-    block = np.full(BLOCK, value, kind)
-    block.flags.writeable = False
-    return block
 
 
 def select(xp: Any, mask: Any, first: Any, second: Any, out: Any) -> None:

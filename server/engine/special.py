@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import in_blocks, limit
+from .blocks import in_blocks
 
 
 def special(xp: Any) -> Any:
@@ -41,9 +41,7 @@ _COEFFICIENTS = (
 
 def _erf_by_tanh(x: Any, out: Any) -> None:
     """tanh(x * p(x ** 2)): the polynomial's error shrinks where tanh is flat."""
-    near = np.empty_like(x)
-    limit(np, np.maximum, x, -_END, near)
-    limit(np, np.minimum, near, _END, near)
+    near = x.clip(-_END, _END)
     squared = near * near
     total = squared * _COEFFICIENTS[0]
     for coefficient in _COEFFICIENTS[1:-1]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from telegrad_protocol.ops import extremes as ops
 
 from .. import functional as F
-from ..blocks import limit
 from ..operators import implements
 from .pointwise import is_number
 
@@ -83,12 +82,12 @@ def _below(a, b):
 )
 def clamp(xp, input, min, max, *, out):
     if max is None:
-        limit(xp, xp.maximum, input, min, out)
+        xp.maximum(input, min, out=out)
     elif min is None:
-        limit(xp, xp.minimum, input, max, out)
+        xp.minimum(input, max, out=out)
     elif is_number(max):
-        limit(xp, xp.maximum, input, min, out)
-        limit(xp, xp.minimum, out, max, out)
+        xp.maximum(input, min, out=out)
+        xp.minimum(out, max, out=out)
     else:
         xp.minimum(xp.maximum(input, min), max, out=out)
 
@@ -99,7 +98,7 @@ def clamp(xp, input, min, max, *, out):
     min=lambda grad, input, min: F.where(input < min, grad, 0.0),
 )
 def clamp_min(xp, input, min, *, out):
-    limit(xp, xp.maximum, input, min, out)
+    xp.maximum(input, min, out=out)
 
 
 @implements(
@@ -108,4 +107,4 @@ def clamp_min(xp, input, min, *, out):
     max=lambda grad, input, max: F.where(input > max, grad, 0.0),
 )
 def clamp_max(xp, input, max, *, out):
-    limit(xp, xp.minimum, input, max, out)
+    xp.minimum(input, max, out=out)
