@@ -150,6 +150,16 @@ def test_sums_over_any_dimensions_agree(adapter: EngineAdapter, rng: Any, dim: A
     agree(run(adapter, "mean", x, *args), x.double().mean(*args))
 
 
+@pytest.mark.parametrize("shape", [(3, 70_001), (700, 130), (5, 7, 64), (400, 17), (2, 30)])
+@pytest.mark.parametrize("make", [numbers, rows_far_from_zero])
+@pytest.mark.parametrize("args", [(), (-1,), ((0, 1),)])
+def test_spread_of_rows_agrees(adapter: EngineAdapter, rng: Any, shape: Any, make: Any, args: Any) -> None:
+    x = make(rng, *shape)
+    for name in ("var", "std"):
+        agree(run(adapter, name, x, *args), getattr(x.double(), name)(*args), 1e-4, 1e-4)
+    agree(run(adapter, "var", x.double(), *args, correction=2), x.double().var(*args or (None,), correction=2), 1e-9)
+
+
 @pytest.mark.parametrize("shape", [(3, 64), (2, 70_001), (300, 1000), (1, 200_000), (70_000, 65), (5, 63)])
 def test_running_sums_are_exact_to_their_size(adapter: EngineAdapter, rng: Any, shape: Any) -> None:
     x = torch.from_numpy(rng.random(shape).astype(np.float32))

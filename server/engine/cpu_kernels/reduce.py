@@ -18,8 +18,8 @@ from ..ops import reduce as generic
 from ..ops import spread as generic_spread
 from .fallback import call_generic
 from .halves import is_half
-from .memory import scratch
-from .rows import column_sums, in_row_blocks, is_fast, row_dots, row_sums
+from .memory import BLOCK_BYTES, scratch
+from .rows import add_column, column_sums, in_row_blocks, is_fast, row_dots, row_sums
 
 Array = Any
 Dims = int | tuple[int, ...] | None
@@ -140,3 +140,37 @@ def amax(xp, input, dim, keepdim, *, out):
 def amin(xp, input, dim, keepdim, *, out):
     if not _extreme(np.minimum, input, dim, out):
         generic.amin(xp, input, dim, keepdim, out=out)
+
+
+@kernel(spread.var, keys.CPU)
+def var(xp, input, dim, *, correction, keepdim, out):
+    are_fast = is_fast(input) and input.dtype is out.dtype and out.flags.c_contiguous
+    view = _view(input.shape, dim) if are_fast else None
+    if view is None or view[0] != 1 or view[2] < _FEW:
+        generic_spread.var(xp, input, dim, correction=correction, keepdim=keepdim, out=out)
+        return
+    flat = out.reshape(-1)
+    for block, (part,) in in_row_blocks((input.reshape(view[1], view[2]),), ()):
+        flat[block] = _squared_deviations(part)
+    left = view[2] - (1 if correction is None else correction)
+    np.divide(out, out.dtype.type(left if left > 0 else 0), out=out)
+
+
+@kernel(spread.std, keys.CPU)
+def std(xp, input, dim, *, correction, keepdim, out):
+    var(xp, input, dim, correction=correction, keepdim=keepdim, out=out)
+    np.sqrt(out, out=out)
+
+
+def _squared_deviations(x: Array) -> Array:
+    """The sums of (x - mean) ** 2 over the rows of a block; a row that is longer than one goes in pieces."""
+    means = row_sums(x) * (1 / x.shape[1])
+    step = BLOCK_BYTES // x.itemsize
+    total = np.zeros(len(x))
+    for start in range(0, x.shape[1], step):
+        part = x[:, start : start + step]
+        centred = scratch("centred", part.shape, part.dtype.char)
+        np.copyto(centred, part)
+        add_column(centred, -means)
+        total += row_dots(centred, centred)
+    return total
