@@ -140,6 +140,44 @@ def group_norm(
     return input.like()
 
 
+@op(out=False, method=False, returns=("out", "mean", "rstd"))
+def _group_norm(
+    input: Meta, num_groups: int, weight: Meta | None, bias: Meta | None, eps: float
+) -> tuple[Meta, Meta, Meta]:  # fmt: skip
+    """``group_norm`` with the mean and the reciprocal standard deviation of each sample's groups."""
+    _check_groups("_group_norm", input, num_groups)
+    _check_channels("group_norm", input.shape[1], weight, bias)
+    dtype = float32 if input.dtype.itemsize == 2 else input.dtype
+    statistic = input.like((input.shape[0], num_groups), dtype=dtype)
+    return input.like(), statistic, statistic
+
+
+def _check_groups(name: str, input: Meta, num_groups: int) -> None:
+    if input.ndim < 2 or not input.numel or not input.dtype.is_floating_point:
+        raise ShapeError(f"{name}: expected floating point elements of (N, C, ...), got {input}")
+    if num_groups <= 0 or input.shape[1] % num_groups:
+        raise ArgumentError(f"{name}: the channels of {input} do not divide into {num_groups} groups")
+
+
+@op(out=False, method=False, returns=("grad_input", "grad_weight", "grad_bias"))
+def _group_norm_gradients(
+    grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None, num_groups: int
+) -> tuple[Meta, Meta, Meta]:  # fmt: skip
+    """All gradients of ``_group_norm``; those of the parameters in the type of the weight, if it is there."""
+    _check_groups("_group_norm_gradients", input, num_groups)
+    check_backward("_group_norm_gradients", grad_out, input)
+    _check_channels("_group_norm_gradients", input.shape[1], weight)
+    statistics = (input.shape[0], num_groups)
+    if not all(m.dtype.is_floating_point for m in (grad_out, mean, rstd)) or (mean.shape, rstd.shape) != (
+        statistics, statistics,
+    ):  # fmt: skip
+        raise ShapeError(
+            f"_group_norm_gradients: {mean} and {rstd} are not statistics of {num_groups} groups of {input}"
+        )
+    parameter = (weight or input).like((input.shape[1],))
+    return input.like(), parameter, parameter
+
+
 def _check_channels(name: str, channels: int, *parameters: Meta | None) -> None:
     for parameter in parameters:
         if parameter is not None and parameter.shape != (channels,):

@@ -46,7 +46,7 @@ def _standardized(input, mean, rstd):
         grad_out, input, mean, rstd, normalized_shape
     ),
     bias=lambda grad_out: grad_out,  # the engine sums over the rows
-    together=lambda grad_out, input, mean, rstd, weight, normalized_shape, wanted: _chosen(
+    together=lambda grad_out, input, mean, rstd, weight, normalized_shape, wanted: chosen(
         F._layer_norm_gradients(grad_out, input, mean, rstd, weight, normalized_shape), wanted
     ),
 )
@@ -63,11 +63,11 @@ def _layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
         result += bias
 
 
-def _chosen(gradients, wanted):
+def chosen(gradients, wanted):
     return tuple([each if is_wanted else None for each, is_wanted in zip(gradients, wanted, strict=True)])
 
 
-def _grad_by_input(grad, grad_out, input, mean, rstd, weight):
+def by_input_of_rows(grad, grad_out, input, mean, rstd, weight):
     """With v = grad, w = grad_out * weight and bars for means over a row (n elements):
 
     <v, backward(w)> = n rstd (mean(v w) - mean(v) mean(w) - mean(v x) mean(w x)), x the standardized input; its
@@ -92,7 +92,7 @@ def _grad_by_grad(grad, input, mean, rstd, weight):
 @implements(
     ops._layer_norm_backward,
     grad_out=_grad_by_grad,
-    input=_grad_by_input,
+    input=by_input_of_rows,
     mean=None,  # the formula of input is total: it counts what goes through the statistics
     rstd=None,
     weight=lambda grad, grad_out, input, mean, rstd: F.mul(
@@ -131,7 +131,7 @@ def _own_kernel(xp, name):
         grads[2],
     ),
     input=lambda grads, grad_out, input, mean, rstd, weight: F.add(
-        _grad_by_input(grads[0], grad_out, input, mean, rstd, weight),
+        by_input_of_rows(grads[0], grad_out, input, mean, rstd, weight),
         F._layer_norm_backward(grad_out, input, mean, rstd, grads[1]),
     ),
     mean=None,  # the formula of input is total
@@ -154,7 +154,7 @@ def _layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_sh
         grad_out, input, rstd, weight, normalized_shape
     )[0],
     weight=lambda grad_out, input, rstd: F.mul(F.mul(input, rstd), grad_out),  # the engine sums over the rows
-    together=lambda grad_out, input, rstd, weight, normalized_shape, wanted: _chosen(
+    together=lambda grad_out, input, rstd, weight, normalized_shape, wanted: chosen(
         F._rms_norm_gradients(grad_out, input, rstd, weight, normalized_shape), wanted
     ),
 )
@@ -204,7 +204,7 @@ def _rms_norm_gradients(xp, grad_out, input, rstd, weight, normalized_shape, *, 
     by_input[...] = (scaled - x * along) * rstd
 
 
-def _in_float32(function):
+def in_float32(function):
     """Let a composite compute half precision in float32, with one rounding at the end."""
 
     @wraps(function)
@@ -235,19 +235,7 @@ def _complex_rms_norm(input, normalized_shape, weight, eps):
     return result if weight is None else F.mul(result, weight)
 
 
-@composite(ops.group_norm)
-@_in_float32
-def group_norm(input, num_groups, weight, bias, eps):
-    batch = input.shape[0]
-    if input.numel == 0:
-        return _affine(input, weight, bias)
-    length = input.numel // (batch * num_groups)
-    grouped = F.reshape(input, (batch, num_groups, length))
-    result = F.reshape(F._layer_norm(grouped, (length,), None, None, eps)[0], input.shape)
-    return _affine(result, weight, bias)
-
-
-def _affine(result, weight, bias):
+def affine(result, weight, bias):
     """Scale and shift channels, which are dimension 1."""
     shape = (1, -1, *(1 for _ in result.shape[2:]))
     if weight is not None:
@@ -258,7 +246,7 @@ def _affine(result, weight, bias):
 @composite(ops.batch_norm)
 def batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
     if input.numel == 0:
-        return F.clone(input) if input.ndim < 2 else _affine(input, weight, bias)
+        return F.clone(input) if input.ndim < 2 else affine(input, weight, bias)
     if not training:
         result = _standardize(input, weight, bias, running_mean, running_var, eps)
         strides = ops.in_format(input.meta).strides
@@ -299,7 +287,7 @@ def _batch_by_grad(grads, input, mean, rstd, weight):
 
 
 def _batch_by_input(grads, grad_out, input, mean, rstd, weight):
-    """As ``_grad_by_input`` of a layer, means taken over channels."""
+    """As ``by_input_of_rows`` of a layer, means taken over channels."""
     x, dims = _batch_standardized(input, mean, rstd), _over_channels(input)
     v, w = grads[0], grad_out if weight is None else F.mul(grad_out, _per_channel(weight, input))
     means = [F.mean(each, dims, True) for each in (F.mul(v, x), F.mul(w, x), F.mul(v, w), v, w)]
@@ -324,7 +312,7 @@ def _batch_by_weight(grads, grad_out, input, mean, rstd):
         F.mul(grad_out, _batch_standardized(input, mean, rstd)), _over_channels(input)
     ),
     bias=lambda grad_out: F.sum(grad_out, _over_channels(grad_out)),
-    together=lambda grad_out, input, mean, rstd, weight, wanted: _chosen(
+    together=lambda grad_out, input, mean, rstd, weight, wanted: chosen(
         F._batch_norm_gradients(grad_out, input, mean, rstd, weight), wanted
     ),
 )
@@ -361,11 +349,11 @@ def _batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
     xp.multiply(centred, scale.reshape(shape), out=by_input)
 
 
-@_in_float32
+@in_float32
 def _standardize(input, weight, bias, mean, var, eps):
     shape = (1, -1, *(1 for _ in input.shape[2:]))
     rstd = F.reshape(F.rsqrt(F.add(var, eps)), shape)
-    return _affine(F.mul(F.sub(input, F.reshape(mean, shape)), rstd), weight, bias)
+    return affine(F.mul(F.sub(input, F.reshape(mean, shape)), rstd), weight, bias)
 
 
 def _update_running(running, found, momentum, share):
@@ -375,6 +363,6 @@ def _update_running(running, found, momentum, share):
 
 
 @composite(ops.normalize)
-@_in_float32
+@in_float32
 def normalize(input, p, dim, eps):
     return F.div(input, F.clamp_min(F.norm(input, p, dim, True), eps))
