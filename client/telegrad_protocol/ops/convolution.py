@@ -34,7 +34,7 @@ def _check_types(name: str, *metas: Meta | None) -> None:
 
 def _check_positive(name: str, **numbers: Size) -> None:
     for what, values in numbers.items():
-        if min(values) <= 0:
+        if min(values, default=0) <= 0:
             raise ArgumentError(f"{name}: {what} must be greater than zero, got {list(values)}")
 
 

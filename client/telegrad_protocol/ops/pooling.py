@@ -15,7 +15,9 @@ from .convolution import spread
 
 
 def _check_dims(name: str, input: Meta, dims: int) -> None:
-    """Refuse what has not ``dims`` dimensions after its channels; only the batch may be empty."""
+    """Refuse what has not ``dims``, one to three, dimensions after its channels; only the batch may be empty."""
+    if not 1 <= dims <= 3:
+        raise ShapeError(f"{name}: pools over one to three dimensions, not {dims}")
     if input.ndim not in (dims + 1, dims + 2):
         raise ShapeError(f"{name}: expected {dims + 1} or {dims + 2} dimensions, got {input}")
 
