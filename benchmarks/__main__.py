@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+
+TUNED_BY = ("OPENBLAS_", "MKL_", "OMP_")
+"""Variables by which a shell may hold one side's libraries to fewer instructions or threads than the machine has."""
 
 
 def main() -> int:
@@ -13,6 +17,8 @@ def main() -> int:
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     parser.add_argument("--no-install", action="store_true", help="leave out the size of a fresh install")
     options = parser.parse_args()
+    for name in [name for name in os.environ if name.startswith(TUNED_BY)]:
+        del os.environ[name]  # both sides choose for themselves
     import telegrad as tg
 
     from . import install, training, wire

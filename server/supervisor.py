@@ -25,7 +25,7 @@ from telegrad_protocol.messages import Failure
 from . import channel
 from .async_channel import AsyncChannel
 from .channel import Frame
-from .tuning import library_environment
+from .tuning import MALLOC
 
 START_SECONDS: Final = 180.0
 """A worker that has said nothing for so long will not start: creating a CUDA context takes seconds."""
@@ -54,7 +54,7 @@ class WorkerProcess:
                 [sys.executable, "-m", "server.worker", *arguments],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**library_environment(), **os.environ},
+                env={**MALLOC, **os.environ},
             )
         self._channel = AsyncChannel(ours, self._on_frame, self._on_end)
         self._reaper: asyncio.Task[None] | None = None
