@@ -81,6 +81,9 @@ def forms(op: Op) -> Iterator[str]:
     yield from (shown for form, shown in (("inplace", "in place"), ("out", "`out=`")) if form in derived)
 
 
+ABOUT_A_RUN = ("date", "gpu", "device", "driver", "python", "torch", "note")
+
+
 def results_table(name: str) -> Callable[[], str]:
     """The table of a file of figures under ``benchmarks/results``."""
 
@@ -91,7 +94,9 @@ def results_table(name: str) -> Callable[[], str]:
 
     def write() -> str:
         run = json.loads((DOCS.parent / "benchmarks/results" / f"{name}.json").read_text())
-        about = ", ".join(f"{key} {run[key]}" for key in ("date", "gpu", "driver", "python", "torch") if key in run)
+        about = ", ".join(
+            f"{key} {run[key]}" for key in ("date", "gpu", "device", "driver", "python", "torch", "note") if key in run
+        )
         return f"{about}\n\n" + table(["figure", "median", "quartiles", "goal", "beside it"], rows(run["figures"]))
 
     return write
@@ -121,7 +126,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_allocator": results_table("allocator-h200"), "results_replay": results_table("replay-h200"),
     "results_kernels": kernels_table, "results_attention": results_table("attention-h200"),
     "results_convolution": results_table("convolution-h200"), "results_pooling": results_table("pooling-h200"),
-    "results_rows": results_table("rows-h200"),
+    "results_rows": results_table("rows-h200"), "results_pointwise": results_table("pointwise-h200"),
+    "results_gemm": results_table("gemm-h200"), "results_optimizers": results_table("optimizers-h200"),
+    "results_steps": results_table("steps-h200"), "results_host_cost": results_table("host-cost-h200"),
 }  # fmt: skip
 SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 

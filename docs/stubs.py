@@ -55,8 +55,13 @@ RESULTS = {
     "tuple[Meta, Meta]": "tuple[Tensor, Tensor]", "tuple[Meta, Meta, Meta]": "tuple[Tensor, Tensor, Tensor]",
     "Meta | tuple[Meta, Meta]": "Any",
 }  # fmt: skip
-OPTIONS = ["requires_grad: _bool = ...", "pin_memory: _bool = ...", "generator: None = ...", "layout: None = ...",
-           "memory_format: Any = ..."]
+OPTIONS = [
+    "requires_grad: _bool = ...",
+    "pin_memory: _bool = ...",
+    "generator: None = ...",
+    "layout: None = ...",
+    "memory_format: Any = ...",
+]
 """What functions that make tensors take beside their contract."""
 SHADOWED = ("int", "float", "bool")
 

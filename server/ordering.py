@@ -126,5 +126,3 @@ def later(session: Session, what: str, args: list[Any]) -> Later | None:
     question.check(what, args)
     found: Later = question.answer(session, *args)
     return found
-
-

@@ -78,7 +78,9 @@ def _tensor_count(session: Session) -> int:
 
 
 _QUESTIONS: dict[str, Question] = {
-    **memory_queries.QUESTIONS, **ordering.QUESTIONS, **switching.QUESTIONS,
+    **memory_queries.QUESTIONS,
+    **ordering.QUESTIONS,
+    **switching.QUESTIONS,
     "mem_get_info": Question(_mem_get_info, (str,)),
     "device_properties": Question(_device_properties, (str,)),
     "get_rng_state": Question(_get_rng_state, (str,)),

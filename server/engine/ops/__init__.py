@@ -20,6 +20,7 @@ from . import (
     group_norms,
     indexing,
     linalg,
+    linear,
     losses,
     nn,
     normalization,
@@ -43,8 +44,8 @@ from .. import cpu_kernels as _cpu_kernels  # isort: skip  # files kernels over 
 __all__ = [
     "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "attention_steps", "comparison",
     "complex", "convolution", "creation", "elementary", "extremes", "foreach", "group_norms", "indexing", "linalg",
-    "losses", "nn", "normalization", "optim", "pointwise", "pooling", "random", "rearrange", "reduce", "scans",
-    "scattering", "softmax", "sorting", "splitting", "spread", "views",
+    "linear", "losses", "nn", "normalization", "optim", "pointwise", "pooling", "random", "rearrange", "reduce",
+    "scans", "scattering", "softmax", "sorting", "splitting", "spread", "views",
 ]  # fmt: skip
 
 check_complete()

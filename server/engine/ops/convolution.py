@@ -19,15 +19,12 @@ from ..dispatcher import dispatch
 from ..operators import OPERATORS, composite, implements
 from ..value import Value
 from . import windows
+from .complex import conj
 
 _CONVOLUTION, _WEIGHT_BACKWARD = OPERATORS["convolution"], OPERATORS["_convolution_weight_backward"]
 _HOST_PIECE = 1 << 17
 """Elements of the columns that are made at a time: they stay in a core's second-level cache."""
 _DEVICE_PIECE = 1 << 26
-
-
-def _conj(value):
-    return F.conj(value) if value.dtype.is_complex else value
 
 
 def _zeros(sizes):
@@ -65,13 +62,13 @@ def _gathered(input, weight, shape, stride, padding, dilation, groups):
 
 def _input_gradient(grad, input_meta, weight, stride, padding, dilation, transposed, groups):
     along = _gathered if transposed else _spread_back
-    return along(grad, _conj(weight), input_meta.shape, stride, padding, dilation, groups)
+    return along(grad, conj(weight), input_meta.shape, stride, padding, dilation, groups)
 
 
 def _weight_gradient(grad, input, weight_meta, stride, padding, dilation, transposed, groups):
     kernel = weight_meta.shape[2:]
     numbers = [ops.spread("convolution", "", v, len(kernel)) for v in (stride, padding, dilation)]
-    rows, columns = (_conj(input), grad) if transposed else (grad, _conj(input))
+    rows, columns = (conj(input), grad) if transposed else (grad, conj(input))
     innermost = is_channels_last(weight_meta.shape, weight_meta.strides)
     return dispatch(_WEIGHT_BACKWARD, (rows, columns, kernel, *numbers, groups, innermost))
 
@@ -101,10 +98,10 @@ def convolution(
 @implements(
     ops._convolution_weight_backward,
     grad_output=lambda grad, grad_output_meta, input, stride, padding, dilation, groups: _gathered(
-        _conj(input), grad, grad_output_meta.shape, stride, padding, dilation, groups
+        conj(input), grad, grad_output_meta.shape, stride, padding, dilation, groups
     ),
     input=lambda grad, grad_output, input_meta, stride, padding, dilation, groups: _spread_back(
-        _conj(grad_output), grad, input_meta.shape, stride, padding, dilation, groups
+        conj(grad_output), grad, input_meta.shape, stride, padding, dilation, groups
     ),
 )
 def _convolution_weight_backward(

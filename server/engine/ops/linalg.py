@@ -8,12 +8,8 @@ from telegrad_protocol.ops import linalg as ops
 
 from .. import functional as F
 from ..autograd.inplace import requires_grad
-from ..dispatcher import dispatch
-from ..operators import OPERATORS, composite, implements
-
-
-def _conj(value):
-    return F.conj(value) if value.dtype.is_complex else value
+from ..operators import composite, implements
+from .complex import conj
 
 
 def _conj_number(number):
@@ -21,7 +17,7 @@ def _conj_number(number):
 
 
 def _adjoint(value):
-    return _conj(F.transpose(value, -2, -1))
+    return conj(F.transpose(value, -2, -1))
 
 
 def _times(value, factor):
@@ -35,14 +31,14 @@ def _is_column_major(meta):
 def _left_gradient(product, grad, right, left_meta):
     """The gradient of left in left @ right, in left's own memory order: (m,n) @ (k,n).T -> (m,k)"""
     if _is_column_major(left_meta):
-        return F.transpose(product(_conj(right), F.transpose(grad, -2, -1)), -2, -1)
+        return F.transpose(product(conj(right), F.transpose(grad, -2, -1)), -2, -1)
     return product(grad, _adjoint(right))
 
 
 def _right_gradient(product, grad, left, right_meta):
     """The gradient of right in left @ right, in right's own memory order: (m,k).T @ (m,n) -> (k,n)"""
     if _is_column_major(right_meta):
-        return F.transpose(product(F.transpose(grad, -2, -1), _conj(left)), -2, -1)
+        return F.transpose(product(F.transpose(grad, -2, -1), conj(left)), -2, -1)
     return product(_adjoint(left), grad)
 
 
@@ -70,7 +66,7 @@ def bmm(xp, input, mat2, *, out):
 
 @implements(
     ops.mv,
-    input=lambda grad, vec: _outer(grad, _conj(vec)),  # (m) x (k) -> (m,k)
+    input=lambda grad, vec: _outer(grad, conj(vec)),  # (m) x (k) -> (m,k)
     vec=lambda grad, input: F.mv(_adjoint(input), grad),  # (m,k).T @ (m) -> (k)
 )
 def mv(xp, input, vec, *, out):
@@ -79,8 +75,8 @@ def mv(xp, input, vec, *, out):
 
 @implements(
     ops.dot,
-    input=lambda grad, tensor: F.mul(grad, _conj(tensor)),
-    tensor=lambda grad, input: F.mul(grad, _conj(input)),
+    input=lambda grad, tensor: F.mul(grad, conj(tensor)),
+    tensor=lambda grad, input: F.mul(grad, conj(input)),
 )
 def dot(xp, input, tensor, *, out):
     xp.matmul(input, tensor, out=out)
@@ -88,7 +84,7 @@ def dot(xp, input, tensor, *, out):
 
 @implements(
     ops.vdot,
-    input=lambda grad, other: F.mul(_conj(grad), other),
+    input=lambda grad, other: F.mul(conj(grad), other),
     other=lambda grad, input: F.mul(grad, input),
 )
 def vdot(xp, input, other, *, out):
@@ -163,7 +159,7 @@ def _addmm_activation(xp, input, mat1, mat2, *, beta, alpha, use_gelu, out):
 @implements(
     ops.addmv,
     input=lambda grad, beta: _times(grad, beta),
-    mat=lambda grad, vec, alpha: _times(_outer(grad, _conj(vec)), alpha),
+    mat=lambda grad, vec, alpha: _times(_outer(grad, conj(vec)), alpha),
     vec=lambda grad, mat, alpha: _times(F.mv(_adjoint(mat), grad), alpha),
 )
 def addmv(xp, input, mat, vec, *, beta, alpha, out):
@@ -174,8 +170,8 @@ def addmv(xp, input, mat, vec, *, beta, alpha, out):
 @implements(
     ops.addr,
     input=lambda grad, beta: _times(grad, beta),
-    vec1=lambda grad, vec2, alpha: _times(F.mv(grad, _conj(vec2)), alpha),  # (m,n) @ (n) -> (m)
-    vec2=lambda grad, vec1, alpha: _times(F.mv(F.transpose(grad, 0, 1), _conj(vec1)), alpha),  # (m,n).T @ (m) -> (n)
+    vec1=lambda grad, vec2, alpha: _times(F.mv(grad, conj(vec2)), alpha),  # (m,n) @ (n) -> (m)
+    vec2=lambda grad, vec1, alpha: _times(F.mv(F.transpose(grad, 0, 1), conj(vec1)), alpha),  # (m,n).T @ (m) -> (n)
 )
 def addr(xp, input, vec1, vec2, *, beta, alpha, out):
     first = xp.expand_dims(vec1, 1)
@@ -287,104 +283,6 @@ def _flattened(value, batch, size):
     return spread if spread.shape == size else F.reshape(spread, size)
 
 
-def _rows(value):
-    """All but the last dimension flattened into one."""
-    return value if value.ndim == 2 else F.reshape(value, (math.prod(value.shape[:-1]), value.shape[-1]))
-
-
-def _linear_input(grad, weight):
-    return F.matmul(grad, _conj(weight)) if weight.ndim == 2 else F.mul(F.unsqueeze(grad, -1), _conj(weight))
-
-
-def _linear_weight(grad, input, weight_meta):
-    rows = _conj(_rows(input))
-    if weight_meta.ndim == 1:
-        return F.mv(F.t(rows), F.reshape(grad, (grad.numel,)))  # (m,k).T @ (m) -> (k)
-    return F.mm(F.t(_rows(grad)), rows)  # (m,n).T @ (m,k) -> (n,k)
-
-
-def _linear_gradients(grad, input, weight, weight_meta, wanted):
-    if weight_meta.ndim == 1:
-        return (
-            _linear_input(grad, weight) if wanted[0] else None,
-            _linear_weight(grad, input, weight_meta) if wanted[1] else None,
-            grad if wanted[2] else None,
-        )
-    found = iter(dispatch(OPERATORS["_linear_backward"], (grad, input, weight, wanted[2])))
-    return tuple([next(found) if each else None for each in wanted])
-
-
-@implements(
-    ops.linear,
-    input=lambda grad, weight: _linear_input(grad, weight),  # (m,n) @ (n,k) -> (m,k)
-    weight=lambda grad, input, weight_meta: _linear_weight(grad, input, weight_meta),
-    bias=lambda grad: grad,
-    together=_linear_gradients,
-)
-def linear(xp, input, weight, bias, *, out):
-    if input.ndim > 2 and weight.ndim == 2:
-        rows = math.prod(input.shape[:-1])
-        xp.matmul(input.reshape(rows, input.shape[-1]), weight.T, out=out.reshape(rows, out.shape[-1]))
-    else:
-        xp.matmul(input, weight.T, out=out)
-    if bias is not None:
-        xp.add(out, bias, out=out)
-
-
-def _gradients_by_name(grads, input, weight, bias):
-    """The gradients of ``_linear_backward``'s results: those by the input's, the weight's and the bias's gradient."""
-    given = iter(grads)
-    return tuple([next(given) if present else None for present in (weight is not None, input is not None, bias)])
-
-
-def _linear_backward_grad(grads, input, weight, bias):
-    by_input, by_weight, by_bias = _gradients_by_name(grads, input, weight, bias)
-    total = None if by_input is None else F.linear(by_input, weight)
-    if by_weight is not None:
-        through = F.linear(input, by_weight)
-        total = through if total is None else F.add(total, through)
-    return total if by_bias is None else by_bias if total is None else F.add(total, by_bias)
-
-
-def _linear_backward_input(grads, grad_out, input_meta, weight_meta, bias):
-    return F.matmul(grad_out, _conj(_gradients_by_name(grads, input_meta, weight_meta, bias)[1]))
-
-
-def _linear_backward_weight(grads, grad_out, input_meta, weight_meta, bias):
-    by_input = _gradients_by_name(grads, input_meta, weight_meta, bias)[0]
-    return F.mm(F.t(_rows(grad_out)), _conj(_rows(by_input)))
-
-
-@implements(
-    ops._linear_backward, grad_out=_linear_backward_grad, input=_linear_backward_input, weight=_linear_backward_weight
-)
-def _linear_backward(xp, grad_out, input, weight, bias, *, out):
-    """(m,n) @ (n,k) -> (m,k); (m,n).T @ (m,k) -> (n,k); the sum of (m,n) -> (n)"""
-    rows = grad_out.reshape(math.prod(grad_out.shape[:-1]), grad_out.shape[-1])
-    number = 0
-    if weight is not None:
-        weight = xp.conj(weight) if weight.dtype.kind == "c" else weight
-        xp.matmul(rows, weight, out=out[0].reshape(len(rows), weight.shape[1]))
-        number = 1
-    if input is not None:
-        input = xp.conj(input) if input.dtype.kind == "c" else input
-        xp.matmul(rows.T, input.reshape(len(rows), input.shape[-1]), out=out[number])
-        number += 1
-    if bias:
-        xp.sum(rows, axis=0, out=out[number])
-
-
-@composite(ops.bilinear)
-def bilinear(input1, input2, weight, bias):
-    """Rows r: sum over i, j of input1[r,i] weight[o,i,j] input2[r,j]"""
-    (outs, left, right), rows = weight.shape, math.prod(input1.shape[:-1])
-    first, second = F.reshape(input1, (rows, left)), F.reshape(input2, (rows, right))
-    half = F.mm(first, F.reshape(F.permute(weight, (1, 0, 2)), (left, outs * right)))
-    full = F.bmm(F.view(half, (rows, outs, right)), F.unsqueeze(second, 2))
-    result = F.view(full, (*input1.shape[:-1], outs))
-    return result if bias is None else F.add(result, bias)
-
-
 @composite(ops.outer)
 def outer(input, vec2):
     return F.mul(F.unsqueeze(input, 1), vec2)
@@ -431,10 +329,10 @@ def _cross_gradient(left, right, left_meta, right_meta, dim):
 @implements(
     ops.cross,
     input=lambda grad, other, input_meta, other_meta, dim: _cross_gradient(
-        _conj(other), grad, input_meta, other_meta, dim
+        conj(other), grad, input_meta, other_meta, dim
     ),
     other=lambda grad, input, input_meta, other_meta, dim: _cross_gradient(
-        grad, _conj(input), input_meta, other_meta, dim
+        grad, conj(input), input_meta, other_meta, dim
     ),
 )
 def cross(xp, input, other, dim, *, out):

@@ -10,6 +10,7 @@ from telegrad_protocol.ops import scans as ops
 from .. import functional as F
 from .. import keys
 from ..operators import composite, implements, kernel
+from .complex import conj
 from .reduce import converted, exclusive_cumprod
 
 
@@ -141,17 +142,13 @@ def _difference(input, dim):
 
 def _recurrence_decay(grad, decay, out, dim):
     """y[i] depends on decay[i] through y[i-1]."""
-    return F.mul(_reverse_recurrence(_conj(decay), grad, dim), _conj(_shifted(out, dim)))
-
-
-def _conj(value):
-    return F.conj(value) if value.dtype.is_complex else value
+    return F.mul(_reverse_recurrence(conj(decay), grad, dim), conj(_shifted(out, dim)))
 
 
 @implements(
     ops._linear_recurrence,
     decay=_recurrence_decay,
-    input=lambda grad, decay, dim: _reverse_recurrence(_conj(decay), grad, dim),
+    input=lambda grad, decay, dim: _reverse_recurrence(conj(decay), grad, dim),
 )
 def _linear_recurrence(xp, decay, input, dim, *, out):
     if input.ndim == 0 or not input.size:
