@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError, DeviceError, InternalError, TelegradError, WorkerCrashedError
@@ -34,6 +34,7 @@ class Host:
 
     # Of all hosts in this process: they share the devices.
     _last_number = 0
+    _everybody: ClassVar[dict[int, Session]] = {}
 
     def __init__(self, devices: list[str]) -> None:
         names = [Device(name) for name in devices]
@@ -43,7 +44,7 @@ class Host:
         self.operations = 0
         self._ending: dict[int, int] = {}
         for backend in self.backends.values():
-            backend.allocator.history.locate = self._locate
+            backend.allocator.history.locate = _locate
 
     @classmethod
     def new_number(cls) -> int:
@@ -62,7 +63,8 @@ class Host:
             raise InternalError(f"session number {number} was used before")
         self._settle()
         Host._last_number = number
-        session = self.sessions[number] = Session(number, self, self.backends, self.default_device)
+        session = Session(number, self, self.backends, self.default_device)
+        self.sessions[number] = self._everybody[number] = session
         for backend in self.backends.values():
             backend.allocator.set_quota(number, quota)
         return session
@@ -71,6 +73,7 @@ class Host:
         """Called by a session that was closed; reference cycles that held its values are collected at once."""
         if self.sessions.pop(session.number, None) is None:
             return
+        del self._everybody[session.number]
         for backend in self.backends.values():
             with backend.undisturbed() as allocator:
                 allocator.abandon(session.number)
@@ -90,11 +93,6 @@ class Host:
                 log.info("memory of a closed session was freed late", extra={"session": number})
             for backend in self.backends.values():
                 backend.allocator.end_session(number)
-
-    def _locate(self) -> list[Frame]:
-        """Which operation, on which line of its client, the engine works on: frames for the allocators' history."""
-        session = self.sessions.get(context.current.owner)
-        return [] if session is None else frames_of(session)
 
     def heed(self, error: Exception) -> None:
         """Look whether a device is beyond use after an error; raise WorkerCrashedError then, since every session is."""
@@ -127,3 +125,9 @@ class Host:
         if found is None:
             raise DeviceError(f"device {device} is not available here; there are: {', '.join(map(str, self.backends))}")
         return found
+
+
+def _locate() -> list[Frame]:
+    """Which operation, on which line of its client, the engine works on: frames for the allocators' history."""
+    session = Host._everybody.get(context.current.owner)
+    return [] if session is None else frames_of(session)

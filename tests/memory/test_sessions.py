@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from server.app import create_app
+from server.host import Host
 from server.settings import Settings
 from telegrad_protocol.errors import ConfigurationError, InternalError
 
@@ -89,6 +90,15 @@ def test_the_history_names_operation_and_line_of_its_own_session_only(two: tuple
     other.use()
     assert lines_that_hold(tg.cuda.memory._snapshot()) == {("zeros", "test_sessions.py")}
     del theirs, kept
+
+
+def test_another_host_in_the_process_takes_no_history_away(tg: Any) -> None:
+    tg.cuda.memory._record_memory_history()
+    Host(["cpu"])
+    kept = tg.ones(1000)
+    assert lines_that_hold(tg.cuda.memory._snapshot()) == {("ones", "test_sessions.py")}
+    tg.cuda.memory._record_memory_history(None)
+    del kept
 
 
 def test_pytorchs_viewer_opens_a_dumped_snapshot(tg: Any, tmp_path: pathlib.Path) -> None:
