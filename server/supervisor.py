@@ -26,6 +26,8 @@ from . import channel
 from .async_channel import AsyncChannel
 from .channel import Frame
 from .tuning import MALLOC
+from .verbs import DeviceInfo
+from .warming import Warming, architecture_of
 
 START_SECONDS: Final = 180.0
 """A worker that has said nothing for so long will not start: creating a CUDA context takes seconds."""
@@ -133,6 +135,7 @@ class Supervisor:
         self._options = (devices, host, log_level)
         self._worker: WorkerProcess | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._warming = Warming()
 
     @property
     def worker(self) -> WorkerProcess:
@@ -146,6 +149,7 @@ class Supervisor:
         """Start the worker and wait until it serves."""
         await self._start()
         self._watch = asyncio.get_running_loop().create_task(self._keep_running())
+        await self._warm()
 
     async def stop(self) -> None:
         """End the worker for good."""
@@ -153,8 +157,17 @@ class Supervisor:
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
+        self._warming.stop()
         if self._worker is not None:
             await self._worker.stop()
+
+    async def _warm(self) -> None:
+        """Have the usual kernels of the worker's GPUs compiled; without one there is nothing to compile."""
+        if any(name.startswith("cuda") for name in self.worker.hello.result()["devices"]):
+            with contextlib.suppress(TelegradError):
+                devices = await self.worker.request(None, "devices", [])
+                infos = [msgspec.convert(each, DeviceInfo) for each in devices]
+                self._warming.start(architecture_of(info.capability) for info in infos if info.capability)
 
     async def _start(self) -> None:
         self._worker = worker = WorkerProcess(*self._options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from .launch import Texts, architecture, collecting
 
 _ = (ops, families)  # file all operations, and all factories
 
+_NICENESS = 10
 _DEVICE = Device("cuda:0")
 _TYPES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 _UNARY = (
@@ -116,7 +118,10 @@ def main() -> int:
     """Compile, and say how many kernels took how long."""
     parser = argparse.ArgumentParser(prog="python -m server.engine.cuda_kernels.warm", description=__doc__)
     parser.add_argument("--architecture", help="such as sm_90; that of this machine's first GPU by default")
+    parser.add_argument("--nice", action="store_true", help="leave the processor to others where they want it")
     options = parser.parse_args()
+    if options.nice:
+        os.nice(_NICENESS)
     begin = time.perf_counter()
     try:
         texts = texts_of(call for dtype in _TYPES for call in usual_calls(dtype))
