@@ -21,7 +21,7 @@ from .faults import FAULTS, expect, record_of
 from .launch import load
 from .losses_text import LOSSES
 from .prelude import CTYPES, PRELUDE
-from .rowwise import ROWS, byte_offset, fits_grid, row_major, streamed_threads, vector_width, widest
+from .rowwise import ROWS, address, fits_grid, offset_of, row_major, streamed_threads, vector_width, widest
 
 _BLOCK = 256
 _BLOCKS_OF_SUMS = 2112
@@ -71,12 +71,8 @@ def _finish(loss: Meta, sizes: _Sizes, total: str, mean: bool, count: int) -> An
     return kernel.prepare(1, 1024, "PPP", [("i64", count)])
 
 
-def _of(value: Any, offset: int) -> int:
-    return 0 if value is None else value.storage.block.pointer + offset
-
-
 def _offsets(metas: Any) -> list[int]:
-    return [byte_offset(meta) if isinstance(meta, Meta) else 0 for meta in metas]
+    return [offset_of(meta) for meta in metas]
 
 
 @prepares(ops._cross_entropy, keys.CUDA)
@@ -131,14 +127,14 @@ def _forward_launch(request: Request, sizes: _Sizes, fire: Any, partials: int, r
 
     def launch(args: Any, outs: Any) -> None:
         record, tag, stream = record_of(backend), expect(check), backend.stream
-        loss_at, total_at = _of(outs[0], loss), _of(outs[2], total)
+        loss_at, total_at = address(outs[0], loss), address(outs[2], total)
         partial = 0
         if finish is not None:
             held = scratch()
             partial = held.storage.block.pointer
         fire(
-            stream, loss_at if each else 0, _of(outs[1], log_sum), partial, _of(args[0], x), _of(args[1], t),
-            _of(args[2], w), record.pointer, tag,
+            stream, loss_at if each else 0, address(outs[1], log_sum), partial, address(args[0], x),
+            address(args[1], t), address(args[2], w), record.pointer, tag,
         )  # fmt: skip
         if finish is not None:
             finish(stream, loss_at, total_at, partial)
@@ -168,8 +164,8 @@ def cross_entropy_backward(request: Request) -> Launch | None:
     def launch(args: Any, outs: Any) -> None:
         record, tag = record_of(backend), expect(check)
         fire(
-            backend.stream, _of(outs[0], o), _of(args[0], g), _of(args[1], x), _of(args[2], t), _of(args[3], w),
-            record.pointer, tag, _of(args[4], lse), _of(args[5], n),
+            backend.stream, address(outs[0], o), address(args[0], g), address(args[1], x), address(args[2], t),
+            address(args[3], w), record.pointer, tag, address(args[4], lse), address(args[5], n),
         )  # fmt: skip
         if tag:
             record.mark()
@@ -223,12 +219,12 @@ def nll_loss(request: Request) -> Launch | None:
 
     def launch(args: Any, outs: Any) -> None:
         record, tag, held, dropped = record_of(backend), expect(check), scratch(), unseen()
-        partial, loss_at = held.storage.block.pointer, _of(outs[0], loss)
+        partial, loss_at = held.storage.block.pointer, address(outs[0], loss)
         fire(
-            backend.stream, loss_at if each else 0, partial, _of(args[0], x), _of(args[1], t), _of(args[2], w),
-            record.pointer, tag,
+            backend.stream, loss_at if each else 0, partial, address(args[0], x), address(args[1], t),
+            address(args[2], w), record.pointer, tag,
         )  # fmt: skip
-        finish(backend.stream, dropped.storage.block.pointer if each else loss_at, _of(outs[1], total), partial)
+        finish(backend.stream, dropped.storage.block.pointer if each else loss_at, address(outs[1], total), partial)
         if tag:
             record.mark()
 
@@ -264,8 +260,8 @@ def nll_loss_backward(request: Request) -> Launch | None:
     def launch(args: Any, outs: Any) -> None:
         record, tag = record_of(backend), expect(check)
         fire(
-            backend.stream, _of(outs[0], o), _of(args[0], g), _of(args[1], t), _of(args[2], w), record.pointer,
-            tag, _of(args[3], n),
+            backend.stream, address(outs[0], o), address(args[0], g), address(args[1], t), address(args[2], w),
+            record.pointer, tag, address(args[3], n),
         )  # fmt: skip
         if tag:
             record.mark()

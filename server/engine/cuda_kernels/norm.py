@@ -17,13 +17,14 @@ from telegrad_protocol.ops import normalization as ops
 from .. import keys
 from ..operators import Launch, Request, prepares
 from .launch import load
-from .norm_text import NORMS
+from .norm_text import MOMENTS, NORMS
 from .prelude import CTYPES, PRELUDE
 from .rowwise import (
     ROWS,
-    byte_offset,
+    address,
     fits_grid,
     held_rows,
+    offset_of,
     power_of_two,
     row_major,
     streamed_threads,
@@ -40,7 +41,7 @@ _COLUMNS = 128
 
 def _kernel(threads: int, parameters: str, call: str) -> Any:
     body = f'extern "C" __global__ void __launch_bounds__({threads}) run({parameters}) {{ {call}; }}\n'
-    return load(f"{PRELUDE}{ROWS}{NORMS}\n{body}", "run")
+    return load(f"{PRELUDE}{ROWS}{MOMENTS}{NORMS}\n{body}", "run")
 
 
 def _wide(meta: Meta) -> str:
@@ -50,14 +51,6 @@ def _wide(meta: Meta) -> str:
 def _are_wide(input: Meta, *statistics: Meta) -> bool:
     """Whether statistics have the type that rows of ``input`` are computed in."""
     return all(CTYPES[each.dtype] == _wide(input) for each in statistics)
-
-
-def _at(value: Any, offset: int) -> int:
-    return 0 if value is None else value.storage.block.pointer + offset
-
-
-def _offset(meta: Any) -> int:
-    return byte_offset(meta) if isinstance(meta, Meta) else 0
 
 
 def _type(meta: Meta | None, otherwise: str) -> str:
@@ -71,8 +64,8 @@ def layer_norm(request: Request) -> Launch | None:
     fire = _forward(input, request.outs, math.prod(shape), weight, bias, eps, rms=False)
     if fire is None:
         return None
-    backend, (o, m, r) = request.backend, map(_offset, request.outs)
-    x, w, b = _offset(input), _offset(weight), _offset(bias)
+    backend, (o, m, r) = request.backend, map(offset_of, request.outs)
+    x, w, b = offset_of(input), offset_of(weight), offset_of(bias)
 
     def launch(args: Any, outs: Any) -> None:
         weight, bias = args[2], args[3]
@@ -93,10 +86,10 @@ def rms_norm(request: Request) -> Launch | None:
     fire = _forward(input, request.outs, math.prod(shape), weight, None, eps, rms=True)
     if fire is None:
         return None
-    backend, (o, r), x, w = request.backend, map(_offset, request.outs), _offset(input), _offset(weight)
+    backend, (o, r), x, w = request.backend, map(offset_of, request.outs), offset_of(input), offset_of(weight)
 
     def launch(args: Any, outs: Any) -> None:
-        fire(backend.stream, _at(outs[0], o), 0, _at(outs[1], r), _at(args[0], x), _at(args[2], w), 0)
+        fire(backend.stream, address(outs[0], o), 0, address(outs[1], r), address(args[0], x), address(args[2], w), 0)
 
     return launch
 
@@ -228,21 +221,21 @@ def _gradients(
         columns, partials = plan.columns() if parameters else (None, 0)
     finish = plan.sums(request.outs[-parameters:], partials) if parameters else None
     scratch, backend = plan.scratch(max(partials, 1)), request.backend
-    g, x, w = _offset(grad), _offset(input), _offset(weight)
-    m = _offset(request.args[at_mean]) if at_mean is not None else 0
-    r, o = _offset(request.args[at_rstd]), [_offset(out) for out in request.outs]
+    g, x, w = offset_of(grad), offset_of(input), offset_of(weight)
+    m = offset_of(request.args[at_mean]) if at_mean is not None else 0
+    r, o = offset_of(request.args[at_rstd]), [offset_of(out) for out in request.outs]
     at_weight = at_rstd + 1
     has_weight = weight is not None
 
     def launch(args: Any, outs: Any) -> None:
         stream = backend.stream
         held = backend.empty(scratch) if finish is not None else None
-        partial = _at(held, 0)
+        partial = address(held, 0)
         operands = (
-            _at(args[0], g), _at(args[1], x), 0 if at_mean is None else _at(args[at_mean], m), _at(args[at_rstd], r),
-            _at(args[at_weight], w) if has_weight else 0,
+            address(args[0], g), address(args[1], x), 0 if at_mean is None else address(args[at_mean], m),
+            address(args[at_rstd], r), address(args[at_weight], w) if has_weight else 0,
         )  # fmt: skip
-        target = _at(outs[0], o[0]) if dx else 0
+        target = address(outs[0], o[0]) if dx else 0
         if whole:
             rows(stream, target, partial, *operands)
         else:
@@ -252,7 +245,10 @@ def _gradients(
                 columns(stream, partial, *operands)
         if finish is not None:
             finish(
-                stream, _at(outs[-parameters], o[-parameters]), _at(outs[-1], o[-1]) if parameters > 1 else 0, partial
+                stream,
+                address(outs[-parameters], o[-parameters]),
+                address(outs[-1], o[-1]) if parameters > 1 else 0,
+                partial,
             )
 
     return launch

@@ -19,7 +19,7 @@ from ..operators import Launch, Request, prepares
 from ..value import Value
 from .launch import load
 from .prelude import CTYPES, PRELUDE
-from .rowwise import ROWS, byte_offset, dense, fits_grid, vector_width
+from .rowwise import ROWS, address, dense, fits_grid, offset_of, vector_width
 
 _THREADS = 256
 _BLOCKS = 1056
@@ -182,14 +182,6 @@ def _kernel(threads: int, parameters: str, call: str) -> Any:
     return load(f"{PRELUDE}{ROWS}{_TEXT}\n{body}", "run")
 
 
-def _at(value: Any, offset: int) -> int:
-    return 0 if value is None else value.storage.block.pointer + offset
-
-
-def _offset(meta: Any) -> int:
-    return byte_offset(meta) if isinstance(meta, Meta) else 0
-
-
 class _Channels:
     """Elements of (N, C, ...) seen as planes of a channel, or as pixels with all channels."""
 
@@ -285,15 +277,15 @@ def batch_norm(request: Request) -> Launch | None:
     )  # fmt: skip
     backend = request.backend
     scratch = Meta.of((2 * plan.shares * plan.channels,), plan.scratch, backend.device)
-    x, w, b = _offset(given), _offset(weight), _offset(bias)
-    o, m, v, r = map(_offset, request.outs)
+    x, w, b = offset_of(given), offset_of(weight), offset_of(bias)
+    o, m, v, r = map(offset_of, request.outs)
 
     def launch(args: Any, outs: Any) -> None:
         stream, source, held = backend.stream, _like_result(args[0], out), backend.empty(scratch)
-        partial, data, mean, rstd = _at(held, 0), _at(source, x), _at(outs[1], m), _at(outs[3], r)
+        partial, data, mean, rstd = address(held, 0), address(source, x), address(outs[1], m), address(outs[3], r)
         sums(stream, partial, data, 0, 0, 0)
-        statistics(stream, mean, _at(outs[2], v), rstd, partial, data)
-        elements(stream, _at(outs[0], o), data, mean, rstd, _at(args[1], w), _at(args[2], b))
+        statistics(stream, mean, address(outs[2], v), rstd, partial, data)
+        elements(stream, address(outs[0], o), data, mean, rstd, address(args[1], w), address(args[2], b))
 
     return launch
 
@@ -341,17 +333,17 @@ def batch_norm_gradients(request: Request) -> Launch | None:
     backend = request.backend
     scratch = Meta.of((2 * (plan.shares + 1) * plan.channels,), plan.scratch, backend.device)
     behind = 2 * plan.shares * plan.channels * plan.scratch.itemsize
-    g, x, m, r, w = (_offset(meta) for meta in (given_grad, given, mean, rstd, weight))
-    o, dw, db = map(_offset, request.outs)
+    g, x, m, r, w = (offset_of(meta) for meta in (given_grad, given, mean, rstd, weight))
+    o, dw, db = map(offset_of, request.outs)
 
     def launch(args: Any, outs: Any) -> None:
         stream, held = backend.stream, backend.empty(scratch)
         source, slope = _like_result(args[1], out), _like_result(args[0], out)
         partial, data, gradient, mean_at, rstd_at = (
-            _at(held, 0), _at(source, x), _at(slope, g), _at(args[2], m), _at(args[3], r),
+            address(held, 0), address(source, x), address(slope, g), address(args[2], m), address(args[3], r),
         )  # fmt: skip
         sums(stream, partial, data, gradient, mean_at, rstd_at)
-        finish(stream, _at(outs[1], dw), _at(outs[2], db), partial + behind, partial)
-        elements(stream, _at(outs[0], o), gradient, data, mean_at, rstd_at, _at(args[4], w), partial + behind)
+        finish(stream, address(outs[1], dw), address(outs[2], db), partial + behind, partial)
+        elements(stream, address(outs[0], o), gradient, data, mean_at, rstd_at, address(args[4], w), partial + behind)
 
     return launch

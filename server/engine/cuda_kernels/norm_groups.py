@@ -12,8 +12,9 @@ from telegrad_protocol.ops import normalization as ops
 from .. import keys
 from ..operators import Launch, Request, prepares
 from .launch import load
+from .norm_text import MOMENTS
 from .prelude import CTYPES, PRELUDE
-from .rowwise import ROWS, byte_offset, fits_grid, row_major, streamed_threads, vector_width, widest
+from .rowwise import ROWS, address, fits_grid, offset_of, row_major, streamed_threads, vector_width, widest
 
 _THREADS = 256
 _PLANE = 128
@@ -24,25 +25,9 @@ template <class T, class S, int N, int VEC>
 __device__ __forceinline__ void moments(S* mean, S* rstd, const T* in, i64 length, S eps) {
     __shared__ S scratch[2][32];
     in += (i64)blockIdx.x * length;
-    S centre = 0, sum = 0;
-    stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { centre += (S)widen(in[k]); }, [&](i64 k) {
-        vec<T, VEC> v = read<VEC>(in + k);
-        S part = 0;
-        #pragma unroll
-        for (int j = 0; j < VEC; ++j) part += (S)widen(v.at[j]);
-        centre += part;
-    });
-    centre = over_row<Sum, N>(centre, scratch[0]) / length;
-    auto square = [&](T x) { S off = (S)widen(x) - centre; return off * off; };
-    stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { sum += square(in[k]); }, [&](i64 k) {
-        vec<T, VEC> v = read<VEC>(in + k);
-        S part = 0;
-        #pragma unroll
-        for (int j = 0; j < VEC; ++j) part += square(v.at[j]);
-        sum += part;
-    });
-    sum = over_row<Sum, N>(sum, scratch[1]) / length;
-    if (threadIdx.x == 0) { mean[blockIdx.x] = centre; rstd[blockIdx.x] = row_rsqrt(sum + eps); }
+    S centre, square;
+    row_moments<N, VEC, false>(centre, square, in, length, scratch);
+    if (threadIdx.x == 0) { mean[blockIdx.x] = centre; rstd[blockIdx.x] = row_rsqrt(square + eps); }
 }
 
 // VEC elements of one channel each; ``wide`` channels are a group.
@@ -139,15 +124,7 @@ __device__ __forceinline__ void differentiate(
 
 def _kernel(threads: int, parameters: str, call: str) -> Any:
     body = f'extern "C" __global__ void __launch_bounds__({threads}) run({parameters}) {{ {call}; }}\n'
-    return load(f"{PRELUDE}{ROWS}{_TEXT}\n{body}", "run")
-
-
-def _at(value: Any, offset: int) -> int:
-    return 0 if value is None else value.storage.block.pointer + offset
-
-
-def _offset(meta: Any) -> int:
-    return byte_offset(meta) if isinstance(meta, Meta) else 0
+    return load(f"{PRELUDE}{ROWS}{MOMENTS}{_TEXT}\n{body}", "run")
 
 
 class _Groups:
@@ -201,13 +178,13 @@ def group_norm(request: Request) -> Launch | None:
         -(-plan.vectors // _THREADS), _THREADS, "PPPPPP",
         _numbers(plan.vectors, plan.channels, plan.inner, plan.together),
     )  # fmt: skip
-    backend, (o, m, r) = request.backend, map(_offset, request.outs)
-    x, w, b = _offset(input), _offset(weight), _offset(bias)
+    backend, (o, m, r) = request.backend, map(offset_of, request.outs)
+    x, w, b = offset_of(input), offset_of(weight), offset_of(bias)
 
     def launch(args: Any, outs: Any) -> None:
-        stream, data, mean, rstd = backend.stream, _at(args[0], x), _at(outs[1], m), _at(outs[2], r)
+        stream, data, mean, rstd = backend.stream, address(args[0], x), address(outs[1], m), address(outs[2], r)
         moments(stream, mean, rstd, data)
-        elements(stream, _at(outs[0], o), data, mean, rstd, _at(args[2], w), _at(args[3], b))
+        elements(stream, address(outs[0], o), data, mean, rstd, address(args[2], w), address(args[3], b))
 
     return launch
 
@@ -220,20 +197,20 @@ def group_norm_gradients(request: Request) -> Launch | None:
     if not input.numel or not plan.fits or not plan.knows(mean, rstd):
         return None
     sums, by_group, by_channel, elements = _backward(plan, grad, weight, request.outs[1])
-    backend, (o, dw, db) = request.backend, map(_offset, request.outs)
+    backend, (o, dw, db) = request.backend, map(offset_of, request.outs)
     dtype = dtypes.float64 if plan.wide == "double" else dtypes.float32
     scratch = Meta.of((2 * (plan.planes + plan.rows),), dtype, backend.device)
     behind = 2 * plan.planes * dtype.itemsize
-    g, x, m, r, w = (_offset(meta) for meta in (grad, input, mean, rstd, weight))
+    g, x, m, r, w = (offset_of(meta) for meta in (grad, input, mean, rstd, weight))
 
     def launch(args: Any, outs: Any) -> None:
-        stream, held, scale = backend.stream, backend.empty(scratch), _at(args[4], w)
-        operands = _at(args[0], g), _at(args[1], x), _at(args[2], m), _at(args[3], r)
-        found = _at(held, 0)
+        stream, held, scale = backend.stream, backend.empty(scratch), address(args[4], w)
+        operands = address(args[0], g), address(args[1], x), address(args[2], m), address(args[3], r)
+        found = address(held, 0)
         sums(stream, found, *operands)
         by_group(stream, found + behind, found, scale)
-        by_channel(stream, _at(outs[1], dw), _at(outs[2], db), found)
-        elements(stream, _at(outs[0], o), *operands, scale, found + behind)
+        by_channel(stream, address(outs[1], dw), address(outs[2], db), found)
+        elements(stream, address(outs[0], o), *operands, scale, found + behind)
 
     return launch
 

@@ -5,6 +5,33 @@
 
 from __future__ import annotations
 
+MOMENTS = r"""
+// The mean of a streamed row (zero with RMS), and the mean of the squares around it, for each of its N threads.
+template <int N, int VEC, bool RMS, class T, class S>
+__device__ __forceinline__ void row_moments(S& centre, S& square, const T* in, i64 length, S (*scratch)[32]) {
+    centre = square = 0;
+    if (!RMS) {
+        stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { centre += (S)widen(in[k]); }, [&](i64 k) {
+            vec<T, VEC> v = read<VEC>(in + k);
+            S part = 0;
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) part += (S)widen(v.at[j]);
+            centre += part;
+        });
+        centre = over_row<Sum, N>(centre, scratch[0]) / length;
+    }
+    auto squared = [&](T x) { S off = (S)widen(x) - centre; return off * off; };
+    stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { square += squared(in[k]); }, [&](i64 k) {
+        vec<T, VEC> v = read<VEC>(in + k);
+        S part = 0;
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) part += squared(v.at[j]);
+        square += part;
+    });
+    square = over_row<Sum, N>(square, scratch[1]) / length;
+}
+"""
+
 NORMS = r"""
 template <class T, class W, class B, class S, int N, int VEC, int ITEMS, bool RMS>
 __device__ __forceinline__ void norm_held(
@@ -62,26 +89,9 @@ __device__ __forceinline__ void norm_streamed(
     __shared__ S scratch[2][32];
     i64 row = blockIdx.x;
     in += row * length; out += row * length;
-    S centre = 0, sum = 0;
-    if (!RMS) {
-        stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { centre += (S)widen(in[k]); }, [&](i64 k) {
-            vec<T, VEC> v = read<VEC>(in + k);
-            S part = 0;
-            #pragma unroll
-            for (int j = 0; j < VEC; ++j) part += (S)widen(v.at[j]);
-            centre += part;
-        });
-        centre = over_row<Sum, N>(centre, scratch[0]) / length;
-    }
-    auto square = [&](T x) { S off = (S)widen(x) - centre; return off * off; };
-    stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { sum += square(in[k]); }, [&](i64 k) {
-        vec<T, VEC> v = read<VEC>(in + k);
-        S part = 0;
-        #pragma unroll
-        for (int j = 0; j < VEC; ++j) part += square(v.at[j]);
-        sum += part;
-    });
-    S scale = row_rsqrt(over_row<Sum, N>(sum, scratch[1]) / length + eps);
+    S centre, square;
+    row_moments<N, VEC, RMS>(centre, square, in, length, scratch);
+    S scale = row_rsqrt(square + eps);
     if (threadIdx.x == 0) { if (!RMS) mean[row] = centre; rstd[row] = scale; }
     auto one = [&](T v, i64 k) {
         S x = ((S)widen(v) - centre) * scale;

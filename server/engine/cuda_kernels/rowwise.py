@@ -228,3 +228,13 @@ def dense(value: Value) -> Value:
 def byte_offset(meta: Meta) -> int:
     """Bytes from the storage's beginning to the first element."""
     return meta.offset * meta.dtype.itemsize
+
+
+def offset_of(arg: Any) -> int:
+    """``byte_offset``; 0 for an argument that is no tensor."""
+    return byte_offset(arg) if isinstance(arg, Meta) else 0
+
+
+def address(value: Value | None, offset: int) -> int:
+    """Where an operand begins; 0 for one that is not there."""
+    return 0 if value is None else value.storage.block.pointer + offset
