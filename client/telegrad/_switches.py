@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.messages import Mode
 
 from . import _modes
@@ -37,6 +38,13 @@ def put(name: str, value: Any) -> None:
     _chosen[name] = value
     for session in _modes.open_sessions():
         session.submit(Mode(name, value))
+
+
+def bool_of(name: str, value: Any) -> bool:
+    """What a switch is to be set to, which nothing but a bool says."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name}: expected a bool, got {value!r}")
+    return value
 
 
 def announce(session: Session) -> None:

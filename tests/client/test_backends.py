@@ -84,6 +84,16 @@ def test_positions_that_a_switch_does_not_have_are_refused(lib: Any) -> None:
         lib.cuda.tunable.set_max_tuning_duration(-1)
     with pytest.raises(AttributeError, match="no attribute"):
         _ = lib.backends.cudnn.fastest
+    for put in (lib.use_deterministic_algorithms, lib.cuda.tunable.enable, lib.cuda.tunable.tuning_enable):
+        with pytest.raises(ArgumentError, match="expected a bool, got 'False'"):
+            put("False")
+
+
+def test_a_limit_that_does_not_travel_is_refused_and_the_session_goes_on(host: Host, lib: Any) -> None:
+    for limit in (lib.cuda.tunable.set_max_tuning_duration, lib.cuda.tunable.set_max_tuning_iterations):
+        with pytest.raises(ArgumentError, match="64 bits"):
+            limit(1 << 70)
+    assert (lib.zeros(2) + 1).tolist() == [1.0, 1.0]
 
 
 def test_tuning_is_set_as_pytorch_has_it(host: Host, lib: Any) -> None:
@@ -122,6 +132,9 @@ def test_results_for_something_else_are_not_taken_over(lib: Any, tmp_path: Path)
     assert lib.cuda.tunable.get_results() == ()
     file.write_text("what is this\n")
     with pytest.raises(ArgumentError, match="line 1"):
+        lib.cuda.tunable.read_file(str(file))
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ArgumentError, match="is not text"):
         lib.cuda.tunable.read_file(str(file))
 
 

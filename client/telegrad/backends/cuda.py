@@ -22,9 +22,7 @@ class _Switch:
         return self if instance is None else _switches.get(self._name)
 
     def __set__(self, instance: Any, value: Any) -> None:
-        if not isinstance(value, bool):
-            raise ArgumentError(f"{self._name}: expected a bool, got {value!r}")
-        _switches.put(self._name, value)
+        _switches.put(self._name, _switches.bool_of(self._name, value))
 
 
 class Matmul:
@@ -76,7 +74,7 @@ def get_float32_matmul_precision() -> str:
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Give the same results for the same inputs every time, at the cost of speed where that takes other kernels."""
-    _switches.put("deterministic_algorithms", bool(mode))
+    _switches.put("deterministic_algorithms", _switches.bool_of("use_deterministic_algorithms", mode))
 
 
 def are_deterministic_algorithms_enabled() -> bool:

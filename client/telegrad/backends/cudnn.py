@@ -9,8 +9,6 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from telegrad_protocol.errors import ArgumentError
-
 from .. import _modes, _switches
 
 _SWITCHES = {"allow_tf32": "cudnn_allow_tf32", "deterministic": "cudnn_deterministic"}
@@ -42,10 +40,8 @@ class _Module(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _SWITCHES:
             super().__setattr__(name, value)
-        elif isinstance(value, bool):
-            _switches.put(_SWITCHES[name], value)
         else:
-            raise ArgumentError(f"{name}: expected a bool, got {value!r}")
+            _switches.put(_SWITCHES[name], _switches.bool_of(name, value))
 
 
 sys.modules[__name__].__class__ = _Module

@@ -26,7 +26,7 @@ def _set(position: int, value: Any) -> None:
 
 def enable(val: bool = True) -> None:
     """Use what was measured, and measure what is new where tuning is on; off at first."""
-    _set(_ENABLED, bool(val))
+    _set(_ENABLED, _switches.bool_of("enable", val))
 
 
 def is_enabled() -> bool:
@@ -36,7 +36,7 @@ def is_enabled() -> bool:
 
 def tuning_enable(val: bool = True) -> None:
     """Measure products that were not met before; on at first, but only while tunable operations are enabled."""
-    _set(_TUNES, bool(val))
+    _set(_TUNES, _switches.bool_of("tuning_enable", val))
 
 
 def tuning_is_enabled() -> bool:
@@ -65,9 +65,9 @@ def get_max_tuning_iterations() -> int:
 
 
 def _count(name: str, value: int) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise ArgumentError(f"{name}: expected a number of 0 or more, got {value!r}")
-    return int(value)
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ArgumentError(f"{name}: expected an integer of 0 or more that fits into 64 bits, got {value!r}")
+    return value
 
 
 def set_filename(filename: str, insert_device_ordinal: bool = False) -> None:
@@ -106,11 +106,18 @@ def write_file(filename: str | None = None) -> bool:
 
 def read_file(filename: str | None = None) -> bool:
     """Take over results from a file; False, and nothing changes, where it was written for something else."""
-    validators, results = _parse(Path(filename or _filename).read_text())
+    validators, results = _parse(_text_of(Path(filename or _filename)))
     if validators != list(get_validators()):
         return False
     _modes.current_session().query("tunable_load", results)
     return True
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        raise ArgumentError(f"read_file: {str(path)!r} is not text") from None
 
 
 def _parse(text: str) -> tuple[list[tuple[str, str]], list[list[str]]]:

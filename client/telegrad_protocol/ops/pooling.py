@@ -11,7 +11,7 @@ from ..layout import Size
 from ..memory_format import channels_last_strides, is_channels_last
 from ..meta import Meta
 from .contract import op
-from .convolution import spread
+from .convolution import check_positive, spread
 
 
 def _check_dims(name: str, input: Meta, dims: int) -> None:
@@ -34,9 +34,7 @@ def windows(
     kernel = spread(name, "kernel_size", kernel_size, dims)
     given = (("stride", stride or kernel), ("padding", padding), ("dilation", dilation))
     stride, padding, dilation = (spread(name, what, numbers, dims) for what, numbers in given)
-    for what, numbers in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
-        if min(numbers) <= 0:
-            raise ArgumentError(f"{name}: {what} must be greater than zero, got {list(numbers)}")
+    check_positive(name, kernel_size=kernel, stride=stride, dilation=dilation)
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if not 0 <= p <= ((k - 1) * d + 1) // 2:
             raise ArgumentError(f"{name}: padding {p} must not be negative, nor more than half of the kernel's reach")
@@ -343,7 +341,7 @@ def unpooled(
     """The result of ``max_unpool``."""
     _check_dims(name, input, dims)
     if indices.shape != input.shape or indices.dtype is not int64:
-        raise ShapeError(f"{name}: the positions {indices} do not have the shape of {input}")
+        raise ShapeError(f"{name}: the positions must be int64 of the shape of {input}, got {indices}")
     size = _unpooled_size(name, dims, input, kernel_size, stride, padding, output_size)
     return _result(input, dims, size, keeps_format=dims == 2)
 
