@@ -22,7 +22,7 @@ def main() -> int:
     import telegrad as tg
 
     from . import install, training, wire
-    from .measure import save, without_goal
+    from .measure import about, save, without_goal
 
     with tg.connect(devices="cuda:0" if options.device == "cuda" else "cpu"):
         figures = [*wire.run(tg), *training.run(tg, options.device)]
@@ -32,14 +32,8 @@ def main() -> int:
     for each in figures:
         print(each.row())
     if options.save:
-        save(options.save, figures, device=options.device, torch=_torch_version())
+        save(options.save, figures, **about(options.device))
     return int(any(each.met is False for each in figures))
-
-
-def _torch_version() -> str:
-    import torch
-
-    return str(torch.__version__)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream
 
 from .fragmentation import load
-from .measure import Figure, figure, repeat, save
+from .measure import Figure, about, figure, repeat, save
 
 LOOPS = 2000
 REPEATS = 25
@@ -137,15 +137,6 @@ def _loop(pair: Callable[[], Any]) -> Callable[[], None]:
             pair()
 
     return action
-
-
-def about(device: str) -> dict[str, str]:
-    """What the figures were measured on."""
-    if device == "cpu":
-        return {"device": device}
-    import torch
-
-    return {"device": device, "gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 
 from . import on_gpu
-from .measure import Figure, save_at
+from .measure import Figure, about, save_at
 
 _ATTENTION = OPERATORS["scaled_dot_product_attention"]
 _CAUSAL = (None, 0.0, True, None, False)
@@ -78,8 +78,8 @@ def main() -> int:
         print(each.row(), flush=True)
     print(f"cuDNN: {BUILT}")
     if options.save:
-        about = {"gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
-        save_at(options.save, figures, **about, cudnn_graphs=BUILT.graphs, cudnn_build_seconds=BUILT.seconds)
+        counts = {"cudnn_graphs": BUILT.graphs, "cudnn_build_seconds": BUILT.seconds}
+        save_at(options.save, figures, **about("cuda"), **counts)
     return int(any(each.met is False for each in figures))
 
 

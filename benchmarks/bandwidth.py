@@ -25,7 +25,7 @@ from telegrad_protocol.meta import Device, Meta
 
 from . import bandwidth_cases, reduction_cases, row_cases
 from .bandwidth_cases import Case
-from .measure import Figure, figure, save
+from .measure import Figure, about, figure, save
 
 _ = ops  # files every kernel
 CASES = [*bandwidth_cases.CASES, *reduction_cases.CASES, *row_cases.CASES]
@@ -140,7 +140,7 @@ def main() -> int:
     for each in figures:
         print(each.row())
     if options.save:
-        save(options.save, figures, device=torch.cuda.get_device_name(), torch=str(torch.__version__))
+        save(options.save, figures, **about("cuda"))
     return int(any(each.met is False or each.extra.get("near_copy") is False for each in figures))
 
 

@@ -18,7 +18,7 @@ from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 
 from . import on_gpu
-from .measure import Figure, figure, save_at
+from .measure import Figure, about, figure, save_at
 
 _CONVOLUTION, _WEIGHT_BACKWARD = OPERATORS["convolution"], OPERATORS["_convolution_weight_backward"]
 BATCH = 128
@@ -98,8 +98,8 @@ def main() -> int:
         print(each.row())
     print(f"cuDNN: {BUILT}")
     if options.save:
-        about = {"gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
-        save_at(options.save, figures, **about, cudnn_graphs=BUILT.graphs, cudnn_build_seconds=BUILT.seconds)
+        counts = {"cudnn_graphs": BUILT.graphs, "cudnn_build_seconds": BUILT.seconds}
+        save_at(options.save, figures, **about("cuda"), **counts)
     return int(any(each.met is False for each in figures))
 
 

@@ -20,7 +20,7 @@ from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 
 from . import on_gpu
-from .measure import Figure, figure, save_at
+from .measure import Figure, about, figure, save_at
 
 AT_LEAST = 0.97
 REPEATS = 5
@@ -178,7 +178,7 @@ def main() -> int:
     for each in figures:
         print(each.row(), flush=True)
     if options.save:
-        save_at(options.save, figures, device=torch.cuda.get_device_name(), torch=str(torch.__version__))
+        save_at(options.save, figures, **about("cuda"))
     return int(any(each.met is False for each in figures))
 
 

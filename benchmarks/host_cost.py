@@ -28,7 +28,7 @@ from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.meta import Device
 
-from .measure import Figure, figure, save
+from .measure import Figure, about, figure, save
 
 _SIDE = 64
 _CALLS = 64
@@ -142,7 +142,7 @@ def main() -> int:
     for each in figures:
         print(each.row())
     if options.save:
-        save(options.save, figures, device=torch.cuda.get_device_name(), torch=str(torch.__version__))
+        save(options.save, figures, **about("cuda"))
     return int(any(each.met is False for each in figures))
 
 

@@ -29,7 +29,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Meta
 
 from .kernel_cases import CASES, Case
-from .measure import Figure, figure, save
+from .measure import Figure, about, figure, save
 
 _ = ops  # files every kernel
 _TYPES = {
@@ -113,7 +113,7 @@ def main() -> int:
     for each in figures:
         print(each.row())
     if options.save:
-        save(options.save, figures, device="cpu", torch=str(torch.__version__))
+        save(options.save, figures, **about("cpu"))
     return 0
 
 

@@ -76,6 +76,14 @@ def percentile(samples: list[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
+def about(device: str) -> dict[str, str]:
+    """What figures beside PyTorch's were measured on: telegrad's device, the GPU's name, PyTorch's version."""
+    import torch
+
+    gpu = {} if device == "cpu" else {"gpu": torch.cuda.get_device_name()}
+    return {"device": device, **gpu, "torch": str(torch.__version__)}
+
+
 def save(name: str, figures: list[Figure], **about: Any) -> pathlib.Path:
     """Write figures as JSON beside the other results, with date, machine and versions."""
     RESULTS.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ from server.engine import context
 from server.engine import functional as F
 
 from . import on_gpu
-from .measure import Figure, save_at
+from .measure import Figure, about, save_at
 
 AT_LEAST = 0.97
 LARGE = [(1 << 26,)]
@@ -115,7 +115,7 @@ def main() -> int:
         figures.append(each)
         print(each.row(), flush=True)
     if options.save:
-        save_at(options.save, figures, device=torch.cuda.get_device_name(), torch=str(torch.__version__))
+        save_at(options.save, figures, **about("cuda"))
     return int(any(each.met is False for each in figures))
 
 

@@ -12,7 +12,7 @@ from server.engine import functional as F
 from server.engine.autograd.engine import grad
 
 from . import on_gpu
-from .measure import Figure, save_at
+from .measure import Figure, about, save_at
 
 SHAPE = (128, 64, 112, 112)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -56,7 +56,7 @@ def main() -> int:
     for each in figures:
         print(each.row())
     if options.save:
-        save_at(options.save, figures, gpu=torch.cuda.get_device_name(), torch=str(torch.__version__))
+        save_at(options.save, figures, **about("cuda"))
     return int(any(each.met is False for each in figures))
 
 

@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .allocator import about
 from .fragmentation import GIB, load
-from .measure import Figure, save
+from .measure import Figure, about, save
 
 TRACES = ("gpt2-small", "gpt2-rising", "gpt2-mixed")
 OPTIONS = {"default": "", "expandable": "expandable_segments:True"}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import models
-from .measure import Figure, figure, save_at
+from .measure import Figure, about, figure, save_at
 from .models import GPT_2, GPT_MIDDLE, GPT_SMALL, Step
 
 ROUNDS = 7
@@ -91,8 +91,7 @@ def main() -> None:
     for each in figures:
         print(each.row())
     if options.save:
-        device = torch.cuda.get_device_name(0)
-        save_at(options.save, figures, device=device, torch=torch.__version__, cuda=torch.version.cuda)
+        save_at(options.save, figures, **about("cuda"), cuda=torch.version.cuda)
 
 
 if __name__ == "__main__":
