@@ -121,27 +121,28 @@ _TO_ERF = (
 )  # fmt: skip
 
 
-def _error_function(x: Array, squared: Array) -> Array:
-    """erf(x / sqrt(2)) in single precision, in scratch memory; ``squared`` is x ** 2."""
+def _distribution(x: Array, squared: Array) -> Array:
+    """(1 + erf(x / sqrt(2))) / 2 in single precision, in scratch memory; ``squared`` is x ** 2."""
     total = np.multiply(squared, _TO_ERF[0], out=scratch("erf", x.shape, x.dtype.char))
     for coefficient in _TO_ERF[1:-1]:
         total += coefficient
         total *= squared
     total += _TO_ERF[-1]
     total *= x
-    return np.tanh(total, out=total)
+    np.tanh(total, out=total)
+    total += 1
+    total *= 0.5
+    return total
 
 
 @kernel(ops.gelu, keys.CPU)
 def gelu(xp, input, *, approximate, out):
-    """x / 2 * (1 + erf(x / sqrt(2)))"""
+    """x times the distribution function"""
     if out.dtype.char != "f" or approximate != "none":
         generic.gelu(xp, input, approximate=approximate, out=out)
         return
     for x, y in in_pieces(input, out):
-        share = _error_function(x, np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char)))
-        share += 1
-        share *= 0.5
+        share = _distribution(x, np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char)))
         np.multiply(share, x, out=y)
 
 
@@ -153,9 +154,7 @@ def gelu_backward(xp, gradient, input, *, approximate, out):
         return
     for grad, x, y in in_pieces(gradient, input, out):
         density = np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char))
-        share = _error_function(x, density)
-        share += 1
-        share *= 0.5
+        share = _distribution(x, density)
         density *= -0.5
         np.exp(density, out=density)
         density *= _DENSITY
