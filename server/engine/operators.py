@@ -59,6 +59,11 @@ class Request(NamedTuple):
     outs: tuple[Meta, ...]
     compute: DType | None
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments by the names of their parameters, in the order in which launches get them."""
+        return {p.name: arg for p, arg in zip(self.op.params, self.args, strict=True)}
+
 
 Launch = Callable[[tuple[Any, ...], tuple[Value, ...]], None]
 """A prepared kernel: takes the arguments as they were bound, and the values to write into."""

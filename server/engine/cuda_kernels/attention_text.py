@@ -13,11 +13,13 @@ LEADING = TILE + 4
 """Floats from one line of a turned tile to the next: vectors stay aligned, lines lie in different banks."""
 PAD = 4
 
-TEXT = r"""
-#define TILE 64
-#define THREADS 128
-#define LD 68
-#define HIDDEN __int_as_float(0xff800000)
+TEXT = (
+    f"""
+#define TILE {TILE}
+#define THREADS {THREADS}
+#define LD {LEADING}
+"""
+    + r"""#define HIDDEN __int_as_float(0xff800000)
 
 struct steps_t { i64 n, h, t, d; };
 struct shape_t { int heads, group, rows, columns, width, depth, causal; float scale; };
@@ -265,6 +267,7 @@ template <class T, int D> __device__ __forceinline__ void by_key(
     write<D>(dv + n * sdv.n + shared_head * sdv.h, sdv, by_v, first + row0, s.columns, C * tx, s.depth);
 }
 """
+)
 
 
 def kernels(ctype: str, depth: int) -> str:

@@ -20,8 +20,8 @@ from ..operators import Launch, Request, prepares
 from ..value import Value
 from .expressions import Chosen
 from .geometry import INDEXING, VECTOR_BYTES, Layout, blocks, layout_of, packed
-from .launch import load
-from .pointwise import Fire, computing, elementwise, generated, launcher, nothing
+from .launch import load, nothing
+from .pointwise import Fire, computing, elementwise, generated, launcher
 from .prelude import CTYPES, PRELUDE
 
 _BITS = {1: dtypes.uint8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}

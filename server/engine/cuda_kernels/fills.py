@@ -20,7 +20,8 @@ from ..operators import Launch, Request, prepares
 from .copying import copying
 from .expressions import Chosen, Whole
 from .geometry import LARGEST_NARROW
-from .pointwise import elementwise, nothing
+from .launch import nothing
+from .pointwise import elementwise
 
 _FILLS: dict[Op, str | int] = {
     creation.zeros: 0, creation.zeros_like: 0, creation.new_zeros: 0, creation.ones: 1, creation.ones_like: 1,
@@ -32,14 +33,10 @@ _UNFILLED = (
 )  # fmt: skip
 
 
-def _argument(request: Request, name: str) -> Any:
-    return request.args[[p.name for p in request.op.params].index(name)]
-
-
 def fill(request: Request) -> Launch:
     """One number everywhere."""
     source = _FILLS[request.op]
-    value = _argument(request, source) if isinstance(source, str) else source
+    value = request.named[source] if isinstance(source, str) else source
     out = request.outs[0]
     return elementwise(request.backend, out, {"value": value}, Chosen("value"), out.dtype)
 

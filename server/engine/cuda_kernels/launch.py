@@ -114,6 +114,10 @@ def pointer(value: Value) -> int:
     return value.storage.block.pointer + meta.offset * meta.dtype.itemsize
 
 
+def nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+    """The prepared kernel where results have no elements."""
+
+
 Texts = dict[tuple[str, tuple[str, ...]], None]
 _collected: Texts | None = None
 

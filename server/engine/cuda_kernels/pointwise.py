@@ -23,7 +23,7 @@ from .expressions import EXPRESSIONS, LIGHT, Chosen, Whole, Work
 from .expressions_complex import COMPLEX
 from .expressions_text import GAMMA, REAL, TO_HALF
 from .geometry import VECTOR_BYTES, Layout, blocks, layout_of, layout_type, packed, vector_width
-from .launch import load
+from .launch import load, nothing
 from .pointwise_text import THREADS, Kernel, Operand, text_of
 from .prelude import CTYPES
 
@@ -44,7 +44,7 @@ def prepare(request: Request) -> Launch | None:
     expression = EXPRESSIONS[request.op.name]
     out = request.outs[0]
     compute = computing(request.compute or out.dtype)
-    attributes = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
+    attributes = request.named
     chosen = expression.choose(attributes, compute, out.dtype)
     return chosen and elementwise(request.backend, out, attributes, chosen, compute, expression.work)
 
@@ -101,10 +101,6 @@ def _unroll(work: Work, out: DType, nbytes: int) -> int:
     """Vectors of ``nbytes`` per thread: one of full size keeps the memory busy, shorter ones take more."""
     wanted = work.half_vectors if out in HALVES else work.vectors
     return 1 if work.is_function else max(wanted, min(_MOST_UNROLLED, VECTOR_BYTES // nbytes))
-
-
-def nothing(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-    """A result without elements needs no launch."""
 
 
 def _kind(value: Any, compute: DType) -> str:

@@ -17,13 +17,12 @@ from telegrad_protocol.ops import pooling as ops
 
 from .. import keys
 from ..operators import Launch, Request, prepares
+from .geometry import LARGEST_NARROW, VECTOR_BYTES
 from .launch import load, pointer
 from .pooling_text import TEXT
 from .prelude import CTYPES, PRELUDE
 
 _THREADS = 256
-_VECTOR_BYTES = 16
-_NARROW = 1 << 31
 
 
 class _Slide(NamedTuple):
@@ -40,7 +39,7 @@ def _geometry(planes: Meta, size: Size, count: Size, slide: _Slide | None) -> by
     dims = len(size)
     rows = list(zip(size, count, *(slide or ((1,) * dims,) * 4), strict=True))
     padded = [(1, 1, 1, 1, 0, 1)] * (3 - dims) + rows
-    if any(n >= _NARROW for row in padded for n in row):
+    if any(n > LARGEST_NARROW for row in padded for n in row):
         return None
     channels = planes.shape[1] if planes.ndim == dims + 2 else planes.shape[0]
     return struct.pack("=18i2q", *(n for row in padded for n in row), channels, planes.numel)
@@ -60,7 +59,7 @@ def _width(metas: Sequence[Meta], last: bool) -> int:
     """Channels that a thread takes."""
     if not last:
         return 1
-    width = _VECTOR_BYTES // metas[0].dtype.itemsize
+    width = VECTOR_BYTES // metas[0].dtype.itemsize
     while width > 1 and (metas[0].shape[1] % width or any(m.offset % width for m in metas)):
         width //= 2
     return width
@@ -85,7 +84,7 @@ def _prepare(
     width = _width(metas, last)
     total = threads_of.numel // width
     reach = [n * m for n, m in zip(_sizes(operands[0], dims), _sizes(request.outs[0], dims), strict=True)]
-    index = "u32" if max(*reach, *(m.numel for m in metas)) < _NARROW else "i64"
+    index = "u32" if max(*reach, *(m.numel for m in metas)) <= LARGEST_NARROW else "i64"
     arguments = ", ".join([CTYPES[dtype], str(width), str(last).lower(), *([template] if template else [])])
     text = _text(body, arguments, dtype, index, operands, request.outs, extra)
     grid = -(-total // _THREADS)

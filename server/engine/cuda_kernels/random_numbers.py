@@ -21,8 +21,8 @@ from .. import context, keys
 from ..backend import Backend
 from ..operators import Launch, Request, prepares
 from .geometry import VECTOR_BYTES, Layout, blocks, layout_of, layout_type, packed
-from .launch import load
-from .pointwise import computing, nothing
+from .launch import load, nothing
+from .pointwise import computing
 from .prelude import CTYPES
 from .random_text import DISTRIBUTIONS, THREADS, Drawing, text_of
 
@@ -166,10 +166,6 @@ def _parts(meta: Meta) -> list[Meta]:
     return [Meta.of(meta.shape, part, meta.device, strides, 2 * meta.offset + k) for k in (0, 1)]
 
 
-def _named(request: Request) -> dict[str, Any]:
-    return {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
-
-
 def _gaussian(mean: float, std: float, target: Meta) -> Callable[[DType, int], Recipe]:
     """Complex numbers share the variance among their parts; the mean is real."""
     share = std / math.sqrt(2 if target.dtype.is_complex else 1)
@@ -212,7 +208,7 @@ def draw(request: Request) -> Launch | None:
     """Overwrite a new tensor, or the first operand, with numbers of a distribution."""
     at = 0 if request.op.mutates else None
     target = request.args[0] if request.op.mutates else request.outs[0]
-    return _filling(request.backend, target, _RECIPES[request.op](_named(request), target), at)
+    return _filling(request.backend, target, _RECIPES[request.op](request.named, target), at)
 
 
 for _op in _RECIPES:

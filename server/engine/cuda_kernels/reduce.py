@@ -16,8 +16,9 @@ from telegrad_protocol.ops.contract import Op
 from .. import keys
 from ..backend import HALVES
 from ..operators import Launch, Request, prepares
+from .launch import nothing
 from .prelude import CTYPES
-from .reduce_launch import State, nothing, reduction
+from .reduce_launch import State, reduction
 from .reduce_layout import walk
 
 BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8, "c64": 8, "c128": 16}
@@ -50,7 +51,7 @@ def _file(contract: Op, choose: Chooser, is_ordered: bool = False) -> None:
 
     @prepares(contract, keys.CUDA)
     def prepare(request: Request) -> Launch | None:
-        named = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
+        named = request.named
         input: Meta = named["input"]
         found = walk(input, dims_of(input, named.get("dim")), request.outs, is_ordered)
         state = choose(request, named, found.length)

@@ -183,7 +183,3 @@ def counters(backend: Any) -> int:
             block = _COUNTERS[key] = allocator.allocate(4 * _TICKETS, backend.stream)
         cp.cuda.runtime.memsetAsync(block.pointer, 0, 4 * _TICKETS, backend.stream)
     return block.pointer
-
-
-def nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-    """The launch where results have no elements."""

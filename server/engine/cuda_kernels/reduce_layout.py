@@ -12,9 +12,7 @@ from typing import NamedTuple
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
-from .geometry import VECTOR_BYTES, Layout, collapse
-
-_NARROW = 1 << 31
+from .geometry import LARGEST_NARROW, VECTOR_BYTES, Layout, collapse
 
 
 class Walk(NamedTuple):
@@ -67,7 +65,7 @@ def walk(input: Meta, dims: Sequence[int], outs: Sequence[Meta], is_ordered: boo
     removed = frozenset(dims)
     kept = [d for d in range(input.ndim) if d not in removed]
     first, second = outs[0], outs[-1]
-    strides = [tuple([input.strides[d] for d in kept]), _kept_strides(first, kept), _kept_strides(second, kept)]
+    strides = [tuple([input.strides[d] for d in kept]), kept_strides(first, kept), kept_strides(second, kept)]
     across = [d for d in range(input.ndim) if d in removed]
     count = math.prod(input.shape[d] for d in across)
     shape, steps = (tuple([source[d] for d in across if count]) for source in (input.shape, input.strides))
@@ -79,13 +77,14 @@ def walk(input: Meta, dims: Sequence[int], outs: Sequence[Meta], is_ordered: boo
     )
 
 
-def _kept_strides(out: Meta, kept: Sequence[int]) -> Size:
+def kept_strides(out: Meta, kept: Sequence[int]) -> Size:
+    """Strides along the dimensions that a result keeps; it may be without the others, or have size 1 there."""
     return out.strides if out.ndim == len(kept) else tuple([out.strides[d] for d in kept])
 
 
 def needs_wide(*metas: Meta) -> bool:
     """Whether 32 bits do not hold all offsets and numbers of elements."""
-    return max(max(meta.numel, meta.extent) for meta in metas) >= _NARROW
+    return max(max(meta.numel, meta.extent) for meta in metas) > LARGEST_NARROW
 
 
 def index_types(is_wide: bool, **layouts: Layout) -> str:

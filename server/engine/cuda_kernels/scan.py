@@ -17,10 +17,10 @@ from .. import keys
 from ..operators import Launch, Request, prepares
 from ..value import Value
 from .geometry import INDEXING, VECTOR_BYTES, Layout, blocks, collapse, packed
-from .launch import load
+from .launch import load, nothing
 from .prelude import CTYPES, PRELUDE
 from .reduce import BYTES, comparing, computing
-from .reduce_launch import multiprocessors, nothing
+from .reduce_launch import multiprocessors
 from .reduce_layout import ceiling, index_types, needs_wide
 from .reduce_states import STATES
 from .reduce_text import LOADS
@@ -200,7 +200,7 @@ def running(
 def _file(contract: Op, choose_carry: Callable[[DType, DType], Carry]) -> None:
     @prepares(contract, keys.CUDA)
     def prepare(request: Request) -> Launch | None:
-        named = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
+        named = request.named
         input: Meta = named["input"]
         if not input.numel:
             return nothing

@@ -10,7 +10,8 @@ from telegrad_protocol.ops import sorting as ops
 from .. import keys
 from ..operators import Launch, Request, prepares
 from ..value import Value
-from .reduce_launch import multiprocessors, nothing
+from .launch import nothing
+from .reduce_launch import multiprocessors
 from .sort_launch import LONGEST, Job, Sort, best, finds_best, job_of, ranked, sorting
 
 _FEW = 1024

@@ -19,7 +19,7 @@ from telegrad_protocol.meta import Meta
 from .geometry import INDEXING, Layout, blocks, collapse, packed
 from .launch import load
 from .prelude import PRELUDE
-from .reduce_layout import ceiling, flag, index_types, needs_wide
+from .reduce_layout import ceiling, flag, index_types, kept_strides, needs_wide
 from .sort_text import KERNELS, ORDER
 from .topk_text import SELECTION
 from .topk_text import THREADS as SELECT_THREADS
@@ -77,15 +77,11 @@ def job_of(
     at = dim % input.ndim if input.ndim else 0
     kept = [d for d in range(input.ndim) if d != at]
     metas = (input, values, indices)
-    strides = [_others(meta, kept) for meta in metas]
+    strides = [kept_strides(meta, kept) for meta in metas]
     steps = tuple([meta.strides[at] if meta.ndim == input.ndim and meta.ndim else 1 for meta in metas])
     layout = collapse(tuple([input.shape[d] for d in kept]), strides, [meta.offset for meta in metas])
     length = input.shape[at] if input.ndim else 1
     return Job(input.dtype, descending, layout, steps, length, *window, needs_wide(*metas), is_median)
-
-
-def _others(meta: Meta, kept: list[int]) -> Size:
-    return meta.strides if meta.ndim == len(kept) else tuple([meta.strides[d] for d in kept])
 
 
 def sorting(backend: Any, job: Job) -> Sort:

@@ -12,9 +12,8 @@ from .. import keys
 from ..operators import Launch, Request, prepares
 from ..value import Value
 from .geometry import INDEXING, Layout, blocks, collapse, packed
-from .launch import load
+from .launch import load, nothing
 from .prelude import CTYPES, PRELUDE
-from .reduce_launch import nothing
 from .reduce_layout import flag, index_types, needs_wide
 from .sort_launch import order_type
 from .sort_text import ORDER
@@ -85,7 +84,7 @@ def _kernel(layout: Layout, line: Meta, out: Meta, right: bool, is_wide: bool) -
 
 @prepares(ops.searchsorted, keys.CUDA)
 def searchsorted(request: Request) -> Launch | None:
-    named = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
+    named = request.named
     if named["sorter"] is not None:
         return None
     right = named["right"] or named["side"] == "right"
@@ -94,5 +93,5 @@ def searchsorted(request: Request) -> Launch | None:
 
 @prepares(ops.bucketize, keys.CUDA)
 def bucketize(request: Request) -> Launch | None:
-    named = {p.name: arg for p, arg in zip(request.op.params, request.args, strict=True)}
+    named = request.named
     return _search(request, named["boundaries"], named["input"], bool(named["right"]), (1, 0))
