@@ -14,6 +14,7 @@ from telegrad_protocol.memory_format import channels_last_strides
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import normalization as ops
 
+from .. import functional as F
 from .. import keys
 from ..operators import Launch, Request, prepares
 from ..value import Value
@@ -241,8 +242,6 @@ class _Channels:
 
 def _like_result(value: Value, out: Meta) -> Value:
     """The value, or a copy of it, in the layout of the result."""
-    from .. import functional as F
-
     if value.meta.strides == out.strides:
         return value
     copy: Value = dense(value) if out.is_contiguous else F._in_layout(value.alias(), out.strides)
