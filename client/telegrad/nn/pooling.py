@@ -55,7 +55,12 @@ class MaxPool3d(_MaxPool):
     _dims = 3
 
 
-class _MaxUnpool(Module):
+class _Windows(Module):
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _MaxUnpool(_Windows):
     _dims: ClassVar[int]
 
     def __init__(self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0) -> None:
@@ -67,9 +72,6 @@ class _MaxUnpool(Module):
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         unpool = function(f"max_unpool{self._dims}d")
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)  # type: ignore[no-any-return]
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpool):
@@ -90,12 +92,7 @@ class MaxUnpool3d(_MaxUnpool):
     _dims = 3
 
 
-class _AvgPool(Module):
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
-class AvgPool1d(_AvgPool):
+class AvgPool1d(_Windows):
     """The mean of each window of sequences."""
 
     def __init__(
@@ -114,7 +111,7 @@ class AvgPool1d(_AvgPool):
         )
 
 
-class _AvgPoolNd(_AvgPool):
+class _AvgPoolNd(_Windows):
     _dims: ClassVar[int]
 
     def __init__(
@@ -183,18 +180,20 @@ class LPPool3d(_LPPool):
     _dims = 3
 
 
-class _AdaptiveAvgPool(Module):
+class _AdaptivePool(Module):
     _dims: ClassVar[int]
 
     def __init__(self, output_size: Any) -> None:
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input: Tensor) -> Tensor:
-        return function(f"adaptive_avg_pool{self._dims}d")(input, self.output_size)  # type: ignore[no-any-return]
-
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
+
+
+class _AdaptiveAvgPool(_AdaptivePool):
+    def forward(self, input: Tensor) -> Tensor:
+        return function(f"adaptive_avg_pool{self._dims}d")(input, self.output_size)  # type: ignore[no-any-return]
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
@@ -215,18 +214,13 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     _dims = 3
 
 
-class _AdaptiveMaxPool(Module):
-    _dims: ClassVar[int]
-
+class _AdaptiveMaxPool(_AdaptivePool):
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
-        super().__init__()
-        self.output_size, self.return_indices = output_size, return_indices
+        super().__init__(output_size)
+        self.return_indices = return_indices
 
     def forward(self, input: Tensor) -> Any:
         return function(f"adaptive_max_pool{self._dims}d")(input, self.output_size, self.return_indices)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):

@@ -32,7 +32,7 @@ def _check_types(name: str, *metas: Meta | None) -> None:
         raise DTypeError(f"{name}: not defined for bool, with operands {', '.join(map(repr, present))}")
 
 
-def _check_positive(name: str, **numbers: Size) -> None:
+def check_positive(name: str, **numbers: Size) -> None:
     for what, values in numbers.items():
         if min(values, default=0) <= 0:
             raise ArgumentError(f"{name}: {what} must be greater than zero, got {list(values)}")
@@ -125,7 +125,7 @@ def _convolution(
     names = ("stride", "padding", "dilation", "output padding")
     given = (stride, padding, dilation, output_padding)
     stride, padding, dilation, extra = (spread(name, w, v, dims) for w, v in zip(names, given, strict=True))
-    _check_positive(name, stride=stride, dilation=dilation)
+    check_positive(name, stride=stride, dilation=dilation)
     _check_padding(name, padding)
     channels = _check_channels(name, input, weight, bias, groups, transposed)
     kernel = weight.shape[2:]
@@ -151,7 +151,7 @@ def _convolution_weight_backward(
     dims = len(kernel_size)
     if {len(v) for v in (stride, padding, dilation)} != {dims} or {grad_output.ndim, input.ndim} != {dims + 2}:
         raise ShapeError(f"{name}: {grad_output} and {input} do not go with a kernel of {list(kernel_size)}")
-    _check_positive(name, kernel_size=kernel_size, stride=stride, dilation=dilation, groups=(groups,))
+    check_positive(name, kernel_size=kernel_size, stride=stride, dilation=dilation, groups=(groups,))
     _check_padding(name, padding)
     if grad_output.shape[0] != input.shape[0] or grad_output.shape[1] % groups or input.shape[1] % groups:
         raise ShapeError(f"{name}: {grad_output} and {input} do not go together in {groups} groups")
@@ -304,7 +304,7 @@ def conv_transpose3d(
 
 def _unfolded_size(name: str, size: Size, kernel: Size, dilation: Size, padding: Size, stride: Size) -> Size:
     """How many positions the kernel takes in each dimension."""
-    _check_positive(name, kernel_size=kernel, dilation=dilation, stride=stride)
+    check_positive(name, kernel_size=kernel, dilation=dilation, stride=stride)
     _check_padding(name, padding)
     rows = zip(size, kernel, dilation, padding, stride, strict=True)
     found = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in rows)
