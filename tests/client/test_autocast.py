@@ -89,6 +89,10 @@ def test_bad_settings_are_refused_and_impossible_ones_disabled(tg: Any) -> None:
         tg.get_autocast_dtype("tpu")
     with pytest.raises(ArgumentError, match="device_type"):
         tg.autocast(tg.float16)
+    with pytest.raises(ArgumentTypeError, match="expected dtype to be a dtype"):
+        tg.autocast("cpu", dtype=float)
+    with tg.autocast("cpu", cache_enabled=1):
+        assert (tg.ones(2, 2) @ tg.ones(2, 2)).sum().item() == 8.0
     with pytest.raises(ArgumentError, match="float16 or bfloat16"):
         tg.set_autocast_dtype("cpu", tg.float32)
     x = tg.ones(2, 2)

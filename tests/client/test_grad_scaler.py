@@ -191,6 +191,12 @@ def test_a_disabled_scaler_does_nothing(tg: Any) -> None:
     np.testing.assert_allclose(side.weight.detach().numpy(), np.full(3, 0.9, np.float32), rtol=1e-6)
     with pytest.warns(UserWarning, match="CUDA is not available"):
         assert not tg.cuda.amp.GradScaler().is_enabled()
+    for device in ("tpu", 3):
+        with pytest.raises(ArgumentError, match="device"):
+            tg.amp.GradScaler(device)
+    assert tg.amp.GradScaler(tg.device("cpu")).is_enabled()
+    with pytest.raises(StateDictError, match="lacks growth_factor, backoff_factor"):
+        tg.amp.GradScaler("cpu").load_state_dict({"scale": 2.0})
     for options in ({"growth_factor": 1.0}, {"backoff_factor": 1.0}):
         with pytest.raises(ArgumentError, match="factor"):
             tg.amp.GradScaler("cpu", **options)

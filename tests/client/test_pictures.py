@@ -103,12 +103,19 @@ def test_a_transposed_convolution_gives_the_size_that_is_asked_for(tg: Any) -> N
         ({"groups": 2}, "in_channels must be divisible"), ({"groups": 0}, "groups must be a positive"),
         ({"padding_mode": "mirror"}, "padding_mode must be one of"),
         ({"stride": (1, 2, 3)}, "stride must be one number or 2"),
-        ({"padding": "same", "stride": 2}, "not supported for strides"),
+        ({"padding": "same", "stride": 2}, "Conv2d: padding='same' is not supported for strides"),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(tg: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tg.nn.Conv2d(3, 4, 3, **options)
+
+
+@pytest.mark.parametrize("size", [2.5, "ab", (2, None)])
+def test_a_size_that_is_no_integer_is_refused(tg: Any, size: Any) -> None:
+    for layer in (lambda: tg.nn.Conv2d(3, 4, size), lambda: tg.nn.MaxUnpool2d(size)):
+        with pytest.raises(TypeError, match="kernel_size must be one integer or 2, got"):
+            layer()
 
 
 def _strides(tensor: Any) -> tuple[int, ...]:

@@ -285,8 +285,11 @@ def test_what_does_not_fit_is_refused(queues: QueuedBackend) -> None:
         telegrad.cuda.Stream(colour=1)
     with pytest.raises(NotSupportedError, match="no streams"):
         x.cpu().record_stream(s)
-    with pytest.raises(ArgumentTypeError, match="expected a Stream"):
-        x.record_stream(3)
+    for takes_a_stream in (
+        x.record_stream, s.wait_stream, plain.record, plain.wait, telegrad.cuda.stream, telegrad.cuda.set_stream,
+    ):  # fmt: skip
+        with pytest.raises(ArgumentTypeError, match="expected a Stream, not int"):
+            takes_a_stream(3)
     with pytest.raises(NotSupportedError, match="other processes"):
         telegrad.cuda.Event(interprocess=True)
     with pytest.raises(ArgumentError, match="enable_timing"):

@@ -26,12 +26,12 @@ class autocast(_Block):
     def __init__(
         self, device_type: str, dtype: DType | None = None, enabled: bool = True, cache_enabled: bool | None = None
     ) -> None:
-        if not isinstance(device_type, str):
-            raise ArgumentError(f"autocast: expected device_type of type str, got {type(device_type).__name__}")
-        self.device = check_device_type("autocast", Device(device_type).type)
+        if dtype is not None and not isinstance(dtype, DType):
+            raise ArgumentTypeError(f"autocast: expected dtype to be a dtype or None, not {dtype!r}")
+        self.device = device_type_of("autocast", device_type)
         self.fast_dtype = get_autocast_dtype(self.device) if dtype is None else dtype
         self._enabled = enabled and _is_possible(self.device, self.fast_dtype)
-        self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
+        self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else bool(cache_enabled)
 
     def __call__(self, function: F) -> F:
         if not callable(function):
@@ -60,6 +60,13 @@ class autocast(_Block):
         set_autocast(self.previous)
         if not self.previous.depth:
             forget_casts()
+
+
+def device_type_of(name: str, device: str) -> str:
+    """The type of a device given by its type or name, if autocast knows it."""
+    if not isinstance(device, str):
+        raise ArgumentError(f"{name}: expected device_type of type str, got {type(device).__name__}")
+    return check_device_type(name, Device(device).type)
 
 
 def _is_possible(device_type: str, dtype: DType) -> bool:

@@ -20,6 +20,9 @@ from .. import _modes
 from .._functions import function
 from .._modes import no_grad
 from .._tensor import Tensor
+from .autocast_mode import device_type_of
+
+_STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 
 
 class OptState(enum.Enum):
@@ -42,11 +45,11 @@ class GradScaler:
     """Multiplies losses by a scale that shrinks when gradients overflow and grows while they do not."""
 
     def __init__(
-        self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
+        self, device: str | Device = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
         backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
     ) -> None:  # fmt: skip
-        self._device = device
-        self._enabled = bool(enabled) and _is_possible(device)
+        self._device = device_type_of("GradScaler", device.name if isinstance(device, Device) else device)
+        self._enabled = bool(enabled) and _is_possible(self._device)
         if growth_factor <= 1.0:
             raise ArgumentError(f"GradScaler: the growth factor must be > 1, got {growth_factor}")
         if backoff_factor >= 1.0:
@@ -221,6 +224,9 @@ class GradScaler:
             return
         if not state_dict:
             raise StateDictError("load_state_dict: the state is empty; it was saved from a disabled GradScaler")
+        missing = [name for name in _STATE if name not in state_dict]
+        if missing:
+            raise StateDictError(f"load_state_dict: the state lacks {', '.join(missing)}")
         self._init_scale = float(state_dict["scale"])
         if self._scale is not None:
             self._scale.fill_(self._init_scale)

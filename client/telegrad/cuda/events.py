@@ -8,7 +8,7 @@ from telegrad_protocol.errors import ArgumentError, DeviceError, NotSupportedErr
 from telegrad_protocol.messages import RecordEvent, WaitEvent
 from telegrad_protocol.meta import Device
 
-from .streams import Stream, current_stream, gpu_of
+from .streams import Stream, check_stream, current_stream, gpu_of
 
 if TYPE_CHECKING:
     from .._session import Session
@@ -38,7 +38,7 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Become the point that ``stream``, or the current one, reaches with what it has been given by now."""
-        chosen = current_stream() if stream is None else stream
+        chosen = current_stream() if stream is None else check_stream("record", stream)
         session = chosen._session
         if self._session is None:
             self._session, self._id, self._device = session, session.new_id(), chosen._device
@@ -47,7 +47,7 @@ class Event:
 
     def wait(self, stream: Stream | None = None) -> None:
         """Let what is submitted to ``stream``, or the current one, from here on wait for this event."""
-        chosen = current_stream() if stream is None else stream
+        chosen = current_stream() if stream is None else check_stream("wait", stream)
         if self._session is None:
             return
         if chosen._session is not self._session:

@@ -78,7 +78,7 @@ class Stream:
 
     def wait_stream(self, stream: Stream) -> None:
         """Let what is submitted to this stream from here on wait for what ``stream`` has been given by now."""
-        self.wait_event(stream.record_event())
+        self.wait_event(check_stream("wait_stream", stream).record_event())
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record an event, a new one where none is given."""
@@ -125,11 +125,18 @@ def _next_number(session: Session, device: str, priority: int) -> int:
         return 1 + level * STREAMS_PER_LEVEL + next(turn) % STREAMS_PER_LEVEL
 
 
+def check_stream(name: str, stream: object) -> Stream:
+    """``stream``, if it is one."""
+    if not isinstance(stream, Stream):
+        raise ArgumentTypeError(f"{name}: expected a Stream, not {type(stream).__name__}")
+    return stream
+
+
 class StreamContext:
     """Makes a stream the current one of its GPU within the block; does nothing for None."""
 
     def __init__(self, stream: Stream | None) -> None:
-        self.stream = stream
+        self.stream = None if stream is None else check_stream("stream", stream)
 
     def __enter__(self) -> None:
         if self.stream is not None:
@@ -149,7 +156,8 @@ def stream(stream: Stream | None) -> StreamContext:
 def set_stream(stream: Stream | None) -> None:
     """Make ``stream`` the current one of its GPU, for this thread."""
     if stream is not None:
-        _set_current(stream._device, stream._number)
+        chosen = check_stream("set_stream", stream)
+        _set_current(chosen._device, chosen._number)
 
 
 def current_stream(device: Place = None) -> Stream:
@@ -174,8 +182,7 @@ def _set_current(device: str, number: int) -> None:
 
 def record_stream(self: Tensor, stream: Stream) -> None:
     """Hold the tensor's memory back, once it is freed, until what ``stream`` was given by then is done."""
-    if not isinstance(stream, Stream):
-        raise ArgumentTypeError(f"record_stream: expected a Stream, not {type(stream).__name__}")
+    check_stream("record_stream", stream)
     if self.device.type != "cuda":
         raise NotSupportedError(f"record_stream: {self._meta} is on {self.device}, which has no streams")
     if self._session is not stream._session or self.device is not stream.device:

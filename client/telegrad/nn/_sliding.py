@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
 from typing import Any
 
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .._functions import function
 from .._tensor import Tensor
@@ -38,7 +39,10 @@ def max_pool3d_with_indices(input: Tensor, kernel_size: Numbers, *args: Any, **k
 
 def spread(what: str, numbers: Numbers, dims: int) -> tuple[int, ...]:
     """One number per dimension; a single one is for all."""
-    found = (numbers,) * dims if isinstance(numbers, int) else tuple(numbers)
+    try:
+        found = tuple(map(index, numbers)) if isinstance(numbers, Iterable) else (index(numbers),) * dims
+    except TypeError:
+        raise ArgumentTypeError(f"{what} must be one integer or {dims}, got {numbers!r}") from None
     if len(found) != dims:
         raise ArgumentError(f"{what} must be one number or {dims}, got {list(found)}")
     return found

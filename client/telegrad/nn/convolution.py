@@ -59,7 +59,8 @@ class _ConvNd(Module):
     def _padding_around(self) -> tuple[int, ...]:
         """What ``functional.pad`` takes: last dimension first, before and after."""
         if isinstance(self.padding, str):
-            before, after = same_padding("padding", self.padding, self.kernel_size, self.stride, self.dilation)
+            name = type(self).__name__
+            before, after = same_padding(name, self.padding, self.kernel_size, self.stride, self.dilation)
         else:
             before = after = self.padding
         return tuple(n for pair in zip(reversed(before), reversed(after), strict=True) for n in pair)
