@@ -15,6 +15,7 @@ from ..value import Value
 from . import cublaslt, gemm_cublas, gemm_padding, gemm_tiles
 from .gemm_launch import Core, Values, careful, direct, guarded, padded
 from .gemm_product import Product, compute_type, problem
+from .launch import nothing
 
 _KEPT_VARIANTS = 8
 
@@ -22,7 +23,7 @@ _KEPT_VARIANTS = 8
 def multiplication(backend: Any, product: Product) -> Launch | None:
     """What runs a product under whatever switches hold at the time; None where nothing here can."""
     if not product.out.batch * product.out.rows * product.out.columns:
-        return _nothing
+        return nothing
     if product.beta == 0:
         product = product._replace(added=None)
     first = variant(backend, product, context.current.switches, None)
@@ -42,10 +43,6 @@ def multiplication(backend: Any, product: Product) -> Launch | None:
     if context.current.switches.tuner is None:
         variants[context.current.switches] = first
     return launch
-
-
-def _nothing(args: Values, outs: tuple[Value, ...]) -> None:
-    """There is no element to compute."""
 
 
 def _chosen(backend: Any, product: Product, switches: Switches, args: Values, outs: tuple[Value, ...]) -> Launch | None:

@@ -18,8 +18,9 @@ from telegrad_protocol.layout import is_dense
 from telegrad_protocol.meta import Meta
 
 from ..value import Value
-from .launch import load
+from .launch import load, pointer
 from .prelude import CTYPES, PRELUDE
+from .rowwise import byte_offset
 
 THREADS = 256
 CHUNK_BYTES = 16 << 10
@@ -154,7 +155,7 @@ class Lists:
         self.parts = parts(metas)
         self._at = tuple(at)
         self._written = frozenset(written)
-        self._offsets = [[meta.offset * meta.dtype.itemsize for meta in one] for one in metas]
+        self._offsets = [[byte_offset(meta) for meta in one] for one in metas]
         self._has_offsets = any(any(one) for one in self._offsets)
         self._odd = [i for i, same in enumerate(zip(*metas, strict=True)) if not _lie_alike(same)]
 
@@ -234,11 +235,6 @@ def _significant(meta: Meta) -> list[int]:
     return [stride for size, stride in zip(meta.shape, meta.strides, strict=True) if size > 1]
 
 
-def byte_offset(meta: Meta) -> int:
-    """Where a tensor's first element lies in its memory."""
-    return meta.offset * meta.dtype.itemsize
-
-
 def address(value: Any) -> int:
     """The address of a tensor of one element; 0 where there is none."""
-    return 0 if value is None else value.storage.block.pointer + byte_offset(value.meta)
+    return 0 if value is None else pointer(value)

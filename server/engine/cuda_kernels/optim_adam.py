@@ -19,6 +19,7 @@ from ..operators import Launch, Request, prepares
 from .launch import load
 from .multi_tensor import CAPACITIES, Kernel, Lists, address, capacity_of
 from .prelude import PRELUDE
+from .rowwise import byte_offset
 
 _RATES = (dtypes.float32, dtypes.float64)
 _STEPS = r"""
@@ -110,7 +111,7 @@ class _Steps:
         order = [index for part in lists.parts for index in part.indices]
         left = set(range(len(request.args[5]))).difference(order)
         self._order = [*order, *sorted(left)] if self._advances else order
-        self._offsets = [meta.offset * meta.dtype.itemsize for meta in request.args[5]]
+        self._offsets = [byte_offset(meta) for meta in request.args[5]]
         starts = range(0, len(self._order), CAPACITIES[-1])
         counts = [min(len(self._order) - start, CAPACITIES[-1]) for start in starts]
         self._chunks = [
