@@ -16,20 +16,18 @@ from typing import Any
 import cupy as cp
 import torch
 
-from server.engine import backend, context, ops
+from server.engine import backend, context
 from server.engine import functional as F
-from server.engine.context import Context
 from server.engine.value import Value
 from telegrad_protocol import dtypes
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import Meta
 
 from . import bandwidth_cases, reduction_cases, row_cases
 from .bandwidth_cases import Case
 from .measure import Figure, about, figure, save
+from .on_gpu import GPU, open_gpu
 
-_ = ops  # files every kernel
 CASES = [*bandwidth_cases.CASES, *reduction_cases.CASES, *row_cases.CASES]
-_DEVICE = Device("cuda:0")
 _TYPES = {getattr(torch, dtype.name): dtype for dtype in dtypes.ALL}
 _CALLS = 10
 _SAMPLES = 7
@@ -38,26 +36,23 @@ _NEAR_COPY = 0.97
 
 def to_value(tensor: torch.Tensor) -> Value:
     """The tensor's storage as an engine value of the same layout."""
-    gpu = backend.open_device(_DEVICE)
+    gpu = backend.open_device(GPU)
     dtype = _TYPES[tensor.dtype]
     length = tensor.untyped_storage().nbytes() // dtype.itemsize
-    value = gpu.empty(Meta.of((length,), dtype, _DEVICE))
+    value = gpu.empty(Meta.of((length,), dtype, GPU))
     torch.cuda.synchronize()
     cp.cuda.runtime.memcpy(
         value.storage.block.pointer, tensor.untyped_storage().data_ptr(), value.meta.nbytes,
         cp.cuda.runtime.memcpyDeviceToDevice,
     )  # fmt: skip
     strides, offset = tuple(tensor.stride()), int(tensor.storage_offset())
-    return Value(value.storage, Meta.of(tuple(tensor.shape), dtype, _DEVICE, strides, offset), gpu)
+    return Value(value.storage, Meta.of(tuple(tensor.shape), dtype, GPU, strides, offset), gpu)
 
 
 def run(only: str = "") -> list[Figure]:
     """One figure per case and type, and the device copy first."""
-    gpu = backend.open_device(_DEVICE)
-    current = Context({_DEVICE: gpu})
-    context.activate(current)
-    gpu.enter(current)
-    current.grad_enabled = False
+    open_gpu()
+    context.current.grad_enabled = False
     copied = _device_copy()
     found = [figure("device copy", "GB/s", copied)]
     ceiling = statistics.median(copied)
@@ -88,7 +83,7 @@ def _compare(case: Case, dtype: torch.dtype, ceiling: float, label: str) -> Figu
     values = [to_value(t) if isinstance(t, torch.Tensor) else t for t in tensors]
     with torch.no_grad():
         moved = (case.moved or _moved)(tensors, case.theirs(*tensors))
-        stream = context.current.streams[_DEVICE]
+        stream = context.current.streams[GPU]
         ours, theirs = [], []
         for _ in range(_SAMPLES):
             ours += _timed(lambda: case.ours(F, *values), stream, samples=1)

@@ -25,17 +25,13 @@ from server.engine import backend, context, ops
 from server.engine import functional as F
 from server.engine.autograd.graph import make_leaf
 from server.engine.context import Context
-from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Meta
 
 from .kernel_cases import CASES, Case
 from .measure import Figure, about, figure, save
+from .on_gpu import TYPES
 
 _ = ops  # files every kernel
-_TYPES = {
-    torch.float32: dtypes.float32, torch.float16: dtypes.float16, torch.bfloat16: dtypes.bfloat16,
-    torch.int64: dtypes.int64, torch.bool: dtypes.bool_,
-}  # fmt: skip
 _ENOUGH_SECONDS = 0.25
 
 
@@ -44,7 +40,7 @@ def to_value(tensor: torch.Tensor) -> Any:
     host = backend.open_device(CPU)
     source = tensor.detach().contiguous()
     array = source.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if source.dtype is torch.bfloat16 else source
-    value = host.empty(Meta.of(tuple(source.shape), _TYPES[source.dtype], CPU))
+    value = host.empty(Meta.of(tuple(source.shape), TYPES[source.dtype], CPU))
     host.fill_from_host(value, np.asarray(array))
     if tensor.requires_grad:
         make_leaf(value, True)

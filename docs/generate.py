@@ -84,6 +84,11 @@ def forms(op: Op) -> Iterator[str]:
 ABOUT_A_RUN = ("date", "gpu", "device", "driver", "python", "torch", "note")
 
 
+def about(run: dict[str, Any]) -> str:
+    """What a file of figures tells of its run."""
+    return ", ".join(f"{key} {run[key]}" for key in ABOUT_A_RUN if key in run)
+
+
 def results_table(name: str) -> Callable[[], str]:
     """The table of a file of figures under ``benchmarks/results``."""
 
@@ -94,10 +99,7 @@ def results_table(name: str) -> Callable[[], str]:
 
     def write() -> str:
         run = json.loads((DOCS.parent / "benchmarks/results" / f"{name}.json").read_text())
-        about = ", ".join(
-            f"{key} {run[key]}" for key in ("date", "gpu", "device", "driver", "python", "torch", "note") if key in run
-        )
-        return f"{about}\n\n" + table(["figure", "median", "quartiles", "goal", "beside it"], rows(run["figures"]))
+        return f"{about(run)}\n\n" + table(["figure", "median", "quartiles", "goal", "beside it"], rows(run["figures"]))
 
     return write
 
@@ -110,8 +112,7 @@ def kernels_table() -> str:
         name, _, threads = each["name"].rpartition(", ")
         found.setdefault(name, {})[threads] = each
     head = ["operation", "telegrad", "x PyTorch, 1 thread", "quartiles", "x PyTorch, 2 threads", "quartiles"]
-    about = ", ".join(f"{key} {run[key]}" for key in ("date", "python", "torch"))
-    return f"{about}\n\n" + table(head, (kernel_row(name, each) for name, each in found.items()))
+    return f"{about(run)}\n\n" + table(head, (kernel_row(name, each) for name, each in found.items()))
 
 
 def kernel_row(name: str, figures: dict[str, dict[str, Any]]) -> Sequence[str]:
