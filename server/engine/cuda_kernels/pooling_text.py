@@ -60,28 +60,35 @@ __device__ __forceinline__ INDEX offset(const place& p, const geometry& g, INDEX
     return LAST ? (p.plane * size + position) * (INDEX)g.channels + p.channel : p.plane * size + position;
 }
 
+// what each kernel begins with: the place of this thread's elements among those of one side, ``in`` or ``out``
+#define ENTER(side) \
+    INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x; \
+    if (i >= total) return; \
+    typedef compute_t<T> A; \
+    const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2]; \
+    place p = locate<LAST, VEC>(i, g, dz.side, dy.side, dx.side)
+// elements of a picture of one side, and the number of one of them
+#define COUNT(side) ((INDEX)dz.side * dy.side * dx.side)
+#define AT(side, z, y, x) (((INDEX)(z) * dy.side + (y)) * dx.side + (x))
+
 template <class T> struct lowest { static __device__ __forceinline__ T of() { return (T)(LOWEST); } };
 
 template <class T, int VEC, bool LAST, bool ADAPT>
 __device__ __forceinline__ void pool_max(T* out, i64* where, const T* in, const geometry& g, INDEX total) {
-    INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= total) return;
-    typedef compute_t<T> A;
-    const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2];
-    place p = locate<LAST, VEC>(i, g, dz.out, dy.out, dx.out);
+    ENTER(out);
     span sz = seen<ADAPT>(dz, p.z), sy = seen<ADAPT>(dy, p.y), sx = seen<ADAPT>(dx, p.x);
-    INDEX size = (INDEX)dz.in * dy.in * dx.in;
+    INDEX size = COUNT(in);
     A best[VEC];
     INDEX at[VEC];
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
         best[j] = lowest<A>::of();
-        at[j] = ((INDEX)sz.begin * dy.in + sy.begin) * dx.in + sx.begin;
+        at[j] = AT(in, sz.begin, sy.begin, sx.begin);
     }
     for (int z = sz.begin; z < sz.end; z += sz.step)
         for (int y = sy.begin; y < sy.end; y += sy.step)
             for (int x = sx.begin; x < sx.end; x += sx.step) {
-                INDEX position = ((INDEX)z * dy.in + y) * dx.in + x;
+                INDEX position = AT(in, z, y, x);
                 vec<T, VEC> v = *(const vec<T, VEC>*)(in + offset<LAST>(p, g, size, position));
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) {
@@ -89,8 +96,8 @@ __device__ __forceinline__ void pool_max(T* out, i64* where, const T* in, const 
                     if (a > best[j] || a != a) { best[j] = a; at[j] = position; }
                 }
             }
-    INDEX count = (INDEX)dz.out * dy.out * dx.out;
-    INDEX to = offset<LAST>(p, g, count, ((INDEX)p.z * dy.out + p.y) * dx.out + p.x);
+    INDEX count = COUNT(out);
+    INDEX to = offset<LAST>(p, g, count, AT(out, p.z, p.y, p.x));
     vec<T, VEC> result;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) { result.at[j] = cast<T>(best[j]); where[to + j] = at[j]; }
@@ -101,18 +108,14 @@ template <class T, int VEC, bool LAST>
 __device__ __forceinline__ void pool_max_backward(
     T* out, const T* grad, const i64* where, const geometry& g, INDEX total
 ) {
-    INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= total) return;
-    typedef compute_t<T> A;
-    const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2];
-    place p = locate<LAST, VEC>(i, g, dz.in, dy.in, dx.in);
+    ENTER(in);
     span sz = seeing<false>(dz, p.z), sy = seeing<false>(dy, p.y), sx = seeing<false>(dx, p.x);
-    INDEX own = ((INDEX)p.z * dy.in + p.y) * dx.in + p.x, count = (INDEX)dz.out * dy.out * dx.out;
+    INDEX own = AT(in, p.z, p.y, p.x), count = COUNT(out);
     A sum[VEC] = {};
     for (int z = sz.begin; z < sz.end; ++z)
         for (int y = sy.begin; y < sy.end; ++y)
             for (int x = sx.begin; x < sx.end; ++x) {
-                INDEX from = offset<LAST>(p, g, count, ((INDEX)z * dy.out + y) * dx.out + x);
+                INDEX from = offset<LAST>(p, g, count, AT(out, z, y, x));
                 vec<T, VEC> v = *(const vec<T, VEC>*)(grad + from);
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) if ((INDEX)where[from + j] == own) sum[j] += widen(v.at[j]);
@@ -120,25 +123,21 @@ __device__ __forceinline__ void pool_max_backward(
     vec<T, VEC> result;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(sum[j]);
-    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (INDEX)dz.in * dy.in * dx.in, own)) = result;
+    *(vec<T, VEC>*)(out + offset<LAST>(p, g, COUNT(in), own)) = result;
 }
 
 template <class T, int VEC, bool LAST, bool ADAPT>
 __device__ __forceinline__ void pool_mean(
     T* out, const T* in, const geometry& g, INDEX total, int padding, i64 divisor
 ) {
-    INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= total) return;
-    typedef compute_t<T> A;
-    const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2];
-    place p = locate<LAST, VEC>(i, g, dz.out, dy.out, dx.out);
+    ENTER(out);
     span sz = seen<ADAPT>(dz, p.z), sy = seen<ADAPT>(dy, p.y), sx = seen<ADAPT>(dx, p.x);
-    INDEX size = (INDEX)dz.in * dy.in * dx.in;
+    INDEX size = COUNT(in);
     A sum[VEC] = {};
     for (int z = sz.begin; z < sz.end; z += sz.step)
         for (int y = sy.begin; y < sy.end; y += sy.step)
             for (int x = sx.begin; x < sx.end; x += sx.step) {
-                INDEX from = offset<LAST>(p, g, size, ((INDEX)z * dy.in + y) * dx.in + x);
+                INDEX from = offset<LAST>(p, g, size, AT(in, z, y, x));
                 vec<T, VEC> v = *(const vec<T, VEC>*)(in + from);
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) sum[j] += widen(v.at[j]);
@@ -150,27 +149,23 @@ __device__ __forceinline__ void pool_mean(
     vec<T, VEC> result;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(sum[j] / (A)divisor);
-    INDEX own = ((INDEX)p.z * dy.out + p.y) * dx.out + p.x;
-    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (INDEX)dz.out * dy.out * dx.out, own)) = result;
+    INDEX own = AT(out, p.z, p.y, p.x);
+    *(vec<T, VEC>*)(out + offset<LAST>(p, g, COUNT(out), own)) = result;
 }
 
 template <class T, int VEC, bool LAST, bool ADAPT>
 __device__ __forceinline__ void pool_mean_backward(
     T* out, const T* grad, const geometry& g, INDEX total, int padding, i64 divisor
 ) {
-    INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= total) return;
-    typedef compute_t<T> A;
-    const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2];
-    place p = locate<LAST, VEC>(i, g, dz.in, dy.in, dx.in);
+    ENTER(in);
     span sz = seeing<ADAPT>(dz, p.z), sy = seeing<ADAPT>(dy, p.y), sx = seeing<ADAPT>(dx, p.x);
-    INDEX count = (INDEX)dz.out * dy.out * dx.out;
+    INDEX count = COUNT(out);
     A sum[VEC] = {};
     for (int z = sz.begin; z < sz.end; ++z)
         for (int y = sy.begin; y < sy.end; ++y) {
             INDEX lines = (INDEX)counted<ADAPT>(dz, z, padding) * counted<ADAPT>(dy, y, padding);
             for (int x = sx.begin; x < sx.end; ++x) {
-                INDEX from = offset<LAST>(p, g, count, ((INDEX)z * dy.out + y) * dx.out + x);
+                INDEX from = offset<LAST>(p, g, count, AT(out, z, y, x));
                 vec<T, VEC> v = *(const vec<T, VEC>*)(grad + from);
                 A length = divisor ? (A)divisor : (A)(i64)(lines * counted<ADAPT>(dx, x, padding));
 #pragma unroll
@@ -180,7 +175,7 @@ __device__ __forceinline__ void pool_mean_backward(
     vec<T, VEC> result;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(sum[j]);
-    INDEX own = ((INDEX)p.z * dy.in + p.y) * dx.in + p.x;
-    *(vec<T, VEC>*)(out + offset<LAST>(p, g, (INDEX)dz.in * dy.in * dx.in, own)) = result;
+    INDEX own = AT(in, p.z, p.y, p.x);
+    *(vec<T, VEC>*)(out + offset<LAST>(p, g, COUNT(in), own)) = result;
 }
 """
