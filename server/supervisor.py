@@ -163,11 +163,11 @@ class Supervisor:
 
     async def _warm(self) -> None:
         """Have the usual kernels of the worker's GPUs compiled; without one there is nothing to compile."""
-        if any(name.startswith("cuda") for name in self.worker.hello.result()["devices"]):
-            with contextlib.suppress(TelegradError):
-                devices = await self.worker.request(None, "devices", [])
-                infos = [msgspec.convert(each, DeviceInfo) for each in devices]
-                self._warming.start(architecture_of(info.capability) for info in infos if info.capability)
+        if not any(name.startswith("cuda") for name in self.worker.hello.result()["devices"]):
+            return
+        with contextlib.suppress(TelegradError):
+            infos = msgspec.convert(await self.worker.request(None, "devices", []), list[DeviceInfo])
+            self._warming.start(architecture_of(info.capability) for info in infos if info.capability)
 
     async def _start(self) -> None:
         self._worker = worker = WorkerProcess(*self._options)

@@ -32,9 +32,9 @@ def prepared_run(
         launch = _launch(operator, backend, bound, () if op.mutates else outs, False)
         if launch is None:
             return otherwise
-        return (
-            _mutating(op.mutates, launch, bool(outs)) if op.mutates else _functional(backend, outs, is_single, launch)
-        )
+        if op.mutates:
+            return _mutating(op.mutates, launch, bool(outs))
+        return _functional(backend, outs, is_single, launch)
     return _into_targets(operator, backend, bound, is_single, otherwise)
 
 

@@ -146,9 +146,13 @@ def test_the_callers_gradient_is_neither_taken_nor_changed(adapter: EngineAdapte
     assert _grad_of(adapter, leaf) == [2.0, 2.0]
 
 
-def test_two_leaves_never_share_a_gradient(adapter: EngineAdapter) -> None:
+@pytest.mark.parametrize("given", ["one", "computed", "own"])
+def test_two_leaves_never_share_a_gradient(adapter: EngineAdapter, given: str) -> None:
+    """Whether the gradient that both get is expanded, has just been computed, or is the caller's."""
     one, other = _leaf(adapter, 1.0), _leaf(adapter, 2.0)
-    backward([F.sum(F.add(one, other))], [None])
+    total = F.add(one, other)
+    result = {"one": F.sum(total), "computed": F.relu(total), "own": total}[given]
+    backward([result], [None if given == "one" else adapter.tensor(torch.tensor([1.0]), False)])
     assert one.autograd.grad.storage is not other.autograd.grad.storage
     one.autograd.grad.add_(1.0)
     assert _grad_of(adapter, other) == [1.0]

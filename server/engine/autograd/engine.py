@@ -88,9 +88,7 @@ class _Run:
         self.pending: Pending = {}
 
     def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
-        ctx = context.current
-        before, ctx.grad_enabled = ctx.grad_enabled, self.create_graph
-        try:
+        with context.grad_mode(self.create_graph):
             starts = []
             for root, gradient in zip(roots, gradients, strict=True):
                 edge = edge_of(root)
@@ -101,8 +99,6 @@ class _Run:
                 self._receive(edge, seed(root, gradient))
                 starts.append(edge.node)
             self._drain(starts)
-        finally:
-            ctx.grad_enabled = before
 
     def _drain(self, starts: list[Node]) -> None:
         wanted, counts = _survey(starts, self.capture)

@@ -19,8 +19,7 @@ from ..value import Value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_sequence = itertools.count(1)
-next_sequence = _sequence.__next__
+next_sequence = itertools.count(1).__next__
 """A number greater than those of all nodes that there are, and less than those of all that come."""
 _LAST = 1 << 62
 """What makes the sequence numbers of a graph's ends the highest of all."""
@@ -58,7 +57,7 @@ class Node:
     __slots__ = ("__weakref__", "edges", "metas", "retained", "sequence")
 
     def __init__(self, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...]) -> None:
-        self.sequence = next(_sequence)
+        self.sequence = next_sequence()
         self.edges = edges
         self.metas = metas
         self.retained: dict[int, ReferenceType[Value]] | None = None

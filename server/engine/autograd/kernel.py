@@ -35,7 +35,7 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
         return _write(operator, args, signature, lower, edges, needed)
     if not needed:
         return redispatch(operator, args, signature, lower)
-    wanted = operator.grad_plans.get(needed) or Wanted.of(operator, needed)
+    wanted = Wanted.of(operator, needed)
     kept = tuple([
         _keep(arg, saves) if saves or arg.__class__ is tuple else arg.meta if arg.__class__ is Value else arg
         for arg, saves in zip(args, wanted.saves)
@@ -46,18 +46,20 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
 
 def _attach(result: Any, operator: Operator, edges: list[Edge | None], kept: Arguments, wanted: Wanted) -> Any:
     """Make a node the history of results that an operation has just computed."""
-    if result.__class__ is Value:
-        node = OpNode(operator, tuple(edges), (result.meta,), kept, wanted)
-        if wanted.saves_outs:
-            node.saved_outs[0] = Saved(result, node)
-        return with_history(result, node, 0) if result.meta.dtype.is_differentiable else result
-    node = OpNode(operator, tuple(edges), tuple([out.meta for out in result]), kept, wanted)
-    for number in wanted.saves_outs:
-        node.saved_outs[number] = Saved(result[number], node, number)
-    for number, out in enumerate(result):
+    outs = result if result.__class__ is tuple else (result,)
+    node = _node(operator, edges, outs, kept, wanted)
+    for number, out in enumerate(outs):
         if out.meta.dtype.is_differentiable:
             with_history(out, node, number)
     return result
+
+
+def _node(operator: Operator, edges: list[Edge | None], outs: Arguments, kept: Arguments, wanted: Wanted) -> OpNode:
+    """The node of an operation that gave ``outs``, with what its formulas name of them."""
+    node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), kept, wanted)
+    for number in wanted.saves_outs:
+        node.saved_outs[number] = Saved(outs[number], node, number)
+    return node
 
 
 def _write(
@@ -81,10 +83,7 @@ def _write(
     kept = tuple([_keep(arg, saves, written) for arg, saves in zip(args, wanted.saves)])
     result = redispatch(operator, args, signature, lower)
     outs = result if result.__class__ is tuple else (result,)
-    node = OpNode(operator, tuple(edges), tuple([out.meta for out in outs]), kept, wanted)
-    for number in wanted.saves_outs:
-        node.saved_outs[number] = Saved(outs[number], node, number)
-    rebase(written[0], node)
+    rebase(written[0], _node(operator, edges, outs, kept, wanted))
     return result
 
 

@@ -14,7 +14,7 @@ from telegrad_protocol.meta import Meta
 from .. import functional as F
 from ..operators import TOGETHER, Derivative, Formula, Operator
 from ..value import Value
-from .graph import Edge, Node, Saved, _sequence
+from .graph import Edge, Node, Saved, next_sequence
 
 Getter: TypeAlias = "Callable[[OpNode, Sequence[Value | None]], Any]"
 
@@ -67,7 +67,7 @@ class OpNode(Node):
         self, operator: Operator, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...], args: tuple[Any, ...],
         wanted: Wanted,
     ) -> None:  # fmt: skip
-        self.sequence = next(_sequence)
+        self.sequence = next_sequence()
         self.edges = edges
         self.metas = metas
         self.retained = None
