@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ._transport import Transport
 
 BATCH_OPERATIONS: Final = 64
-FIRST_BATCH_OPERATIONS: Final = 6
-"""After a wait the server has nothing to do: it begins with a few operations while the client goes on."""
 BATCH_BYTES: Final = 1 << 15
 _MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read))
 """What a thread's modes make a difference to."""
@@ -55,7 +53,6 @@ class Outgoing:
         self._sending = threading.RLock()
         self.new_id = count(1).__next__
         self.operations = 0
-        self._full_at = BATCH_OPERATIONS
         self.is_open = True
         self.sites = Sites(self._pending.append)
         self.blocking = os.environ.get("TELEGRAD_LAUNCH_BLOCKING", "0") not in ("", "0")
@@ -92,7 +89,7 @@ class Outgoing:
             self._is_armed = True
             self.transport.arm()
         self.operations = count = self.operations + 1
-        if count >= self._full_at or self._is_urgent:
+        if not count % BATCH_OPERATIONS or self._is_urgent:
             self._send_full()
 
     def _under_modes(self, instruction: Any) -> Any:
@@ -141,7 +138,6 @@ class Outgoing:
             pending.append(self._frees())
         if not pending:
             return
-        self._full_at = self.operations + BATCH_OPERATIONS
         end = pending[-1]
         batch = list(pending)
         while batch[-1] is not end:  # other threads queue meanwhile

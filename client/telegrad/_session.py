@@ -20,7 +20,7 @@ from telegrad_protocol.messages import Failure
 from telegrad_protocol.meta import Device, Meta
 
 from ._downloads import Download
-from ._outgoing import FIRST_BATCH_OPERATIONS, Outgoing
+from ._outgoing import Outgoing
 
 if TYPE_CHECKING:
     from ._transport import Transport
@@ -65,7 +65,6 @@ class Session(Outgoing):
             del self._waiting[number]
             self._answers.pop(number, None)
             self._downloads.pop(number, None)
-            self._full_at = self.operations + FIRST_BATCH_OPERATIONS
         if isinstance(answer, Failure):
             self._raise(answer)
         return answer
