@@ -18,8 +18,8 @@ def on_one_stack(function: Callable[[], Result]) -> Result:
     """Call ``function`` where all the frames below it lie in one piece of memory.
 
     CPython takes memory for frames in pieces of 16 KiB and gives a piece back when its first frame returns: a loop
-    whose calls cross the end of a piece pays for fresh memory at every turn (docs/decisions/0007). For a frame that says
-    it needs a large stack a piece of twice that size is made, and who is called from it uses the rest.
+    whose calls cross the end of a piece pays for fresh memory at every turn (docs/decisions/0007). For a frame that
+    says it needs a large stack a piece of twice that size is made, and who is called from it uses the rest.
     """
     return function()
 
