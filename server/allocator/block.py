@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from server.allocator.pool import Bin, Pool
+    from server.allocator.residue import Residue
 
 CLEAN = -1  # memory that was never handed out, or is known to be zero
 MIXED = -2  # memory that more than one session has written
@@ -18,7 +19,7 @@ MIXED = -2  # memory that more than one session has written
 class Segment:
     """One piece of memory from an upstream, tiled without gaps by its blocks."""
 
-    __slots__ = ("age", "buffer", "first", "handle", "page", "pointer", "pool", "size", "stream")
+    __slots__ = ("age", "buffer", "first", "handle", "page", "pointer", "pool", "residue", "size", "stream")
 
     pool: Pool
     first: Block
@@ -33,6 +34,8 @@ class Segment:
         self.stream = 0
         # The pool's search count when all of it became free.
         self.age = 0
+        # Whose data its parts may hold, once more than one session has had some of it.
+        self.residue: Residue | None = None
 
     def blocks(self) -> Iterator[Block]:
         """The blocks in address order."""

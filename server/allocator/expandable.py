@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from server.allocator import sizes
-from server.allocator.block import CLEAN, Block, Gap, absorb, blend, carve
+from server.allocator.block import CLEAN, MIXED, Block, Gap, absorb, blend, carve
 from server.allocator.config import AllocatorConfig
 from server.allocator.policy import CachingPolicy
 from server.allocator.pool import Pool, Shelf
@@ -217,6 +217,8 @@ class ExpandingPolicy(CachingPolicy):
             return
         shelf.remove(block)
         self.upstream.unmap(segment, begin, nbytes)
+        if segment.residue is not None:
+            segment.residue.claim(begin, begin + nbytes, MIXED)
         self._forget(block, nbytes)
         gap = _open_gap(block, begin, nbytes, shelf)
         if self.trace is not None:

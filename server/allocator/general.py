@@ -12,7 +12,7 @@ import numpy as np
 
 from server.allocator import sizes
 from server.allocator.account import Account, Flow, Request
-from server.allocator.block import CLEAN, Block, Segment
+from server.allocator.block import CLEAN, MIXED, Block, Segment
 from server.allocator.config import AllocatorConfig
 from server.allocator.events import EventQueue
 from server.allocator.expandable import ExpandingPolicy, is_edge
@@ -20,6 +20,7 @@ from server.allocator.history import History
 from server.allocator.ledger import ALL, BYTES, GUARDS, Ledger, field, in_use
 from server.allocator.policy import CachingPolicy
 from server.allocator.pool import Shelf
+from server.allocator.residue import Residue
 from server.allocator.shortage import Situation, device_exhausted, over_quota
 from server.allocator.statistics import Statistics
 from server.allocator.upstream import Upstream
@@ -207,10 +208,28 @@ class GeneralCache:
         return block
 
     def _change_owner(self, block: Block, owner: int) -> None:
-        """No session sees what another one wrote; the server itself may."""
-        if owner != 0 and block.owner != owner and block.owner != CLEAN:
-            self.upstream.zero(block.segment, block.offset, block.size, block.stream)
+        """No session sees what another one wrote; the server itself may.
+
+        What remains of a small piece that several had changes hands with the part that was cut from it: it would else
+        never be one session's again, and nothing cut from it would go the short way.
+        """
+        rest = block.next if block.owner == MIXED else None
+        self._claim(block, owner)
+        if rest is not None and rest.idle and rest.owner == MIXED and rest.size <= sizes.SMALL_SEGMENT:
+            self._claim(rest, owner)
+
+    def _claim(self, block: Block, owner: int) -> None:
+        segment, before = block.segment, block.owner
         block.owner = owner
+        if segment.residue is None:
+            if before == CLEAN:
+                return
+            segment.residue = Residue()
+        foreign = segment.residue.claim(block.offset, block.offset + block.size, owner)
+        if before != MIXED:
+            foreign = [] if before == CLEAN else [(block.offset, block.size)]
+        for offset, nbytes in foreign if owner else ():
+            self.upstream.zero(segment, offset, nbytes, block.stream)
 
     def _free(self, block: Block) -> None:
         if block is self._null:

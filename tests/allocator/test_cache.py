@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream, pool
+from server.allocator.block import MIXED
+from server.allocator.residue import Residue
 from server.allocator.sizes import MIB
 from telegrad_protocol.errors import ArgumentError, InternalError, OutOfMemoryError
 from tests.allocator.reference import FREE, ReferenceAllocator
@@ -186,10 +188,43 @@ def test_merged_blocks_and_returned_segments_are_zeroed_too(
     for block in blocks:
         allocator.free(block)
     allocator.free(allocator.allocate(1024, owner=1))
-    assert [size for _, size, _ in upstream.zeroed] == [1024]
+    rest = 2 * MIB - 1024
+    assert [size for _, size, _ in upstream.zeroed] == [1024, rest], "what remains is taken over with the part"
     allocator.empty_cache()
-    allocator.allocate(2048, owner=1)
-    assert [size for _, size, _ in upstream.zeroed] == [1024, 2048]
+    allocator.allocate(2048, owner=2)
+    assert [size for _, size, _ in upstream.zeroed[2:]] == [2048]
+
+
+@pytest.mark.parametrize("nbytes", [16_384, 3 * MIB])
+def test_a_session_zeroes_what_others_left_once(
+    allocator: CachingAllocator, upstream: SimulatedUpstream, nbytes: int
+) -> None:
+    def use(owner: int) -> None:
+        blocks = [allocator.allocate(nbytes, 5, owner=owner) for _ in range(5)]
+        for block in blocks:
+            allocator.free(block)
+
+    use(1)
+    assert upstream.zeroed == []
+    for _ in range(2):
+        use(2)
+    before = len(upstream.zeroed)
+    assert before
+    for _ in range(10):
+        use(2)
+    assert len(upstream.zeroed) == before
+
+
+def test_ranges_of_a_segment_are_claimed_and_merged() -> None:
+    draw = random.Random(11)
+    residue, owners = Residue(), [MIXED] * 64
+    for _ in range(2000):
+        begin = draw.randrange(64)
+        end, owner = draw.randrange(begin + 1, 65), draw.randrange(3)
+        foreign = {place for offset, size in residue.claim(begin, end, owner) for place in range(offset, offset + size)}
+        assert foreign == {place for place in range(begin, end) if owners[place] != owner}
+        owners[begin:end] = [owner] * (end - begin)
+        assert len(residue._starts) <= 65
 
 
 def test_no_session_reads_what_another_wrote() -> None:
