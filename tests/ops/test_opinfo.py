@@ -79,6 +79,7 @@ def cuda_adapter() -> EngineAdapter:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
 @pytest.mark.parametrize(("info", "dtype"), [pytest.param(*case.values, id=case.id) for case in _cases()])
 def test_agrees_with_pytorch_on_cuda(info: Any, dtype: torch.dtype, cuda_adapter: EngineAdapter) -> None:
     cuda_adapter.activate()

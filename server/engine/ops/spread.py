@@ -91,7 +91,7 @@ def _std_backward(grad, input, input_meta, out, dim, correction, keepdim):
 def var(xp, input, dim, *, correction, keepdim, out):
     axis = axes(input, dim)
     count = input.size // out.size if out.size else 1
-    squares = input - xp.mean(input, axis=axis, keepdims=True)
+    squares = input - xp.sum(input, axis=axis, keepdims=True) / max(count, 1)  # mean() warns of empty slices
     squares = xp.abs(squares) ** 2 if squares.dtype.kind == "c" else squares * squares
     left = count - _correction(correction)
     summed = xp.sum(squares, axis=axis, keepdims=keepdim)
