@@ -14,7 +14,7 @@ from .memory_queries import Question
 if TYPE_CHECKING:
     from .session import Session
 
-_CUDNN = {"cudnn_allow_tf32": "allow_tf32", "cudnn_deterministic": "deterministic"}
+_CUDNN = {"cudnn_allow_tf32": "allow_tf32", "cudnn_deterministic": "deterministic", "cudnn_benchmark": "benchmark"}
 
 
 def _set_switch(name: str, session: Session, value: Any) -> None:

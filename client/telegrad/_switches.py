@@ -23,6 +23,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "deterministic_algorithms": False,
     "cudnn_allow_tf32": True,
     "cudnn_deterministic": False,
+    "cudnn_benchmark": False,
     "tunable": (False, True, 30, 100),
 }
 _chosen: dict[str, Any] = dict(_DEFAULTS)

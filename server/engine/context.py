@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
 
 class CudnnModes(NamedTuple):
-    """What a session allows cuDNN: TensorFloat-32 for convolutions in float32, and sums in any order."""
+    """What a session allows cuDNN: TensorFloat-32 for convolutions in float32, and sums in any order.
+
+    ``benchmark``: to try several plans for each shape, and take the fastest.
+    """
 
     allow_tf32: bool = True
     deterministic: bool = False
+    benchmark: bool = False
 
 
 class Context:

@@ -222,6 +222,19 @@ def test_zero_grad_forgets_or_zeroes(tg: Any) -> None:
     assert weight.grad is None
 
 
+def test_settings_that_are_no_numbers_are_refused_by_name(tg: Any) -> None:
+    weight = tg.ones(2, requires_grad=True)
+    with pytest.raises(TypeError, match="learning rate must be a number, not 'a'"):
+        tg.optim.Adam([weight], lr="a")
+    with pytest.raises(TypeError, match="momentum must be a number, not None"):
+        tg.optim.SGD([weight], momentum=None)
+    for betas in (0.9, (0.9,), ("a", "b")):
+        with pytest.raises(TypeError, match="betas must be two numbers"):
+            tg.optim.AdamW([weight], betas=betas)
+    with pytest.raises(TypeError, match="dropout probability has to be a number, not 'a'"):
+        tg.nn.Dropout("a")
+
+
 def test_mistakes_are_refused_as_pytorch_refuses_them(tg: Any) -> None:
     weight = tg.ones(2, requires_grad=True)
     with pytest.raises(ValueError, match="Invalid learning rate value: -1"):

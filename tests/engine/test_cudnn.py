@@ -229,3 +229,18 @@ def test_deterministic_attention_gradients_are_equal_to_the_bit(adapter: EngineA
     attend = adapter.functional.scaled_dot_product_attention
     first, second = (_results(adapter, lambda *a: attend(*a, is_causal=True), [q, k, v], d) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_the_fastest_of_several_plans_gives_the_same_results(adapter: EngineAdapter, seed: int) -> None:
+    from server.engine.cuda_kernels import cudnn_graph
+
+    adapter.context.cudnn = CudnnModes(benchmark=True)
+    spent = cudnn_graph.BUILT.seconds
+    images, weight = torch.randn(4, 16, 23, 23).half(), torch.randn(32, 16, 3, 3).half()
+    convolve, attend = adapter.functional.conv2d, adapter.functional.scaled_dot_product_attention
+    for _ in range(2):
+        _check(adapter, convolve, torch.nn.functional.conv2d, [images, weight], TOLERANCES[torch.float16])
+    assert cudnn_graph.BUILT.seconds > spent
+    tensors = [torch.randn(2, 4, 96, 64).half() for _ in range(3)]
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    _check(adapter, attend, theirs, tensors, 2 * TOLERANCES[torch.float16])

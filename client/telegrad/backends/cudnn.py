@@ -1,6 +1,7 @@
-"""Convolutions on GPUs: ``allow_tf32`` and ``deterministic`` are switches, attributes of this module.
+"""Convolutions and attention on GPUs: ``allow_tf32``, ``deterministic`` and ``benchmark``, attributes of this module.
 
-Each shape is planned for when it is first met; ``graph_stats`` tells what that has cost.
+Each shape is planned for when it is first met; with ``benchmark`` several plans are timed then, the fastest is used.
+``graph_stats`` tells what that has cost.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any
 
 from .. import _modes, _switches
 
-_SWITCHES = {"allow_tf32": "cudnn_allow_tf32", "deterministic": "cudnn_deterministic"}
+_SWITCHES = {
+    "allow_tf32": "cudnn_allow_tf32", "deterministic": "cudnn_deterministic", "benchmark": "cudnn_benchmark",
+}  # fmt: skip
 
 
 def is_available() -> bool:
@@ -30,7 +33,7 @@ def graph_stats() -> dict[str, Any]:
 
 
 class _Module(ModuleType):
-    """A module two of whose attributes are the program's switches."""
+    """A module some of whose attributes are the program's switches."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _SWITCHES:
@@ -38,10 +41,12 @@ class _Module(ModuleType):
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _SWITCHES:
+        if name in _SWITCHES:
+            _switches.put(_SWITCHES[name], _switches.bool_of(name, value))
+        elif name.startswith("_") or name in self.__dict__:
             super().__setattr__(name, value)
         else:
-            _switches.put(_SWITCHES[name], _switches.bool_of(name, value))
+            raise AttributeError(f"module {self.__name__!r} has no switch {name!r}; there are {', '.join(_SWITCHES)}")
 
 
 sys.modules[__name__].__class__ = _Module

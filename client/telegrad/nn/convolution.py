@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import ClassVar, cast
 
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.ops.convolution import same_padding
 
 from .._functions import function
@@ -36,6 +37,9 @@ class _ConvNd(Module):
         dilation: Numbers, output_padding: Numbers, groups: int, bias: bool, padding_mode: str, device: Place,
         dtype: DType | None,
     ) -> None:  # fmt: skip
+        for name, count in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            if not isinstance(count, Integral):
+                raise ArgumentTypeError(f"{name} must be an integer, not {count!r}")
         if groups <= 0:
             raise ArgumentError("groups must be a positive integer")
         if in_channels % groups or out_channels % groups:

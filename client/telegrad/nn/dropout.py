@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from telegrad_protocol.errors import ArgumentError
-
 from .._tensor import Tensor
 from . import functional as F
 from .module import Module
@@ -12,8 +10,7 @@ from .module import Module
 class _Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
+        F.check_probability(p)
         self.p = p
         self.inplace = inplace
 

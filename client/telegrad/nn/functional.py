@@ -7,10 +7,11 @@ costs nothing.
 from __future__ import annotations
 
 import warnings
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 from .._functions import function, populate
 from .._tensor import Tensor
@@ -135,13 +136,16 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 # -- dropout
 
 
-def _check_probability(p: float) -> None:
+def check_probability(p: Any) -> None:
+    """Refuse what is no share of elements to drop."""
+    if not isinstance(p, Real):
+        raise ArgumentTypeError(f"dropout probability has to be a number, not {p!r}")
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
 def _drop(name: str, input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
-    _check_probability(p)
+    check_probability(p)
     if not training or p == 0.0:
         return input
     return function(f"{name}_" if inplace else name)(input, p, True)  # type: ignore[no-any-return]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from telegrad_protocol.dtypes import float32
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .._functions import function
 from .._tensor import Tensor
@@ -27,9 +29,7 @@ class Adam(Optimizer):
         check_at_least("learning rate", lr)
         check_at_least("epsilon", eps)
         check_at_least("weight_decay", weight_decay)
-        for number, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ArgumentError(f"Invalid beta parameter at index {number}: {beta}")
+        _check_betas(betas)
         flags = accepted_flags(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused)
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
@@ -74,3 +74,12 @@ class AdamW(Adam):
             params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
             differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
         )  # fmt: skip
+
+
+def _check_betas(betas: Any) -> None:
+    is_pair = isinstance(betas, Sequence) and len(betas) == 2
+    if not is_pair or not all(isinstance(beta, Real | Tensor) for beta in betas):
+        raise ArgumentTypeError(f"betas must be two numbers, not {betas!r}")
+    for number, beta in enumerate(betas):
+        if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
+            raise ArgumentError(f"Invalid beta parameter at index {number}: {beta}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from numbers import Real
 from typing import Any
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
@@ -163,8 +164,12 @@ def _copied(entry: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
 
 
 def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
-    """Refuse a setting below ``low``."""
-    if not isinstance(value, Tensor) and not low <= value:
+    """Refuse a setting that is no number, or below ``low``."""
+    if isinstance(value, Tensor):
+        return
+    if not isinstance(value, Real):
+        raise ArgumentTypeError(f"{name} must be a number, not {value!r}")
+    if not low <= value:
         raise ArgumentError(f"Invalid {name} value: {value}")
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import cupy as cp
+
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size
@@ -20,6 +22,7 @@ from telegrad_protocol.meta import Meta
 
 from .. import context
 from ..backend import Backend
+from ..cuda_streams import CudaEvent
 
 try:
     import cudnn
@@ -32,6 +35,10 @@ _KEPT_WORKSPACE = 32 << 20
 """Workspaces up to this size are shared by the calls of a stream; larger ones are taken for one call only."""
 _LARGEST_WORKSPACE = 4 << 30
 _ALIGNMENT = 16
+_CHOSEN = -1
+"""The plan that cuDNN's heuristics put first."""
+_MOST_TRIED = 10
+_TIMED_RUNS = 5
 
 
 @dataclass
@@ -133,9 +140,12 @@ class Graph:
 
 
 class Execution:
-    """A built graph; call it with the pointers of its tensors, in the order in which they were named."""
+    """A built graph; call it with the pointers of its tensors, in the order in which they were named.
 
-    __slots__ = ("_backend", "_execute", "_graph", "_handle", "_numbers", "_scratch", "_workspace")
+    Sessions that ask for it get the plan that was the fastest of several when it was first called, others the first.
+    """
+
+    __slots__ = ("_backend", "_execute", "_fastest", "_graph", "_handle", "_numbers", "_sizes")
 
     def __init__(self, backend: Any, graph: Any, count: int) -> None:
         self._backend = backend
@@ -143,18 +153,57 @@ class Execution:
         self._execute = graph._execute  # ``execute`` asks each pointer what it is
         self._handle = _handle_of(backend)
         self._numbers = tuple(range(1, count + 1))
-        self._workspace = graph.get_workspace_size()
-        self._scratch = Meta.of((self._workspace,), dtypes.uint8, backend.device)
+        self._sizes = {_CHOSEN: graph.get_workspace_size()}
+        self._fastest: int | None = None
 
     def __call__(self, *pointers: int) -> None:
-        backend = self._backend
-        handle = self._handle.on(backend.stream)
-        if self._workspace <= _KEPT_WORKSPACE:
-            scratch = backend.workspace(self._workspace).pointer if self._workspace else 0
-            self._execute(dict(zip(self._numbers, pointers, strict=True)), scratch, handle)
+        operands = dict(zip(self._numbers, pointers, strict=True))
+        if not context.current.cudnn.benchmark:
+            self._run(operands, _CHOSEN)
             return
-        taken = backend.empty(self._scratch)
-        self._execute(dict(zip(self._numbers, pointers, strict=True)), taken.storage.block.pointer, handle)
+        if self._fastest is None:
+            self._fastest = self._find_fastest(operands)
+        self._run(operands, self._fastest)
+
+    def _run(self, operands: dict[int, int], plan: int) -> None:
+        backend, nbytes = self._backend, self._sizes[plan]
+        handle = self._handle.on(backend.stream)
+        taken = None
+        if nbytes <= _KEPT_WORKSPACE:
+            scratch = backend.workspace(nbytes).pointer if nbytes else 0
+        else:
+            taken = backend.empty(Meta.of((nbytes,), dtypes.uint8, backend.device))
+            scratch = taken.storage.block.pointer
+        if plan == _CHOSEN:
+            self._execute(operands, scratch, handle)
+        else:
+            self._graph._execute_plan_at_index(operands, scratch, plan, handle)
+
+    def _find_fastest(self, operands: dict[int, int]) -> int:
+        """Build what plans there are, and time them on the very operands: they write results and nothing else."""
+        begin = time.perf_counter()
+        times = {_CHOSEN: self._time(operands, _CHOSEN)}
+        for plan in range(min(self._graph.get_execution_plan_count(), _MOST_TRIED)):
+            try:
+                self._graph.build_plan_at_index(plan)
+                self._sizes[plan] = self._graph.get_workspace_size_plan_at_index(plan)
+                times[plan] = self._time(operands, plan)
+            except RuntimeError as error:  # plans are candidates until they are built
+                _log.debug("cudnn: plan %d cannot be had: %s", plan, error)
+        BUILT.seconds += time.perf_counter() - begin
+        return min(times, key=lambda plan: times[plan])
+
+    def _time(self, operands: dict[int, int], plan: int) -> float:
+        """Milliseconds of a run."""
+        stream = self._backend.stream
+        begin, end = CudaEvent(True), CudaEvent(True)
+        self._run(operands, plan)
+        begin.record(stream)
+        for _ in range(_TIMED_RUNS):
+            self._run(operands, plan)
+        end.record(stream)
+        cp.cuda.runtime.streamSynchronize(stream)
+        return begin.milliseconds_to(end) / _TIMED_RUNS
 
 
 def build(
