@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from numbers import Real
 from operator import index
 from typing import Any
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .._functions import function
+from .._numbers import is_number
 from .._tensor import Tensor
 
 Numbers = int | Sequence[int]
@@ -53,7 +53,7 @@ def _lp_pool(
     dims: int, input: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None, ceil_mode: bool
 ) -> Tensor:
     """The sum is made of a mean; what rounding leaves below zero counts as zero."""
-    if not isinstance(norm_type, Real) or not norm_type:
+    if not is_number(norm_type) or not norm_type:
         raise ArgumentError(f"lp_pool{dims}d: norm_type must be a number other than 0, got {norm_type!r}")
     kernel = spread("kernel_size", kernel_size, dims)
     mean = function(f"avg_pool{dims}d")(input.pow(norm_type), kernel, stride or kernel, 0, ceil_mode)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 from typing import ClassVar, cast
 
 from telegrad_protocol.dtypes import DType
@@ -12,6 +11,7 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.ops.convolution import same_padding
 
 from .._functions import function
+from .._numbers import is_integer
 from .._tensor import Tensor
 from . import functional as F
 from . import init
@@ -38,7 +38,7 @@ class _ConvNd(Module):
         dtype: DType | None,
     ) -> None:  # fmt: skip
         for name, count in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
-            if not isinstance(count, Integral):
+            if not is_integer(count):
                 raise ArgumentTypeError(f"{name} must be an integer, not {count!r}")
         if groups <= 0:
             raise ArgumentError("groups must be a positive integer")

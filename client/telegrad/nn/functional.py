@@ -7,13 +7,13 @@ costs nothing.
 from __future__ import annotations
 
 import warnings
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 from .._functions import function, populate
+from .._numbers import is_number
 from .._tensor import Tensor
 from ._sliding import (  # noqa: F401 - users find them here
     adaptive_avg_pool1d,
@@ -138,7 +138,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
 def check_probability(p: Any) -> None:
     """Refuse what is no share of elements to drop."""
-    if not isinstance(p, Real):
+    if not is_number(p):
         raise ArgumentTypeError(f"dropout probability has to be a number, not {p!r}")
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")

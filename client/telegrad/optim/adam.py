@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .._functions import function
+from .._numbers import is_number
 from .._tensor import Tensor
 from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least
 
@@ -78,7 +78,7 @@ class AdamW(Adam):
 
 def _check_betas(betas: Any) -> None:
     is_pair = isinstance(betas, Sequence) and len(betas) == 2
-    if not is_pair or not all(isinstance(beta, Real | Tensor) for beta in betas):
+    if not is_pair or not all(is_number(beta) or isinstance(beta, Tensor) for beta in betas):
         raise ArgumentTypeError(f"betas must be two numbers, not {betas!r}")
     for number, beta in enumerate(betas):
         if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:

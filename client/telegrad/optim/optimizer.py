@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from numbers import Real
 from typing import Any
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
 from telegrad_protocol.meta import Device
 
 from .._modes import enable_grad
+from .._numbers import is_number
 from .._tensor import Tensor
 from ._gradients import by_device, clear
 
@@ -167,7 +167,7 @@ def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
     """Refuse a setting that is no number, or below ``low``."""
     if isinstance(value, Tensor):
         return
-    if not isinstance(value, Real):
+    if not is_number(value):
         raise ArgumentTypeError(f"{name} must be a number, not {value!r}")
     if not low <= value:
         raise ArgumentError(f"Invalid {name} value: {value}")
