@@ -29,7 +29,7 @@ test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
 	$(ONE_THREAD) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not gpu" $(ARGS)
 
 test-gpu: ## run the tests that need a GPU, in this machine's own Python
-	$(IN_TREE) $(ONE_THREAD) $(PYTHON) -m pytest -q -m gpu $(ARGS)
+	$(IN_TREE) $(ONE_THREAD) $(PYTHON) -m pytest -q -m gpu -p no:benchmark $(ARGS)
 
 check: lint ## lint, types, import layers and generated docs
 	$(VENV)/bin/mypy
