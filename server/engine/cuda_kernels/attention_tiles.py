@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
-from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
 
@@ -13,12 +13,16 @@ from .. import keys
 from ..operators import Launch, Request, prepares
 from ..ops.attention import suits_tiles
 from ..value import Value
-from .attention_text import LEADING, PAD, TEXT, THREADS, TILE, kernels
-from .launch import Kernel, load, pointer
+from .attention_products import THREADS
+from .attention_text import rows_of_block, shared_bytes, text_of
+from .launch import Launch as Fire
+from .launch import load, pointer
 from .prelude import CTYPES, PRELUDE
 
-_FLOAT = 4
-_ROWS_OF_DELTAS = THREADS // 32
+_VECTOR = 4
+"""Elements that are read at once: 16 bytes of float32, 8 of a half."""
+_DEPTHS = (32, 64, 96, 128)
+"""Widths that heads are padded to in shared memory."""
 
 
 def _steps(meta: Meta) -> bytes:
@@ -28,25 +32,24 @@ def _steps(meta: Meta) -> bytes:
 def _shape(query: Meta, key: Meta, value: Meta, is_causal: bool, scale: float) -> bytes:
     heads, shared = query.shape[1], key.shape[1]
     sizes = (heads, heads // shared, query.shape[2], key.shape[2], query.shape[3], value.shape[3], is_causal)
-    return struct.pack("=7if", *sizes, scale)
+    return struct.pack("=7i2f", *sizes, scale, scale * math.log2(math.e))
 
 
-def _depth(query: Meta, value: Meta) -> int:
-    """The width that heads are padded to in shared memory."""
-    return next(depth for depth in (32, 64, 128) if max(query.shape[3], value.shape[3]) <= depth)
+def _is_read_in_vectors(meta: Meta) -> bool:
+    """Whether rows of heads are made of whole vectors that begin where vectors may."""
+    apart = [step for size, step in zip(meta.shape[:-1], meta.strides[:-1], strict=True) if size > 1]
+    return meta.strides[-1] == 1 and not any(number % _VECTOR for number in (*apart, meta.shape[-1], meta.offset))
 
 
-def _kernel(name: str, query: Meta, depth: int) -> Kernel:
-    return load(PRELUDE + TEXT + kernels(CTYPES[query.dtype], depth), name)
-
-
-def _shared(turned: int, upright: int, handed: int, depth: int) -> int:
-    """Bytes of so many tiles: turned, upright, and of scores."""
-    return _FLOAT * (turned * depth * LEADING + upright * TILE * (depth + PAD) + handed * TILE * LEADING)
-
-
-def _tiles(length: int) -> int:
-    return -(-length // TILE)
+def _prepared(
+    name: str, query: Meta, value: Meta, rows: Meta, layouts: tuple[Meta, ...], pointers: int, shape: bytes
+) -> Fire:
+    """The launch of a kernel that has a block for some of ``rows`` each; ``layouts`` are those of all tensors."""
+    depth = next(depth for depth in _DEPTHS if max(query.shape[3], value.shape[3]) <= depth)
+    text = text_of(name, CTYPES[query.dtype], depth, all(map(_is_read_in_vectors, layouts)))
+    grid = (-(-rows.shape[2] // rows_of_block(name, depth)), rows.shape[1], rows.shape[0])
+    kernel = load(PRELUDE + text, f"attention_{name}")
+    return kernel.prepare(grid, THREADS, "P" * pointers, [*map(_steps, layouts), shape], shared_bytes(name, depth))
 
 
 @prepares(ops._attention, keys.CUDA)
@@ -55,13 +58,8 @@ def forward(request: Request) -> Launch | None:
     query, key, value, mask, is_causal, scale, trains = request.args
     if mask is not None or not suits_tiles(query, key, value):
         return None
-    output, _ = request.outs
-    depth, backend = _depth(query, value), request.backend
-    constants = [*map(_steps, (output, query, key, value)), _shape(query, key, value, is_causal, scale)]
-    grid = (_tiles(query.shape[2]), query.shape[1], query.shape[0])
-    fire = _kernel("attention_forward", query, depth).prepare(
-        grid, THREADS, "P" * 5, constants, _shared(2, 1, 1, depth)
-    )
+    shape, backend = _shape(query, key, value, is_causal, scale), request.backend
+    fire = _prepared("forward", query, value, query, (request.outs[0], query, key, value), 5, shape)
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
         statistic = pointer(outs[1]) if trains else 0
@@ -77,29 +75,15 @@ def backward(request: Request) -> Launch | None:
     if mask is not None or not suits_tiles(query, key, value) or not logsumexp.is_contiguous:
         return None
     by_query, by_key, by_value = request.outs
-    depth, backend = _depth(query, value), request.backend
-    shape, deltas = _shape(query, key, value, is_causal, scale), logsumexp.like(dtype=dtypes.float32)
-    operands = [*map(_steps, (grad, query, key, value)), shape]
-    batch, heads, rows, _ = query.shape
-    fire_deltas = _kernel("attention_deltas", query, depth).prepare(
-        -(-deltas.numel // _ROWS_OF_DELTAS),
-        THREADS,
-        "PPP",
-        [_steps(grad), _steps(output), shape, ("i64", deltas.numel)],
-    )
-    fire_query = _kernel("attention_by_query", query, depth).prepare(
-        (_tiles(rows), heads, batch), THREADS, "P" * 7, [_steps(by_query), *operands], _shared(4, 1, 1, depth)
-    )
-    fire_key = _kernel("attention_by_key", query, depth).prepare(
-        (_tiles(key.shape[2]), key.shape[1], batch), THREADS, "P" * 8,
-        [_steps(by_key), _steps(by_value), *operands], _shared(4, 2, 1, depth),
-    )  # fmt: skip
+    shape, backend = _shape(query, key, value, is_causal, scale), request.backend
+    fire_query = _prepared("by_query", query, value, query, (by_query, grad, output, query, key, value), 8, shape)
+    fire_key = _prepared("by_key", query, value, key, (by_key, by_value, grad, query, key, value), 8, shape)
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-        stream, delta = backend.stream, backend.empty(deltas)
-        from_grad, statistic, means = [pointer(v) for v in args[:4]], pointer(args[6]), pointer(delta)
-        fire_deltas(stream, means, from_grad[0], pointer(args[5]))
-        fire_query(stream, pointer(outs[0]), *from_grad, statistic, means)
-        fire_key(stream, pointer(outs[1]), pointer(outs[2]), *from_grad, statistic, means)
+        stream, deltas = backend.stream, backend.empty(logsumexp)
+        grad, query, key, value = [pointer(v) for v in args[:4]]
+        output, statistic, delta = pointer(args[5]), pointer(args[6]), pointer(deltas)
+        fire_query(stream, pointer(outs[0]), delta, grad, output, query, key, value, statistic)
+        fire_key(stream, pointer(outs[1]), pointer(outs[2]), grad, query, key, value, statistic, delta)
 
     return launch

@@ -1,0 +1,255 @@
+"""The CUDA text under attention's kernels: tiles of rows in shared memory, and their products on tensor cores.
+
+Tensor cores multiply TF32, eleven significant bits; float32 comes of three such products (S. Markidis et al., NVIDIA
+Tensor Core Programmability, 2018; H. Ootomo and R. Yokota, 2022): each factor is a big and a small part, and the
+product of the small parts is left out. Sums are float32, but tensor cores round them towards zero: those that they make
+are short, 32 numbers along a tile, and longer ones are made of these by additions that round to nearest.
+
+A warp multiplies 16 rows, or 32. Its fragments are those of ``mma.m16n8k8`` (PTX ISA, matrix fragments), but which
+element a place in a fragment stands for is ours to choose, as long as both factors agree: a thread's elements lie side
+by side, so tiles are read and results written in vectors, and the result of one product is the factor of the next as
+it is. Rows of a tile lie ``width + 4`` floats apart, which lets the threads of a warp reach different banks in each of
+these patterns. Knows nothing of softmax.
+"""
+
+from __future__ import annotations
+
+STRIP = 64
+"""Rows of a block where each warp has 16."""
+THREADS = 128
+PAD = 4
+
+TEXT = (
+    f"""
+#define STRIP {STRIP}
+#define THREADS {THREADS}
+#define PAD {PAD}
+"""
+    + r"""
+struct steps_t { i64 n, h, t, d; };
+typedef vec<float, 4> float4_t;
+
+// Of a thread: the first of its warp's 16 R rows in the tile, its row in a fragment, its place among four
+template <int R> struct thread_t {
+    int warp_row, row, quad;
+    __device__ __forceinline__ thread_t()
+        : warp_row(threadIdx.x / 32 * 16 * R), row(threadIdx.x % 32 / 4), quad(threadIdx.x % 4) {}
+};
+
+// K numbers as sums of two that TF32 holds
+template <int K> struct halves_t {
+    u32 big[K], small[K];
+    __device__ __forceinline__ void set(int k, float x) {
+        big[k] = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+        small[k] = __float_as_uint(x - __uint_as_float(big[k]));
+    }
+};
+
+__device__ __forceinline__ void multiply(float (&sums)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};" : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// J fragments beside each other; sums of the small terms may be kept apart
+template <int J> __device__ __forceinline__ void multiply(
+    float (*sums)[4], float (*small)[4], const halves_t<4>& a, const halves_t<2> (&b)[J]) {
+    #pragma unroll
+    for (int j = 0; j < J; ++j) multiply(small[j], a.small, b[j].big);
+    #pragma unroll
+    for (int j = 0; j < J; ++j) multiply(sums[j], a.big, b[j].big);
+    #pragma unroll
+    for (int j = 0; j < J; ++j) multiply(small[j], a.big, b[j].small);
+}
+
+template <int N> __device__ __forceinline__ void add(float (*sums)[4], const float (&part)[N][4]) {
+    #pragma unroll
+    for (int j = 0; j < N; ++j)
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) sums[j][i] += part[j][i];
+}
+
+// sums += a @ b.T: 16 R rows of ``a``, N rows of ``b``. A thread has columns 8 j + 2 quad and the next in sums[r][j],
+// of row ``16 r + row`` in [0] and [1], of the eighth after it in [2] and [3].
+template <int R, int N, int D> __device__ __forceinline__ void by_rows(
+    float (&sums)[R][N / 8][4], const float* a, const float* b) {
+    constexpr int LD = D + PAD;
+    const thread_t<R> me;
+    a += me.row * LD + 8 * me.quad; b += me.row * LD + 8 * me.quad;
+    float small[R][N / 8][4] = {};
+    #pragma unroll
+    for (int c = 0; c < D / 16; ++c) {
+        const int d = c / 2 * 32 + c % 2 * 4;
+        halves_t<4> left[R][2];
+        #pragma unroll
+        for (int r = 0; r < R; ++r) {
+            const float4_t upper = *(const float4_t*)(a + 16 * r * LD + d);
+            const float4_t lower = *(const float4_t*)(a + (16 * r + 8) * LD + d);
+            #pragma unroll
+            for (int s = 0; s < 2; ++s) {
+                left[r][s].set(0, upper.at[2 * s]); left[r][s].set(1, lower.at[2 * s]);
+                left[r][s].set(2, upper.at[2 * s + 1]); left[r][s].set(3, lower.at[2 * s + 1]);
+            }
+        }
+        #pragma unroll
+        for (int n = 0; n < N / 8; n += 4) {
+            constexpr int J = N / 8 < 4 ? N / 8 : 4;
+            float4_t found[J];
+            #pragma unroll
+            for (int j = 0; j < J; ++j) found[j] = *(const float4_t*)(b + (n + j) * 8 * LD + d);
+            #pragma unroll
+            for (int s = 0; s < 2; ++s) {
+                halves_t<2> right[J];
+                #pragma unroll
+                for (int j = 0; j < J; ++j) {
+                    right[j].set(0, found[j].at[2 * s]); right[j].set(1, found[j].at[2 * s + 1]);
+                }
+                #pragma unroll
+                for (int r = 0; r < R; ++r) multiply<J>(sums[r] + n, small[r] + n, left[r][s], right);
+            }
+        }
+    }
+    #pragma unroll
+    for (int r = 0; r < R; ++r) add<N / 8>(sums[r], small[r]);
+}
+
+// sums += a @ b: ``a`` as by_rows leaves it, N rows of ``b``. A thread has columns 32 c + 8 quad + i in
+// sums[r][4 c + i % 4], of row ``16 r + row`` in [i / 4], of the eighth after it in [2 + i / 4].
+template <int R, int N, int D> __device__ __forceinline__ void by_columns(
+    float (&sums)[R][D / 8][4], const float (&a)[R][N / 8][4], const float* b) {
+    constexpr int LD = D + PAD, K = N / 8 < 4 / R ? N / 8 : 4 / R;
+    const thread_t<R> me;
+    b += 2 * me.quad * LD + 4 * me.row;
+    #pragma unroll
+    for (int start = 0; start < N / 8; start += K) {
+        halves_t<4> left[R][K];
+        #pragma unroll
+        for (int r = 0; r < R; ++r)
+            #pragma unroll
+            for (int k = 0; k < K; ++k)
+                #pragma unroll
+                for (int i = 0; i < 4; ++i) left[r][k].set(i, a[r][start + k][i % 2 * 2 + i / 2]);
+        #pragma unroll
+        for (int c = 0; c < D / 32; ++c) {
+            float part[R][4][4] = {};
+            #pragma unroll
+            for (int k = 0; k < K; ++k) {
+                const float* line = b + 8 * (start + k) * LD + 32 * c;
+                const float4_t even = *(const float4_t*)line, odd = *(const float4_t*)(line + LD);
+                halves_t<2> right[4];
+                #pragma unroll
+                for (int j = 0; j < 4; ++j) { right[j].set(0, even.at[j]); right[j].set(1, odd.at[j]); }
+                #pragma unroll
+                for (int r = 0; r < R; ++r) multiply<4>(part[r], part[r], left[r][k], right);
+            }
+            #pragma unroll
+            for (int r = 0; r < R; ++r) add<4>(sums[r] + 4 * c, part[r]);
+        }
+    }
+}
+
+// Four elements of a row, of which those before ``end`` are there; all or none of them if FAST
+template <bool FAST, class T> __device__ __forceinline__ float4_t four(const T* from, i64 step, int d, int end) {
+    float4_t found = {};
+    if constexpr (FAST) {
+        const vec<T, 4> read = *(const vec<T, 4>*)(from + d);
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) found.at[i] = cast<float>(read.at[i]);
+    } else {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (d + i < end) found.at[i] = cast<float>(from[(d + i) * step]);
+    }
+    return found;
+}
+
+template <bool FAST, class T> __device__ __forceinline__ void put_four(T* to, i64 step, int d, int end, float4_t v) {
+    if constexpr (FAST) {
+        vec<T, 4> written;
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) written.at[i] = cast<T>(v.at[i]);
+        if (d < end) *(vec<T, 4>*)(to + d) = written;
+    } else {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (d + i < end) to[(d + i) * step] = cast<T>(v.at[i]);
+    }
+}
+
+// Start to bring ROWS rows from ``first`` on into a tile, zero where there is none
+template <int D, int ROWS, bool FAST, class T> __device__ __forceinline__ void fetch(
+    float* to, const T* from, steps_t step, int first, int rows, int width) {
+    constexpr bool IS_COPY = FAST && sizeof(T) == 4;
+    constexpr int LINE = D / 4, PASS = THREADS / LINE;
+    const int start = threadIdx.x / LINE, d = threadIdx.x % LINE * 4;
+    if (PASS * LINE < THREADS && start >= PASS) return;
+    const T* row = from + (i64)(first + start) * step.t;
+    #pragma unroll (IS_COPY ? 16 : 4)
+    for (int r = start; r < ROWS; r += PASS, row += PASS * step.t) {
+        const bool is_there = first + r < rows && d < width;
+        float* place = to + r * (D + PAD) + d;
+        if constexpr (IS_COPY)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::
+                "r"((u32)__cvta_generic_to_shared(place)), "l"(is_there ? row + d : from), "r"(is_there ? 16 : 0)
+                : "memory");
+        else
+            *(float4_t*)place = is_there ? four<FAST>(row, step.d, d, width) : float4_t{};
+    }
+}
+
+// Until what was fetched is there for all threads
+__device__ __forceinline__ void arrive() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+}
+
+// A warp's rows of a result of by_columns, ``factor`` times each
+template <int R, int D, bool FAST, class T> __device__ __forceinline__ void put(
+    T* to, steps_t step, const float (&sums)[R][D / 8][4], int first, int rows, int width,
+    const float (&factor)[2 * R]) {
+    const thread_t<R> me;
+    #pragma unroll
+    for (int h = 0; h < 2 * R; ++h) {
+        const int row = first + me.warp_row + me.row + 8 * h;
+        if (row >= rows) continue;
+        T* line = to + (i64)row * step.t;
+        #pragma unroll
+        for (int c = 0; c < D / 32; ++c)
+            #pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                float4_t v;
+                #pragma unroll
+                for (int j = 0; j < 4; ++j) v.at[j] = sums[h / 2][4 * c + j][h % 2 * 2 + e] * factor[h];
+                put_four<FAST>(line, step.d, 32 * c + 8 * me.quad + 4 * e, width, v);
+            }
+    }
+}
+
+// A function of strip, fragment and place, at all numbers that a thread has of a result of by_rows
+template <int R, int N, class F> __device__ __forceinline__ void each(F f) {
+    #pragma unroll
+    for (int r = 0; r < R; ++r)
+        #pragma unroll
+        for (int j = 0; j < N / 8; ++j)
+            #pragma unroll
+            for (int i = 0; i < 4; ++i) f(r, j, i);
+}
+
+template <int K> __device__ __forceinline__ vec<float, K> all(float x) {
+    vec<float, K> found;
+    #pragma unroll
+    for (int k = 0; k < K; ++k) found.at[k] = x;
+    return found;
+}
+
+// Over the four threads that share a row
+__device__ __forceinline__ float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ __forceinline__ float row_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+"""
+)
