@@ -7,6 +7,7 @@ library, ``is_available`` says no and nothing else may be called.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,27 @@ class Algorithm(NamedTuple):
     workspace: int
 
 
+class Call(NamedTuple):
+    """What stays the same from run to run: ``matmul``, whose arguments these are in between others, and descriptors.
+
+    It takes the handle, the operation, alpha, then address and layout of A and of B, beta, those of C and of D, the
+    algorithm, address and size of the workspace, and the stream. ``kept`` is what all this lives in.
+    """
+
+    matmul: Callable[..., None]
+    handle: int
+    operation: int
+    alpha: int
+    beta: int
+    a: int
+    b: int
+    c: int
+    d: int
+    opaque: int
+    workspace: int
+    kept: Any
+
+
 @functools.cache
 def is_available() -> bool:
     """Whether products can be described: the bindings are installed and find the library."""
@@ -120,21 +142,14 @@ class Product:
         usable = [one for one in found[: returned[0]] if one["state"] == 0]
         return [Algorithm(np.array(one["algo"]), int(one["workspace_size"])) for one in usable]
 
-    def prepare(self, algorithm: Algorithm) -> Any:
-        """What runs it: a function of the stream, the addresses of A, B, C and D, and that of the workspace."""
-        a, b, c, d = self._layouts
-        matmul, handle, operation, size = lt.matmul, self._handle, self._operation, algorithm.workspace
+    def call(self, algorithm: Algorithm) -> Call:
+        """A run of it but for addresses and stream."""
         alpha = self._factors.ctypes.data
-        beta, opaque = alpha + self._factors.itemsize, algorithm.opaque.ctypes.data
-
-        def run(
-            stream: int, at_a: int, at_b: int, at_c: int, at_d: int, workspace: int, _keep: Any = (self, algorithm)
-        ) -> None:  # fmt: skip
-            matmul(
-                handle, operation, alpha, at_a, a, at_b, b, beta, at_c, c, at_d, d, opaque, workspace, size, stream
-            )  # fmt: skip
-
-        return run
+        a, b, c, d = self._layouts
+        return Call(
+            lt.matmul, self._handle, self._operation, alpha, alpha + self._factors.itemsize, a, b, c, d,
+            algorithm.opaque.ctypes.data, algorithm.workspace, (self, algorithm),
+        )  # fmt: skip
 
     def set_bias(self, pointer: int) -> None:
         """Where the epilogue finds the bias, or leaves its gradient."""

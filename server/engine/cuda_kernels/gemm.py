@@ -13,11 +13,13 @@ from ..operators import Launch
 from ..switches import Switches
 from ..value import Value
 from . import cublaslt, gemm_cublas, gemm_padding, gemm_tiles
-from .gemm_launch import Core, Values, careful, direct, guarded, padded
+from .gemm_launch import Core, Run, Values, careful, direct, guarded, padded, straight
 from .gemm_product import Product, compute_type, problem
 from .launch import nothing
 
 _KEPT_VARIANTS = 8
+_BIASED = (cublaslt.BIAS, cublaslt.RELU_BIAS, cublaslt.GELU_BIAS, cublaslt.BIAS_GRADIENT_B)
+"""Epilogues that read a bias, or leave its gradient."""
 
 
 def multiplication(backend: Any, product: Product) -> Launch | None:
@@ -64,11 +66,10 @@ def variant(backend: Any, product: Product, switches: Switches, solution: str | 
         found = _core(backend, packed, switches, solution, filled)
     if found is None:
         return None
-    core, fills = found
-    plain = careful(backend, product, packed, core, fills)
-    if copies or fills:
+    plain = careful(backend, product, packed, found.run, found.fills)
+    if copies or found.fills:
         return plain
-    simple = direct(backend, product, core)
+    simple = found.straight or direct(backend, product, found.run)
     fast = _aligned(backend, product, switches, solution, simple) or simple
     return guarded(product, fast, plain) if product.may_alias else fast
 
@@ -79,9 +80,9 @@ def _aligned(backend: Any, product: Product, switches: Switches, solution: str |
     if stand_in is None:
         return None
     found = _core(backend, stand_in, switches, solution, False)
-    if found is None or found[1]:
+    if found is None or found.fills:
         return None
-    return padded(backend, product, stand_in, found[0], simple)
+    return padded(backend, product, stand_in, found.run, simple)
 
 
 def _packed(product: Product) -> Product:
@@ -90,28 +91,19 @@ def _packed(product: Product) -> Product:
     return product._replace(left=left, right=right, out=out)
 
 
-def _core(
-    backend: Any, product: Product, switches: Switches, solution: str | None, filled: bool
-) -> tuple[Core, bool] | None:
-    """A core, and whether what is added must be in the result before it runs."""
+def _core(backend: Any, product: Product, switches: Switches, solution: str | None, filled: bool) -> Core | None:
     chosen = solution or _preferred(product, switches)
     if not chosen:
         return None
     if chosen == "own":
-        found = _own(product)
-        return None if found is None else (found, False)
+        return _own(product)
     if chosen == "cublas":
-        core = gemm_cublas.core(backend, product, compute_type(product, switches))
-        if core is not None:
-            return core, product.added is not None
+        run = gemm_cublas.core(backend, product, compute_type(product, switches))
+        if run is not None:
+            return Core(run, product.added is not None)
     rank = int(chosen.rpartition("_")[2]) if chosen.startswith("cublaslt_") else 0
     core = _by_cublaslt(backend, product, switches, filled, rank)
-    if core is not None:
-        return core, filled
-    if solution is not None:
-        return None
-    found = _own(product)
-    return None if found is None else (found, False)
+    return core if core is not None or solution is not None else _own(product)
 
 
 def _preferred(product: Product, switches: Switches) -> str:
@@ -137,7 +129,7 @@ def _own(product: Product) -> Core | None:
     def run(stream: int, left: int, right: int, at_added: int, out: int, bias: int) -> None:
         fire(stream, out, left, right, at_added)
 
-    return run
+    return Core(run)
 
 
 def _by_cublaslt(backend: Any, product: Product, switches: Switches, filled: bool, rank: int) -> Core | None:
@@ -146,18 +138,34 @@ def _by_cublaslt(backend: Any, product: Product, switches: Switches, filled: boo
     algorithms = operation.algorithms(rank + 1)
     if rank >= len(algorithms):
         return None
-    chosen = algorithms[rank]
-    matmul = operation.prepare(chosen)
-    is_swapped, needs_workspace = product.is_swapped, chosen.workspace > 0
-    set_bias = operation.set_bias if described.epilogue not in (cublaslt.PLAIN, cublaslt.RELU, cublaslt.GELU) else None
-    adds = product.added is not None and not filled and set_bias is None
+    call, is_swapped, biased = operation.call(algorithms[rank]), product.is_swapped, described.epilogue in _BIASED
+    adds = product.added is not None and not filled and not biased
+    run = _run(backend, call, is_swapped, adds)
+    if biased:
+        return Core(_with_bias(operation, run))
+    return Core(run, filled, straight(backend, product, call) if product.added is None else None)
 
-    def run(stream: int, left: int, right: int, added: int, out: int, bias: int) -> None:
-        if set_bias is not None:
-            set_bias(bias)
-        workspace = backend.workspace(cublaslt.WORKSPACE_BYTES).pointer if needs_workspace else 0
+
+def _run(backend: Any, call: cublaslt.Call, is_swapped: bool, adds: bool) -> Run:
+    matmul, handle, operation, alpha, beta, a, b, c, d, opaque, size, _ = call
+
+    def run(
+        stream: int, left: int, right: int, added: int, out: int, bias: int, _kept: cublaslt.Call = call
+    ) -> None:  # fmt: skip
+        workspace = backend.workspace(cublaslt.WORKSPACE_BYTES).pointer if size else 0
         if is_swapped:
             left, right = right, left
-        matmul(stream, right, left, added if adds else out, out, workspace)
+        matmul(
+            handle, operation, alpha, right, a, left, b, beta, added if adds else out, c, out, d, opaque, workspace,
+            size, stream,
+        )  # fmt: skip
 
     return run
+
+
+def _with_bias(operation: cublaslt.Product, run: Run) -> Run:
+    def biased(stream: int, left: int, right: int, added: int, out: int, bias: int) -> None:
+        operation.set_bias(bias)
+        run(stream, left, right, added, out, bias)
+
+    return biased

@@ -11,7 +11,7 @@ from telegrad_protocol.ops import linalg as ops
 
 from .. import keys
 from ..operators import Launch, Request, prepares
-from .geometry import blocks
+from .geometry import blocks, layout_of, vector_width
 from .launch import load
 from .prelude import CTYPES, PRELUDE
 
@@ -45,13 +45,36 @@ template <class S> __device__ S block_sum(S mine) {
     return sums[0];
 }
 
-template <class T, class S, class To, bool CONJ>
-__device__ void dot(To* out, const T* a, const T* b, i64 n, i64 step_a, i64 step_b) {
-    S sum = zero(S());
-    for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll)
-        sum = plus(sum, times<CONJ>(cast<S>(a[i * step_a]), cast<S>(b[i * step_b])));
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) out[blockIdx.x] = cast<To>(sum);
+// N neighbours are read at once, where vectors lie so after ``head`` elements; several before the first is used
+template <class T, class S, class To, bool CONJ, int N>
+__device__ void dot(To* out, const T* a, const T* b, i64 n, i64 head, i64 step_a, i64 step_b) {
+    const int AHEAD = 4;
+    i64 first = blockIdx.x * 256ll + threadIdx.x, step = gridDim.x * 256ll, count = (n - head) / N, i = first;
+    vec<T, N> x[AHEAD], y[AHEAD];
+    S sum[AHEAD];
+    for (int u = 0; u < AHEAD; ++u) sum[u] = zero(S());
+    for (; i + (AHEAD - 1) * step < count; i += AHEAD * step) {
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {
+            x[u] = *(const vec<T, N>*)(a + head + (i + u * step) * N * step_a);
+            y[u] = *(const vec<T, N>*)(b + head + (i + u * step) * N * step_b);
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u)
+#pragma unroll
+            for (int k = 0; k < N; ++k)
+                sum[u] = plus(sum[u], times<CONJ>(cast<S>(x[u].at[k]), cast<S>(y[u].at[k])));
+    }
+    for (i64 e = head + i * N; i < count; i += step, e = head + i * N)
+#pragma unroll
+        for (int k = 0; k < N; ++k)
+            sum[0] = plus(sum[0], times<CONJ>(cast<S>(a[(e + k) * step_a]), cast<S>(b[(e + k) * step_b])));
+    for (i64 rest = first; rest < n - count * N; rest += step) {
+        i64 e = rest < head ? rest : count * N + rest;
+        sum[0] = plus(sum[0], times<CONJ>(cast<S>(a[e * step_a]), cast<S>(b[e * step_b])));
+    }
+    S all = block_sum(plus(plus(sum[0], sum[1]), plus(sum[2], sum[3])));
+    if (threadIdx.x == 0) out[blockIdx.x] = cast<To>(all);
 }
 
 template <class T, class S> __device__ void total(T* out, const S* parts, i64 n) {
@@ -70,15 +93,15 @@ def _summed(dtype: DType) -> DType:
     return dtypes.float32 if dtype.is_floating_point else dtypes.int64
 
 
-def _source(dtype: DType) -> str:
+def _source(dtype: DType, width: int) -> str:
     kernels = []
     element, total = CTYPES[dtype], CTYPES[_summed(dtype)]
     for name, conjugates in (("dot", "false"), ("vdot", "true")):
         for suffix, to in (("", element), ("_parts", total)):
             kernels.append(
                 f'extern "C" __global__ void __launch_bounds__(256) {name}{suffix}({to}* out, const {element}* a, '
-                f"const {element}* b, i64 n, i64 step_a, i64 step_b) "
-                f"{{ dot<{element}, {total}, {to}, {conjugates}>(out, a, b, n, step_a, step_b); }}"
+                f"const {element}* b, i64 n, i64 head, i64 step_a, i64 step_b) "
+                f"{{ dot<{element}, {total}, {to}, {conjugates}, {width}>(out, a, b, n, head, step_a, step_b); }}"
             )
     kernels.append(
         f'extern "C" __global__ void __launch_bounds__(256) total_of_parts({element}* out, const {total}* parts, '
@@ -87,14 +110,22 @@ def _source(dtype: DType) -> str:
     return PRELUDE + _TEXT + "\n".join(kernels)
 
 
+def _width(left: Meta, right: Meta) -> tuple[int, int]:
+    """How many neighbours are read at once, and the elements before the first of them."""
+    if left.strides != (1,) or right.strides != (1,):
+        return 1, 0
+    return vector_width(layout_of(left.shape, (left, right)), (left.dtype.itemsize, right.dtype.itemsize))
+
+
 @prepares(ops.dot, keys.CUDA)
 @prepares(ops.vdot, keys.CUDA)
 def dot(request: Request) -> Launch | None:
     left, right = request.args
     out, backend, name = request.outs[0], request.backend, request.op.name
-    source, count = _source(left.dtype), left.shape[0]
+    count, (width, head) = left.shape[0], _width(left, right)
+    source = _source(left.dtype, width)
     parts = min(blocks(count, _PER_BLOCK), _MOST_PARTS)
-    constants = [("i64", count), ("i64", left.strides[0]), ("i64", right.strides[0])]
+    constants = [("i64", number) for number in (count, head, left.strides[0], right.strides[0])]
     a, b, o = (meta.offset * meta.dtype.itemsize for meta in (left, right, out))
     first = load(source, name if parts == 1 else f"{name}_parts").prepare(parts, _THREADS, "PPP", constants)
 

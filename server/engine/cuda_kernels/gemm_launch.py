@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy as cp
 
@@ -12,16 +12,46 @@ from telegrad_protocol.meta import Meta
 
 from ..operators import Launch
 from ..value import Value
-from . import gemm_padding
+from . import cublaslt, gemm_padding
 from .gemm_layout import Matrices
 from .gemm_product import Product
 
 Values = tuple[Any, ...]
-Core = Callable[[int, int, int, int, int, int], None]
+Run = Callable[[int, int, int, int, int, int], None]
 """Runs on a stream, given the addresses of left, right, what is added, the result, and a bias or its gradient."""
 
 
-def direct(backend: Any, product: Product, core: Core) -> Launch:
+class Core(NamedTuple):
+    """How a product is computed; ``fills``: what is added has to be in the result before.
+
+    ``straight`` is a launch on operands as they lie, where there is one with nothing in between.
+    """
+
+    run: Run
+    fills: bool = False
+    straight: Launch | None = None
+
+
+def straight(backend: Any, product: Product, call: cublaslt.Call) -> Launch:
+    """A launch by cuBLASLt of a product that adds nothing, on operands as they lie: small ones cost mostly this."""
+    matmul, handle, operation, alpha, beta, a, b, c, d, opaque, size, _ = call
+    factors = ((product.right, product.right_at), (product.left, product.left_at))
+    (first, first_at), (second, second_at) = reversed(factors) if product.is_swapped else factors
+    at_first, at_second, at_out = (m.offset * m.dtype.itemsize for m in (first, second, product.out))
+    out_at = product.out_at
+
+    def launch(args: Values, outs: tuple[Value, ...], _kept: Any = call) -> None:
+        out = outs[out_at].storage.block.pointer + at_out
+        matmul(
+            handle, operation, alpha, args[first_at].storage.block.pointer + at_first, a,
+            args[second_at].storage.block.pointer + at_second, b, beta, out, c, out, d, opaque,
+            backend.workspace(cublaslt.WORKSPACE_BYTES).pointer if size else 0, size, backend.stream,
+        )  # fmt: skip
+
+    return launch
+
+
+def direct(backend: Any, product: Product, core: Run) -> Launch:
     """A launch on operands as they lie."""
     left_at, right_at, out_at, added_at, gradient_at = (
         product.left_at, product.right_at, product.out_at, product.added_at, product.bias_gradient_at
@@ -63,7 +93,7 @@ def guarded(product: Product, plain: Launch, careful: Launch) -> Launch:
     return launch
 
 
-def careful(backend: Any, product: Product, packed: Product, core: Core, fills: bool) -> Launch:
+def careful(backend: Any, product: Product, packed: Product, core: Run, fills: bool) -> Launch:
     """A launch that copies what BLAS cannot take, and computes elsewhere what would overwrite a factor."""
     out, added_at = packed.out, product.added_at
 
@@ -108,7 +138,7 @@ def _address(value: Value, of: Matrices, kept: list[Any]) -> int:
     return int(kept[-1].data.ptr)
 
 
-def padded(backend: Any, product: Product, stand_in: Product, core: Core, plain: Launch) -> Launch:
+def padded(backend: Any, product: Product, stand_in: Product, core: Run, plain: Launch) -> Launch:
     """A launch on padded copies of what is not aligned; ``plain`` where there is no memory for them."""
     left = _padding(backend, product.left_at, product.left, stand_in.left)
     right = _padding(backend, product.right_at, product.right, stand_in.right)
