@@ -87,6 +87,8 @@ class Plan:
         self.keyword_names = _keyword_names(op)
         self.run: Run = self._run_view
         if op.view_of is not None:
+            if self.count == 1 and op.differentiable:
+                self.run = self._one_view(op.view_of, *self.outs or ())
             return
         self.backend = _backend_of(operator, self.outs, bound)
         self.info = _kernel_of(operator, self.backend)
@@ -195,6 +197,24 @@ class Plan:
             for view in made:
                 view.origin = origin
         return made[0] if self.count == 1 else made
+
+    def _one_view(self, place: int, meta: Meta) -> Run:
+        """``_run_view`` for one result, with what can be known beforehand."""
+        needed = meta.extent * meta.dtype.itemsize
+
+        def run(args: Arguments) -> Value:
+            source = args[place]
+            storage, base, current = source.storage, source.base, context.current
+            if needed > storage.nbytes:
+                self._check_bounds(source)
+            view = Value(storage, meta, source.backend, source if base is None else base)
+            if current.inference or not current.grad_enabled:
+                view.origin = UNTRACKED
+            elif base is not None:
+                view.origin = source.origin
+            return view
+
+        return run
 
     def _origin(self, source: Value) -> int:
         """What in-place operations must know of how a view was made; views of views inherit it."""
