@@ -12,10 +12,14 @@ from .adapters import EngineAdapter, to_torch
 
 pytestmark = pytest.mark.gpu
 
-TOLERANCES = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+TOLERANCES = {torch.float32: 5e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 SIZES = [  # batch, query heads, shared heads, rows, columns, width, depth
     (1, 1, 1, 1, 1, 1, 1), (2, 3, 3, 64, 64, 64, 64), (2, 4, 2, 65, 127, 33, 20), (1, 6, 1, 130, 70, 128, 128),
-    (3, 2, 2, 7, 300, 72, 100), (1, 2, 2, 257, 257, 31, 31),
+    (3, 2, 2, 7, 300, 72, 100), (1, 2, 2, 257, 257, 31, 31), (2, 6, 2, 100, 190, 32, 24),
+]  # fmt: skip
+FORMS = [
+    (torch.float32, "mixed"), (torch.float32, "projected"), (torch.float32, "misaligned"), (torch.float16, "mixed"),
+    (torch.bfloat16, "projected"),
 ]  # fmt: skip
 
 
@@ -24,42 +28,81 @@ def engine() -> EngineAdapter:
     return EngineAdapter("cuda:0")
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize(("dtype", "layout"), FORMS, ids=str)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_attention_and_its_gradients(engine: EngineAdapter, seed: int, sizes: Any, is_causal: bool, dtype: Any) -> None:
-    from server.engine import functional as F
-    from server.engine.autograd.engine import backward
-
+def test_attention_and_its_gradients(
+    engine: EngineAdapter, seed: int, sizes: Any, is_causal: bool, dtype: Any, layout: str
+) -> None:
     torch.manual_seed(seed)
-    engine.activate()
     batch, heads, shared, rows, columns, width, depth = sizes
-    made = [
-        _laid_out(torch.randn(batch, heads, rows, width, dtype=torch.float64).to(dtype), 0),
-        _laid_out(torch.randn(batch, shared, columns, width, dtype=torch.float64).to(dtype), 1),
-        _laid_out(torch.randn(batch, shared, columns, depth, dtype=torch.float64).to(dtype), 2),
-    ]
+    shapes = (batch, heads, rows, width), (batch, shared, columns, width), (batch, shared, columns, depth)
+    made = [torch.randn(shape, dtype=torch.float64).to(dtype) for shape in shapes]
     grad = torch.randn(batch, heads, rows, depth, dtype=torch.float64).to(dtype)
     wide = [tensor.double().requires_grad_() for tensor in made]
     expected = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=is_causal, enable_gqa=heads != shared)
     expected.backward(grad.double())
-    values = [engine.tensor(tensor, True) for tensor in made]
-    found = F.scaled_dot_product_attention(*values, is_causal=is_causal, enable_gqa=heads != shared)
-    backward([found], [engine.tensor(grad, False)])
-    results = [found, *[value.autograd.grad for value in values]]
+    results = _run(engine, _LAYOUTS[layout](made), grad, is_causal)
     for mine, reference in zip(results, [expected, *[w.grad for w in wide]], strict=True):
-        result, reference = to_torch(engine.numpy(mine)).double(), reference.detach()
+        result, reference = to_torch(mine).double(), reference.detach()
         scale = max(1.0, float(reference.abs().max()))
         torch.testing.assert_close(result, reference, rtol=0, atol=TOLERANCES[dtype] * scale)
 
 
-def _laid_out(tensor: torch.Tensor, how: int) -> torch.Tensor:
-    """Row-major, heads between rows as a projection leaves them, or elements apart."""
-    if how == 0:
-        return tensor
-    if how == 1:
-        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
-    return torch.stack((tensor, tensor), -1)[..., 0]
+def _run(engine: EngineAdapter, made: list[torch.Tensor], grad: torch.Tensor, is_causal: bool) -> list[np.ndarray]:
+    """The result, and the gradients of query, key and value."""
+    from server.engine import functional as F
+    from server.engine.autograd.engine import backward
+
+    engine.activate()
+    values = [engine.tensor(tensor, True) for tensor in made]
+    is_shared = made[0].shape[1] != made[1].shape[1]
+    found = F.scaled_dot_product_attention(*values, is_causal=is_causal, enable_gqa=is_shared)
+    backward([found], [engine.tensor(grad, False)])
+    return [engine.numpy(value) for value in (found, *[value.autograd.grad for value in values])]
+
+
+def _mixed(made: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Row-major, heads between rows, and elements apart."""
+    query, key, value = made
+    return [query, key.transpose(1, 2).contiguous().transpose(1, 2), torch.stack((value, value), -1)[..., 0]]
+
+
+def _projected(made: list[torch.Tensor], start: int = 4) -> list[torch.Tensor]:
+    """Parts of longer rows, heads side by side, as a projection of query, key and value at once leaves them."""
+    results = []
+    for tensor in made:
+        batch, heads, rows, width = tensor.shape
+        whole = torch.zeros(batch, rows, heads * width + 8, dtype=tensor.dtype)
+        part = whole[..., start : start + heads * width].view(batch, rows, heads, width).transpose(1, 2)
+        results.append(part.copy_(tensor))
+    return results
+
+
+_LAYOUTS = {"mixed": _mixed, "projected": _projected, "misaligned": lambda made: _projected(made, 1)}
+
+
+@pytest.mark.parametrize("width", [32, 64, 96, 128])
+def test_the_layout_changes_no_result(engine: EngineAdapter, seed: int, width: int) -> None:
+    torch.manual_seed(seed)
+    made, grad = [torch.randn(2, 2, 150, width) for _ in range(3)], torch.randn(2, 2, 150, width)
+    first, *others = [_run(engine, layout(made), grad, True) for layout in _LAYOUTS.values()]
+    for other in others:
+        for one, another in zip(first, other, strict=True):
+            np.testing.assert_array_equal(one, another)
+
+
+@pytest.mark.parametrize("width", [32, 128])
+def test_long_sums_keep_their_digits(engine: EngineAdapter, seed: int, width: int) -> None:
+    torch.manual_seed(seed)
+    made = [torch.rand(1, 1, 4000, width) for _ in range(3)]
+    grad = torch.rand(1, 1, 4000, width)
+    wide = [tensor.double().requires_grad_() for tensor in made]
+    expected = torch.nn.functional.scaled_dot_product_attention(*wide)
+    expected.backward(grad.double())
+    found = _run(engine, made, grad, False)
+    for mine, reference in ((found[0], expected.detach()), (found[3], wide[2].grad)):
+        torch.testing.assert_close(to_torch(mine).double(), reference, rtol=2e-6, atol=0)
 
 
 def test_the_same_gradients_come_out_twice(engine: EngineAdapter, rng: np.random.Generator) -> None:

@@ -8,13 +8,13 @@ a score is weight * (its own change - delta), where delta = sum of grad * out al
 from __future__ import annotations
 
 TEXT = r"""
-// delta[h] = sum of grad * out of each of this thread's rows
-template <int R, int D, bool FAST, class T> __device__ __forceinline__ void row_products(
-    float (&delta)[2 * R], const T* grad, const T* out, steps_t sg, steps_t so, int first, shape_t s) {
-    const thread_t<R> me;
+// delta[half] = sum of grad * out of each of this thread's rows
+template <int D, bool FAST, class T> __device__ __forceinline__ void row_products(
+    float (&delta)[2], const T* grad, const T* out, steps_t sg, steps_t so, int first, shape_t s) {
+    const thread_t me;
     #pragma unroll
-    for (int h = 0; h < 2 * R; ++h) {
-        const int row = first + me.warp_row + me.row + 8 * h;
+    for (int half = 0; half < 2; ++half) {
+        const int row = first + me.warp_row + me.row + 8 * half;
         float sum = 0;
         if (row < s.rows) {
             const T *g = grad + (i64)row * sg.t, *o = out + (i64)row * so.t;
@@ -26,18 +26,19 @@ template <int R, int D, bool FAST, class T> __device__ __forceinline__ void row_
                 for (int i = 0; i < 4; ++i) sum = fmaf(x.at[i], y.at[i], sum);
             }
         }
-        delta[h] = row_sum(sum);
+        delta[half] = row_sum(sum);
     }
 }
 
-template <int R, int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void by_query(
+template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void by_query(
     T* dq, float* delta, const T* grad, const T* out, const T* q, const T* k, const T* v, const float* logsum,
     steps_t sdq, steps_t sg, steps_t so, steps_t sq, steps_t sk, steps_t sv, shape_t s) {
-    constexpr int LD = D + PAD, TILE = STRIP * R;
+    constexpr int LD = D + PAD;
     extern __shared__ float4 memory[];
     float *q_tile = (float*)memory, *grad_tile = q_tile + TILE * LD, *stages = grad_tile + TILE * LD;
-    const thread_t<R> me;
-    const int head = blockIdx.y, n = blockIdx.z, first = (gridDim.x - 1 - blockIdx.x) * TILE;
+    const thread_t me;
+    const block_t block(s.heads, s.batch, true);
+    const int head = block.head, n = block.n, first = block.first;
     const int mine = first + me.warp_row, end = s.causal ? min(s.columns, first + TILE) : s.columns;
     q += n * sq.n + head * sq.h; k += n * sk.n + head / s.group * sk.h; v += n * sv.n + head / s.group * sv.h;
     grad += n * sg.n + head * sg.h; out += n * so.n + head * so.h; dq += n * sdq.n + head * sdq.h;
@@ -49,46 +50,47 @@ template <int R, int D, int N, int STAGES, bool FAST, class T> __device__ __forc
     fetch<D, TILE, FAST>(q_tile, q, sq, first, s.rows, s.width);
     fetch<D, TILE, FAST>(grad_tile, grad, sg, first, s.rows, s.depth);
     bring(0);
-    float sums[R][D / 8][4] = {}, means[2 * R], lse[2 * R] = {};
-    row_products<R, D, FAST>(means, grad, out, sg, so, first, s);
+    float sums[D / 8][4] = {}, means[2], lse[2] = {};
+    row_products<D, FAST>(means, grad, out, sg, so, first, s);
     const i64 statistic = ((i64)n * s.heads + head) * s.rows;
     #pragma unroll
-    for (int h = 0; h < 2 * R; ++h) {
-        const int row = mine + me.row + 8 * h;
+    for (int half = 0; half < 2; ++half) {
+        const int row = mine + me.row + 8 * half;
         if (row >= s.rows) continue;
-        lse[h] = logsum[statistic + row] * LOG2_E;
-        if (me.quad == 0) delta[statistic + row] = means[h];
+        lse[half] = logsum[statistic + row] * LOG2_E;
+        if (me.quad == 0) delta[statistic + row] = means[half];
     }
     for (int start = 0; start < end; start += N) {
         arrive();
         if (STAGES == 2 && start + N < end) bring(start + N);
         const float *k_tile = stages + start / N % STAGES * (2 * N * LD), *v_tile = k_tile + N * LD;
-        if (!s.causal || start < mine + 16 * R) {
-            float weights[R][N / 8][4] = {}, change[R][N / 8][4] = {};
-            by_rows<R, N, D>(weights, q_tile + me.warp_row * LD, k_tile);
-            by_rows<R, N, D>(change, grad_tile + me.warp_row * LD, v_tile);
+        if (!s.causal || start < mine + 16) {
+            float weights[N / 8][4] = {}, change[N / 8][4] = {};
+            by_rows<N, D>(weights, q_tile + me.warp_row * LD, k_tile);
+            by_rows<N, D>(change, grad_tile + me.warp_row * LD, v_tile);
             const bool is_edge = start + N > (s.causal ? min(s.columns, mine + 1) : s.columns);
-            each<R, N>([&](int r, int j, int i) {
-                const int h = 2 * r + i / 2, column = start + 8 * j + 2 * me.quad + i % 2;
-                float& x = change[r][j][i];
-                x = power_of_two(weights[r][j][i] * s.scale_2 - lse[h]) * (x - means[h]);
-                if (is_edge && (column >= s.columns || (s.causal && column > mine + me.row + 8 * h))) x = 0;
+            each<N>([&](int j, int i) {
+                const int column = start + 8 * j + 2 * me.quad + i % 2;
+                float& x = change[j][i];
+                x = power_of_two(weights[j][i] * s.scale_2 - lse[i / 2]) * (x - means[i / 2]);
+                if (is_edge && (column >= s.columns || (s.causal && column > mine + me.row + i / 2 * 8))) x = 0;
             });
-            by_columns<R, N, D>(sums, change, k_tile);
+            by_columns<N, D>(sums, change, k_tile);
         }
         if (STAGES == 1 && start + N < end) { __syncthreads(); bring(start + N); }
     }
-    put<R, D, FAST>(dq, sdq, sums, first, s.rows, s.width, all<2 * R>(s.scale).at);
+    put<D, FAST>(dq, sdq, sums, first, s.rows, s.width, {s.scale, s.scale});
 }
 
-template <int R, int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void by_key(
+template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void by_key(
     T* dk, T* dv, const T* grad, const T* q, const T* k, const T* v, const float* logsum, const float* delta,
     steps_t sdk, steps_t sdv, steps_t sg, steps_t sq, steps_t sk, steps_t sv, shape_t s) {
-    constexpr int LD = D + PAD, TILE = STRIP * R, STAGE = 2 * N * LD + 2 * N;
+    constexpr int LD = D + PAD, STAGE = 2 * N * LD + 2 * N;
     extern __shared__ float4 memory[];
     float *k_tile = (float*)memory, *v_tile = k_tile + TILE * LD, *stages = v_tile + TILE * LD;
-    const thread_t<R> me;
-    const int shared_head = blockIdx.y, n = blockIdx.z, first = blockIdx.x * TILE, mine = first + me.warp_row;
+    const thread_t me;
+    const block_t block(s.heads / s.group, s.batch, false);
+    const int shared_head = block.head, n = block.n, first = block.first, mine = first + me.warp_row;
     k += n * sk.n + shared_head * sk.h; v += n * sv.n + shared_head * sv.h;
     const int skipped = s.causal ? first / N : 0, per_head = max(0, (s.rows + N - 1) / N - skipped);
     const int tiles = per_head * s.group;
@@ -108,32 +110,32 @@ template <int R, int D, int N, int STAGES, bool FAST, class T> __device__ __forc
     fetch<D, TILE, FAST>(k_tile, k, sk, first, s.columns, s.width);
     fetch<D, TILE, FAST>(v_tile, v, sv, first, s.columns, s.depth);
     if (tiles) bring(0);
-    float by_k[R][D / 8][4] = {}, by_v[R][D / 8][4] = {};
+    float by_k[D / 8][4] = {}, by_v[D / 8][4] = {};
     for (int tile = 0; tile < tiles; ++tile) {
         arrive();
         if (STAGES == 2 && tile + 1 < tiles) bring(tile + 1);
         const int start = (skipped + tile % per_head) * N;
         const float *q_tile = stages + tile % STAGES * STAGE, *grad_tile = q_tile + N * LD, *lse = grad_tile + N * LD;
         if (!s.causal || start + N > mine) {
-            float weights[R][N / 8][4] = {}, change[R][N / 8][4] = {};
-            by_rows<R, N, D>(weights, k_tile + me.warp_row * LD, q_tile);
-            const bool is_edge = s.causal && start < mine + 16 * R - 1;
-            each<R, N>([&](int r, int j, int i) {
+            float weights[N / 8][4] = {}, change[N / 8][4] = {};
+            by_rows<N, D>(weights, k_tile + me.warp_row * LD, q_tile);
+            const bool is_edge = s.causal && start < mine + 15;
+            each<N>([&](int j, int i) {
                 const int at = 8 * j + 2 * me.quad + i % 2;
-                float& x = weights[r][j][i];
+                float& x = weights[j][i];
                 x = power_of_two(x * s.scale_2 - lse[at] * LOG2_E);
-                if (is_edge && mine + me.row + 16 * r + i / 2 * 8 > start + at) x = 0;
+                if (is_edge && mine + me.row + i / 2 * 8 > start + at) x = 0;
             });
-            by_columns<R, N, D>(by_v, weights, grad_tile);
-            by_rows<R, N, D>(change, v_tile + me.warp_row * LD, grad_tile);
-            each<R, N>([&](int r, int j, int i) {
-                change[r][j][i] = weights[r][j][i] * (change[r][j][i] - lse[N + 8 * j + 2 * me.quad + i % 2]);
+            by_columns<N, D>(by_v, weights, grad_tile);
+            by_rows<N, D>(change, v_tile + me.warp_row * LD, grad_tile);
+            each<N>([&](int j, int i) {
+                change[j][i] = weights[j][i] * (change[j][i] - lse[N + 8 * j + 2 * me.quad + i % 2]);
             });
-            by_columns<R, N, D>(by_k, change, q_tile);
+            by_columns<N, D>(by_k, change, q_tile);
         }
         if (STAGES == 1 && tile + 1 < tiles) { __syncthreads(); bring(tile + 1); }
     }
-    put<R, D, FAST>(dk + n * sdk.n + shared_head * sdk.h, sdk, by_k, first, s.columns, s.width, all<2 * R>(s.scale).at);
-    put<R, D, FAST>(dv + n * sdv.n + shared_head * sdv.h, sdv, by_v, first, s.columns, s.depth, all<2 * R>(1).at);
+    put<D, FAST>(dk + n * sdk.n + shared_head * sdk.h, sdk, by_k, first, s.columns, s.width, {s.scale, s.scale});
+    put<D, FAST>(dv + n * sdv.n + shared_head * sdv.h, sdv, by_v, first, s.columns, s.depth, {1, 1});
 }
 """

@@ -5,7 +5,7 @@ Tensor Core Programmability, 2018; H. Ootomo and R. Yokota, 2022): each factor i
 product of the small parts is left out. Sums are float32, but tensor cores round them towards zero: those that they make
 are short, 32 numbers along a tile, and longer ones are made of these by additions that round to nearest.
 
-A warp multiplies 16 rows, or 32. Its fragments are those of ``mma.m16n8k8`` (PTX ISA, matrix fragments), but which
+A warp multiplies 16 rows. Its fragments are those of ``mma.m16n8k8`` (PTX ISA, matrix fragments), but which
 element a place in a fragment stands for is ours to choose, as long as both factors agree: a thread's elements lie side
 by side, so tiles are read and results written in vectors, and the result of one product is the factor of the next as
 it is. Rows of a tile lie ``width + 4`` floats apart, which lets the threads of a warp reach different banks in each of
@@ -14,14 +14,14 @@ these patterns. Knows nothing of softmax.
 
 from __future__ import annotations
 
-STRIP = 64
-"""Rows of a block where each warp has 16."""
+TILE = 64
+"""Rows of a block: sixteen for each warp."""
 THREADS = 128
 PAD = 4
 
 TEXT = (
     f"""
-#define STRIP {STRIP}
+#define TILE {TILE}
 #define THREADS {THREADS}
 #define PAD {PAD}
 """
@@ -29,11 +29,22 @@ TEXT = (
 struct steps_t { i64 n, h, t, d; };
 typedef vec<float, 4> float4_t;
 
-// Of a thread: the first of its warp's 16 R rows in the tile, its row in a fragment, its place among four
-template <int R> struct thread_t {
+// What a block computes: rows of a head from ``first`` on. All heads' last rows go first, or all heads' first rows:
+// where rows see unlike numbers of columns, no long block is left over for the end.
+struct block_t {
+    int head, n, first;
+    __device__ __forceinline__ block_t(int heads, int batch, bool is_last_first) {
+        u32 rest = is_last_first ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+        head = rest % heads; rest /= heads;
+        n = rest % batch; first = rest / batch * TILE;
+    }
+};
+
+// Of a thread: the first of its warp's rows in the tile, its row in a fragment, its place among four
+struct thread_t {
     int warp_row, row, quad;
     __device__ __forceinline__ thread_t()
-        : warp_row(threadIdx.x / 32 * 16 * R), row(threadIdx.x % 32 / 4), quad(threadIdx.x % 4) {}
+        : warp_row(threadIdx.x / 32 * 16), row(threadIdx.x % 32 / 4), quad(threadIdx.x % 4) {}
 };
 
 // K numbers as sums of two that TF32 holds
@@ -51,15 +62,15 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const u32 (&a)[4], co
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// J fragments beside each other; sums of the small terms may be kept apart
-template <int J> __device__ __forceinline__ void multiply(
-    float (*sums)[4], float (*small)[4], const halves_t<4>& a, const halves_t<2> (&b)[J]) {
+// Four fragments beside each other; sums of the small terms may be kept apart
+__device__ __forceinline__ void multiply(
+    float (*sums)[4], float (*small)[4], const halves_t<4>& a, const halves_t<2> (&b)[4]) {
     #pragma unroll
-    for (int j = 0; j < J; ++j) multiply(small[j], a.small, b[j].big);
+    for (int j = 0; j < 4; ++j) multiply(small[j], a.small, b[j].big);
     #pragma unroll
-    for (int j = 0; j < J; ++j) multiply(sums[j], a.big, b[j].big);
+    for (int j = 0; j < 4; ++j) multiply(sums[j], a.big, b[j].big);
     #pragma unroll
-    for (int j = 0; j < J; ++j) multiply(small[j], a.big, b[j].small);
+    for (int j = 0; j < 4; ++j) multiply(small[j], a.big, b[j].small);
 }
 
 template <int N> __device__ __forceinline__ void add(float (*sums)[4], const float (&part)[N][4]) {
@@ -69,81 +80,70 @@ template <int N> __device__ __forceinline__ void add(float (*sums)[4], const flo
         for (int i = 0; i < 4; ++i) sums[j][i] += part[j][i];
 }
 
-// sums += a @ b.T: 16 R rows of ``a``, N rows of ``b``. A thread has columns 8 j + 2 quad and the next in sums[r][j],
-// of row ``16 r + row`` in [0] and [1], of the eighth after it in [2] and [3].
-template <int R, int N, int D> __device__ __forceinline__ void by_rows(
-    float (&sums)[R][N / 8][4], const float* a, const float* b) {
+// sums += a @ b.T: 16 rows of ``a``, N rows of ``b``. A thread has columns 8 j + 2 quad and the next in sums[j], of row
+// ``row`` in [0] and [1], of row ``row + 8`` in [2] and [3].
+template <int N, int D> __device__ __forceinline__ void by_rows(
+    float (&sums)[N / 8][4], const float* a, const float* b) {
     constexpr int LD = D + PAD;
-    const thread_t<R> me;
+    const thread_t me;
     a += me.row * LD + 8 * me.quad; b += me.row * LD + 8 * me.quad;
-    float small[R][N / 8][4] = {};
+    float small[N / 8][4] = {};
     #pragma unroll
     for (int c = 0; c < D / 16; ++c) {
         const int d = c / 2 * 32 + c % 2 * 4;
-        halves_t<4> left[R][2];
+        const float4_t upper = *(const float4_t*)(a + d), lower = *(const float4_t*)(a + 8 * LD + d);
+        halves_t<4> left[2];
         #pragma unroll
-        for (int r = 0; r < R; ++r) {
-            const float4_t upper = *(const float4_t*)(a + 16 * r * LD + d);
-            const float4_t lower = *(const float4_t*)(a + (16 * r + 8) * LD + d);
-            #pragma unroll
-            for (int s = 0; s < 2; ++s) {
-                left[r][s].set(0, upper.at[2 * s]); left[r][s].set(1, lower.at[2 * s]);
-                left[r][s].set(2, upper.at[2 * s + 1]); left[r][s].set(3, lower.at[2 * s + 1]);
-            }
+        for (int s = 0; s < 2; ++s) {
+            left[s].set(0, upper.at[2 * s]); left[s].set(1, lower.at[2 * s]);
+            left[s].set(2, upper.at[2 * s + 1]); left[s].set(3, lower.at[2 * s + 1]);
         }
         #pragma unroll
         for (int n = 0; n < N / 8; n += 4) {
-            constexpr int J = N / 8 < 4 ? N / 8 : 4;
-            float4_t found[J];
+            float4_t found[4];
             #pragma unroll
-            for (int j = 0; j < J; ++j) found[j] = *(const float4_t*)(b + (n + j) * 8 * LD + d);
+            for (int j = 0; j < 4; ++j) found[j] = *(const float4_t*)(b + (n + j) * 8 * LD + d);
             #pragma unroll
             for (int s = 0; s < 2; ++s) {
-                halves_t<2> right[J];
+                halves_t<2> right[4];
                 #pragma unroll
-                for (int j = 0; j < J; ++j) {
+                for (int j = 0; j < 4; ++j) {
                     right[j].set(0, found[j].at[2 * s]); right[j].set(1, found[j].at[2 * s + 1]);
                 }
-                #pragma unroll
-                for (int r = 0; r < R; ++r) multiply<J>(sums[r] + n, small[r] + n, left[r][s], right);
+                multiply(sums + n, small + n, left[s], right);
             }
         }
     }
-    #pragma unroll
-    for (int r = 0; r < R; ++r) add<N / 8>(sums[r], small[r]);
+    add<N / 8>(sums, small);
 }
 
 // sums += a @ b: ``a`` as by_rows leaves it, N rows of ``b``. A thread has columns 32 c + 8 quad + i in
-// sums[r][4 c + i % 4], of row ``16 r + row`` in [i / 4], of the eighth after it in [2 + i / 4].
-template <int R, int N, int D> __device__ __forceinline__ void by_columns(
-    float (&sums)[R][D / 8][4], const float (&a)[R][N / 8][4], const float* b) {
-    constexpr int LD = D + PAD, K = N / 8 < 4 / R ? N / 8 : 4 / R;
-    const thread_t<R> me;
+// sums[4 c + i % 4], of row ``row`` in [i / 4], of row ``row + 8`` in [2 + i / 4].
+template <int N, int D> __device__ __forceinline__ void by_columns(
+    float (&sums)[D / 8][4], const float (&a)[N / 8][4], const float* b) {
+    constexpr int LD = D + PAD;
+    const thread_t me;
     b += 2 * me.quad * LD + 4 * me.row;
     #pragma unroll
-    for (int start = 0; start < N / 8; start += K) {
-        halves_t<4> left[R][K];
+    for (int start = 0; start < N / 8; start += 4) {
+        halves_t<4> left[4];
         #pragma unroll
-        for (int r = 0; r < R; ++r)
+        for (int k = 0; k < 4; ++k)
             #pragma unroll
-            for (int k = 0; k < K; ++k)
-                #pragma unroll
-                for (int i = 0; i < 4; ++i) left[r][k].set(i, a[r][start + k][i % 2 * 2 + i / 2]);
+            for (int i = 0; i < 4; ++i) left[k].set(i, a[start + k][i % 2 * 2 + i / 2]);
         #pragma unroll
         for (int c = 0; c < D / 32; ++c) {
-            float part[R][4][4] = {};
+            float part[4][4] = {};
             #pragma unroll
-            for (int k = 0; k < K; ++k) {
+            for (int k = 0; k < 4; ++k) {
                 const float* line = b + 8 * (start + k) * LD + 32 * c;
                 const float4_t even = *(const float4_t*)line, odd = *(const float4_t*)(line + LD);
                 halves_t<2> right[4];
                 #pragma unroll
                 for (int j = 0; j < 4; ++j) { right[j].set(0, even.at[j]); right[j].set(1, odd.at[j]); }
-                #pragma unroll
-                for (int r = 0; r < R; ++r) multiply<4>(part[r], part[r], left[r][k], right);
+                multiply(part, part, left[k], right);
             }
-            #pragma unroll
-            for (int r = 0; r < R; ++r) add<4>(sums[r] + 4 * c, part[r]);
+            add<4>(sums + 4 * c, part);
         }
     }
 }
@@ -203,14 +203,13 @@ __device__ __forceinline__ void arrive() {
     __syncthreads();
 }
 
-// A warp's rows of a result of by_columns, ``factor`` times each
-template <int R, int D, bool FAST, class T> __device__ __forceinline__ void put(
-    T* to, steps_t step, const float (&sums)[R][D / 8][4], int first, int rows, int width,
-    const float (&factor)[2 * R]) {
-    const thread_t<R> me;
+// A warp's rows of a result of by_columns; a factor for each of a thread's rows
+template <int D, bool FAST, class T> __device__ __forceinline__ void put(
+    T* to, steps_t step, const float (&sums)[D / 8][4], int first, int rows, int width, vec<float, 2> factor) {
+    const thread_t me;
     #pragma unroll
-    for (int h = 0; h < 2 * R; ++h) {
-        const int row = first + me.warp_row + me.row + 8 * h;
+    for (int half = 0; half < 2; ++half) {
+        const int row = first + me.warp_row + me.row + 8 * half;
         if (row >= rows) continue;
         T* line = to + (i64)row * step.t;
         #pragma unroll
@@ -219,27 +218,18 @@ template <int R, int D, bool FAST, class T> __device__ __forceinline__ void put(
             for (int e = 0; e < 2; ++e) {
                 float4_t v;
                 #pragma unroll
-                for (int j = 0; j < 4; ++j) v.at[j] = sums[h / 2][4 * c + j][h % 2 * 2 + e] * factor[h];
+                for (int j = 0; j < 4; ++j) v.at[j] = sums[4 * c + j][2 * half + e] * factor.at[half];
                 put_four<FAST>(line, step.d, 32 * c + 8 * me.quad + 4 * e, width, v);
             }
     }
 }
 
-// A function of strip, fragment and place, at all numbers that a thread has of a result of by_rows
-template <int R, int N, class F> __device__ __forceinline__ void each(F f) {
+// A function of fragment and place, at all numbers that a thread has of a result of by_rows
+template <int N, class F> __device__ __forceinline__ void each(F f) {
     #pragma unroll
-    for (int r = 0; r < R; ++r)
+    for (int j = 0; j < N / 8; ++j)
         #pragma unroll
-        for (int j = 0; j < N / 8; ++j)
-            #pragma unroll
-            for (int i = 0; i < 4; ++i) f(r, j, i);
-}
-
-template <int K> __device__ __forceinline__ vec<float, K> all(float x) {
-    vec<float, K> found;
-    #pragma unroll
-    for (int k = 0; k < K; ++k) found.at[k] = x;
-    return found;
+        for (int i = 0; i < 4; ++i) f(j, i);
 }
 
 // Over the four threads that share a row

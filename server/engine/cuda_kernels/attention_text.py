@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import attention_gradients, attention_products
-from .attention_products import PAD, STRIP, THREADS
+from .attention_products import PAD, THREADS, TILE
 
 _SHAPE = r"""
 #define HIDDEN __int_as_float(0xff800000)
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f
 
-struct shape_t { int heads, group, rows, columns, width, depth, causal; float scale, scale_2; };
+struct shape_t { int batch, heads, group, rows, columns, width, depth, causal; float scale, scale_2; };
 
 // Results below 2^-126 are zero
 __device__ __forceinline__ float power_of_two(float x) {
@@ -28,14 +28,15 @@ __device__ __forceinline__ float power_of_two(float x) {
 """
 
 _FORWARD = r"""
-template <int R, int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void forward(
+template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void forward(
     T* out, float* logsum, const T* q, const T* k, const T* v, steps_t so, steps_t sq, steps_t sk, steps_t sv,
     shape_t s) {
-    constexpr int LD = D + PAD, TILE = STRIP * R;
+    constexpr int LD = D + PAD;
     extern __shared__ float4 memory[];
     float *q_tile = (float*)memory, *stages = q_tile + TILE * LD;
-    const thread_t<R> me;
-    const int head = blockIdx.y, n = blockIdx.z, first = (gridDim.x - 1 - blockIdx.x) * TILE;
+    const thread_t me;
+    const block_t block(s.heads, s.batch, true);
+    const int head = block.head, n = block.n, first = block.first;
     const int mine = first + me.warp_row, end = s.causal ? min(s.columns, first + TILE) : s.columns;
     q += n * sq.n + head * sq.h; k += n * sk.n + head / s.group * sk.h;
     v += n * sv.n + head / s.group * sv.h; out += n * so.n + head * so.h;
@@ -46,57 +47,54 @@ template <int R, int D, int N, int STAGES, bool FAST, class T> __device__ __forc
     };
     fetch<D, TILE, FAST>(q_tile, q, sq, first, s.rows, s.width);
     bring(0);
-    float sums[R][D / 8][4] = {}, top[2 * R], total[2 * R] = {};
-    #pragma unroll
-    for (int h = 0; h < 2 * R; ++h) top[h] = HIDDEN;
+    float sums[D / 8][4] = {}, top[2] = {HIDDEN, HIDDEN}, total[2] = {};
     for (int start = 0; start < end; start += N) {
         arrive();
         if (STAGES == 2 && start + N < end) bring(start + N);
         const float *k_tile = stages + start / N % STAGES * (2 * N * LD), *v_tile = k_tile + N * LD;
-        if (!s.causal || start < mine + 16 * R) {
-            float scores[R][N / 8][4] = {};
-            by_rows<R, N, D>(scores, q_tile + me.warp_row * LD, k_tile);
+        if (!s.causal || start < mine + 16) {
+            float scores[N / 8][4] = {};
+            by_rows<N, D>(scores, q_tile + me.warp_row * LD, k_tile);
             const bool is_edge = start + N > (s.causal ? min(s.columns, mine + 1) : s.columns);
-            each<R, N>([&](int r, int j, int i) {
-                const int column = start + 8 * j + 2 * me.quad + i % 2, row = mine + me.row + 16 * r + i / 2 * 8;
-                float& x = scores[r][j][i];
+            each<N>([&](int j, int i) {
+                const int column = start + 8 * j + 2 * me.quad + i % 2, row = mine + me.row + i / 2 * 8;
+                float& x = scores[j][i];
                 x *= s.scale_2;
                 if (is_edge && (column >= s.columns || (s.causal && column > row))) x = HIDDEN;
             });
             #pragma unroll
-            for (int h = 0; h < 2 * R; ++h) {
-                float (&row)[N / 8][4] = scores[h / 2];
-                const int e = h % 2 * 2;
-                float high = top[h], part = 0;
+            for (int half = 0; half < 2; ++half) {
+                const int e = 2 * half;
+                float high = top[half], part = 0;
                 #pragma unroll
-                for (int j = 0; j < N / 8; ++j) high = fmaxf(high, fmaxf(row[j][e], row[j][e + 1]));
+                for (int j = 0; j < N / 8; ++j) high = fmaxf(high, fmaxf(scores[j][e], scores[j][e + 1]));
                 high = row_max(high);
-                const float from = high == HIDDEN ? 0.0f : high, shrink = power_of_two(top[h] - from);
+                const float from = high == HIDDEN ? 0.0f : high, shrink = power_of_two(top[half] - from);
                 #pragma unroll
                 for (int j = 0; j < N / 8; ++j) {
-                    row[j][e] = power_of_two(row[j][e] - from);
-                    row[j][e + 1] = power_of_two(row[j][e + 1] - from);
-                    part += row[j][e] + row[j][e + 1];
+                    scores[j][e] = power_of_two(scores[j][e] - from);
+                    scores[j][e + 1] = power_of_two(scores[j][e + 1] - from);
+                    part += scores[j][e] + scores[j][e + 1];
                 }
-                total[h] = total[h] * shrink + part;
-                top[h] = high;
+                total[half] = total[half] * shrink + part;
+                top[half] = high;
                 #pragma unroll
-                for (int c = 0; c < D / 8; ++c) { sums[h / 2][c][e] *= shrink; sums[h / 2][c][e + 1] *= shrink; }
+                for (int c = 0; c < D / 8; ++c) { sums[c][e] *= shrink; sums[c][e + 1] *= shrink; }
             }
-            by_columns<R, N, D>(sums, scores, v_tile);
+            by_columns<N, D>(sums, scores, v_tile);
         }
         if (STAGES == 1 && start + N < end) { __syncthreads(); bring(start + N); }
     }
-    float factor[2 * R];
+    vec<float, 2> factor;
     #pragma unroll
-    for (int h = 0; h < 2 * R; ++h) {
-        const int row = mine + me.row + 8 * h;
-        const float sum = row_sum(total[h]);
+    for (int half = 0; half < 2; ++half) {
+        const int row = mine + me.row + 8 * half;
+        const float sum = row_sum(total[half]);
         if (logsum && me.quad == 0 && row < s.rows)
-            logsum[((i64)n * s.heads + head) * s.rows + row] = (top[h] + log2f(sum)) * LN_2;
-        factor[h] = 1.0f / sum;
+            logsum[((i64)n * s.heads + head) * s.rows + row] = (top[half] + log2f(sum)) * LN_2;
+        factor.at[half] = 1.0f / sum;
     }
-    put<R, D, FAST>(out, so, sums, first, s.rows, s.depth, factor);
+    put<D, FAST>(out, so, sums, first, s.rows, s.depth, factor);
 }
 """
 
@@ -116,45 +114,37 @@ _OPERANDS = {
 
 
 class Tiling(NamedTuple):
-    """How a kernel walks: strips of 16 rows that a warp has, rows of the other side per step, steps in shared memory at
-    once, and blocks that a multiprocessor is to hold.
-    """
+    """How a kernel walks: rows per step, steps in shared memory at once, blocks that a multiprocessor is to hold."""
 
-    strips: int
     rows: int
     stages: int
     blocks: int
 
 
 TILINGS = {
-    "forward": {32: Tiling(1, 32, 2, 3), 64: Tiling(1, 32, 2, 3), 96: Tiling(1, 32, 2, 2), 128: Tiling(1, 32, 2, 2)},
-    "by_query": {32: Tiling(1, 32, 2, 3), 64: Tiling(1, 32, 2, 3), 96: Tiling(1, 32, 2, 2), 128: Tiling(1, 32, 1, 2)},
-    "by_key": {32: Tiling(1, 32, 2, 3), 64: Tiling(1, 32, 2, 2), 96: Tiling(1, 32, 2, 2), 128: Tiling(1, 32, 1, 2)},
+    "forward": {32: Tiling(64, 2, 3), 64: Tiling(32, 2, 3), 96: Tiling(32, 2, 2), 128: Tiling(32, 2, 2)},
+    "by_query": {32: Tiling(32, 2, 3), 64: Tiling(32, 2, 3), 96: Tiling(32, 2, 2), 128: Tiling(32, 1, 2)},
+    "by_key": {32: Tiling(64, 2, 3), 64: Tiling(32, 2, 3), 96: Tiling(32, 2, 2), 128: Tiling(32, 1, 2)},
 }
 """By kernel and the width that heads are padded to."""
-
-
-def rows_of_block(kernel: str, depth: int) -> int:
-    """How many rows of its own side a block of ``kernel`` has."""
-    return STRIP * TILINGS[kernel][depth].strips
 
 
 def shared_bytes(kernel: str, depth: int) -> int:
     """What a block of ``kernel`` takes of shared memory."""
     tiling, statistics = TILINGS[kernel][depth], 2 if kernel == "by_key" else 0
-    own = rows_of_block(kernel, depth) * (1 if kernel == "forward" else 2)
+    own = TILE * (1 if kernel == "forward" else 2)
     return 4 * (own * (depth + PAD) + tiling.stages * tiling.rows * (2 * (depth + PAD) + statistics))
 
 
 def text_of(kernel: str, ctype: str, depth: int, is_fast: bool) -> str:
     """A kernel for elements of a C type and heads up to ``depth`` wide; rows in vectors of four if ``is_fast``."""
-    strips, rows, stages, blocks = TILINGS[kernel][depth]
+    rows, stages, blocks = TILINGS[kernel][depth]
     operands, steps = _OPERANDS[kernel]
     names = ", ".join(word.split()[-1].lstrip("*") for word in operands.split(","))
     return f"""{TEXT}
 typedef {ctype} T;
 extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) attention_{kernel}(
     {operands}, {", ".join(f"steps_t {name}" for name in steps.split())}, shape_t s) {{
-    {kernel}<{strips}, {depth}, {rows}, {stages}, {str(is_fast).lower()}>({names}, {", ".join(steps.split())}, s);
+    {kernel}<{depth}, {rows}, {stages}, {str(is_fast).lower()}>({names}, {", ".join(steps.split())}, s);
 }}
 """

@@ -13,8 +13,8 @@ from .. import keys
 from ..operators import Launch, Request, prepares
 from ..ops.attention import suits_tiles
 from ..value import Value
-from .attention_products import THREADS
-from .attention_text import rows_of_block, shared_bytes, text_of
+from .attention_products import THREADS, TILE
+from .attention_text import shared_bytes, text_of
 from .launch import Launch as Fire
 from .launch import load, pointer
 from .prelude import CTYPES, PRELUDE
@@ -31,8 +31,9 @@ def _steps(meta: Meta) -> bytes:
 
 def _shape(query: Meta, key: Meta, value: Meta, is_causal: bool, scale: float) -> bytes:
     heads, shared = query.shape[1], key.shape[1]
-    sizes = (heads, heads // shared, query.shape[2], key.shape[2], query.shape[3], value.shape[3], is_causal)
-    return struct.pack("=7i2f", *sizes, scale, scale * math.log2(math.e))
+    lengths = (query.shape[2], key.shape[2], query.shape[3], value.shape[3])
+    sizes = (query.shape[0], heads, heads // shared, *lengths, is_causal)
+    return struct.pack("=8i2f", *sizes, scale, scale * math.log2(math.e))
 
 
 def _is_read_in_vectors(meta: Meta) -> bool:
@@ -44,10 +45,10 @@ def _is_read_in_vectors(meta: Meta) -> bool:
 def _prepared(
     name: str, query: Meta, value: Meta, rows: Meta, layouts: tuple[Meta, ...], pointers: int, shape: bytes
 ) -> Fire:
-    """The launch of a kernel that has a block for some of ``rows`` each; ``layouts`` are those of all tensors."""
+    """The launch of a kernel that has a block for each 64 of ``rows``; ``layouts`` are those of all tensors."""
     depth = next(depth for depth in _DEPTHS if max(query.shape[3], value.shape[3]) <= depth)
     text = text_of(name, CTYPES[query.dtype], depth, all(map(_is_read_in_vectors, layouts)))
-    grid = (-(-rows.shape[2] // rows_of_block(name, depth)), rows.shape[1], rows.shape[0])
+    grid = -(-rows.shape[2] // TILE) * rows.shape[1] * rows.shape[0]
     kernel = load(PRELUDE + text, f"attention_{name}")
     return kernel.prepare(grid, THREADS, "P" * pointers, [*map(_steps, layouts), shape], shared_bytes(name, depth))
 
