@@ -146,6 +146,16 @@ def test_long_dot_products(gpu: EngineAdapter, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+def test_dot_products_of_what_begins_anywhere(gpu: EngineAdapter, dtype: torch.dtype) -> None:
+    torch.manual_seed(18)
+    for length, left, right in [(100, 3, 3), (100, 3, 11), (5000, 1, 2), (70_001, 5, 13), (3, 1, 9), (70_001, 4, 0)]:
+        a, b = (gpu.tensor(_numbers((length + start,), dtype)) for start in (left, right))
+        x, y = (gpu.functional.slice(v, 0, start) for v, start in ((a, left), (b, right)))
+        expected = torch.dot(*[_wide(to_torch(gpu.numpy(v))) for v in (x, y)])
+        _check(gpu, gpu.functional.dot(x, y), expected, length, f"{length} from {left} and {right}")
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_sums_of_products(gpu: EngineAdapter, dtype: torch.dtype, layout: str) -> None:
     torch.manual_seed(5)
@@ -242,6 +252,16 @@ def test_linear_and_its_gradients(gpu: EngineAdapter, dtype: torch.dtype) -> Non
         gpu, strided, _numbers((3, 10), dtype).mT.contiguous().mT, _numbers((3,), dtype),
         _numbers((3, 4, 3), dtype).transpose(0, 1)[:, :3],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_gradients_of_large_linear_layers(gpu: EngineAdapter, dtype: torch.dtype) -> None:
+    """Where the bias gradient may be summed apart from the product."""
+    torch.manual_seed(19)
+    x, w, bias, cotangent = (
+        _numbers(shape, dtype) for shape in ((2, 520, 1024), (1040, 1024), (1040,), (2, 520, 1040))
+    )
+    _gradients(gpu, x, w, bias, cotangent)
 
 
 def _gradients(
