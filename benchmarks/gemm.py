@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -31,15 +32,14 @@ TOKENS = 8192
 GPT2_LAYERS = {"qkv": (768, 2304), "projection": (768, 768), "up": (768, 3072), "down": (3072, 768)}
 VOCABULARY = 50257
 Make = Callable[[torch.dtype], list[torch.Tensor]]
+Ours = Callable[[tuple[Any, ...]], Any]
 
 
-def _operation(name: str, *attributes: Any) -> Callable[..., Any]:
-    operator = OPERATORS[name]
-    return lambda *values: dispatch(operator, values + attributes)
+def _operation(name: str) -> Ours:
+    return partial(dispatch, OPERATORS[name])
 
 
-MM, T, LINEAR, GELU = (_operation(name) for name in ("mm", "t", "linear", "gelu"))
-LINEAR_BACKWARD = _operation("_linear_backward", True)
+MM, T, LINEAR, LINEAR_BACKWARD, GELU = map(_operation, ("mm", "t", "linear", "_linear_backward", "gelu"))
 
 
 class Case(NamedTuple):
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
     name: str
     make: Make
-    ours: Callable[..., Any]
+    ours: Ours
     theirs: Callable[..., Any]
     products: float
 
@@ -65,7 +65,7 @@ def _squares() -> Iterator[Case]:
         yield _mm(f"{n} square", n, n, n)
     for n in SQUARES[:2]:
         yield Case(
-            f"{n} square, both transposed", _normal((n, n), (n, n)), lambda a, b: MM(T(a), T(b)),
+            f"{n} square, both transposed", _normal((n, n), (n, n)), lambda ab: MM((T(ab[:1]), T(ab[1:]))),
             lambda a, b: a.t() @ b.t(), n**3,
         )  # fmt: skip
 
@@ -81,12 +81,12 @@ def _layers() -> Iterator[Case]:
     k, n = GPT2_LAYERS["up"]
     yield Case("GPT-2 up, bias and GELU", _normal((8, 1024, k), (n, k), (n,)), _gelu, _torch_gelu, TOKENS * k * n)
     logits = _normal((TOKENS, 768), (VOCABULARY, 768))
-    yield Case("GPT-2 logits", logits, _operation("linear", None), linear, TOKENS * 768 * VOCABULARY)
+    yield Case("GPT-2 logits", logits, lambda factors: LINEAR((*factors, None)), linear, TOKENS * 768 * VOCABULARY)
     yield _mm("GPT-2 logits' input gradient", TOKENS, VOCABULARY, 768)
 
 
-def _backward(grad: Any, input: Any, weight: Any) -> Any:
-    return LINEAR_BACKWARD(grad, input, weight)
+def _backward(values: tuple[Any, ...]) -> Any:
+    return LINEAR_BACKWARD((*values, True))
 
 
 def _torch_backward(grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor) -> Any:
@@ -94,8 +94,8 @@ def _torch_backward(grad: torch.Tensor, input: torch.Tensor, weight: torch.Tenso
     return grad @ weight, grad.t() @ input, grad.sum(0)
 
 
-def _gelu(input: Any, weight: Any, bias: Any) -> Any:
-    return GELU(LINEAR(input, weight, bias), "tanh")
+def _gelu(values: tuple[Any, ...]) -> Any:
+    return GELU((LINEAR(values), "tanh"))
 
 
 def _torch_gelu(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -127,13 +127,13 @@ def _compare(case: Case, label: str) -> Figure:
     torch.backends.cuda.matmul.allow_tf32 = label == "TF32"
     context.current.switches = context.current.switches.but("allow_tf32", label == "TF32")
     tensors = case.make(TYPES[label])
-    values = [on_gpu.to_value(tensor) for tensor in tensors]
-    found, expected = case.ours(*values), case.theirs(*tensors)
+    values = tuple([on_gpu.to_value(tensor) for tensor in tensors])
+    found, expected = case.ours(values), case.theirs(*tensors)
     first = (found[0], expected[0]) if isinstance(found, tuple) else (found, expected)
     wanted = first[1].float().cpu()
     error = ((on_gpu.to_tensor(first[0]).float() - wanted).norm() / wanted.norm()).item()
     measured = on_gpu.compare(
-        f"{label} {case.name}", lambda: case.ours(*values), lambda: case.theirs(*tensors), at_least=AT_LEAST,
+        f"{label} {case.name}", lambda: case.ours(values), lambda: case.theirs(*tensors), at_least=AT_LEAST,
         repeats=REPEATS, relative_difference=error,
     )  # fmt: skip
     measured.extra["tflops"] = 2e-6 * case.products / measured.extra["telegrad_us"]
@@ -147,8 +147,8 @@ def _host_costs() -> list[Figure]:
     x, y, z = map(on_gpu.to_value, (a, w, bias))
     linear = torch.nn.functional.linear
     return [
-        _host_cost("mm", lambda: MM(x, y), lambda: torch.mm(a, w)),
-        _host_cost("linear with bias", lambda: LINEAR(x, y, z), lambda: linear(a, w, bias)),
+        _host_cost("mm", lambda: MM((x, y)), lambda: a @ w),
+        _host_cost("linear with bias", lambda: LINEAR((x, y, z)), lambda: linear(a, w, bias)),
     ]
 
 
