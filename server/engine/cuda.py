@@ -156,7 +156,7 @@ class CudaBackend(StreamedBackend):
         Accounted to the server. CuPy's own cuBLAS calls cannot use it: each sets its handle's stream, which makes
         cuBLAS forget the workspace it was given.
         """
-        stream = context.current.streams.get(self.device, 0)
+        stream = self.stream
         block = self._workspaces.get(stream)
         if block is None or block.size < nbytes:
             if block is not None:
@@ -167,8 +167,7 @@ class CudaBackend(StreamedBackend):
 
     def _spare_workspaces(self) -> bool:
         """Give other streams' workspaces back where memory is short; what is being launched may use this one's."""
-        current = context.current.streams.get(self.device, 0)
-        spared = [stream for stream in self._workspaces if stream != current]
+        spared = [stream for stream in self._workspaces if stream != self.stream]
         for stream in spared:
             self.allocator.free(self._workspaces.pop(stream))
         return bool(spared)
