@@ -10,6 +10,7 @@ products a kernel takes less time than the host to launch it, so there the host 
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ import torch
 from server.engine import context
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
+from server.tuning import on_one_stack
+from server.worker import GARBAGE_THRESHOLD
 
 from . import on_gpu
 from .measure import Figure, about, figure, save_at
@@ -186,7 +189,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose names hold this text")
     parser.add_argument("--save", help="write the figures to this file")
     options = parser.parse_args()
-    figures = run(options.only)
+    gc.freeze()  # as a worker does
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    figures = on_one_stack(partial(run, options.only))
     for each in figures:
         print(each.row(), flush=True)
     if options.save:
