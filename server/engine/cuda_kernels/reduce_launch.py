@@ -93,6 +93,9 @@ def choose(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
     units = walk.length // vector
     if units <= 32 * _MOST_UNITS and (vector * itemsize >= 4 or units <= 128 or not walk.is_line):
         return _few_lanes(walk, vector, units)
+    widest = VECTOR_BYTES // itemsize
+    if walk.is_line and vector < widest and walk.length // widest <= 32 * _MOST_UNITS:
+        return _odd_lines(walk, widest)
     return _blocks(walk, state, itemsize, vector, processors)
 
 
@@ -105,6 +108,14 @@ def _few_lanes(walk: Walk, vector: int, units: int) -> Shape:
         body, _FEW_THREADS, blocks(walk.results, _FEW_THREADS // lanes * at_once), units,
         1 if walk.is_line else vector,
     )  # fmt: skip
+
+
+def _odd_lines(walk: Walk, vector: int) -> Shape:
+    each = blocks(walk.length // vector, 32)
+    at_once = max(1, _MOST_UNITS // 2 // each)
+    grid = blocks(walk.results, _FEW_THREADS // 32 * at_once)
+    body = f"odd_lines<Op, {vector}, {each}, {at_once}>(first, second, in, job)"
+    return Shape(body, _FEW_THREADS, grid, walk.length, 1)
 
 
 def _blocks(walk: Walk, state: State, itemsize: int, vector: int, processors: int) -> Shape:

@@ -167,6 +167,46 @@ DEV void few_lanes(typename Op::First* first, typename Op::Second* second, const
     }
 }
 
+// a warp makes a result of at most 32 * U vectors, R results at a time; a line need not begin where a vector may:
+// its edges are single elements
+template <class Op, int V, int U, int R>
+DEV void odd_lines(typename Op::First* first, typename Op::Second* second, const typename Op::In* in, const Job& job) {
+    typedef typename Op::In T;
+    const int WARPS = 8;
+    index_t row = (index_t)blockIdx.x * (WARPS * R) + threadIdx.x / 32;
+    u32 lane = threadIdx.x % 32, length[R], head[R], units[R], edge[R];
+    vec<T, V> v[R][U];
+    vec<T, 1> single[R];
+    Offsets at[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        bool is_row = row + r * WARPS < job.results;
+        if (is_row) at[r] = offsets_of(job.kept, row + r * WARPS);
+        const T* from = in + (is_row ? at[r].in : 0);
+        length[r] = is_row ? job.units : 0;
+        head[r] = (u32)((0 - (u64)from / sizeof(T)) % V);
+        if (head[r] > length[r]) head[r] = length[r];
+        units[r] = (length[r] - head[r]) / V;
+        edge[r] = lane < head[r] ? lane : lane + units[r] * V;
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (lane + u * 32 < units[r]) v[r][u] = loaded<T, V>(from + head[r] + (lane + u * 32) * V);
+        if (edge[r] < length[r]) single[r] = loaded<T, 1>(from + edge[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        Lanes<Op, V> lanes;
+        Lanes<Op, 1> rest;
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (lane + u * 32 < units[r]) lanes.add(v[r][u], head[r] + (lane + u * 32) * V, job.value);
+        if (edge[r] < length[r]) rest.add(single[r], edge[r], job.value);
+        typename Op::Acc a = across_lanes<Op, 32>(Op::merge(lanes.merged(), rest.merged()));
+        if (lane == 0 && row + r * WARPS < job.results)
+            Op::write(a, job.value, first + at[r].first, second + at[r].second);
+    }
+}
+
 // the block's share of one result; a line need not begin where a vector may
 template <class Op, int V, bool LINE>
 DEV typename Op::Acc share_of(const typename Op::In* in, const Job& job, u32 split) {
