@@ -157,6 +157,27 @@ def test_a_step_count_shared_by_parameters_is_counted_once(gpu: EngineAdapter) -
     assert (float(gpu.numpy(step)), float(gpu.numpy(other))) == (2.0, 8.0)
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_few_tensors_step_and_count_several_times(gpu: EngineAdapter, amsgrad: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(10)
+    shapes = [(256, 70), (3,), (4099,), (), (40_000,)]
+    lists = [[torch.rand(shape).to(dtype) for shape in shapes] for _ in range(5 if amsgrad else 4)]
+    mine, wide = [[gpu.tensor(t) for t in one] for one in lists], [[t.double() for t in one] for one in lists]
+    steps = [torch.tensor(float(i)) for i in range(len(shapes))]
+    counted = [gpu.tensor(t) for t in steps]
+    options = {**_ADAM, "amsgrad": amsgrad}
+    for _ in range(2):
+        if not amsgrad:
+            mine[4:], wide[4:] = [[]], [[]]
+        gpu.functional._fused_adamw_(*mine, counted, lr=0.01, **options, advance=True)
+        steps = [step + 1 for step in steps]
+        torch._fused_adamw_(*wide, steps, lr=0.01, **options)
+    for ours, reference in zip(mine, wide, strict=True):
+        _check(gpu, ours, reference, f"adamw {options}")
+    assert [float(gpu.numpy(step)) for step in counted] == [2.0, 3.0, 4.0, 5.0, 6.0]
+
+
 @pytest.mark.parametrize("order", [1.0, 2.0, 3.0, 0.5, math.inf])
 def test_total_norm(gpu: EngineAdapter, order: float) -> None:
     torch.manual_seed(7)

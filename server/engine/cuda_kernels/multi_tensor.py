@@ -166,6 +166,8 @@ class Lists:
         """
         fires = [self._fire(kernel, part, extra) for part in self.parts]
         at = self._at
+        if self.is_plain:
+            return self._plain(fires[0])
 
         def launch(
             stream: int, args: Sequence[Any], *varying: Any, extra: Sequence[Sequence[int]] = ()
@@ -181,6 +183,29 @@ class Lists:
                 fire(stream, *_table(addresses, part), *varying)
             if copies:
                 self._put_back(lists, copies)
+
+        return launch
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one launch takes all tensors from where their storages begin."""
+        is_one = len(self.parts) == 1 and len(self.parts[0].indices) == len(self._offsets[0])
+        return is_one and not self._has_offsets and not self._odd
+
+    def _plain(self, fire: Callable[..., None]) -> Callable[..., None]:
+        """The launch of ``prepare`` in that case, without a look at anything that is known."""
+        at, part = self._at, self.parts[0]
+        padding = [0] * (part.capacity - len(part.indices))
+
+        def launch(stream: int, args: Sequence[Any], *varying: Any, extra: Sequence[Sequence[int]] = ()) -> None:
+            addresses: list[int] = []
+            for position in at:
+                addresses += [value.storage.block.pointer for value in args[position]]
+                addresses += padding
+            for one in extra:
+                addresses += one
+                addresses += padding
+            fire(stream, *addresses, *varying)
 
         return launch
 

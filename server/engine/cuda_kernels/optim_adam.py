@@ -1,7 +1,8 @@
 """Adam and AdamW for a whole parameter list: one small launch for the step counts, one over all elements.
 
 The first works out, per tensor, what the step count decides: the rate over the correction of the mean, the root of the
-correction of the squares, and the decay. All of it stays on the device, whatever is a tensor.
+correction of the squares, and the decay. All of it stays on the device, whatever is a tensor. Where few blocks do all
+the work, one launch does both: each block works that out for its own tensor, and the last one counts.
 """
 
 from __future__ import annotations
@@ -17,11 +18,26 @@ from telegrad_protocol.ops import optim as ops
 from .. import keys
 from ..operators import Launch, Request, prepares
 from .launch import load
-from .multi_tensor import CAPACITIES, Kernel, Lists, address, capacity_of
+from .multi_tensor import CAPACITIES, THREADS, Kernel, Lists, address, capacity_of
 from .prelude import PRELUDE
+from .reduce_launch import counters
 from .rowwise import byte_offset
 
 _RATES = (dtypes.float32, dtypes.float64)
+_MOST_MERGED = 512
+"""Blocks that work out for themselves what the step count decides."""
+_COUNTING = r"""
+// made: what the number of a step decides
+__device__ __forceinline__ void decide(
+    double* made, float number, const void* lr_at, double lr, double beta1, double beta2, double decay, int lr_is_double
+) {
+    double step = number;
+    if (lr_at) lr = lr_is_double ? *(const double*)lr_at : *(const float*)lr_at;
+    made[0] = lr / (1.0 - pow(beta1, step));
+    made[1] = sqrt(1.0 - pow(beta2, step));
+    made[2] = lr * decay;
+}
+"""
 _STEPS = r"""
 template <int N> struct counts { float* counted[N]; const float* read[N]; };
 
@@ -33,26 +49,18 @@ template <int N> __device__ void count(
     for (int i = threadIdx.x; i < tensors; i += blockDim.x)
         if (t.counted[i]) *t.counted[i] += 1.0f;
     __syncthreads();
-    if (lr_at) lr = lr_is_double ? *(const double*)lr_at : *(const float*)lr_at;
-    for (int i = threadIdx.x; i < tensors; i += blockDim.x) {
-        double step = *t.read[i];
-        made[3 * i] = lr / (1.0 - pow(beta1, step));
-        made[3 * i + 1] = sqrt(1.0 - pow(beta2, step));
-        made[3 * i + 2] = lr * decay;
-    }
+    for (int i = threadIdx.x; i < tensors; i += blockDim.x)
+        decide(made + 3 * i, *t.read[i], lr_at, lr, beta1, beta2, decay, lr_is_double);
 }
 """
 
 _UPDATE = r"""
 template <class T, int L, int N, bool MAXIMIZE, bool DECOUPLED, bool SCALED>
 __device__ __forceinline__ void adapt(
-    const table<L, N>& t, const sizes<N>& s, const double* made, double beta1_, double beta2_, double decay_,
-    double eps_, const float* grad_scale, const float* found_inf
+    const table<L, N>& t, const place<T>& p, const double* made, double beta1_, double beta2_, double decay_,
+    double eps_, const float* grad_scale
 ) {
     typedef compute_t<T> C;
-    if (found_inf && *found_inf != 0) return;
-    place<T> p = place_of<T>(s);
-    made += 3 * (s.tensors_before + p.tensor);
     C rate = made[0], root = made[1], shrink = made[2], beta2 = beta2_, decay = decay_, eps = eps_;
     C taken1 = 1.0 - beta1_, taken2 = 1.0 - beta2_, scale = SCALED ? *grad_scale : 1.0f;
     each<L == 5 ? 31 : 15, (L == 5 ? 29 : 13) | (SCALED ? 2 : 0)>(t, p, [&](C (&x)[L]) {
@@ -70,6 +78,21 @@ __device__ __forceinline__ void adapt(
     });
 }
 """
+_MERGED = r"""
+template <int L, int N> struct stepped { table<L, N> tensors; const float* read[N]; float* counted[N]; };
+
+// The last of all blocks counts the steps, when nobody reads them any more; the ticket is zero before and after.
+template <int L, int N> __device__ void count_last(const stepped<L, N>& t, u32* ticket, int tensors) {
+    __shared__ bool is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(ticket, 1) + 1 == gridDim.x;
+        if (is_last) *ticket = 0;
+    }
+    __syncthreads();
+    if (is_last && threadIdx.x < tensors && t.counted[threadIdx.x]) *t.counted[threadIdx.x] += 1.0f;
+}
+"""
 
 
 def _body(lists: int, flags: str, ctype: str, capacity: int) -> str:
@@ -77,11 +100,35 @@ def _body(lists: int, flags: str, ctype: str, capacity: int) -> str:
 extern "C" __global__ void __launch_bounds__(256) adapt(
     const __grid_constant__ table<{lists}, {capacity}> t, const double* made, double beta1, double beta2, double decay,
     double eps, const float* grad_scale, const float* found_inf, const __grid_constant__ sizes<{capacity}> s
-) {{ adapt<{ctype}, {lists}, {capacity}, {flags}>(t, s, made, beta1, beta2, decay, eps, grad_scale, found_inf); }}"""
+) {{
+    if (found_inf && *found_inf != 0) return;
+    place<{ctype}> p = place_of<{ctype}>(s);
+    made += 3 * (s.tensors_before + p.tensor);
+    adapt<{ctype}, {lists}, {capacity}, {flags}>(t, p, made, beta1, beta2, decay, eps, grad_scale);
+}}"""
+
+
+def _merged_body(lists: int, flags: str, advances: bool, ctype: str, capacity: int) -> str:
+    counting = "count_last(t, ticket, s.count);" if advances else ""
+    return f"""{_UPDATE}{_COUNTING}{_MERGED}
+extern "C" __global__ void __launch_bounds__(256) adapt(
+    const __grid_constant__ stepped<{lists}, {capacity}> t, const void* lr_at, double lr, int lr_is_double,
+    double beta1, double beta2, double decay, double eps, const float* grad_scale, const float* found_inf, u32* ticket,
+    const __grid_constant__ sizes<{capacity}> s
+) {{
+    if (found_inf && *found_inf != 0) return;
+    place<{ctype}> p = place_of<{ctype}>(s);
+    __shared__ double made[3];
+    if (threadIdx.x == 0)
+        decide(made, *t.read[p.tensor] + {int(advances)}.0f, lr_at, lr, beta1, beta2, decay, lr_is_double);
+    __syncthreads();
+    adapt<{ctype}, {lists}, {capacity}, {flags}>(t.tensors, p, made, beta1, beta2, decay, eps, grad_scale);
+    {counting}
+}}"""
 
 
 def _counting(capacity: int) -> Callable[..., None]:
-    text = f"""{_STEPS}
+    text = f"""{_COUNTING}{_STEPS}
 extern "C" __global__ void __launch_bounds__(256) count_steps(
     const __grid_constant__ counts<{capacity}> t, double* made, const void* lr_at, double lr, double beta1,
     double beta2, double decay, const float* found_inf, int lr_is_double, int tensors
@@ -150,6 +197,8 @@ def _adam(decoupled: bool, request: Request) -> Launch | None:
     at = range(5 if amsgrad else 4)
     lists = Lists([request.args[i] for i in at], at, [i for i in at if i != 1 or grad_scale is not None])
     flags = ", ".join("true" if flag else "false" for flag in (maximize, decoupled, grad_scale is not None))
+    if _is_small(lists, request.args[5]):
+        return _merged(request, lists, flags)
     update = lists.prepare(Kernel("adapt", partial(_body, len(at), flags), "PddddPP"))
     steps, backend = _Steps(request, lists), request.backend
 
@@ -159,6 +208,30 @@ def _adam(decoupled: bool, request: Request) -> Launch | None:
         made = steps(args, found)
         update(
             backend.stream, args, made.storage.block.pointer, beta1, beta2, decay, eps, address(args[13]), found
+        )  # fmt: skip
+
+    return launch
+
+
+def _is_small(lists: Lists, steps: Sequence[Meta]) -> bool:
+    """Whether one launch does it all."""
+    is_small = lists.is_plain and lists.blocks <= _MOST_MERGED and len(steps) <= THREADS
+    return is_small and not any([byte_offset(meta) for meta in steps])
+
+
+def _merged(request: Request, lists: Lists, flags: str) -> Launch:
+    advances, count = request.args[15], 5 if request.args[11] else 4
+    body = partial(_merged_body, count, flags, advances)
+    update, backend = lists.prepare(Kernel("adapt", body, "PdiddddPPP"), extra=2), request.backend
+    uncounted = [0] * len(request.args[5])
+
+    def launch(args: Sequence[Any], _: Any) -> None:
+        lr, beta1, beta2, decay, eps = args[6:11]
+        read = [step.storage.block.pointer for step in args[5]]
+        counted = _once(read) if advances else uncounted
+        update(
+            backend.stream, args, *rate_of(lr), beta1, beta2, decay, eps, address(args[13]), address(args[14]),
+            counters(backend), extra=(read, counted),
         )  # fmt: skip
 
     return launch
