@@ -1,9 +1,10 @@
 """Random numbers: a counter-based Philox 4x32-10 generator and the distributions that are made from its words.
 
 Every function takes the array module ``xp``, so CPU and GPU draw the same numbers: words come from integer arithmetic,
-and what needs a logarithm or an angle is computed in float64 and rounded once. A generator is a seed and an offset,
-counted in blocks of four 32-bit words; a request takes whole blocks, so splitting one at a multiple of four words (four
-values, or two of those made from 64 bits) changes nothing. Knows nothing of values, ops, sessions or the wire.
+and what needs a logarithm or an angle is computed in float64 and rounded once. (The GPU's own kernel makes normal
+numbers below float64 in float32: those differ in the last bits.) A generator is a seed and an offset, counted in blocks
+of four 32-bit words; a request takes whole blocks, so splitting one at a multiple of four words (four values, or two of
+those made from 64 bits) changes nothing. Knows nothing of values, ops, sessions or the wire.
 
 J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
 """

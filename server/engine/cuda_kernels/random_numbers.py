@@ -1,5 +1,7 @@
 """Random operations as prepared kernels: one launch that draws, shapes and stores; the numbers are the host's.
 
+Normal numbers of float32 and less are the host's but for the last bits; all others are the same.
+
 Numbers are counted row-major, whatever the layout. A launch reserves its words in the session's generator, so the
 stream goes on as if the host had drawn.
 """

@@ -35,60 +35,38 @@ __device__ __forceinline__ double open_unit(u64 w) { return __dmul_rn((double)(w
 """
 
 NORMAL = r"""
-// Box and Muller's numbers to 40 bits and more, so that nearly all are the host's when they are rounded to float: with
-// the accuracy of the library's functions the arithmetic would take twice as long as the memory.
-__device__ __forceinline__ double small(u32 v, double less) { return __hiloint2double(0x43300000, v) - less; }
-// the logarithm of (w + 1/2) / 2**32: a power of two, and a series in (m - 1) / (m + 1) of what is left
-__device__ __forceinline__ double log_of_word(u32 w) {
-    const i64 bits = __double_as_longlong(small(w, 0x1p52 - 0.5));
-    const i64 power = (bits - 0x3fe6a09e667f3bcdLL) >> 52;
-    const double f = __longlong_as_double(bits - (power << 52)) - 1.0, below = f + 2.0;
-    double inverse;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"(below));
-    inverse = fma(inverse, fma(-below, inverse, 1.0), inverse);
-    inverse = fma(inverse, fma(-below, inverse, 1.0), inverse);
-    const double s = f * inverse, z = s * s;
-    double sum = 2.0 / 15;
-    sum = fma(sum, z, 2.0 / 13);
-    sum = fma(sum, z, 2.0 / 11);
-    sum = fma(sum, z, 2.0 / 9);
-    sum = fma(sum, z, 2.0 / 7);
-    sum = fma(sum, z, 2.0 / 5);
-    sum = fma(sum, z, 2.0 / 3);
-    sum = fma(sum, z, 2.0);
-    return fma(small((u32)(power - 32) ^ 0x80000000u, 0x1p52 + 0x1p31), 0.693147180559945309417, sum * s);
-}
-__device__ __forceinline__ double root(double v) {
-    double y;
-    asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(v));
-    double g = v * y, h = 0.5 * y;
-    const double r = fma(-g, h, 0.5);
-    g = fma(g, r, g);
-    h = fma(h, r, h);
-    return fma(fma(-g, g, v), h, g);
+// Box and Muller's numbers to about two bits less than float has: with the accuracy of the library's functions, or in
+// double as on the host, the arithmetic would take longer than the memory.
+// -2 log u, u the middle of interval w of 2**32: by a polynomial of u - 1 where that is between -1/2 and 0
+__device__ __forceinline__ float squared_radius(u32 w) {
+    const float u = fmaf((float)(i32)w, 0x1p-32f, 0x1p-33f);  // less 1 in the upper half
+    float logarithm, sum = -3.0658898f;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(logarithm) : "f"(u));
+    sum = fmaf(sum, u, -3.7573247f);
+    sum = fmaf(sum, u, -2.8100364f);
+    sum = fmaf(sum, u, -0.529905f);
+    sum = fmaf(sum, u, -0.567216f);
+    sum = fmaf(sum, u, 0.48224914f);
+    sum = fmaf(sum, u, -0.6675816f);
+    sum = fmaf(sum, u, 0.9999836f);
+    sum = fmaf(sum, u, -2.0f);
+    return (i32)w < 0 ? sum * u : -1.38629436f * logarithm;
 }
 // sine and cosine of w / 2**32 turns: of an eighth of a turn at most, and whole quarters
-__device__ __forceinline__ void circle(u32 w, double& sine, double& cosine) {
-    const u32 quarter = (w + 0x20000000u) >> 30;
-    const double x = small((w - (quarter << 30)) ^ 0x80000000u, 0x1p52 + 0x1p31) * (6.283185307179586476925 * 0x1p-32);
-    const double z = x * x;
-    double odd = 1.0 / 6227020800, even = 1.0 / 479001600;
-    odd = fma(odd, z, -1.0 / 39916800);
-    odd = fma(odd, z, 1.0 / 362880);
-    odd = fma(odd, z, -1.0 / 5040);
-    odd = fma(odd, z, 1.0 / 120);
-    odd = fma(odd, z, -1.0 / 6);
-    odd = fma(odd * z, x, x);
-    even = fma(even, z, -1.0 / 3628800);
-    even = fma(even, z, 1.0 / 40320);
-    even = fma(even, z, -1.0 / 720);
-    even = fma(even, z, 1.0 / 24);
-    even = fma(even, z, -0.5);
-    even = fma(even, z, 1.0);
-    sine = quarter & 1 ? even : odd;
-    cosine = quarter & 1 ? odd : even;
-    if (quarter & 2) sine = -sine;
-    if ((quarter + 1) & 2) cosine = -cosine;
+__device__ __forceinline__ void circle(u32 w, float& sine, float& cosine) {
+    const u32 quarters = w + 0x20000000u;  // in its highest bits
+    const float x = (float)(i32)(w << 2) * (1.57079632679f * 0x1p-32f), z = x * x;
+    float odd = -0.00019667414f, even = -0.00135833991f;
+    odd = fmaf(odd, z, 0.00833312236f);
+    odd = fmaf(odd, z, -0.166666672f);
+    odd = fmaf(odd * z, x, x);
+    even = fmaf(even, z, 0.0416553617f);
+    even = fmaf(even, z, -0.499998868f);
+    even = fmaf(even, z, 1.0f);
+    const bool is_odd = quarters & 0x40000000u;
+    const u32 below = quarters & 0x80000000u, left = (quarters ^ quarters << 1) & 0x80000000u;
+    sine = __uint_as_float(__float_as_uint(is_odd ? even : odd) ^ below);
+    cosine = __uint_as_float(__float_as_uint(is_odd ? odd : even) ^ left);
 }
 """
 
@@ -97,11 +75,11 @@ _EACH_PAIR = "#pragma unroll\n    for (int j = 0; j < 2; ++j) value[j] = {};"
 _NORMALS = """
 #pragma unroll
     for (int j = 0; j < 4; j += 2) {
-        const double radius = root(-2.0 * log_of_word(w.at[j]));
-        double sine, cosine;
+        float radius, sine, cosine;
+        asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(radius) : "f"(squared_radius(w.at[j])));
         circle(w.at[j + 1], sine, cosine);
-        value[j] = (float)(radius * cosine);
-        value[j + 1] = (float)(radius * sine);
+        value[j] = radius * cosine;
+        value[j + 1] = radius * sine;
     }
 """
 _NORMALS64 = """
