@@ -177,6 +177,53 @@ def test_writing_along_a_dimension(engine: EngineAdapter, shape: tuple[int, int]
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize(("shape", "dim"), [((7, 192), 0), ((3, 7, 256), 1), ((3, 7, 256), 0), ((2, 3, 4, 128), -2)])
+def test_columns_with_indices_of_their_own(
+    engine: EngineAdapter, shape: tuple[int, ...], dim: int, dtype: torch.dtype
+) -> None:
+    functional = engine.functional
+    own = torch.rand(shape).argsort(dim)
+    often = torch.randint(0, shape[dim], shape)
+    source = numbers(shape, dtype)
+    chosen, many = engine.tensor(own), engine.tensor(often)
+    check(engine, lambda x: functional.gather(x, dim, many), lambda x: x.gather(dim, often), numbers(shape, dtype))
+    check(
+        engine, lambda x, s: functional.scatter(x, dim, chosen, s), lambda x, s: x.scatter(dim, own, s),
+        numbers(shape, dtype), source,
+    )  # fmt: skip
+    check(
+        engine, lambda x, s: functional.scatter_add(x, dim, many, s), lambda x, s: x.scatter_add(dim, often, s),
+        numbers(shape, dtype), source,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("width", [129, 256, 5000])
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32], ids=str)
+def test_many_rows_of_half_precision_are_added_up_without_rounding_between(
+    engine: EngineAdapter, kind: torch.dtype, width: int, dtype: torch.dtype
+) -> None:
+    functional, count = engine.functional, (1 << 18) // width + 2500
+    index = torch.randint(-9, 9, (count,)).to(kind)
+    index[100:2100] = 4
+    x, rows = numbers((9, width), dtype), numbers((count, width), dtype)
+    spaced = torch.stack([index, index], 1)
+    for given in (engine.tensor(index), functional.select(engine.tensor(spaced), 1, 0)):
+        found = functional.index_put(engine.tensor(x), [given], engine.tensor(rows), True)
+        expected = x.double().index_put([index.long()], rows.double(), True)
+        assert_close(to_torch(engine.numpy(found)), expected.to(dtype), "index_put", sums=True)
+    known = engine.tensor(index % 9)
+    found = functional.index_add(engine.tensor(x), 0, known, engine.tensor(rows), alpha=-0.5)
+    expected = x.double().index_add(0, index % 9, rows.double(), alpha=-0.5)
+    assert_close(to_torch(engine.numpy(found)), expected.to(dtype), "index_add", sums=True)
+    ones = functional.index_add(engine.tensor(x * 0), 0, known, engine.tensor(torch.ones_like(rows)))
+    assert_close(to_torch(engine.numpy(ones))[:, 0], (index % 9).bincount(minlength=9).to(dtype), "counts")
+    index[7] = 9
+    with pytest.raises(IndexOutOfRangeError, match="9"):
+        engine.numpy(functional.index_put(engine.tensor(x), [engine.tensor(index)], engine.tensor(rows), True))
+
+
 @pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin", "mean"])
 @pytest.mark.parametrize(

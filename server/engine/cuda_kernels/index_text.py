@@ -77,15 +77,20 @@ template <> __device__ __forceinline__ void put_many<Add, float, 4>(float* at, c
 THREADS = 256
 
 
-def _found(types: Sequence[str], first: int, wraps: bool) -> str:
-    """Add what each index tensor says to ``place[u]``; operands ``first``, ... of the layout are the index tensors."""
+def _given(types: Sequence[str], first: int) -> str:
+    """Read each index tensor; operands ``first``, ... of the layout are the index tensors."""
+    return " ".join(f"given{n}[u] = (i64)index{n}[at[u][{first + n}]];" for n in range(len(types)))
+
+
+def _found(types: Sequence[str], wraps: bool) -> str:
+    """Add what each index says to ``place[u]``."""
     lines = []
     for n in range(len(types)):
         wrap = f"if (k < 0) k += size{n};" if wraps else ""
         lines.append(
-            f"{{ i64 given = (i64)index{n}[at[u][{first + n}]], k = given; {wrap}\n"
+            f"{{ i64 k = given{n}[u]; {wrap}\n"
             f"  if ((u64)k < (u64)size{n}) place[u] += k * step{n};\n"
-            f"  else {{ report(record, tag, given, {n}); good[u] = false; }} }}"
+            f"  else {{ report(record, tag, given{n}[u], {n}); good[u] = false; }} }}"
         )
     return "\n".join(lines)
 
@@ -98,17 +103,22 @@ def _sizes(types: Sequence[str]) -> str:
     return "".join(f", i64 size{n}, i64 step{n}" for n in range(len(types)))
 
 
-def _places(layout: str, operands: int, items: int, found: str) -> str:
+def _places(layout: str, operands: int, items: int, types: Sequence[str], wraps: bool) -> str:
+    """Where the elements of a thread lie; all indices are read before any is looked at."""
+    held = "".join(f"i64 given{n}[{items}]; " for n in range(len(types)))
     return f"""
     bool good[{items}];
     {layout}::index at[{items}][{operands}];
     i64 place[{items}];
+    {held}
     #pragma unroll
     for (int u = 0; u < {items}; ++u) {{
         i64 i = ((i64)blockIdx.x * {items} + u) * {THREADS} + threadIdx.x;
         good[u] = i < count;
-        if (good[u]) {{ layout.find(i, at[u]); place[u] = at[u][1]; {found} }}
-    }}"""
+        if (good[u]) {{ layout.find(i, at[u]); place[u] = at[u][1]; {_given(types, 2)} }}
+    }}
+    #pragma unroll
+    for (int u = 0; u < {items}; ++u) if (good[u]) {{ {_found(types, wraps)} }}"""
 
 
 FETCHING = r"""
@@ -126,7 +136,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) run(
     {element}* __restrict__ out, const {element}* __restrict__ in{_declared(types)}, fault_record* record,
     u64 tag, {layout} layout, i64 count{_sizes(types)}
 ) {{
-    {_places(layout, 2 + len(types), items, _found(types, 2, wraps))}
+    {_places(layout, 2 + len(types), items, types, wraps)}
     typedef vec<{element}, {width}> unit;
     unit held[{items}];
     #pragma unroll
@@ -153,7 +163,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) run(
     i64 count{_sizes(types)}, {target} number, compute_t<{target}> alpha, int scales
 ) {{
     if (mode == 1 && is_void(record)) return;
-    {_places(layout, 2 + len(types), items, _found(types, 2, wraps))}
+    {_places(layout, 2 + len(types), items, types, wraps)}
     if (mode == 2) return;
     vec<{target}, {width}> held[{items}];
     #pragma unroll

@@ -28,6 +28,14 @@ from .rowwise import byte_offset, dense, fits_grid
 
 _MOVED = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "c128"}
 """What elements of a size are moved as."""
+_ITEMS, _WIDE_ITEMS = 4, 2
+"""Accesses of a thread, and those that take 16 bytes."""
+_MANY = 1 << 22
+"""Accesses of which each thread may take twice as many."""
+_STRIP = 64
+"""Columns that are gone through together: enough for whole cache lines."""
+_STRIP_BYTES = 2048
+"""The same where all columns have the same indices."""
 
 
 class Indexed(NamedTuple):
@@ -84,15 +92,37 @@ def places(indexed: Meta, dims: Sequence[int]) -> tuple[str, ...]:
     return tuple([dimension(dim % len(shape), shape[dim % len(shape)]) for dim in dims])
 
 
+def in_strips(layout: geometry.Layout, itemsize: int) -> geometry.Layout:
+    """The layout gone through in strips of columns, where indices point into the columns.
+
+    What the indices of a strip point at stays in the cache until the next strip.
+    """
+    shape, (_, rest, *indices) = layout.shape, layout.strides
+    fixed = [d for d, step in enumerate(rest) if not step]
+    if not fixed or not rest[-1]:
+        return layout
+    width = _STRIP if any(strides[-1] for strides in indices) else _STRIP_BYTES // itemsize
+    if shape[-1] % width or shape[-1] == width:
+        return layout
+    at = fixed[0]
+
+    def split(numbers: Size, outer: int, inner: int) -> Size:
+        return (*numbers[:at], outer, *numbers[at:-1], inner)
+
+    strides = [split(steps, steps[-1] * width, steps[-1]) for steps in layout.strides]
+    return geometry.Layout(split(shape, shape[-1] // width, width), tuple(strides), layout.offsets)
+
+
 class Iteration:
     """The layout of a kernel over an iterated shape: the other operand, the indexed one, the index tensors."""
 
     def __init__(self, found: Indexed, other: Size, other_offset: int, indexed_offset: int, itemsize: int) -> None:
         offsets = [other_offset, indexed_offset, *(0 for _ in found.strides)]
-        self.layout = geometry.collapse(found.shape, [other, found.rest, *found.strides], offsets)
+        strides = [other, found.rest, *found.strides]
+        self.layout = in_strips(geometry.collapse(found.shape, strides, offsets), itemsize)
         self.width = self._width(found.steps, itemsize)
         self.count = self.layout.numel // self.width
-        self.items = 4 if self.width * itemsize < 16 else 2
+        self.items = _WIDE_ITEMS if self.width * itemsize >= 16 else _ITEMS if self.count < _MANY else 2 * _ITEMS
         self.grid = -(-self.count // (THREADS * self.items))
         self.type = geometry.layout_type(self.layout)
         self.sizes = [("i64", number) for pair in zip(found.sizes, found.steps, strict=True) for number in pair]

@@ -2,7 +2,8 @@
 
 All are one kernel over the source's shape, see ``index_text``. In place, a first launch checks all indices, and the
 second does nothing if it found one out of range; a new tensor is written to at once. Sums are made by atomics, in
-float32 for halves; where a session wants determinism, the generic kernels sort.
+float32 for halves; where a session wants determinism, the generic kernels sort. What ``scatter_rows`` and
+``scatter_sums`` take goes there first.
 """
 
 from __future__ import annotations
