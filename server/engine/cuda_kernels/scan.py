@@ -31,7 +31,7 @@ _THREADS = 128
 """Of a block that takes several short lines."""
 _BUSY = 3
 """Blocks per multiprocessor that keep it busy."""
-_MOST_TILES = 4096
+_MOST_TILES = 2048
 """Of a line: their totals are gone through by one block, or one thread."""
 Fire = Callable[..., None]
 

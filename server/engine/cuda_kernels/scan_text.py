@@ -17,7 +17,7 @@ WHOLE, TOTALS, FINISH = range(3)
 CARRIES = r"""
 template <class T, class O, class A> struct RunningSum {
     typedef T In; typedef A Acc; typedef O First; typedef O Second;
-    static const bool IS_PAIR = false, HAS_TWO = false;
+    static const bool IS_PAIR = false, HAS_TWO = false, COMMUTES = true;
     DEV A nothing() { return cast<A>(0); }
     DEV A of(T v, T, index_t) { return through<T, O, A>::of(v); }
     DEV A then(A a, A b) { return plus(a, b); }
@@ -30,7 +30,7 @@ template <class T, class O, class A> struct RunningProduct : RunningSum<T, O, A>
 };
 template <class T, class A, bool LARGEST> struct RunningExtreme {  // the best so far, and the last place that has it
     typedef T In; typedef Place<A> Acc; typedef T First; typedef i64 Second;
-    static const bool IS_PAIR = false, HAS_TWO = true;
+    static const bool IS_PAIR = false, HAS_TWO = true, COMMUTES = false;
     DEV Acc nothing() { return {worst_of<A, LARGEST>(), NOWHERE}; }
     DEV Acc of(T v, T, index_t at) { return {cast<A>(v), at}; }
     DEV Acc then(Acc a, Acc b) {
@@ -45,7 +45,7 @@ template <class T, class A, bool LARGEST> struct RunningExtreme {  // the best s
 template <class A> struct Affine { A decay, x; };
 template <class T, class A> struct Recurrence {
     typedef T In; typedef Affine<A> Acc; typedef T First; typedef T Second;
-    static const bool IS_PAIR = true, HAS_TWO = false;
+    static const bool IS_PAIR = true, HAS_TWO = false, COMMUTES = false;
     DEV Acc nothing() { return {cast<A>(1), cast<A>(0)}; }
     DEV Acc of(T decay, T x, index_t at) { return {at ? cast<A>(decay) : cast<A>(0), cast<A>(x)}; }
     DEV Acc then(Acc a, Acc b) { return {times(a.decay, b.decay), plus(times(b.decay, a.x), b.x)}; }
@@ -97,6 +97,34 @@ template <class T, int V> DEV void stored(T* to, const vec<T, V>& v) {
     for (int k = 0; k < BYTES / STEP; ++k) ((B*)to)[k] = ((const B*)&v)[k];
 }
 
+// thread 0 gets the total of a block's tile, where the order does not matter: each thread goes through it alone
+template <class Op, int V, int K, int WARPS>
+DEV typename Op::Acc total_of(const typename Op::In* line, const Scan& scan, index_t tile, typename Op::Acc* across) {
+    typedef typename Op::Acc Acc;
+    typedef typename Op::In T;
+    const index_t STEP = WARPS * 32 * V;
+    index_t end = (tile + 1) * scan.parts * (K * STEP);
+    if (end > scan.length) end = scan.length;
+    Acc own = Op::nothing();
+    for (index_t place = tile * scan.parts * (K * STEP) + threadIdx.x * V; place < end; place += K * STEP) {
+        vec<T, V> x[K];
+#pragma unroll
+        for (int k = 0; k < K; ++k)
+            if (place + k * STEP < end) x[k] = loaded<T, V>(line + place + k * STEP);
+#pragma unroll
+        for (int k = 0; k < K; ++k)
+            if (place + k * STEP < end)
+#pragma unroll
+                for (int v = 0; v < V; ++v) own = Op::then(own, Op::of(x[k].at[v], x[k].at[v], 0));
+    }
+    own = of_lane(up_to_lane<Op, 32>(own, threadIdx.x % 32), 31);
+    if (threadIdx.x % 32 == 0) across[threadIdx.x / 32] = own;
+    __syncthreads();
+    own = Op::nothing();
+    for (u32 w = 0; w < WARPS; ++w) own = Op::then(own, across[w]);
+    return own;
+}
+
 // G lanes, or a block of WARPS warps, take V * K elements each, V at a time
 template <class Op, int V, int K, int G, int WARPS, int PHASE>
 DEV void along_lines(const Pointers& to, const Scan& scan, typename Op::Acc* totals) {
@@ -106,11 +134,18 @@ DEV void along_lines(const Pointers& to, const Scan& scan, typename Op::Acc* tot
     __shared__ alignas(16) u64 memory[WARPS * sizeof(Acc) / 8 + 2];
     Acc* across = (Acc*)memory;
     u32 lane = threadIdx.x % G, warp = WARPS > 1 ? threadIdx.x / 32 : 0;
-    u64 number = blockIdx.x * (u64)(blockDim.x / LANES) + threadIdx.x / LANES;
+    // from the end, where the totals' kernel has left the elements in the cache
+    u32 block = PHASE == FINISH ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+    u64 number = block * (u64)(blockDim.x / LANES) + threadIdx.x / LANES;
     index_t line = number / scan.tiles, tile = number % scan.tiles;
     bool is_line = line < scan.count;
     index_t at[4] = {0, 0, 0, 0};
     if (is_line) scan.lines.find(line, at);
+    if constexpr (PHASE == TOTALS && Op::COMMUTES) {
+        Acc total = total_of<Op, V, K, WARPS>((const T*)to.in + at[0], scan, tile, across);
+        if (threadIdx.x == 0) totals[number] = total;
+        return;
+    }
     Acc carry = PHASE == FINISH && is_line ? totals[number] : Op::nothing();
     for (index_t part = tile * scan.parts; part < (tile + 1) * scan.parts; ++part) {
         index_t place = part * (LANES * V * K) + warp * (G * V * K) + lane * V;
