@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import keys
 from .checks import Checks
@@ -40,7 +40,7 @@ class Context:
 
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "casts", "checks", "cudnn", "excluded", "generators", "included",
-        "inference", "own_streams", "owner", "streams", "switches", "trace", "tuner",
+        "inference", "own_streams", "owner", "programs", "streams", "switches", "trace", "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -60,6 +60,8 @@ class Context:
         self.checks = Checks()
         self.switches = DEFAULT
         self.tuner = Tuner()
+        self.programs: dict[Any, Any] = {}
+        """Backward passes that were recorded, by how they begin; see ``autograd.replay``."""
         self.trace: list[str] | None = None
 
     @property

@@ -69,7 +69,9 @@ def _edge_for(value: Value) -> Edge:
 
 def _new_run(retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> _Run:
     if not context.current.own_streams.are_many:
-        return _Run(retain_graph, create_graph, capture)
+        from .replay import ReplayingRun
+
+        return (_Run if create_graph or capture else ReplayingRun)(retain_graph, create_graph, capture)
     from .streams import StreamedRun
 
     return StreamedRun(retain_graph, create_graph, capture)

@@ -41,13 +41,16 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
         for arg, saves in zip(args, wanted.saves)
     ])  # fmt: skip
     result = redispatch(operator, args, signature, lower)
-    return _attach(result, operator, edges, kept, wanted)
+    return _attach(result, operator, edges, kept, wanted, signature)
 
 
-def _attach(result: Any, operator: Operator, edges: list[Edge | None], kept: Arguments, wanted: Wanted) -> Any:
+def _attach(
+    result: Any, operator: Operator, edges: list[Edge | None], kept: Arguments, wanted: Wanted, signature: Arguments
+) -> Any:
     """Make a node the history of results that an operation has just computed."""
     outs = result if result.__class__ is tuple else (result,)
     node = _node(operator, edges, outs, kept, wanted)
+    node.signature = signature
     for number, out in enumerate(outs):
         if out.meta.dtype.is_differentiable:
             with_history(out, node, number)

@@ -61,7 +61,7 @@ class OpNode(Node):
     ``args`` are what it was called with: ``Saved`` where a formula names the value, the meta of other tensors.
     """
 
-    __slots__ = ("args", "operator", "saved_outs", "wanted")
+    __slots__ = ("args", "operator", "saved_outs", "signature", "wanted")
 
     def __init__(
         self, operator: Operator, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...], args: tuple[Any, ...],
@@ -75,6 +75,11 @@ class OpNode(Node):
         self.args: tuple[Any, ...] | None = args
         self.wanted = wanted
         self.saved_outs: dict[int, Saved] = {}
+        self.signature: Any = None
+
+    def retain(self, output: int, value: Value) -> None:
+        super().retain(output, value)
+        self.signature = None
 
     @property
     def name(self) -> str:

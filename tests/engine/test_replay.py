@@ -1,0 +1,346 @@
+"""Recorded backward passes: equal to the engine's own to the bit, in memory too, and used only where they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from server.engine import functional as F
+from server.engine.autograd import recording, replay
+from server.engine.autograd.engine import backward
+from server.host import Host
+from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.meta import CPU
+from tests.ops.adapters import EngineAdapter
+from tests.ops.known import is_out_of_scope, is_random
+from tests.ops.test_opinfo import WRONG_GRADIENTS, _ours
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+PASSES = 4
+SAMPLES = 3
+
+
+@pytest.fixture
+def seed() -> int:
+    chosen = int(np.random.default_rng().integers(1 << 31))
+    print(f"seed {chosen}")
+    torch.manual_seed(chosen)
+    return chosen
+
+
+@pytest.fixture
+def adapter() -> EngineAdapter:
+    return EngineAdapter()
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many passes were recorded and replayed."""
+    found = {"recorded": 0, "replayed": 0}
+    record, run = recording.RecordingRun.record, replay.Program.run
+
+    def recorded(self: Any, *args: Any) -> Any:
+        found["recorded"] += 1
+        return record(self, *args)
+
+    def replayed(self: Any, *args: Any) -> None:
+        found["replayed"] += 1
+        run(self, *args)
+
+    monkeypatch.setattr(recording.RecordingRun, "record", recorded)
+    monkeypatch.setattr(replay.Program, "run", replayed)
+    return found
+
+
+def _grads(adapter: EngineAdapter, leaves: list[Any]) -> list[Any]:
+    return [None if v.autograd.grad is None else adapter.numpy(v.autograd.grad) for v in leaves]
+
+
+def _assert_same(found: list[Any], expected: list[Any]) -> None:
+    for mine, other in zip(found, expected, strict=True):
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            assert mine.dtype == other.dtype and mine.strides == other.strides
+            np.testing.assert_array_equal(mine, other)
+
+
+def _differentiable() -> list[Any]:
+    found = [i for i in op_db if _ours(i.name) and i.supports_autograd and i.supports_dtype(torch.float64, "cpu")]
+    chosen = [i for i in found if not is_random(i.name) and i.name not in WRONG_GRADIENTS]
+    return [pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}") for i in chosen]
+
+
+def _mine(adapter: EngineAdapter, item: Any, leaves: list[Any]) -> Any:
+    if isinstance(item, torch.Tensor):
+        value = adapter.tensor(item, item.requires_grad)
+        leaves.extend([value] if item.requires_grad else [])
+        return value
+    if isinstance(item, list | tuple):
+        return type(item)([_mine(adapter, each, leaves) for each in item])
+    return adapter.convert(item)
+
+
+@pytest.mark.parametrize("info", _differentiable())
+def test_every_operation_gives_the_same_gradients_again(info: Any, adapter: EngineAdapter) -> None:
+    torch.manual_seed(0)
+    for sample in list(info.sample_inputs("cpu", torch.float64, requires_grad=True))[:SAMPLES]:
+        given = (sample.input, *sample.args)
+        if is_out_of_scope(info.name, given, sample.kwargs):
+            continue
+        allocator, results, held = adapter.backends[CPU].allocator, [], set()
+        cotangent: Any = None
+        for _ in range(PASSES):
+            leaves: list[Any] = []
+            args = [_mine(adapter, a, leaves) for a in given]
+            kwargs = {k: _mine(adapter, v, leaves) for k, v in sample.kwargs.items()}
+            found = adapter.function(_ours(info.name))(*args, **kwargs)
+            outs = [v for v in (found if isinstance(found, tuple | list) else [found]) if adapter.is_tensor(v)]
+            out = next((v for v in outs if adapter.requires_grad(v)), None)
+            if out is None:
+                break
+            if cotangent is None:
+                cotangent = torch.randn(out.meta.shape, dtype=torch.float64)
+                cotangent = cotangent.to(torch.complex128) if out.meta.dtype.is_complex else cotangent
+            backward([out], [adapter.tensor(cotangent)])
+            results.append(_grads(adapter, leaves))
+            held.add(allocator.allocated_bytes())
+            del args, kwargs, found, outs, out, leaves
+        for later in results[1:]:
+            _assert_same(later, results[0])
+        assert len(held) <= 1, "a pass leaves other memory behind than the one before"
+
+
+def test_most_operations_can_be_repeated(adapter: EngineAdapter, counts: dict[str, int], seed: int) -> None:
+    weight = torch.randn(4, 4)
+    functions: list[Callable[[Any], Any]] = [
+        F.exp, F.relu, lambda x: F.softmax(x, 1), lambda x: F.mul(x, x), lambda x: F.cat((x, F.sin(x)), 0),
+        lambda x: F.matmul(x, F.t(x)), lambda x: F.index_select(x, 0, adapter.tensor(torch.tensor([0, 2, 2]))),
+        lambda x: F.layer_norm(x, (4,)), lambda x: F.transpose(F.view(x, (2, 8)), 0, 1), lambda x: F.add(x, x),
+    ]  # fmt: skip
+    for function in functions:
+        for _ in range(3):
+            leaf = adapter.tensor(weight, True)
+            backward([F.sum(function(leaf))], [None])
+    assert counts["recorded"] == len(functions) and counts["replayed"] >= len(functions)
+
+
+# -- training
+
+MODELS = ["linear", "convolution", "transformer", "shared"]
+
+
+def _model(tg: Any, kind: str) -> tuple[Any, Any, Any]:
+    nn = tg.nn
+    x, y = tg.randn(8, 3, 8, 8), tg.randint(0, 5, (8,))
+    if kind == "linear":
+        return nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 5)), x, y
+    if kind == "convolution":
+        layers = [nn.Conv2d(3, 6, 3, padding=1), nn.GroupNorm(2, 6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+        return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(96, 5)), x, y
+    if kind == "transformer":
+        layer = nn.TransformerEncoderLayer(24, 2, 32, dropout=0.0, batch_first=True)
+        return nn.Sequential(layer, nn.Flatten(), nn.Linear(192, 5)), x.reshape(8, 8, 24), y
+
+    class Shared(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(192, 192)
+            self.last = nn.Linear(192, 5)
+
+        def forward(self, x: Any) -> Any:
+            x = x.flatten(1)
+            parts = self.inner(x).relu().chunk(2, 1)
+            return self.last(tg.cat([parts[1], parts[0]], 1) + self.inner(x) * 0.5)
+
+    return Shared(), x, y
+
+
+def _train(kind: str, steps: int = 6) -> tuple[list[float], list[dict[str, int]]]:
+    import telegrad as tg
+
+    host = Host(["cpu"])
+    allocator = host.backends[CPU].allocator
+    losses, memory = [], []
+    with tg.connect(in_process=host):
+        tg.manual_seed(3)
+        model, x, y = _model(tg, kind)
+        optimizer = tg.optim.Adam(model.parameters(), lr=1e-2)
+        for step in range(steps):
+            tg.cuda.synchronize()
+            before = allocator.memory_stats()
+            allocator.reset_peak()
+            if step != 3:  # in one step gradients are added up
+                optimizer.zero_grad()
+            loss = tg.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            after = allocator.memory_stats()
+            memory.append({
+                "peak": after["requested_bytes.all.peak"] - before["requested_bytes.all.current"],
+                "allocations": after["allocation.all.allocated"] - before["allocation.all.allocated"],
+                "bytes": after["requested_bytes.all.allocated"] - before["requested_bytes.all.allocated"],
+                "left": after["requested_bytes.all.current"] - before["requested_bytes.all.current"],
+            })  # fmt: skip
+    return losses, memory
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_training_is_the_same_to_the_bit_and_byte(
+    kind: str, counts: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed = _train(kind)
+    assert counts["replayed"] >= 3
+    monkeypatch.setattr(replay.Known, "is_worthwhile", property(lambda self: False))
+    assert replayed == _train(kind)
+
+
+def test_views_of_other_places_are_programs_of_one_tree(counts: dict[str, int]) -> None:
+    import telegrad as tg
+
+    with tg.connect(in_process=Host(["cpu"])):
+        data = tg.randn(4, 8, 6)
+        layer = tg.nn.Linear(6, 3)
+        for step in range(16):
+            layer.zero_grad()
+            layer(data[step % 4]).pow(2).mean().backward()
+        tg.cuda.synchronize()
+        assert counts == {"recorded": 4, "replayed": 11}
+        grads = layer.weight.grad.numpy()
+        layer.zero_grad()
+        layer(data[3].clone()).pow(2).mean().backward()
+        np.testing.assert_array_equal(layer.weight.grad.numpy(), grads)
+
+
+# -- where passes differ
+
+
+@pytest.fixture
+def leaf(adapter: EngineAdapter, seed: int) -> Iterator[Any]:
+    yield adapter.tensor(torch.randn(5, 4), True)
+
+
+def _repeat(action: Callable[[], Any], times: int = 3) -> None:
+    for _ in range(times):
+        action()
+
+
+def test_another_graph_behind_the_same_beginning_is_not_taken_for_it(adapter: EngineAdapter, leaf: Any) -> None:
+    def step(inner: Callable[[Any], Any]) -> Any:
+        leaf.autograd.grad = None
+        backward([F.sum(inner(leaf))], [None])
+        return adapter.numpy(leaf.autograd.grad)
+
+    _repeat(lambda: step(F.exp))
+    host = adapter.numpy(leaf).astype(np.float64)
+    np.testing.assert_allclose(step(F.sin), np.cos(host), rtol=1e-5)
+    np.testing.assert_allclose(step(lambda x: F.mul(x, 3.0)), np.full_like(host, 3), rtol=1e-6)
+    np.testing.assert_allclose(step(lambda x: F.mul(x, 2.0)), np.full_like(host, 2), rtol=1e-6)
+    np.testing.assert_allclose(step(F.exp), np.exp(host), rtol=1e-5)
+
+
+def test_the_same_operations_between_other_nodes_are_another_graph(adapter: EngineAdapter, leaf: Any) -> None:
+    def step(swapped: bool) -> Any:
+        leaf.autograd.grad = None
+        a, b = F.exp(leaf), F.sin(leaf)
+        backward([F.sum(F.sub(b, a) if swapped else F.sub(a, b))], [None])
+        return adapter.numpy(leaf.autograd.grad)
+
+    _repeat(lambda: step(False), 4)
+    host = adapter.numpy(leaf).astype(np.float64)
+    for swapped in (True, False, True):
+        expected = (np.exp(host) - np.cos(host)) * (-1 if swapped else 1)
+        np.testing.assert_allclose(step(swapped), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_saved_value_that_was_modified_is_an_error_each_time(adapter: EngineAdapter, leaf: Any) -> None:
+    def step(spoils: bool) -> None:
+        middle = F.exp(leaf)
+        out = F.sum(F.mul(middle, middle))
+        if spoils:
+            F.zero_(middle.alias())
+        backward([out], [None])
+
+    _repeat(lambda: step(False), 4)
+    for _ in range(2):
+        with pytest.raises(AutogradError, match="modified by an in-place operation"):
+            step(True)
+    step(False)
+
+
+def test_a_graph_that_was_freed_is_an_error_and_a_retained_one_is_none(adapter: EngineAdapter, leaf: Any) -> None:
+    _repeat(lambda: backward([F.sum(F.exp(leaf))], [None]))
+    out = F.sum(F.exp(leaf))
+    backward([out], [None])
+    with pytest.raises(AutogradError, match="backward through the graph a second time"):
+        backward([out], [None])
+    for _ in range(3):
+        out = F.sum(F.exp(leaf))
+        leaf.autograd.grad = None
+        for _ in range(3):
+            backward([out], [None], retain_graph=True)
+        expected = 3 * np.exp(adapter.numpy(leaf).astype(np.float64))
+        np.testing.assert_allclose(adapter.numpy(leaf.autograd.grad), expected, rtol=1e-5)
+
+
+def test_retained_gradients_are_kept_each_time(adapter: EngineAdapter, leaf: Any, counts: dict[str, int]) -> None:
+    from server.engine.autograd.engine import retain_grad
+
+    for wanted in (False, False, False, True, True, False):
+        middle = F.exp(leaf)
+        if wanted:
+            retain_grad(middle)
+        backward([F.sum(F.mul(middle, 2.0))], [None])
+        assert (middle.autograd.grad is not None) == wanted
+        if wanted:
+            assert (adapter.numpy(middle.autograd.grad) == 2).all()
+    assert counts["replayed"] == 2
+
+
+def test_a_given_gradient_is_not_stolen(adapter: EngineAdapter, leaf: Any, counts: dict[str, int]) -> None:
+    given = adapter.tensor(torch.ones(5, 4))
+    for _ in range(4):
+        leaf.autograd.grad = None
+        backward([F.add(leaf, 1.0)], [given])
+        F.mul_(leaf.autograd.grad, 5.0)
+        assert (adapter.numpy(given) == 1).all()
+    assert counts["replayed"] == 2
+
+
+def test_what_fails_in_a_replay_leaves_the_next_pass_whole(
+    adapter: EngineAdapter, leaf: Any, counts: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step() -> Any:
+        leaf.autograd.grad = None
+        backward([F.sum(F.exp(F.sin(leaf)))], [None])
+        return adapter.numpy(leaf.autograd.grad)
+
+    _repeat(step, 3)
+    allocator = adapter.backends[CPU].allocator
+    held = allocator.allocated_bytes()
+    out = F.sum(F.exp(F.sin(leaf)))
+    with monkeypatch.context() as patch:
+        patch.setattr(adapter.backends[CPU], "_busy", False)
+        calls = iter([True, False])
+
+        def fails(*args: Any) -> Any:
+            if not next(calls, False):
+                raise MemoryError("no room")
+            return allocate(*args)
+
+        allocate = allocator.allocate
+        patch.setattr(allocator, "allocate", fails)
+        with pytest.raises(MemoryError, match="no room"):
+            backward([out], [None])
+    del out
+    expected = step()
+    leaf.autograd.grad = None
+    assert allocator.allocated_bytes() <= held
+    host = adapter.numpy(leaf).astype(np.float64)
+    np.testing.assert_allclose(expected, np.exp(np.sin(host)) * np.cos(host), rtol=1e-4, atol=1e-6)
+    assert counts["replayed"] == 3
