@@ -72,7 +72,7 @@ class Program:
 
     def __init__(self, shapes: list[Shape], steps: list[Step | Accumulation | Release]) -> None:
         self._shapes = shapes
-        self._steps = steps
+        self._steps: list[Any] = steps
         self.branches: dict[int, Program] = {}
 
     def match(self, nodes: list[Any], begin: int) -> int:
@@ -93,7 +93,7 @@ class Program:
                 latest = node.sequence
         return -1
 
-    def run(self, nodes: list[Node], values: Values) -> None:
+    def run(self, nodes: list[Any], values: Values) -> None:
         """Make the pass over ``nodes``; ``values`` has the gradient to start from as number 0."""
         for step in self._steps:
             if step.__class__ is Step:
@@ -110,7 +110,7 @@ class Program:
                 if results.__class__ is int:
                     values[results] = found
                 elif results is not None:
-                    values.update(zip(results, found))
+                    values.update(zip(results, found))  # type: ignore[arg-type]  # it is no integer here
                 found = None
             elif step.__class__ is Release:
                 number, ended = step
@@ -129,7 +129,7 @@ def _leads(edges: Sequence[Edge | None], goals: Sequence[Goal | None], nodes: li
     """Whether a node's edges lead where they must; nodes that are met for the first time get their numbers."""
     for edge, goal in zip(edges, goals):
         if edge is None or goal is None:
-            if edge is not goal:
+            if edge is not None or goal is not None:
                 break
             continue
         following, number = edge
@@ -158,7 +158,7 @@ class SavedItem(NamedTuple):
     held: Held
 
 
-def _item(item: Any, nodes: list[Node], values: Values) -> Any:
+def _item(item: Any, nodes: list[Any], values: Values) -> Any:
     if item.__class__ is Intermediate:
         return values[item.number]
     return _unpacked(item.held, nodes) if item.__class__ is SavedItem else item

@@ -34,18 +34,17 @@ class ReplayingRun(engine._Run):
     def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
         current = context.current
         edge = edge_of(roots[0]) if len(roots) == 1 else None
-        if edge is None or edge.node.__class__ is not OpNode or edge.node.signature is None:  # type: ignore[attr-defined]
-            return super().execute(roots, gradients)
-        if current.included or current.trace is not None or self.create_graph or self.capture:
+        is_plain = not current.included and current.trace is None and not self.create_graph and not self.capture
+        if edge is None or not is_plain or not isinstance(edge.node, OpNode) or edge.node.signature is None:
             return super().execute(roots, gradients)
         with context.grad_mode(False):
-            self._follow(edge, [seed(roots[0], gradients[0])])
+            self._follow(edge, edge.node, [seed(roots[0], gradients[0])])
 
-    def _follow(self, edge: Edge, first: list[Value]) -> None:
+    def _follow(self, edge: Edge, node: OpNode, first: list[Value]) -> None:
         """Make the pass from the gradient in the list, which alone holds it here."""
-        current, node = context.current, edge.node
+        current = context.current
         beginning = (
-            node.wanted, node.signature, edge.output, first[0].meta, self.retain_graph, dtypes._default,  # type: ignore[attr-defined]
+            node.wanted, node.signature, edge.output, first[0].meta, self.retain_graph, dtypes._default,
             current.switches, current.cudnn,
         )  # fmt: skip
         known = current.programs.get(beginning)
