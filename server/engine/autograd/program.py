@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..value import Value
 from .engine import accumulate
-from .graph import AccumulateGrad, Edge, Node
+from .graph import AccumulateGrad, Edge
 from .node import OpNode, Wanted
 
 _LATEST = 1 << 63
