@@ -5,6 +5,8 @@ What comes is not trusted: whatever does not fit its parameter is refused here, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.errors import ProtocolError, ShapeError, TelegradError
@@ -14,16 +16,18 @@ from telegrad_protocol.ops.contract import describe
 from telegrad_protocol.ops.params import Param, decode_scalar
 
 from .engine.dispatcher import is_value
-from .engine.operators import BY_INDEX
+from .engine.operators import BY_INDEX, Operator
 from .engine.value import Value
 
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["BY_INDEX", "decode_arguments", "describe_operands", "describe_values"]
+__all__ = ["BY_INDEX", "READERS", "describe_operands", "describe_values"]
 
 _TENSOR, _LIST, _ATTRIBUTE = range(3)
 _SHOWN_OPERANDS = 8
+_ONLY_INTEGERS, _ONLY_VALUES = {int}, {Value}
+_LARGEST = 2**63 - 1
 
 
 def _mode(param: Param) -> int:
@@ -50,7 +54,15 @@ def _decoder(param: Param) -> Any:
 
 
 def _bounded(decode: Any) -> Any:
-    return lambda item: decode(check_length(item))
+    """``decode`` of sizes: the usual list of integers is taken as it is."""
+
+    def read(item: Any) -> Any:
+        check_length(item)
+        if item.__class__ is list and {*map(type, item)} == _ONLY_INTEGERS and max(item) <= _LARGEST:
+            return tuple(item)
+        return decode(item)
+
+    return read
 
 
 def check_length(item: Any) -> Any:
@@ -61,39 +73,90 @@ def check_length(item: Any) -> Any:
 
 
 SIZES = ("size", "size?")
-_MODES: list[tuple[tuple[int, frozenset[type], Any, Param], ...]] = [
-    tuple((_mode(p), _plain(p), _decoder(p), p) for p in operator.op.params) for operator in BY_INDEX
-]
+_SHAPES = 64
+"""So many combinations of classes an operation's reader remembers."""
+_Decoders = tuple[tuple[int, Callable[[Any], Any]], ...]
+_Reading = tuple[tuple[int, ...], _Decoders, tuple[tuple[int, Param], ...]]
+"""Where plain ids of tensors are, what is to be decoded and how, and where lists of tensors are."""
 
 
-def decode_arguments(session: Session, op: Op, raw: list[Any]) -> tuple[Any, ...]:
-    """Bound arguments in declared order."""
-    modes = _MODES[op.index]
-    if len(raw) != len(modes):
-        raise ProtocolError(f"{op.name}: {len(raw)} arguments, expected {len(modes)}: {op.signature}")
-    values = session.values
-    found = []
-    try:
-        for (mode, plain, decode, param), item in zip(modes, raw):
-            if mode == _TENSOR:
-                value = values.get(item) if item.__class__ is int else None
-                found.append(value if value.__class__ is Value else _unusual(session, op, param, item))
-            elif item.__class__ in plain:
-                found.append(item)
-            elif mode == _ATTRIBUTE:
-                found.append(decode(item))
-            else:
-                found.append(_decode_list(session, op, param, item))
-    except TelegradError:
-        raise
-    except Exception as error:  # decoders do not foresee all that MessagePack can say
-        raise ProtocolError(f"{op.name}: malformed argument: {error}") from error
-    return tuple(found)
+class Reader:
+    """Reads one operation's arguments; knows by their classes alone what to do with which."""
+
+    __slots__ = ("_known", "_params", "operator")
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self._params = [(_mode(p), _plain(p), _decoder(p), p) for p in operator.op.params]
+        self._known: dict[tuple[type, ...], _Reading] = {}
+
+    def read(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
+        """Bound arguments in declared order."""
+        known = self._known.get(tuple(map(type, raw)))
+        if known is None:
+            return self._read_first(session, raw)
+        ids, decoded, lists = known
+        found, values = raw.copy(), session.values
+        try:
+            for position in ids:
+                found[position] = value = values[raw[position]]
+                if value.__class__ is not Value:
+                    return self._read_slowly(session, raw)
+            for position, decode in decoded:
+                found[position] = decode(raw[position])
+            for position, param in lists:
+                found[position] = _decode_list(session, self.operator.op, param, raw[position])
+        except Exception:  # it is found out below what is wrong
+            return self._read_slowly(session, raw)
+        return tuple(found)
+
+    def _read_first(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
+        found = self._read_slowly(session, raw)
+        if len(self._known) < _SHAPES:
+            self._known[tuple(map(type, raw))] = self._reading(raw)
+        return found
+
+    def _reading(self, raw: list[Any]) -> _Reading:
+        """How to read arguments of the classes of ``raw``, which were found good."""
+        ids, decoded, lists = [], [], []
+        for position, ((mode, plain, decode, param), item) in enumerate(zip(self._params, raw)):
+            if mode == _TENSOR and item.__class__ is int:
+                ids.append(position)
+            elif mode == _TENSOR and item is not None:
+                decoded.append((position, partial(_number, self.operator.op, param)))
+            elif mode == _LIST:
+                lists.append((position, param))
+            elif mode == _ATTRIBUTE and item.__class__ not in plain:
+                decoded.append((position, decode))
+        return tuple(ids), tuple(decoded), tuple(lists)
+
+    def _read_slowly(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
+        op = self.operator.op
+        if len(raw) != len(self._params):
+            raise ProtocolError(f"{op.name}: {len(raw)} arguments, expected {len(self._params)}: {op.signature}")
+        try:
+            return tuple([self._read_one(session, *param, item) for param, item in zip(self._params, raw)])
+        except TelegradError:
+            raise
+        except Exception as error:  # decoders do not foresee all that MessagePack can say
+            raise ProtocolError(f"{op.name}: malformed argument: {error}") from error
+
+    def _read_one(
+        self, session: Session, mode: int, plain: frozenset[type], decode: Any, param: Param, item: Any
+    ) -> Any:
+        if mode == _TENSOR:
+            return _accepted(self.operator.op, param, _decode_item(session, self.operator.op, param, item))
+        if item.__class__ in plain:
+            return item
+        return decode(item) if mode == _ATTRIBUTE else _decode_list(session, self.operator.op, param, item)
 
 
-def _unusual(session: Session, op: Op, param: Param, item: Any) -> Any:
-    """A tensor argument that is no plain id: a number in a list, None, an unknown or absent tensor."""
-    return _accepted(op, param, _decode_item(session, op, param, item))
+READERS: dict[int, Reader] = {operator.op.index: Reader(operator) for operator in BY_INDEX}
+
+
+def _number(op: Op, param: Param, item: list[Any]) -> Any:
+    """A number in the place of a tensor."""
+    return _accepted(op, param, decode_scalar(item[0] if len(item) == 1 else item))
 
 
 def _decode_item(session: Session, op: Op, param: Param, item: Any) -> Any:
@@ -108,6 +171,10 @@ def _decode_item(session: Session, op: Op, param: Param, item: Any) -> Any:
 
 def _decode_list(session: Session, op: Op, param: Param, items: Any) -> Any:
     if isinstance(items, list):
+        if {*map(type, items)} == _ONLY_INTEGERS:
+            found = tuple(map(session.values.get, items))
+            if {*map(type, found)} == _ONLY_VALUES:
+                return found
         items = tuple([_decode_item(session, op, param, item) for item in items])
     elif items is not None:
         raise ProtocolError(f"{op.name}: argument '{param.name}' must be a list of tensors, not {describe(items)}")
@@ -124,7 +191,7 @@ def _accepted(op: Op, param: Param, value: Any) -> Any:
 def describe_operands(session: Session, op: Op, raw: list[Any]) -> str:
     """The tensors among raw arguments as ``float32[2,3]``, as far as they can be told."""
     try:
-        bound = decode_arguments(session, op, raw)
+        bound = READERS[op.index].read(session, raw)
     except TelegradError:
         return ""
     return describe_values([item for arg in bound for item in (arg if isinstance(arg, tuple) else (arg,))])

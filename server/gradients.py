@@ -20,15 +20,15 @@ _UNREACHED = "no gradient reached it"
 def backward(session: Session, message: messages.Backward) -> None:
     """Accumulate into leaves, and give their gradients the client's numbers, also where it fails half-way."""
     roots, gradients = _seeds(session, message)
-    leaves = [(session.value(leaf), grad) for leaf, grad in message.leaves]
+    leaves = session.values_of([leaf for leaf, _ in message.leaves])
     try:
         engine.backward(
             roots, gradients, retain_graph=message.retain_graph, create_graph=message.create_graph,
-            inputs=[leaf for leaf, _ in leaves] if message.restricted else None,
+            inputs=leaves if message.restricted else None,
         )  # fmt: skip
     finally:
-        _name(session, leaves)
-    for _, id in leaves:
+        without = _name(session, leaves, message.leaves)
+    for id in without:
         session.values.setdefault(id, Absent(_UNREACHED))
 
 
@@ -38,10 +38,16 @@ def _seeds(session: Session, message: messages.Backward | messages.Gradient) -> 
     return [session.value(id) for id in message.roots], [session.optional(id) for id in message.gradients]
 
 
-def _name(session: Session, leaves: list[tuple[Value, int]]) -> None:
-    for leaf, id in leaves:
-        if leaf.autograd is not None and leaf.autograd.grad is not None:
-            session.values[id] = leaf.autograd.grad
+def _name(session: Session, leaves: list[Value], named: list[tuple[int, int]]) -> list[int]:
+    """Give the leaves' gradients their numbers; returns the numbers of those that are not there."""
+    values, without = session.values, []
+    for leaf, (_, id) in zip(leaves, named):
+        meta = leaf.autograd
+        if meta is not None and meta.grad is not None:
+            values[id] = meta.grad
+        else:
+            without.append(id)
+    return without
 
 
 def grad(session: Session, message: messages.Gradient) -> None:
@@ -74,3 +80,15 @@ def retain_grad(session: Session, message: messages.RetainGrad) -> None:
 def set_grad(session: Session, message: messages.SetGrad) -> None:
     """``tensor.grad = other``"""
     engine.set_grad(session.value(message.id), session.optional(message.grad))
+
+
+def drop_grads(session: Session, message: messages.DropGrads) -> None:
+    """``tensor.grad = None`` of all that are there; raises what is the matter with one that is not."""
+    values, missing = session.values, []
+    for id in message.ids:
+        value = values.get(id)
+        if value.__class__ is not Value:
+            missing.append(id)
+        elif value.autograd is not None:
+            value.autograd.grad = None
+    session.values_of(missing)

@@ -44,6 +44,11 @@ class Hindsight:
         self.holds = False
         """Whether the next instruction waits for a device."""
 
+    def remember(self, instruction: Any) -> None:
+        """Note what has been executed; a check is outstanding, be it of its own making or from before."""
+        if not self.done or self.done[-1] is not instruction:
+            self.done.append(instruction)
+
     def must_wait(self, instruction: Any) -> bool:
         """Whether ``instruction`` cannot be executed before the outstanding checks are seen to be good."""
         if self._session.failure or not (self._checks.are_many or _is_final(instruction)):

@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import NotComputedError, ProtocolError, TelegradError, UnknownIdError
 from telegrad_protocol.meta import Device
+from telegrad_protocol.ops import Op
 
-from . import failures, gradients, ordering, queries
-from .arguments import BY_INDEX, decode_arguments, describe_operands
+from . import failures, gradients, ordering, queries, uploads
+from .arguments import BY_INDEX, READERS, describe_operands
 from .engine import context
 from .engine.autograd.inplace import requires_grad
 from .engine.backend import Backend, Event
@@ -30,7 +31,7 @@ from .engine.value import Value
 from .failures import Absent
 from .hindsight import Hindsight
 from .modes import set_mode
-from .transfer import Barrier, Chunk, Frame, Incoming, Outgoing, Pending, Transfers, new_value
+from .transfer import Barrier, Chunk, Frame, Incoming, Outgoing, Pending, Transfers
 from .verbs import SERVER_IDS
 
 if TYPE_CHECKING:
@@ -76,14 +77,15 @@ class Session:
         self.opened = time.time()
         self._handlers: dict[type, Callable[[Any], int | None]] = {
             messages.Call: self._call, messages.Free: self._free, messages.Site: self._site,
-            messages.Upload: self._upload, messages.Read: self._read, messages.Describe: self._describe,
+            messages.Upload: partial(uploads.upload, self), Chunk: partial(uploads.chunk, self),
+            messages.Read: self._read, messages.Describe: self._describe,
             messages.Backward: self.hindsight.covering(partial(gradients.backward, self)),
             messages.Gradient: self.hindsight.covering(partial(gradients.grad, self)),
             messages.SetRequiresGrad: partial(gradients.set_requires_grad, self),
             messages.RetainGrad: partial(gradients.retain_grad, self),
-            messages.SetGrad: partial(gradients.set_grad, self), messages.Mode: partial(set_mode, self),
-            messages.Seed: self._seed, messages.Query: self._query,
-            messages.Resume: self._resume, Chunk: self._chunk,
+            messages.SetGrad: partial(gradients.set_grad, self),
+            messages.DropGrads: partial(gradients.drop_grads, self), messages.Mode: partial(set_mode, self),
+            messages.Seed: self._seed, messages.Query: self._query, messages.Resume: self._resume,
             messages.RecordEvent: partial(ordering.record_event, self),
             messages.WaitEvent: partial(ordering.wait_event, self),
             messages.RecordStream: partial(ordering.record_stream, self),
@@ -126,31 +128,26 @@ class Session:
         if self.waits:
             self.poll()
         inbox, handlers, hindsight = self.inbox, self._handlers, self.hindsight
-        outstanding, done = hindsight.outstanding, hindsight.done
+        outstanding, done, refuse = hindsight.outstanding, hindsight.done, self._refuse
         used = 0
         while used < budget and inbox and not self.shows_memory:
             if outstanding and hindsight.must_wait(inbox[0]):
                 break
-            instruction = inbox.popleft()
+            self.instruction = instruction = inbox.popleft()
             used += 1
-            self.instruction = instruction
             if self.failure and instruction.__class__ not in _ALWAYS:
-                if instruction.__class__ in _NOTES:
-                    self._note(instruction)
-                else:
-                    self.skip(instruction)
+                self._pass_over(instruction)
                 continue
-            done.append(instruction)
+            if outstanding:
+                done.append(instruction)
             try:
-                handler = handlers.get(instruction.__class__)
-                if handler is None:
-                    self._refuse(instruction)
-                else:
-                    used += handler(instruction) or 0
+                used += handlers.get(instruction.__class__, refuse)(instruction) or 0
             except Exception as error:  # whatever it was, it is this session's failure and nobody else's
                 if not hindsight.explains():
                     self.fail(instruction, error)
-            if not outstanding:
+            if outstanding:
+                hindsight.remember(instruction)
+            elif done:
                 done.clear()
         return used
 
@@ -209,6 +206,13 @@ class Session:
             raise NotComputedError(f"this tensor was never computed: {found.reason}")
         raise UnknownIdError(f"the session has no tensor number {id}")
 
+    def values_of(self, ids: Collection[int]) -> list[Value]:
+        """The values that the client calls ``ids``."""
+        found: list[Any] = list(map(self.values.get, ids))
+        if {*map(type, found)} == _ALL_VALUES:
+            return found
+        return [self.value(id) for id in ids]
+
     def new_id(self) -> int:
         """A number for a result that the client did not name."""
         while self._next_id in self.values:
@@ -227,57 +231,44 @@ class Session:
             self.values[id] = result
 
     def _call(self, call: messages.Call) -> None:
-        index = call.op
-        if index >= len(BY_INDEX) or index < 0:
-            raise ProtocolError(f"there is no operation number {index}")
-        operator = BY_INDEX[index]
+        if call.freed:
+            self._free_before(call)
+        reader = READERS.get(call.op)
+        if reader is None:
+            raise ProtocolError(f"there is no operation number {call.op}")
         outs = call.outs
-        if len(outs) > 1 and operator.op.mutates and len(outs) != len(operator.op.mutates):
-            raise ProtocolError(f"{operator.op.name}: {len(outs)} ids for {len(operator.op.mutates)} results")
-        result = dispatch(operator, decode_arguments(self, operator.op, call.args))
+        if len(outs) > 1:
+            _check_count(outs, reader.operator.op)
+        result = dispatch(reader.operator, reader.read(self, call.args))
         self.host.operations += 1
-        if result.__class__ is Value:
-            if len(outs) == 1:
-                self.values[outs[0]] = result
-            elif outs or not operator.op.mutates:
-                self._bind(outs, (result,))
-        elif outs:
-            self._bind(outs, result if isinstance(result, tuple) else ())
+        if result.__class__ is not Value:
+            if outs:
+                self._bind(outs, result if isinstance(result, tuple) else ())
+        elif len(outs) == 1:
+            self.values[outs[0]] = result
+        elif outs or not reader.operator.op.mutates:
+            self._bind(outs, (result,))
+
+    def _free_before(self, call: messages.Call) -> None:
+        self.instruction = _FREE
+        self._forget(call.freed)
+        self.instruction = call
 
     def _free(self, free: messages.Free) -> None:
-        for id in free.ids:
-            self.values.pop(id, None)
+        self._forget(free.ids)
+
+    def _forget(self, ids: Collection[int]) -> None:
+        forget = self.values.pop
+        for id in ids:
+            forget(id, None)
         if self.events:
-            for id in free.ids:
+            for id in ids:
                 self.events.pop(id, None)
-        if self.upload is not None and self.upload.id in free.ids:
+        if self.upload is not None and self.upload.id in ids:
             self.upload = None  # the client was interrupted in the middle of it
 
     def _site(self, site: messages.Site) -> None:
         self.sites[site.number] = f"{site.file}:{site.line} in {site.function}"
-
-    def _upload(self, upload: messages.Upload) -> None:
-        if self.upload is not None:
-            raise ProtocolError(f"an upload begins before that of tensor number {self.upload.id} is complete")
-        if not 0 <= upload.dtype < len(dtypes.ALL):
-            raise ProtocolError(f"unknown dtype code {upload.dtype}")
-        value = new_value(self.host.backend(upload.device), upload.shape, dtypes.ALL[upload.dtype])
-        incoming = Incoming(upload.id, value)
-        if upload.data is not None:
-            incoming.write(0, upload.data)
-        if upload.data is None and not incoming.is_complete:
-            self.upload = incoming
-        else:
-            self.values[upload.id] = incoming.finish()
-
-    def _chunk(self, chunk: Chunk) -> None:
-        upload = self.upload
-        if upload is None or upload.id != chunk.owner:
-            raise ProtocolError(f"a chunk for tensor number {chunk.owner}, which is not being uploaded")
-        upload.write(chunk.offset, chunk.data)
-        if upload.is_complete:
-            self.values[upload.id] = upload.finish()
-            self.upload = None
 
     def _read(self, read: messages.Read) -> int:
         value = self.value(read.id)
@@ -360,8 +351,16 @@ class Session:
         self.last_failure = failure
         self.replies.append(failure)
 
+    def _pass_over(self, instruction: Any) -> None:
+        if instruction.__class__ in _NOTES:
+            self._note(instruction)
+        else:
+            self.skip(instruction)
+
     def skip(self, instruction: Any) -> None:
         """What a failed session does with an instruction: results become absent, requests get the failure."""
+        if instruction.__class__ is messages.Call and instruction.freed:
+            self._free_before(instruction)
         self._mark_absent(instruction)
         request = getattr(instruction, "request", None)
         if request is not None and self.last_failure is not None:
@@ -383,5 +382,15 @@ def _names_operation(instruction: Any) -> bool:
     return isinstance(instruction, messages.Call) and 0 <= instruction.op < len(BY_INDEX)
 
 
-_NOTES: frozenset[type] = frozenset((messages.SetGrad, messages.SetRequiresGrad, messages.RetainGrad))
+def _check_count(outs: tuple[int, ...], op: Op) -> None:
+    if op.mutates and len(outs) != len(op.mutates):
+        raise ProtocolError(f"{op.name}: {len(outs)} ids for {len(op.mutates)} results")
+
+
+_ALL_VALUES = {Value}
+_FREE = messages.Free([])
+"""Whose doing it is, in the history of memory, that a call's dead are freed."""
+_NOTES: frozenset[type] = frozenset(
+    (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad)
+)
 _ALWAYS: frozenset[type] = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))

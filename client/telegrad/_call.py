@@ -12,7 +12,6 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.autocast import Autocast, recast
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, DeviceError, InplaceError
 from telegrad_protocol.layout import overlaps_itself
-from telegrad_protocol.messages import Call
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import is_view
@@ -220,11 +219,11 @@ def execute(plan: CallPlan, session: Session, bound: tuple[Any, ...], modes: Mod
     if not plan.is_tuple:
         id = session.new_id()
         result = _made(plan, session, bound, id, outs[0], node)
-        session.submit(Call(op.index, session.sites.current(3), (id,), wire), modes)
+        session.call(op.index, session.sites.current(3), (id,), wire, modes)
         return result
     ids = tuple([session.new_id() for _ in outs])
     results = [_made(plan, session, bound, i, m, node) for i, m in zip(ids, outs, strict=True)]
-    session.submit(Call(op.index, session.sites.current(3), ids, wire), modes)
+    session.call(op.index, session.sites.current(3), ids, wire, modes)
     return plan.result_type(results)
 
 
@@ -257,7 +256,7 @@ def _unknown(plan: CallPlan, session: Session, wire: list[Any], parents: list[An
     """An operation whose result's shape depends on data: the one kind of call that waits."""
     ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
     try:
-        session.submit(Call(plan.op.index, session.sites.current(3), ids, wire), modes)
+        session.call(plan.op.index, session.sites.current(3), ids, wire, modes)
         described = session.describe(ids, plan.device)
     except BaseException:
         for id in ids:
@@ -284,7 +283,7 @@ def _mutate(
             raise AutogradError(
                 f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()"
             )
-    session.submit(Call(op.index, session.sites.current(3), (), wire), modes)
+    session.call(op.index, session.sites.current(3), (), wire, modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], Node(tuple(parents), plan.grad_name))
     if plan.outs is None:

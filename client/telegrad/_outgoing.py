@@ -29,6 +29,8 @@ BATCH_OPERATIONS: Final = 64
 BATCH_BYTES: Final = 1 << 15
 _MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read))
 """What a thread's modes make a difference to."""
+_ALLOCATING: Final[frozenset[type]] = frozenset((messages.Backward, messages.Gradient, messages.Upload))
+"""What may take the memory of what died before it, beside calls: those carry the numbers of the dead themselves."""
 
 
 class _Draft(NamedTuple):
@@ -75,16 +77,22 @@ class Outgoing:
         """Raise why the session has ended, if it has."""
         raise NotImplementedError
 
+    def call(self, op: int, site: int, outs: tuple[int, ...], args: list[Any], modes: Modes) -> None:
+        """Queue a call; what died before it is freed before it, so that memory is reused as PyTorch would."""
+        self._queue(messages.Call(op, site, outs, args, self._take_dead() if self._dead else ()), modes)
+
     def submit(self, instruction: Any, modes: Modes = DEFAULT) -> None:
         """Queue an instruction that runs under ``modes``; sends the batch when it is full."""
-        pending = self._pending
+        if self._dead and instruction.__class__ in _ALLOCATING:
+            self._pending.append(self._frees())
+        self._queue(instruction, modes)
+
+    def _queue(self, instruction: Any, modes: Modes) -> None:
         if modes is DEFAULT:
-            pending.append(instruction)
+            self._pending.append(instruction)
         else:
             self._is_mixed = True
-            pending.append((modes, instruction))
-        if self._dead:
-            pending.append(self._frees())
+            self._pending.append((modes, instruction))
         if not self._is_armed:
             self._is_armed = True
             self.transport.arm()
@@ -101,13 +109,18 @@ class Outgoing:
         return modes, instruction
 
     def _frees(self) -> messages.Free:
-        """What died since the last instruction; freed in its place, so that memory is reused as PyTorch would."""
+        return messages.Free(self._take_dead())
+
+    def _take_dead(self) -> list[int]:
+        """What died and has not been said to be dead yet."""
         dead = self._dead
-        ids = []
-        with contextlib.suppress(IndexError):  # another thread takes from it too
+        ids: list[int] = []
+        try:
             while dead:
                 ids.append(dead.popleft())
-        return messages.Free(ids)
+        except IndexError:  # another thread takes from it too
+            pass
+        return ids
 
     def _send_full(self) -> None:
         if self.blocking:

@@ -7,11 +7,12 @@ Ids of tensors are chosen by the client and mean something only within its sessi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 CHUNK_BYTES = 1 << 20
 INLINE_BYTES = 1 << 16
 """Payloads up to this size ride inside their message; larger ones follow as chunks."""
@@ -21,12 +22,16 @@ STREAMS_PER_LEVEL = 32
 
 
 class Call(Struct, frozen=True, array_like=True, tag=0, gc=False):
-    """Run operation number ``op`` of the table; ``outs`` name its results."""
+    """Run operation number ``op`` of the table; ``outs`` name its results.
+
+    ``freed`` is forgotten before it runs, whatever becomes of it: its results may take the memory.
+    """
 
     op: int
     site: int
     outs: tuple[int, ...]
     args: list[Any]
+    freed: Sequence[int] = ()
 
 
 class Free(Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -125,6 +130,12 @@ class SetGrad(Struct, frozen=True, array_like=True, tag=11, gc=False):
     grad: int | None
 
 
+class DropGrads(Struct, frozen=True, array_like=True, tag=18, gc=False):
+    """``tensor.grad = None`` of each of these; all that are there lose theirs, also where others are not."""
+
+    ids: list[int]
+
+
 class Seed(Struct, frozen=True, array_like=True, tag=12, gc=False):
     """Seed the session's generator of a device; of all devices where ``device`` is empty."""
 
@@ -172,7 +183,7 @@ class RecordStream(Struct, frozen=True, array_like=True, tag=17, gc=False):
 
 Instruction: TypeAlias = (
     Call | Free | Site | Upload | Read | Describe | Backward | Gradient | Mode | SetRequiresGrad | RetainGrad | SetGrad
-    | Seed | Query | Resume | RecordEvent | WaitEvent | RecordStream
+    | DropGrads | Seed | Query | Resume | RecordEvent | WaitEvent | RecordStream
 )  # fmt: skip
 
 

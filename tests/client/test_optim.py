@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from telegrad._outgoing import BATCH_OPERATIONS
+
 STEPS = 50
 
 
@@ -220,6 +222,36 @@ def test_zero_grad_forgets_or_zeroes(tg: Any) -> None:
     assert weight.grad.tolist() == [0.0, 0.0]
     optimizer.zero_grad()
     assert weight.grad is None
+
+
+def test_forgetting_all_gradients_is_one_instruction(tg: Any) -> None:
+    model = tg.nn.Sequential(tg.nn.Linear(2, 3), tg.nn.Linear(3, 1))
+    optimizer = tg.optim.SGD(model.parameters(), lr=0.1)
+    for forget in (optimizer.zero_grad, model.zero_grad):
+        model(tg.ones(2)).sum().backward()
+        wanted = [parameter.grad.tolist() for parameter in model.parameters()]
+        before = tg.wire_stats().operations
+        forget()
+        assert tg.wire_stats().operations == before + 1
+        assert all(parameter.grad is None for parameter in model.parameters())
+        forget()
+        assert tg.wire_stats().operations == before + 1
+        model(tg.ones(2)).sum().backward()
+        assert [parameter.grad.tolist() for parameter in model.parameters()] == wanted
+        forget()
+
+
+def test_gradients_are_forgotten_on_both_sides_where_an_earlier_failure_is_raised(tg: Any) -> None:
+    weight = tg.ones(2, requires_grad=True)
+    (weight * 3).sum().backward()
+    with pytest.raises(tg.TelegradError):
+        tg.ones(3).take(tg.tensor([99]))
+        for _ in range(BATCH_OPERATIONS):
+            weight.grad = weight.grad if weight.grad is not None else tg.ones(2)
+            tg.optim.SGD([weight], lr=0.1).zero_grad()
+    assert weight.grad is None
+    (weight * 3).sum().backward()
+    assert weight.grad.tolist() == [3.0, 3.0]
 
 
 def test_settings_that_are_no_numbers_are_refused_by_name(tg: Any) -> None:

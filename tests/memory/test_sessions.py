@@ -134,6 +134,16 @@ def test_pytorchs_names_are_there_and_mean_the_session(two: tuple[Any, Any]) -> 
     tg.cuda.empty_cache()
 
 
+def test_a_chain_of_operations_needs_the_memory_of_two(tg: Any) -> None:
+    """As in PyTorch: what has died is freed before the next operation asks for memory."""
+    x = tg.ones(250_000)
+    tg.cuda.reset_peak_memory_stats()
+    for _ in range(100):
+        x = x + 1
+    assert x.sum().item() == 101 * 250_000
+    assert tg.cuda.max_memory_allocated() == 2 * 1_000_448
+
+
 def test_a_session_limits_itself(tg: Any) -> None:
     free, total = tg.cuda.mem_get_info()
     assert 0 < free <= total and tg.cuda.get_per_process_memory_fraction() == 1.0

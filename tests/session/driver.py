@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -124,14 +124,16 @@ def _picture(value: Any) -> Any:
     return elements, None if grad is None else _picture(grad)
 
 
-def call(name: str, outs: tuple[int, ...] | int, *args: Any, site: int = 0, **kwargs: Any) -> Call:
+def call(
+    name: str, outs: tuple[int, ...] | int, *args: Any, site: int = 0, freed: Sequence[int] = (), **kwargs: Any
+) -> Call:
     """A ``Call`` with its arguments as they travel; what is not given has its default."""
     op = TABLE[name]
     raw = list(args)
     for param in op.params[len(args) :]:
         default = param.default if param.kind.encode is None else param.kind.encode(param.default)
         raw.append(kwargs.get(param.name, default))
-    return Call(op.index, site, (outs,) if isinstance(outs, int) else outs, raw)
+    return Call(op.index, site, (outs,) if isinstance(outs, int) else outs, raw, freed)
 
 
 def fails(talk: Talk, *instructions: Any) -> Failure:

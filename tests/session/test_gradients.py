@@ -9,6 +9,7 @@ import pytest
 
 from telegrad_protocol.messages import (
     Backward,
+    DropGrads,
     Free,
     Gradient,
     SetGrad,
@@ -85,3 +86,26 @@ def test_gradients_can_be_set_and_dropped(talk: Talk) -> None:
     np.testing.assert_array_equal(talk.read(5), 9 * ONES)
     talk.upload(6, ONES[0])
     assert fails(talk, SetGrad(1, 6)).code == "ShapeError"
+
+
+def test_gradients_of_many_can_be_dropped_at_once(talk: Talk) -> None:
+    _graph(talk)
+    talk.upload(5, ONES)
+    talk.send(backward(), DropGrads([1, 5]), Free([9]))
+    assert _gradient(talk, 1) is None
+    assert set(talk.session.values) == {1, 2, 3, 5}
+
+
+def test_all_gradients_that_are_there_are_dropped_also_in_a_session_that_failed(talk: Talk) -> None:
+    _graph(talk)
+    talk.upload(5, ONES)
+    talk.send(SetGrad(5, 2), backward())
+    assert fails(talk, DropGrads([99, 1])).code == "UnknownIdError"
+    assert _gradient(talk, 1) is None
+    assert _gradient(talk, 5) is not None
+    talk.send(DropGrads([98, 5]))
+    assert _gradient(talk, 5) is None
+
+
+def _gradient(talk: Talk, id: int) -> Any:
+    return talk.session.value(id).autograd.grad  # type: ignore[union-attr]

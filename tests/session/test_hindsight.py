@@ -72,6 +72,20 @@ def test_results_since_then_are_absent(tg: Any, slow_device: LateRecord) -> None
     assert before.tolist() == [2.0, 2.0]
 
 
+def test_what_calls_have_freed_since_then_stays_freed(tg: Any, slow_device: LateRecord) -> None:
+    kept, gone = tg.ones(2), tg.ones(2)
+    numbers = [gone._id]
+    with pytest.raises(IndexOutOfRangeError):
+        missed = _missed(tg)
+        numbers.append(missed._id)
+        del missed, gone
+        tg.zeros(1)
+        tg.ones(1).tolist()
+    tg.ones(1).tolist()
+    held = kept._session.transport._session.values
+    assert not held.keys() & numbers and kept._id in held
+
+
 @pytest.mark.parametrize("asked", [0, 3, 1000])
 @pytest.mark.parametrize("what", ["in place", "backward", "seed"])
 def test_what_cannot_be_undone_waits(tg: Any, slow_device: LateRecord, what: str, asked: int) -> None:

@@ -173,6 +173,30 @@ def test_malformed_calls_say_what_is_wrong(held: Talk, op: Any, raw: list[Any], 
     assert text in failure.message
 
 
+@pytest.mark.parametrize(
+    ("op", "good", "raw", "code"),
+    [
+        ("neg", [1], [99], "UnknownIdError"), ("cat", [[1, 1], 0], [[1, 99], 0], "UnknownIdError"),
+        ("cat", [[1, 1], 0], [[1, True], 0], "ProtocolError"), ("cat", [[1, 1], 0], [["1"], 0], "ProtocolError"),
+        ("mul", [1, [2.0]], [1, ["2"]], "ProtocolError"), ("mul", [1, [2.0]], [1, []], "ProtocolError"),
+        ("zeros", [[2], 0, None], [[2], 99, None], "ProtocolError"),
+        ("zeros", [[2], None, None], [[2.0], None, None], "ProtocolError"),
+        ("zeros", [[2], None, None], [[True], None, None], "ProtocolError"),
+        ("zeros", [[2], None, None], [[2**63], None, None], "ProtocolError"),
+        ("zeros", [[2], None, None], [[1] * 65, None, None], "ShapeError"),
+    ],
+)  # fmt: skip
+def test_what_was_good_once_does_not_make_its_like_good(
+    held: Talk, op: str, good: list[Any], raw: list[Any], code: str
+) -> None:
+    for _ in range(2):
+        assert held.send(Call(TABLE[op].index, 0, (50,), good)) == []
+    before = held.contents()
+    (failure,) = held.send(Call(TABLE[op].index, 0, (51,), raw))
+    assert failure.code == code
+    _fails_and_goes_on(held, before, [failure])
+
+
 @pytest.mark.parametrize("outs", [(), (50, 51), (50, 51, 52)])
 def test_the_wrong_number_of_results_is_refused(held: Talk, outs: tuple[int, ...]) -> None:
     (failure,) = held.send(call("neg", outs, 1))

@@ -48,6 +48,33 @@ def test_after_a_failure_nothing_runs_but_frees_until_resume(talk: Talk) -> None
     np.testing.assert_array_equal(talk.read(5), -ONES)
 
 
+def test_what_a_call_frees_makes_room_for_its_results(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    talk.upload(2, ONES)
+    held, place = talk.held(), talk.session.value(2).array.ctypes.data
+    talk.send(call("neg", 3, 1, freed=[2]))
+    assert set(talk.session.values) == {1, 3}
+    assert (talk.held(), talk.session.value(3).array.ctypes.data) == (held, place)
+
+
+def test_a_call_frees_also_where_it_fails_and_where_it_is_skipped(talk: Talk) -> None:
+    for id in (1, 2, 3, 4):
+        talk.upload(id, ONES)
+    fails(talk, call("mm", 5, 1, 1, freed=[2]), call("neg", 6, 1, freed=[3, 5, 77]))
+    assert set(talk.session.values) == {1, 4, 6}
+    talk.resume()
+    assert fails(talk, call("neg", 7, 4, freed=[4])).code == "UnknownIdError"
+    assert set(talk.session.values) == {1, 6, 7}
+
+
+def test_freeing_what_is_being_uploaded_ends_the_upload(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    assert begin_upload(talk, 2, (100_000,)) == []
+    assert talk.send(call("neg", 3, 1, freed=[2])) == []
+    assert talk.session.upload is None
+    assert talk.chunk(2, 0, b"1234")[0].code == "ProtocolError"
+
+
 def test_requests_behind_a_failure_are_answered_with_it(talk: Talk) -> None:
     talk.upload(1, ONES)
     replies = talk.send(call("mm", 2, 1, 1), Read(7, 1), Query(8, "tensor_count", []), Describe(9, (1,)))

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from telegrad_protocol.messages import DropGrads
+
 from .._functions import function
+from .._session import Session
 from .._tensor import Tensor
 
 
 def clear(parameters: Sequence[Tensor], set_to_none: bool) -> None:
-    """Forget the gradients, or set them to zero: one instruction for those of a device."""
+    """Forget the gradients, or set them to zero: one instruction for all, or for those of a device."""
     if set_to_none:
-        for parameter in parameters:
-            parameter.grad = None
+        _drop([parameter for parameter in parameters if parameter._grad is not None])
         return
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.requires_grad:
             parameter.grad = parameter.grad.detach()
     for grads in by_device([parameter.grad for parameter in parameters if parameter.grad is not None]):
         function("_foreach_zero_")(grads)
+
+
+def _drop(parameters: Sequence[Tensor]) -> None:
+    by_session: dict[Session, list[Tensor]] = {}
+    for parameter in parameters:
+        by_session.setdefault(parameter._session, []).append(parameter)
+    for session, those in by_session.items():
+        try:
+            session.submit(DropGrads([parameter._id for parameter in those]))
+        finally:  # what was queued is done, also where an earlier failure is raised now
+            for parameter in those:
+                parameter._grad = None
 
 
 def by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
