@@ -50,12 +50,13 @@ class Block:
 
     ``owner`` is, while the block is in use, the session it is accounted to; while it is free, whose data it may
     still hold. ``idle`` says that it lies in its pool, in ``bin``; to that bin it returns if it need not be merged. A
-    block in use without a bin is freed the general way.
+    block in use without a bin is freed the general way. A ``lasting`` one stands for its piece of memory whenever
+    that is in use and is never free itself; ``key`` is what `recall` tells a piece in use by.
     """
 
     __slots__ = (
-        "bin", "charge", "device_charge", "idle", "next", "offset", "owner", "pointer", "previous", "requested",
-        "segment", "size", "split", "stream",
+        "bin", "charge", "device_charge", "idle", "key", "lasting", "next", "offset", "owner", "pointer", "previous",
+        "requested", "segment", "size", "split", "stream",
     )  # fmt: skip
 
     # Whether there is memory behind it.
@@ -71,7 +72,8 @@ class Block:
         self.previous: Block | None = None
         self.next: Block | None = None
         self.requested = self.charge = self.device_charge = 0
-        self.split = self.idle = False
+        self.split = self.idle = self.lasting = False
+        self.key = 0
         self.bin: Bin | None = None
 
     def __repr__(self) -> str:
@@ -134,6 +136,29 @@ def absorb(block: Block, neighbour: Block) -> None:
         block.owner = blend(block.owner, neighbour.owner)
     # Shows the mistake when a stale handle is freed once more.
     neighbour.idle = True
+
+
+def exchange(block: Block, other: Block) -> None:
+    """Put another block in the place of one, which is no longer part of the segment."""
+    before, behind = other.previous, other.next = block.previous, block.next
+    if before is None:
+        block.segment.first = other
+    else:
+        before.next = other
+    if behind is not None:
+        behind.previous = other
+    # They must not keep each other alive.
+    block.previous = block.next = None
+    block.idle = True
+
+
+def stand_in(block: Block) -> Block:
+    """A block just like this one, in its place."""
+    other = Block(block.segment, block.offset, block.size, block.stream, block.owner)
+    other.bin, other.split, other.requested = block.bin, block.split, block.requested
+    other.charge, other.device_charge = block.charge, block.device_charge
+    exchange(block, other)
+    return other
 
 
 def blend(one: int, other: int) -> int:

@@ -26,6 +26,7 @@ class CachingAllocator(SharedCache):
         return dict(sorted(table.items()))
 
     def _lifetime_table(self, owner: int | None) -> dict[str, int]:
+        self.reckon()
         if owner is None:
             flow, left = self._flows()
             table = ledger_table(self._ledger, flow, left) | self.statistics.table(self.config.max_split_size)
@@ -62,6 +63,7 @@ class CachingAllocator(SharedCache):
 
     def reset_peak(self, owner: int | None = None) -> None:
         """Let the peaks be what is there now."""
+        self.reckon()
         if owner is None:
             self._ledger.reset_peak()
             self.statistics.reset_peak()
@@ -86,6 +88,7 @@ class CachingAllocator(SharedCache):
         """Segments, blocks and trace in PyTorch's format; for one session, only what is its own is told."""
         if self.history.is_wanted:
             self.history.record("snapshot", 0, self.allocated_bytes(), 0, owner or 0)
+        self.catch_up()
         self.policy.settle()
         found = picture(
             self.policy.segments.values(), self.history, self.config, lambda block: block in self._events, owner

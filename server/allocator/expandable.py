@@ -195,6 +195,7 @@ class ExpandingPolicy(CachingPolicy):
             _unlink(gap)
             shelf.gaps.remove(gap)
         self.total += nbytes
+        self.changes += 1
         self.statistics.map(nbytes, pool.is_small)
         self.count_private(pool, nbytes)
         if self.trace is not None:
@@ -236,6 +237,7 @@ class ExpandingPolicy(CachingPolicy):
 
     def _forget(self, block: Block, nbytes: int) -> None:
         self.total -= nbytes
+        self.changes += 1
         self.returned_owner = blend(self.returned_owner, block.owner)
         self.statistics.unmap(nbytes, block.segment.pool.is_small)
         self.count_private(block.segment.pool, -nbytes)

@@ -199,6 +199,7 @@ class GeneralCache:
         # What has a gap behind it is no block for a bin.
         block.bin = None if is_edge(block) else request.shelf.bin(block.size)
         if block.owner != account.owner:
+            self.policy.changes += 1
             self._change_owner(block, account.owner)
         if block.size >= self.config.max_split_size:
             self.statistics.oversize_allocations.increase(1)

@@ -29,6 +29,8 @@ class CachingPolicy:
         self.private: dict[tuple[int, int], MemPool] = {}
         self.segments: dict[int, Segment] = {}
         self.total = 0
+        # How often segments came or went, or memory changed hands.
+        self.changes = 0
         self.allowed: int | None = None
         # Whose data lies in memory that went back to the upstream.
         self.returned_owner = CLEAN
@@ -110,6 +112,7 @@ class CachingPolicy:
             if neighbour is not None and neighbour.idle:
                 count -= 1
                 nbytes -= neighbour.size
+                self.changes += block.owner != neighbour.owner
                 shelf.remove(neighbour)
                 absorb(block, neighbour)
         if block.previous is not None or block.next is not None:
@@ -141,6 +144,7 @@ class CachingPolicy:
         block = segment.first = Block(segment, 0, segment.size, stream, owner)
         self.segments[segment.pointer] = segment
         self.total += segment.size
+        self.changes += 1
         self.statistics.add_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
         self.count_private(pool, segment.size)
         if self.trace is not None:
@@ -162,6 +166,7 @@ class CachingPolicy:
         pool.shelves[block.stream].remove(block)
         del self.segments[segment.pointer]
         self.total -= segment.size
+        self.changes += 1
         self.returned_owner = blend(self.returned_owner, block.owner)
         self.statistics.remove_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
         self.count_private(pool, -segment.size)

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from server.allocator.block import Block
-from server.allocator.cache import BlockCache
 from server.allocator.private import MemPool
+from server.allocator.recall import RecallingCache
 from telegrad_protocol.errors import ArgumentError
 
 
-class SharedCache(BlockCache):
-    """`BlockCache` as sessions use it."""
+class SharedCache(RecallingCache):
+    """`RecallingCache` as sessions use it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -58,6 +58,7 @@ class SharedCache(BlockCache):
         account = self._account(owner)
         if account.route is not None:
             raise ArgumentError(f"use_mem_pool: pool {account.route.id} is in use already")
+        self.start_over()
         pool.uses += 1
         account.turn_to_pool(pool)
 
@@ -65,6 +66,7 @@ class SharedCache(BlockCache):
         """Serve the session's requests from the common pools again."""
         account = self._account(owner)
         if account.route is not None:
+            self.start_over()
             pool = account.route
             account.turn_to_pool(None)
             self._events.insert_deferred(owner)
@@ -82,6 +84,7 @@ class SharedCache(BlockCache):
 
     def release_mem_pool(self, pool: MemPool) -> None:
         """End one use of a private pool; after the last its memory goes back as it becomes free."""
+        self.start_over()
         pool.uses -= 1
         if pool.uses:
             return
@@ -114,11 +117,13 @@ class SharedCache(BlockCache):
         Nobody else can have what was allocated for a session's own stream. Of the stream that all share, number 0, that
         is given back which no other session's data was in.
         """
+        self.leave()
         self._complete_all(self._events.completed())
         self.policy.release_where(lambda block: block.stream == stream and (stream != 0 or block.owner == owner))
 
     def abandon(self, owner: int) -> None:
         """Give back what a session that ends holds besides its tensors; its streams have passed."""
+        self.leave()
         self._complete_all(self._events.completed())
         for pointer in [pointer for pointer, block in self._raw.items() if block.owner == owner]:
             self.caching_allocator_delete(pointer, owner)

@@ -1,0 +1,220 @@
+"""Calls that are only written down: the same blocks and statistics as the plain reference, however long nobody looks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream, recall
+from server.allocator.block import Block
+from server.allocator.sizes import MIB
+from telegrad_protocol.errors import InternalError, OutOfMemoryError
+from tests.allocator.reference import ReferenceAllocator
+
+SIZE = 256 * MIB
+OPTIONS = (
+    AllocatorConfig(),
+    AllocatorConfig(max_split_size=24 * MIB),
+    AllocatorConfig(roundup_power2_divisions=(4,) * 16),
+    AllocatorConfig(expandable_segments=True),
+)
+
+
+class Both:
+    """The allocator and the reference, given the same calls."""
+
+    def __init__(self, config: AllocatorConfig, size: int = SIZE) -> None:
+        self.upstream = SimulatedUpstream(size)
+        self.allocator = CachingAllocator(self.upstream, config)
+        self.reference = ReferenceAllocator(size, config, None)
+
+    def allocate(self, nbytes: int, stream: int = 0, owner: int = 1) -> tuple:
+        pointer, stretch, piece = self.reference.allocate(nbytes, stream)
+        block = self.allocator.allocate(nbytes, stream, owner)
+        found = block.pointer, block.offset, block.size, block.requested, block.owner, block.stream, block.idle
+        assert found[:1] + found[2:6] == (pointer, piece.size, nbytes, owner, stream)
+        assert block.segment.pointer + block.offset == pointer
+        return block, stretch, piece
+
+    def free(self, held: tuple) -> None:
+        self.allocator.free(held[0])
+        self.reference.free(*held[1:])
+
+    def compare(self) -> None:
+        expected, found = self.reference.table(), self.allocator.memory_stats()
+        assert {key: found[key] for key in expected} == expected
+
+    def compare_segments(self) -> None:
+        """Every block of the snapshot is a piece of the reference."""
+        drawn = self.allocator.memory_snapshot()["segments"]
+        pieces = [
+            (stretch.pointer + piece.offset, piece.size, "inactive" if piece.state == "free" else "active_allocated")
+            for stretch in self.reference.stretches
+            for piece in stretch.pieces
+            if piece.state != "unmapped"
+        ]
+        blocks = [(block["address"], block["size"], block["state"]) for each in drawn for block in each["blocks"]]
+        assert sorted(blocks) == sorted(pieces)
+
+
+def script(draw: random.Random, length: int, streams: int = 1, owners: int = 1) -> list[tuple]:
+    """Calls that leave nothing: sizes to take, numbers to free."""
+    sizes = [draw.choice((4, 700, 5000, 40_000, 300_000, MIB + 5, 3 * MIB, 12 * MIB)) for _ in range(6)]
+    calls: list[tuple] = []
+    live: list[int] = []
+    count = 0
+    for _ in range(length):
+        if live and draw.random() < 0.5:
+            calls.append((-1, live.pop(draw.randrange(len(live)))))
+        else:
+            calls.append((draw.choice(sizes), draw.randrange(streams), 1 + draw.randrange(owners)))
+            live.append(count)
+            count += 1
+    draw.shuffle(live)
+    return calls + [(-1, number) for number in live]
+
+
+def run(both: Both, calls: list[tuple]) -> None:
+    held = []
+    for call in calls:
+        if call[0] < 0:
+            both.free(held[call[1]])
+        else:
+            held.append(both.allocate(*call))
+
+
+@pytest.mark.parametrize("config", OPTIONS)
+@pytest.mark.parametrize("owners", [1, 3])
+def test_repeated_steps_show_what_the_reference_shows(config: AllocatorConfig, owners: int) -> None:
+    for seed in range(6):
+        draw = random.Random(seed)
+        print(f"seed {seed}")
+        both = Both(config)
+        weights = [both.allocate(draw.randrange(1, 2 * MIB), 0, owner) for owner in range(1, owners + 1)]
+        step = script(draw, 60, streams=1 + seed % 2, owners=owners)
+        for number in range(8):
+            # Now and then a step is another one, or somebody looks, or the cache is emptied, or a peak is reset.
+            run(both, script(draw, 10, owners=owners) if number == 4 else step)
+            both.compare() if number % 3 == 2 else None
+            both.compare_segments() if number == 6 else None
+        both.allocator.reset_peak()
+        for stat in both.reference.stats.values():
+            stat[1] = stat[0]
+        run(both, step)
+        both.compare()
+        both.allocator.empty_cache()
+        both.reference.release_all()
+        run(both, step)
+        both.compare()
+        both.compare_segments()
+        for held in weights:
+            both.free(held)
+        both.compare()
+        both.compare_segments()
+
+
+@pytest.mark.parametrize("config", OPTIONS)
+def test_wandering_among_few_states_shows_what_the_reference_shows(config: AllocatorConfig) -> None:
+    draw = random.Random(5)
+    both = Both(config)
+    held: list[tuple] = []
+    for at in range(4000):
+        if len(held) == 4 or (held and draw.random() < 0.5):
+            both.free(held.pop(draw.randrange(len(held))))
+        else:
+            held.append(both.allocate(draw.choice((1000, 1500, 70_000, 9 * MIB)), 0, 1))
+        if at % 500 == 499:
+            both.compare()
+            both.compare_segments()
+        if at % 700 == 699:
+            both.upstream.unfinished.clear()
+            both.allocator.record_stream(held[0][0], 7) if held else None
+            held[0][2].streams.add(7) if held else None
+        if at % 50 == 49:
+            both.upstream.unfinished.clear()
+            both.reference.unfinished.clear()
+
+
+def test_a_repeated_step_is_only_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = CachingAllocator(SimulatedUpstream(SIZE))
+
+    def step() -> list[int]:
+        blocks = [allocator.allocate(nbytes, 0, 1) for nbytes in (1000, 70_000, 1000, 4, 3 * MIB)]
+        pointers = [block.pointer for block in blocks]
+        for block in blocks:
+            allocator.free(block)
+        return pointers
+
+    first = [step() for _ in range(3)][0]
+    before = allocator.memory_stats()
+    monkeypatch.setattr(recall.BlockCache, "allocate", None)
+    monkeypatch.setattr(recall.BlockCache, "free", None)
+    for _ in range(recall.LONG // 5):
+        assert step() == first
+    after = allocator.memory_stats()
+    assert after["allocation.all.allocated"] == before["allocation.all.allocated"] + 5 * (recall.LONG // 5)
+    assert {key for key in after if after[key] != before[key] and not key.endswith((".allocated", ".freed"))} == set()
+
+
+def test_a_block_that_was_freed_twice_is_found_among_what_was_written_down() -> None:
+    allocator = CachingAllocator(SimulatedUpstream(SIZE))
+    for _ in range(4):
+        block = allocator.allocate(1000, 0, 1)
+        allocator.free(block)
+    with pytest.raises(InternalError, match="freed twice"):
+        allocator.free(block)
+    assert allocator.allocated_bytes() == 0
+
+
+def test_a_quota_set_between_equal_steps_holds() -> None:
+    allocator = CachingAllocator(SimulatedUpstream(SIZE))
+    for _ in range(4):
+        allocator.free(allocator.allocate(5000, 0, 1))
+    allocator.set_quota(1, 4096)
+    with pytest.raises(OutOfMemoryError, match="session quota"):
+        allocator.allocate(5000, 0, 1)
+
+
+def test_who_starts_to_record_sees_every_call_from_there_on() -> None:
+    allocator = CachingAllocator(SimulatedUpstream(SIZE))
+    for _ in range(4):
+        allocator.free(allocator.allocate(5000, 0, 1))
+    held = allocator.allocate(5000, 0, 1)
+    allocator.record_memory_history()
+    allocator.free(held)
+    allocator.free(allocator.allocate(5000, 0, 1))
+    actions = [entry["action"] for entry in allocator.memory_snapshot()["device_traces"][0]]
+    assert actions == ["free_requested", "free_completed", "alloc", "free_requested", "free_completed", "snapshot"]
+
+
+def test_sessions_that_take_turns_on_one_stream_read_nothing_of_each_other() -> None:
+    allocator = CachingAllocator(HostUpstream())
+    draw = random.Random(3)
+
+    def turn(owner: int) -> list[Block]:
+        blocks = []
+        for nbytes in (1000, 5000, 1000, 70_000):
+            block = allocator.allocate(nbytes, 0, owner)
+            view = block.segment.buffer[block.offset : block.offset + block.size]
+            assert set(view.tobytes()) <= {0, owner}
+            view[:] = owner
+            blocks.append(block)
+        return blocks
+
+    for _ in range(60):
+        held = {owner: turn(owner) for owner in draw.sample((1, 2, 3), 2)}
+        for owner in draw.sample(sorted(held), 2):
+            for block in held[owner]:
+                allocator.free(block)
+    assert allocator.allocated_bytes() == 0
+
+
+def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall, "REMEMBERED", 50)
+    both, draw = Both(AllocatorConfig()), random.Random(9)
+    for _ in range(40):
+        run(both, script(draw, 30))
+        assert max(len(both.allocator._states), len(both.allocator._pieces)) <= 52
+    both.compare()
+    both.compare_segments()
