@@ -28,6 +28,9 @@ CASES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("adaptive_avg_pool3d", (1, 4, 6, 7, 8), {"output_size": (3, 2, 5)}),
     ("adaptive_max_pool2d", (2, 16, 15, 13), {"output_size": (7, 4), "return_indices": True}),
     ("adaptive_max_pool1d", (2, 6, 31), {"output_size": 9, "return_indices": True}),
+    ("adaptive_avg_pool2d", (2, 3, 40, 71), {"output_size": (3, 4)}),
+    ("avg_pool2d", (2, 3, 30, 91), {"kernel_size": (3, 40), "stride": (2, 5), "padding": (1, 8)}),
+    ("avg_pool1d", (3, 5, 67), {"kernel_size": 9, "padding": 4, "count_include_pad": False}),
 ]  # fmt: skip
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 LAYOUTS = [

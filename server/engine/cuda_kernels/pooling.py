@@ -17,12 +17,16 @@ from telegrad_protocol.ops import pooling as ops
 
 from .. import keys
 from ..operators import Launch, Request, prepares
-from .geometry import LARGEST_NARROW, VECTOR_BYTES
+from .geometry import LARGEST_NARROW, VECTOR_BYTES, divider
 from .launch import load, pointer
 from .pooling_text import TEXT
 from .prelude import CTYPES, PRELUDE
+from .reduce_layout import floor
 
 _THREADS = 256
+_WIDE_WINDOW = 8
+_LANE_BYTES = 8
+"""What a lane has of each row of a wide window."""
 
 
 class _Slide(NamedTuple):
@@ -34,15 +38,20 @@ class _Slide(NamedTuple):
     dilation: Size
 
 
-def _geometry(planes: Meta, size: Size, count: Size, slide: _Slide | None) -> bytes | None:
-    """The structure of that name: pictures of fewer than three dimensions have ones in front; None beyond 32 bits."""
+def _geometry(size: Size, count: Size, slide: _Slide | None) -> bytes | None:
+    """What ``geometry`` begins with: pictures of fewer than three dimensions have ones in front; None above 32 bits."""
     dims = len(size)
     rows = list(zip(size, count, *(slide or ((1,) * dims,) * 4), strict=True))
     padded = [(1, 1, 1, 1, 0, 1)] * (3 - dims) + rows
     if any(n > LARGEST_NARROW for row in padded for n in row):
         return None
-    channels = planes.shape[1] if planes.ndim == dims + 2 else planes.shape[0]
-    return struct.pack("=18i2q", *(n for row in padded for n in row), channels, planes.numel)
+    return b"".join([_dimension(row) for row in padded])
+
+
+def _dimension(row: Sequence[int]) -> bytes:
+    """The structure of that name."""
+    dividers = [number for divisor in (row[0], row[1], row[3]) for number in divider(max(divisor, 1))]
+    return struct.pack("=6i6I", *row, *dividers)
 
 
 def _format_of(metas: Sequence[Meta], dims: int) -> bool | None:
@@ -73,9 +82,12 @@ def _lowest(dtype: DType) -> str:
 
 def _prepare(
     request: Request, body: str, operands: Sequence[Meta], threads_of: Meta, geometry: bytes | None, dims: int,
-    template: str = "", extra: Sequence[tuple[str, int]] = (),
+    template: str = "", extra: Sequence[tuple[str, int]] = (), window: int = 0,
 ) -> Launch | None:  # fmt: skip
-    """The launch of a kernel with a thread per vector of ``threads_of``; ``template`` names further constants."""
+    """The launch of a kernel with a thread per vector of ``threads_of``; ``template`` names further constants.
+
+    ``window``: where it has several lanes per window, the length of one's rows.
+    """
     metas = [*request.outs, *operands]
     last = _format_of(metas, dims)
     if geometry is None or last is None or not all(m.numel for m in metas):
@@ -83,12 +95,16 @@ def _prepare(
     dtype = request.outs[0].dtype
     width = _width(metas, last)
     total = threads_of.numel // width
-    reach = [n * m for n, m in zip(_sizes(operands[0], dims), _sizes(request.outs[0], dims), strict=True)]
+    reach = [(n + 1) * (m + 1) for n, m in zip(_sizes(operands[0], dims), _sizes(request.outs[0], dims), strict=True)]
     index = "u32" if max(*reach, *(m.numel for m in metas)) <= LARGEST_NARROW else "i64"
-    arguments = ", ".join([CTYPES[dtype], str(width), str(last).lower(), *([template] if template else [])])
+    lanes = _lanes(window, dtype.itemsize) if not last else 1
+    constants_of = [CTYPES[dtype], str(width), str(last).lower(), template, str(lanes) if window else ""]
+    arguments = ", ".join([each for each in constants_of if each])
     text = _text(body, arguments, dtype, index, operands, request.outs, extra)
-    grid = -(-total // _THREADS)
-    constants: list[Any] = [geometry, ("unsigned" if index == "u32" else "i64", total), *extra]
+    grid = -(-total // (_THREADS // lanes))
+    channels = operands[0].shape[-dims - 1]
+    shared = struct.pack("=q2I", channels, *divider(channels // width))
+    constants: list[Any] = [geometry + shared, ("unsigned" if index == "u32" else "i64", total), *extra]
     fire = load(text, "run").prepare(grid, _THREADS, "P" * len(metas), constants)
     backend, count = request.backend, len(operands)
 
@@ -109,8 +125,13 @@ def _text(
     declared = ", ".join([*pointers, "geometry g", "INDEX total", *numbers])
     passed = ", ".join([*names, "g", "total", *(f"e{i}" for i in range(len(extra)))])
     head = f'extern "C" __global__ void __launch_bounds__({_THREADS}) run'
-    named = f"#define INDEX {index}\n#define LOWEST {_lowest(dtype)}\n"
+    named = f"#define THREADS {_THREADS}\n#define INDEX {index}\n#define LOWEST {_lowest(dtype)}\n"
     return f"{PRELUDE}{named}{TEXT}{head}({declared}) {{ {body}<{arguments}>({passed}); }}\n"
+
+
+def _lanes(window: int, itemsize: int) -> int:
+    """Lanes that share a window whose rows are so long."""
+    return min(floor(window * itemsize // _LANE_BYTES), 32) if window >= _WIDE_WINDOW else 1
 
 
 def _sizes(meta: Meta, dims: int) -> Size:
@@ -121,21 +142,21 @@ def _sizes(meta: Meta, dims: int) -> Size:
 def _prepare_max(request: Request) -> Launch | None:
     input, *numbers, _ = request.args
     dims, out = len(numbers[0]), request.outs[0]
-    geometry = _geometry(input, _sizes(input, dims), _sizes(out, dims), _Slide(*numbers))
+    geometry = _geometry(_sizes(input, dims), _sizes(out, dims), _Slide(*numbers))
     return _prepare(request, "pool_max", [input], out, geometry, dims, "false")
 
 
 @prepares(ops._max_pool_backward, keys.CUDA)
 def _prepare_max_backward(request: Request) -> Launch | None:
     grad, indices, size, *numbers = request.args
-    geometry = _geometry(grad, size, _sizes(grad, len(size)), _Slide(*numbers))
+    geometry = _geometry(size, _sizes(grad, len(size)), _Slide(*numbers))
     return _prepare(request, "pool_max_backward", [grad, indices], request.outs[0], geometry, len(size))
 
 
 @prepares(ops._adaptive_max_pool, keys.CUDA)
 def _prepare_adaptive_max(request: Request) -> Launch | None:
     input, count = request.args
-    geometry = _geometry(input, _sizes(input, len(count)), count, None)
+    geometry = _geometry(_sizes(input, len(count)), count, None)
     return _prepare(request, "pool_max", [input], request.outs[0], geometry, len(count), "true")
 
 
@@ -148,15 +169,16 @@ def _prepare_mean(request: Request) -> Launch | None:
     input, kernel, stride, padding, _, includes, override = request.args
     dims, out = len(kernel), request.outs[0]
     slide = _Slide(kernel, stride, padding, (1,) * dims)
-    geometry = _geometry(input, _sizes(input, dims), _sizes(out, dims), slide)
-    return _prepare(request, "pool_mean", [input], out, geometry, dims, "false", _divisor(includes, override))
+    geometry = _geometry(_sizes(input, dims), _sizes(out, dims), slide)
+    extra = _divisor(includes, override)
+    return _prepare(request, "pool_mean", [input], out, geometry, dims, "false", extra, kernel[-1])
 
 
 @prepares(ops._avg_pool_backward, keys.CUDA)
 def _prepare_mean_backward(request: Request) -> Launch | None:
     grad, size, kernel, stride, padding, _, includes, override = request.args
     slide = _Slide(kernel, stride, padding, (1,) * len(size))
-    geometry = _geometry(grad, size, _sizes(grad, len(size)), slide)
+    geometry = _geometry(size, _sizes(grad, len(size)), slide)
     extra = _divisor(includes, override)
     return _prepare(request, "pool_mean_backward", [grad], request.outs[0], geometry, len(size), "false", extra)
 
@@ -164,13 +186,15 @@ def _prepare_mean_backward(request: Request) -> Launch | None:
 @prepares(ops._adaptive_avg_pool, keys.CUDA)
 def _prepare_adaptive_mean(request: Request) -> Launch | None:
     input, count = request.args
-    geometry = _geometry(input, _sizes(input, len(count)), count, None)
-    return _prepare(request, "pool_mean", [input], request.outs[0], geometry, len(count), "true", _divisor(False, None))
+    geometry = _geometry(_sizes(input, len(count)), count, None)
+    window = max(_sizes(input, 1)[0] // max(count[-1], 1), 1)
+    extra = _divisor(False, None)
+    return _prepare(request, "pool_mean", [input], request.outs[0], geometry, len(count), "true", extra, window)
 
 
 @prepares(ops._adaptive_avg_pool_backward, keys.CUDA)
 def _prepare_adaptive_mean_backward(request: Request) -> Launch | None:
     grad, size = request.args
-    geometry = _geometry(grad, size, _sizes(grad, len(size)), None)
+    geometry = _geometry(size, _sizes(grad, len(size)), None)
     extra = _divisor(False, None)
     return _prepare(request, "pool_mean_backward", [grad], request.outs[0], geometry, len(size), "true", extra)

@@ -1,5 +1,7 @@
 """The CUDA text of pooling: one thread per element of the result, or per 16 bytes of them where channels lie innermost.
 
+Where windows are wide, several lanes share a mean's. Divisors are known beforehand, so that divisions are products.
+
 Backward passes gather: each element of the input's gradient looks for the windows that it is in, so that sums are in a
 fixed order. ``ADAPT`` windows are equal parts, all others slide.
 """
@@ -9,8 +11,12 @@ from __future__ import annotations
 TEXT = r"""
 // one spatial dimension: sizes of input and result, and how windows slide
 // INDEX holds every offset, and products of two sizes of one dimension
-struct dimension { int in, out, kernel, stride, pad, dilation; };
-struct geometry { dimension d[3]; i64 channels, planes; };
+struct quick { u32 factor, shift; };
+struct dimension { int in, out, kernel, stride, pad, dilation; quick by_in, by_out, by_stride; };
+struct geometry { dimension d[3]; i64 channels; quick by_channels; };  // by the threads that share a position
+
+__device__ __forceinline__ u32 over(u32 n, u32, quick by) { return (__umulhi(n, by.factor) + n) >> by.shift; }
+__device__ __forceinline__ i64 over(i64 n, i64 divisor, quick) { return n / divisor; }
 
 struct span { int begin, end, step; };
 
@@ -18,7 +24,7 @@ struct span { int begin, end, step; };
 template <bool ADAPT> __device__ __forceinline__ span seen(const dimension& d, int o) {
     if (ADAPT) {
         INDEX n = d.in, m = d.out;
-        return {(int)((INDEX)o * n / m), (int)(((INDEX)(o + 1) * n + m - 1) / m), 1};
+        return {(int)over((INDEX)o * n, m, d.by_out), (int)over((INDEX)(o + 1) * n + m - 1, m, d.by_out), 1};
     }
     int begin = o * d.stride - d.pad, end = min(begin + (d.kernel - 1) * d.dilation + 1, d.in);
     if (begin < 0) begin += (-begin + d.dilation - 1) / d.dilation * d.dilation;
@@ -29,11 +35,11 @@ template <bool ADAPT> __device__ __forceinline__ span seen(const dimension& d, i
 template <bool ADAPT> __device__ __forceinline__ span seeing(const dimension& d, int i) {
     if (ADAPT) {
         INDEX n = d.in, m = d.out;
-        return {(int)((INDEX)i * m / n), (int)(((INDEX)(i + 1) * m + n - 1) / n), 1};
+        return {(int)over((INDEX)i * m, n, d.by_in), (int)over((INDEX)(i + 1) * m + n - 1, n, d.by_in), 1};
     }
-    int far = (d.kernel - 1) * d.dilation + 1;
-    int begin = i + d.pad < far ? 0 : (i + d.pad - far) / d.stride + 1;
-    return {begin, min((i + d.pad) / d.stride + 1, d.out), 1};
+    u32 far = (d.kernel - 1) * d.dilation + 1, at = i + d.pad, stride = d.stride;
+    int begin = at < far ? 0 : (int)over(at - far, stride, d.by_stride) + 1;
+    return {begin, min((int)over(at, stride, d.by_stride) + 1, d.out), 1};
 }
 
 // how many elements window o counts
@@ -46,11 +52,19 @@ template <bool ADAPT> __device__ __forceinline__ int counted(const dimension& d,
 // where a thread's elements lie: plane (of one channel, or of all with the first of the channels) and position
 struct place { INDEX plane, channel; int z, y, x; };
 
-template <bool LAST, int VEC> __device__ __forceinline__ place locate(INDEX i, const geometry& g, int z, int y, int x) {
+// divides i and returns what is left over
+__device__ __forceinline__ int cut(INDEX& i, INDEX size, quick by) {
+    INDEX whole = over(i, size, by), rest = i - whole * size;
+    i = whole;
+    return (int)rest;
+}
+template <bool LAST, int VEC> __device__ __forceinline__ place locate(
+    INDEX i, const geometry& g, int z, int y, int x, quick by_z, quick by_y, quick by_x
+) {
     place p;
-    if (LAST) { INDEX c = (INDEX)g.channels / VEC; p.channel = i % c * VEC; i /= c; } else p.channel = 0;
-    p.x = i % x; i /= x; p.y = i % y; i /= y; p.z = i % z;
-    p.plane = i / z;
+    p.channel = LAST ? (INDEX)cut(i, (INDEX)g.channels / VEC, g.by_channels) * VEC : 0;
+    p.x = cut(i, x, by_x); p.y = cut(i, y, by_y); p.z = cut(i, z, by_z);
+    p.plane = i;
     return p;
 }
 
@@ -60,13 +74,13 @@ __device__ __forceinline__ INDEX offset(const place& p, const geometry& g, INDEX
     return LAST ? (p.plane * size + position) * (INDEX)g.channels + p.channel : p.plane * size + position;
 }
 
-// what each kernel begins with: the place of this thread's elements among those of one side, ``in`` or ``out``
-#define ENTER(side) \
-    INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x; \
+// what each kernel begins with: the place of the elements of a thread, or of G, among those of one side, in or out
+#define ENTER(side, G) \
+    INDEX i = (INDEX)blockIdx.x * (THREADS / G) + threadIdx.x / G; \
     if (i >= total) return; \
     typedef compute_t<T> A; \
     const dimension &dz = g.d[0], &dy = g.d[1], &dx = g.d[2]; \
-    place p = locate<LAST, VEC>(i, g, dz.side, dy.side, dx.side)
+    place p = locate<LAST, VEC>(i, g, dz.side, dy.side, dx.side, dz.by_##side, dy.by_##side, dx.by_##side)
 // elements of a picture of one side, and the number of one of them
 #define COUNT(side) ((INDEX)dz.side * dy.side * dx.side)
 #define AT(side, z, y, x) (((INDEX)(z) * dy.side + (y)) * dx.side + (x))
@@ -75,7 +89,7 @@ template <class T> struct lowest { static __device__ __forceinline__ T of() { re
 
 template <class T, int VEC, bool LAST, bool ADAPT>
 __device__ __forceinline__ void pool_max(T* out, i64* where, const T* in, const geometry& g, INDEX total) {
-    ENTER(out);
+    ENTER(out, 1);
     span sz = seen<ADAPT>(dz, p.z), sy = seen<ADAPT>(dy, p.y), sx = seen<ADAPT>(dx, p.x);
     INDEX size = COUNT(in);
     A best[VEC];
@@ -108,7 +122,7 @@ template <class T, int VEC, bool LAST>
 __device__ __forceinline__ void pool_max_backward(
     T* out, const T* grad, const i64* where, const geometry& g, INDEX total
 ) {
-    ENTER(in);
+    ENTER(in, 1);
     span sz = seeing<false>(dz, p.z), sy = seeing<false>(dy, p.y), sx = seeing<false>(dx, p.x);
     INDEX own = AT(in, p.z, p.y, p.x), count = COUNT(out);
     A sum[VEC] = {};
@@ -126,22 +140,35 @@ __device__ __forceinline__ void pool_max_backward(
     *(vec<T, VEC>*)(out + offset<LAST>(p, g, COUNT(in), own)) = result;
 }
 
-template <class T, int VEC, bool LAST, bool ADAPT>
+// G lanes share a window
+template <class T, int VEC, bool LAST, bool ADAPT, int G>
 __device__ __forceinline__ void pool_mean(
     T* out, const T* in, const geometry& g, INDEX total, int padding, i64 divisor
 ) {
-    ENTER(out);
+    ENTER(out, G);
+    int lane = threadIdx.x % G;
     span sz = seen<ADAPT>(dz, p.z), sy = seen<ADAPT>(dy, p.y), sx = seen<ADAPT>(dx, p.x);
     INDEX size = COUNT(in);
     A sum[VEC] = {};
-    for (int z = sz.begin; z < sz.end; z += sz.step)
-        for (int y = sy.begin; y < sy.end; y += sy.step)
-            for (int x = sx.begin; x < sx.end; x += sx.step) {
-                INDEX from = offset<LAST>(p, g, size, AT(in, z, y, x));
-                vec<T, VEC> v = *(const vec<T, VEC>*)(in + from);
+    auto take = [&](int z, int y, int x) {
+        vec<T, VEC> v = *(const vec<T, VEC>*)(in + offset<LAST>(p, g, size, AT(in, z, y, x)));
 #pragma unroll
-                for (int j = 0; j < VEC; ++j) sum[j] += widen(v.at[j]);
-            }
+        for (int j = 0; j < VEC; ++j) sum[j] += widen(v.at[j]);
+    };
+    for (int z = sz.begin; z < sz.end; z += sz.step)
+        if (G > 1)  // a lane has few columns: it goes down them to have several reads under way
+            for (int x = sx.begin + lane * sx.step; x < sx.end; x += G * sx.step)
+#pragma unroll 8
+                for (int y = sy.begin; y < sy.end; y += sy.step) take(z, y, x);
+        else
+            for (int y = sy.begin; y < sy.end; y += sy.step)
+                for (int x = sx.begin; x < sx.end; x += sx.step) take(z, y, x);
+    u32 sharing = (G < 32 ? (1u << G % 32) - 1 : ~0u) << threadIdx.x % 32 / G * G;
+#pragma unroll
+    for (int d = G / 2; d; d /= 2)
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) sum[j] += __shfl_xor_sync(sharing, sum[j], d);
+    if (lane) return;
     if (!divisor) {
         divisor = (i64)counted<ADAPT>(dz, p.z, padding) * counted<ADAPT>(dy, p.y, padding);
         divisor *= counted<ADAPT>(dx, p.x, padding);
@@ -157,7 +184,7 @@ template <class T, int VEC, bool LAST, bool ADAPT>
 __device__ __forceinline__ void pool_mean_backward(
     T* out, const T* grad, const geometry& g, INDEX total, int padding, i64 divisor
 ) {
-    ENTER(in);
+    ENTER(in, 1);
     span sz = seeing<ADAPT>(dz, p.z), sy = seeing<ADAPT>(dy, p.y), sx = seeing<ADAPT>(dx, p.x);
     INDEX count = COUNT(out);
     A sum[VEC] = {};
