@@ -256,7 +256,7 @@ DEV void count_digits(const typename O::U* in, u32* histograms, const Lines& job
             if (pass + 1 < PASSES) {
                 if (is) atomicAdd(counts + pass * 256 + digit, 1);
             } else {  // most have one of a few exponents
-                u32 peers = peers_of(digit) & __ballot_sync(0xffffffff, is);
+                u32 peers = __match_any_sync(0xffffffff, digit) & __ballot_sync(0xffffffff, is);
                 if (is && __ffs(peers) - 1 == threadIdx.x % 32) atomicAdd(counts + pass * 256 + digit, __popc(peers));
             }
         }
@@ -310,11 +310,12 @@ DEV void one_digit(
     u32 left = job.length - tile * TILE, valid = left < TILE ? left : TILE;
     u32 begin = threadIdx.x / 32 * (32 * ITEMS) + threadIdx.x % 32, from = tile * TILE;
     U bits[ITEMS];
-    u32 ranks[ITEMS];
+    u32 old[ITEMS], ranks[ITEMS];  // all that is read is asked for at once
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         u32 p = begin + i * 32;
         bits[i] = p >= valid ? (U)0 : FIRST ? in[at[0] + (index_t)(from + p) * job.step[0]] : in[row + from + p];
+        old[i] = FIRST ? from + p : p < valid ? in_places[row + from + p] : 0;
     }
     auto digit_of = [&](int i) { return begin + i * 32 < valid ? (u32)(O::key(bits[i]) >> (8 * pass)) & 255 : 255; };
     ranking.rank(digit_of, ranks);
@@ -328,9 +329,9 @@ DEV void one_digit(
     ranking.scan();
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        u32 p = begin + i * 32, to = ranking.place(digit_of(i), ranks[i]);
+        u32 to = ranking.place(digit_of(i), ranks[i]);
         keys[to] = bits[i];
-        places[to] = FIRST ? from + p : p < valid ? in_places[row + from + p] : 0;
+        places[to] = old[i];
     }
     for (u32 d = threadIdx.x; d < 256; d += THREADS) {
         u32 before = counted_before(state, states + (u64)line * tiles * 256, d);
