@@ -198,6 +198,24 @@ def test_columns_with_indices_of_their_own(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8], ids=str)
+@pytest.mark.parametrize(("shape", "dim"), [((9, 4096), 0), ((3, 9, 2048), 1), ((9, 2, 8192), 0), ((2, 9, 6144), -2)])
+def test_wide_rows(engine: EngineAdapter, shape: tuple[int, ...], dim: int, dtype: torch.dtype) -> None:
+    functional, part = engine.functional, torch.randperm(9)[:5]
+    mine, lengths = engine.tensor(part), list(shape)
+    lengths[dim] = 5
+    rows = numbers(tuple(lengths), dtype)
+    check(
+        engine, lambda x: functional.index_select(x, dim, mine), lambda x: x.index_select(dim, part),
+        numbers(shape, dtype),
+    )  # fmt: skip
+    for name in ("index_copy", "index_add"):
+        check(
+            engine, lambda x, s: getattr(functional, name)(x, dim, mine, s),
+            lambda x, s: getattr(torch, name)(x, dim, part, s), numbers(shape, dtype), rows,
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("width", [129, 256, 5000])
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32], ids=str)
