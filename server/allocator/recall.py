@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
-from secrets import randbits
+from random import Random
 from typing import Any
 
 from server.allocator.account import Account
@@ -26,7 +26,13 @@ from server.allocator.shortage import Situation
 # Calls that are written down before their effect on the totals is worked out.
 LONG = 4096
 # States, or pieces of memory, beyond which the memory starts anew: it only saves time.
-REMEMBERED = 1 << 15
+REMEMBERED = 1 << 16
+# Where calls do not repeat, after how many of them nothing is remembered for a while: at first, and at most.
+PATIENCE, MOST_PATIENCE = 1 << 13, 1 << 16
+# How much longer that while is.
+REST = 8
+# How many calls must be remembered for each that is not.
+WORTH = 3
 
 State = dict[Any, "Step"]
 # A state in which nothing is remembered, because it was not met before.
@@ -70,6 +76,11 @@ class RecallingCache(BlockCache):
         # By place, size, request and session: the key of a piece that was in use once, the block of one that was twice.
         self._pieces: dict[tuple[int, int, int, int], int | Block] = {}
         self._changes = 0
+        self._keys = Random()
+        # How long calls may come that are not remembered, how many came, and for how many more nothing is.
+        self._patience = PATIENCE
+        self._misses = 0
+        self._rest = 0
         super().__init__(*args, **options)
 
     def allocate(self, nbytes: int, stream: int = 0, owner: int = 0) -> Block:
@@ -96,10 +107,11 @@ class RecallingCache(BlockCache):
         self._log.append(step)
 
     def _allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
-        if nbytes <= 0:
+        if nbytes <= 0 or (self._rest and self._rests()):
             return super().allocate(nbytes, stream, owner)
         call = nbytes, stream, owner
-        self.catch_up()
+        if self._log or self._moved:
+            self.catch_up()
         state = self._depart(owner)
         if call in state:
             return self._go_on(state).allocate(*call)
@@ -116,7 +128,10 @@ class RecallingCache(BlockCache):
     def _free_anew(self, block: Block) -> None:
         if block is self._null:
             return
-        self.catch_up()
+        if self._rest and self._rests():
+            return super().free(block)
+        if self._log or self._moved:
+            self.catch_up()
         if block.idle or block in self._events:
             return super().free(block)
         owner = block.owner
@@ -155,11 +170,16 @@ class RecallingCache(BlockCache):
         """Remember the state that a call has led to; None while somebody wants to see every call."""
         if self._attentive:
             return None
-        if self.policy.changes != self._changes or max(len(self._states), len(self._pieces)) > REMEMBERED:
+        self._misses += 1
+        if self._misses > self._patience:
+            return self._lie_down()
+        if self.policy.changes != self._changes:
             self.forget()
         place = self._name, owner
         state = self._states.get(place)
         if state is None:
+            if len(self._states) >= REMEMBERED or len(self._pieces) >= REMEMBERED:
+                self.forget()
             state = self._states[place] = {}
         else:
             self._state = state
@@ -173,10 +193,32 @@ class RecallingCache(BlockCache):
             known.bin, known.split, known.idle = block.bin, block.split, False
             exchange(block, known)
             return known
-        block.key = known or randbits(128)
+        block.key = known or self._keys.getrandbits(128)
         block.lasting = known is not None
         self._pieces[piece] = block if block.lasting else block.key
         return block
+
+    def _lie_down(self) -> None:
+        """Remember nothing for a while, because nothing repeats."""
+        self.forget()
+        self._rest = REST * self._patience
+        self._patience = min(2 * self._patience, MOST_PATIENCE)
+        self._misses = 0
+
+    def _rests(self) -> bool:
+        self._rest -= 1
+        if not self._rest:
+            self._name = 0
+            for segment in self.policy.segments.values():
+                for block in segment.blocks():
+                    self._look_at(block)
+        return self._rest > 0
+
+    def _look_at(self, block: Block) -> None:
+        if block.mapped and not block.idle:
+            block.lasting = False
+            block.key = self._keys.getrandbits(128)
+            self._name ^= block.key
 
     def forget(self) -> None:
         """Remember nothing; for what changes where calls lead. What is written down must have been carried out."""
@@ -192,6 +234,9 @@ class RecallingCache(BlockCache):
         if not self._log:
             return
         log, self._log = self._log, []
+        self._misses = max(0, self._misses - len(log) // WORTH)
+        if len(log) > LONG:
+            self._patience = PATIENCE
         for step, times in Counter(log).items():
             self._count(step, times)
         self._name = log[-1].name

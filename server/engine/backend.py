@@ -213,17 +213,22 @@ class Backend:
     def empty(self, meta: Meta) -> Value:
         """A new value of uninitialised memory, accounted to the current owner."""
         nbytes = meta.extent * meta.dtype.itemsize
-        return Value(Storage(self, self._allocate(nbytes), nbytes), meta, self)
-
-    def _allocate(self, nbytes: int) -> Block:
         ctx = context.current
+        streams = ctx.streams
+        # `_allocate`, without a call: no operation runs without coming by here.
         self._busy = True
         try:
-            return self.allocator.allocate(nbytes, ctx.streams.get(self.device, 0), ctx.owner)
+            block = self.allocator.allocate(nbytes, streams.get(self.device, 0) if streams else 0, ctx.owner)
         finally:
             self._busy = False
             if self._late:
                 self._release_late()
+        return Value(Storage(self, block, nbytes), meta, self)
+
+    def _allocate(self, nbytes: int) -> Block:
+        ctx = context.current
+        with self.undisturbed() as allocator:
+            return allocator.allocate(nbytes, ctx.streams.get(self.device, 0), ctx.owner)
 
     @contextmanager
     def undisturbed(self) -> Iterator[CachingAllocator]:
