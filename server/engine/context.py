@@ -5,8 +5,6 @@ The engine has one thread; ``current`` is set by the session before it runs inst
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import keys
@@ -93,12 +91,18 @@ def activate(context: Context) -> None:
     current = context
 
 
-@contextmanager
-def grad_mode(enabled: bool) -> Iterator[None]:
+class grad_mode:
     """Record operations on the tape, or do not, within the block."""
-    context = current
-    previous, context.grad_enabled = context.grad_enabled, enabled
-    try:
-        yield
-    finally:
-        context.grad_enabled = previous
+
+    __slots__ = ("_context", "_enabled", "_previous")
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+
+    def __enter__(self) -> None:
+        self._context = current
+        self._previous = current.grad_enabled
+        current.grad_enabled = self._enabled
+
+    def __exit__(self, *raised: object) -> None:
+        self._context.grad_enabled = self._previous

@@ -7,6 +7,8 @@ kernel may redispatch below its own key. What a key set resolves to is cached pe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import attrgetter, is_, or_
 from typing import Any
 
 from telegrad_protocol import dtypes
@@ -14,7 +16,7 @@ from telegrad_protocol.errors import AutogradError
 
 from . import context, keys
 from .operators import OPERATORS, Operator
-from .plan import metas_of, remember, run_backend, run_updating
+from .plan import metas_of, plan_of, remember, run_backend
 from .value import Value
 
 Boxed = Callable[[Operator, tuple[Any, ...], tuple[Any, ...], int], Any]
@@ -38,9 +40,47 @@ _SIGNED = frozenset((float, complex))
 def dispatch(operator: Operator, args: tuple[Any, ...]) -> Any:
     """Run an operation on bound arguments: values, tuples of values, and attributes in declared order."""
     ctx = context.current
-    key_set = ctx.included
-    signature: list[Any] = [dtypes._default]
-    for arg, is_plain in zip(args, operator.readings):
+    if operator.is_unary:
+        value = args[0]
+        key_set = (ctx.included | value.keys) & ~ctx.excluded
+        signature: tuple[Any, ...] = (dtypes._default, value.meta, args[1:])
+    else:
+        read: list[Any] = [dtypes._default]
+        key_set = ctx.included
+        for arg in args[: operator.leading]:
+            if arg.__class__ is Value:
+                key_set |= arg.keys
+                read.append(arg.meta)
+            else:
+                read.append(arg)
+                if arg is not None:
+                    read.append(_told_apart(arg))
+        if operator.readings:
+            key_set |= _read_mixed(operator, args, read)
+        if operator.tail < len(args):
+            read.append(args[operator.tail :])
+            for position in operator.scalars:
+                arg = args[position]
+                read.append(arg.__class__ if arg and arg.__class__ is not complex else _told_apart(arg))
+        key_set &= ~ctx.excluded
+        signature = tuple(read)
+    if ctx.trace is not None:
+        ctx.trace.append(f"[call] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
+    kernel = operator.resolved.get(key_set) or resolve(operator, key_set)
+    if kernel is run_backend:
+        plan = operator.plans.get(signature) or plan_of(operator, args, signature)
+        return plan.run(args)
+    return kernel(operator, args, signature, key_set)
+
+
+def _read_mixed(operator: Operator, args: tuple[Any, ...], signature: list[Any]) -> int:
+    """Describe the arguments between leading tensors and tail, whatever they are.
+
+    Of what updates leaves, rates and the like change from step to step, and kernels read them each time: only whether
+    such a number is 0 decides which plan runs.
+    """
+    key_set = 0
+    for arg, is_plain in zip(args[operator.leading :], operator.readings):
         kind = arg.__class__
         if kind is Value:
             key_set |= arg.keys
@@ -50,13 +90,9 @@ def dispatch(operator: Operator, args: tuple[Any, ...]) -> Any:
         elif kind is tuple:
             key_set |= _read_tuple(arg, signature)
         else:
-            signature.append(arg)
+            signature.append(float if kind is float and arg and operator.op.updates else arg)
             signature.append(kind if arg and kind is not complex else _told_apart(arg))
-    key_set &= ~ctx.excluded
-    if ctx.trace is not None:
-        ctx.trace.append(f"[call] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
-    kernel = operator.resolved.get(key_set) or resolve(operator, key_set)
-    return kernel(operator, args, tuple(signature), key_set)
+    return key_set
 
 
 def _told_apart(item: Any) -> Any:
@@ -65,7 +101,14 @@ def _told_apart(item: Any) -> Any:
     return repr(item) if kind in _SIGNED else kind
 
 
+_holds_values = frozenset((Value,)).issuperset
+_meta_of, _keys_of = attrgetter("meta"), attrgetter("keys")
+
+
 def _read_tuple(items: tuple[Any, ...], signature: list[Any]) -> int:
+    if _holds_values(map(type, items)):
+        signature.append(tuple(map(_meta_of, items)))
+        return reduce(or_, map(_keys_of, items), 0)
     key_set = 0
     described = []
     for item in items:
@@ -81,11 +124,15 @@ def _read_tuple(items: tuple[Any, ...], signature: list[Any]) -> int:
 
 def redispatch(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
     """Run the kernel of the highest key in ``key_set``, which a kernel has masked below its own key."""
+    return descend(operator, key_set)(operator, args, signature, key_set)
+
+
+def descend(operator: Operator, key_set: int) -> Boxed:
+    """The kernel that ``redispatch`` runs."""
     trace = context.current.trace
     if trace is not None:
         trace.append(f"[redispatch] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
-    kernel = operator.resolved.get(key_set) or resolve(operator, key_set)
-    return kernel(operator, args, signature, key_set)
+    return operator.resolved.get(key_set) or resolve(operator, key_set)
 
 
 def resolve(operator: Operator, key_set: int) -> Boxed:
@@ -100,17 +147,29 @@ def _find(operator: Operator, key_set: int) -> Boxed:
         if key > keys.AUTOGRAD and key in BOXED and (key not in _SELECTED or _SELECTED[key](operator, key_set)):
             return BOXED[key]
     if operator.composite is not None:
-        return _run_composite
+        return _run_composite if operator.keyword_names else _run_positional_composite
     if OPERATORS[operator.op.base.name].composite is not None:
         return _run_composite_form
-    lowest = run_updating if operator.op.updates else run_backend
-    return next((BOXED[key] for key in present if key in BOXED and key not in _SELECTED), lowest)
+    return next((BOXED[key] for key in present if key in BOXED and key not in _SELECTED), run_backend)
+
+
+def _run_positional_composite(
+    operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int
+) -> Any:
+    if signature not in operator.plans:
+        _check_once(operator, args, signature)
+    return operator.composite(*args)  # type: ignore[misc]
+
+
+def _check_once(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...]) -> None:
+    """Run a composite's shape rule, which no plan does for it."""
+    operator.op.infer(metas_of(args))
+    remember(operator, signature, True)
 
 
 def _run_composite(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
     if signature not in operator.plans:
-        operator.op.infer(metas_of(args))
-        remember(operator, signature, True)
+        _check_once(operator, args, signature)
     positional = operator.op.positional
     keywords = dict(zip(operator.keyword_names, args[positional:], strict=True))
     return operator.composite(*args[:positional], **keywords)  # type: ignore[misc]
@@ -137,14 +196,25 @@ def is_value(item: Any) -> bool:
 
 def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Bind Python arguments to the contract and dispatch; how formulas and composites call operations."""
+    if not kwargs:
+        sizes = operator.accepted.get(tuple(map(type, args)))
+        if sizes is not None and (not sizes or _are_sizes(args, sizes)):
+            return dispatch(operator, args + operator.defaults[len(args) :])
     bound = operator.op.bind(args, kwargs)
-    for argument, canonical in zip(bound, operator.canonical):
-        kind = argument.__class__
-        if kind not in canonical or (kind is tuple and _holds_more_than_sizes(argument)):
-            bound = operator.op.normalize(bound, is_value)
-            break
+    if not all(map(_is_canonical, bound, operator.canonical)):
+        bound = operator.op.normalize(bound, is_value)
+    elif not kwargs and all(map(is_, args, bound)):
+        operator.accepted[tuple(map(type, args))] = tuple(p for p, arg in enumerate(args) if arg.__class__ is tuple)
     return dispatch(operator, bound)
 
 
-def _holds_more_than_sizes(items: tuple[Any, ...]) -> bool:
-    return any([item.__class__ is not int for item in items])
+_holds_integers = frozenset((int,)).issuperset
+
+
+def _are_sizes(args: tuple[Any, ...], positions: tuple[int, ...]) -> bool:
+    return all([_holds_integers(map(type, args[position])) for position in positions])
+
+
+def _is_canonical(argument: Any, canonical: frozenset[type]) -> bool:
+    kind = argument.__class__
+    return kind in canonical and (kind is not tuple or _holds_integers(map(type, argument)))

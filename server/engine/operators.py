@@ -115,6 +115,7 @@ def _source(op: Op, name: str) -> tuple[str, int]:
     raise TypeError(f"derivative of {op.name}: no input, attribute or result is called {name!r}")
 
 
+_TENSORS = ("tensor", "tensor?", "tensor|scalar", "tensor|scalar?")
 _ONE_CLASS = frozenset(("int", "bool", "str", "size", "int|size", "dtype", "device"))
 _CANONICAL: dict[str, tuple[type, ...]] = {
     "tensor": (Value,), "tensor|scalar": (Value, bool, int, float, complex), "scalar": (bool, int, float, complex),
@@ -136,8 +137,8 @@ class Operator:
     """An operation in the engine."""
 
     __slots__ = (
-        "canonical", "composite", "derivatives", "grad_plans", "grad_positions", "kernels", "keyword_names", "op",
-        "plans", "preparers", "readings", "resolved",
+        "accepted", "canonical", "composite", "defaults", "derivatives", "grad_positions", "is_unary", "kernels",
+        "keyword_names", "leading", "op", "plans", "preparers", "readings", "resolved", "scalars", "tail",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
@@ -148,12 +149,29 @@ class Operator:
         self.composite: Callable[..., Any] | None = None
         self.resolved: dict[int, Callable[..., Any]] = {}
         self.plans: dict[Any, Any] = {}
-        self.grad_plans: dict[Any, Any] = {}
-        self.grad_positions = tuple(p for p in op.tensor_positions if p not in op.no_grad)
+        self.grad_positions = tuple(p for p in op.tensor_positions if p not in op.no_grad and op.differentiable)
         self.keyword_names = tuple(p.name for p in op.params[op.positional :])
+        self.defaults = tuple(p.default for p in op.params)
         self.canonical = tuple(_canonical(p.kind.name) for p in op.params)
-        self.readings = tuple(p.kind.name.removesuffix("?") in _ONE_CLASS for p in op.params)
-        """Whether equal arguments mean the same, parameter by parameter: 1, 1.0 and True are not the same scalar."""
+        self.accepted: dict[tuple[type, ...], tuple[int, ...]] = {}
+        """Classes of positional arguments that were found canonical, and where sizes are among them."""
+        self._plan_reading(op)
+
+    def _plan_reading(self, op: Op) -> None:
+        """How ``dispatch`` reads arguments.
+
+        The first ``leading`` are tensors, numbers in their place, or absent. ``readings`` tells of those after them
+        whether equal ones mean the same: 1, 1.0 and True are not the same scalar. There are no tensors from ``tail``
+        on, but perhaps ``scalars``.
+        """
+        kinds = [p.kind.name for p in op.params]
+        plain = [kind.removesuffix("?") in _ONE_CLASS for kind in kinds]
+        count = len(kinds)
+        self.leading = 0 if op.updates else next((p for p, kind in enumerate(kinds) if kind not in _TENSORS), count)
+        self.tail = count if op.updates else max(op.tensor_positions, default=-1) + 1
+        self.readings = tuple(plain[self.leading : self.tail])
+        self.scalars = tuple(p for p in range(self.tail, count) if not plain[p])
+        self.is_unary = kinds[:1] == ["tensor"] and self.tail == 1 and not self.scalars
 
     @property
     def has_implementation(self) -> bool:

@@ -5,6 +5,7 @@ A plan holds the results' metas, the casts of the operands, and the kernel. Runn
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import context
 from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
+from .keys import AUTOGRAD
 from .operators import KernelInfo, Operator
 from .prepared import Run, array_run, prepared_run
 from .value import MULTIPLE, TRACKED, UNTRACKED, Value
 
 Arguments = tuple[Any, ...]
+_array_of = attrgetter("array")
 _CAPACITY = 1 << 15
 _KEPT_RESULTS = 256
 """Plans of more results are made anew each time: they would fill the memory."""
@@ -31,21 +34,18 @@ _SMALL_WORK = 1 << 20
 
 def run_backend(operator: Operator, args: Arguments, signature: tuple[Any, ...], key_set: int) -> Any:
     """The kernel at the backend key: look the plan up, or make it, and run it."""
-    plan = operator.plans.get(signature)
+    plan = operator.plans.get(signature) or plan_of(operator, args, signature)
+    return plan.run(args)
+
+
+def plan_of(operator: Operator, args: Arguments, signature: tuple[Any, ...]) -> Plan:
+    """The plan of a call: the one that is kept, or a new one."""
+    plan: Plan | None = operator.plans.get(signature)
     if plan is None:
         plan = Plan(operator, args)
         if plan.outs is None or len(plan.outs) <= _KEPT_RESULTS:
             remember(operator, signature, plan)
-    return plan.run(args)
-
-
-def run_updating(operator: Operator, args: Arguments, signature: tuple[Any, ...], key_set: int) -> Any:
-    """The same for what updates leaves: its kernels read rates and the like, which change from step to step, each time.
-
-    Only whether a number is 0 decides which plan runs.
-    """
-    kept = tuple([float if item.__class__ is float and item else item for item in signature])
-    return run_backend(operator, args, kept, key_set)
+    return plan
 
 
 def remember(operator: Operator, signature: tuple[Any, ...], plan: Any) -> None:
@@ -71,7 +71,7 @@ class Plan:
 
     __slots__ = (
         "backend", "casts", "computes_half", "count", "info", "keyword_names", "operator", "outs", "positional",
-        "run", "wrapped",
+        "ready", "run", "tapes", "wrapped",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, args: Arguments) -> None:
@@ -85,6 +85,8 @@ class Plan:
         self.count = -1 if isinstance(inferred, tuple) else 1
         self.positional = op.base.positional
         self.keyword_names = _keyword_names(op)
+        self.tapes: dict[int, Any] = {}
+        """What autograd has worked out for these operands, by which of them require a gradient."""
         self.run: Run = self._run_view
         if op.view_of is not None:
             if self.count == 1 and op.differentiable:
@@ -93,6 +95,7 @@ class Plan:
         self.backend = _backend_of(operator, self.outs, bound)
         self.info = _kernel_of(operator, self.backend)
         self.casts = self._plan_casts(bound)
+        self.ready = frozenset([p for p, item in enumerate(bound) if p not in self.casts and self._is_ready(item)])
         self.wrapped = _wrapped_scalars(op, bound)
         self.computes_half = any(m.dtype in HALVES for m in self.outs or ()) and not self.info.movement
         self.run = self._choose(op.form, bound)
@@ -156,6 +159,10 @@ class Plan:
                         casts[position] = wanted
         return casts
 
+    def _is_ready(self, item: Any) -> bool:
+        """Whether this is a list of tensors that the kernel takes as they are."""
+        return item.__class__ is tuple and all(isinstance(m, Meta) and m.device is self.backend.device for m in item)
+
     def _working_type(self, dtype: DType) -> DType:
         return dtypes.float32 if dtype in HALVES and not self.info.movement else dtype
 
@@ -170,6 +177,8 @@ class Plan:
             wanted = self.casts.get(position)
             return array if wanted is None else array.astype(NUMPY_DTYPES[wanted])
         if arg.__class__ is tuple:
+            if position in self.ready:
+                return tuple(map(_array_of, arg))
             return tuple([self._operand(position, a) for a in arg])
         return self.wrapped.get(position, arg) if self.wrapped else arg
 
@@ -204,11 +213,11 @@ class Plan:
 
         def run(args: Arguments) -> Value:
             source = args[place]
-            storage, base, current = source.storage, source.base, context.current
+            storage, base = source.storage, source.base
             if needed > storage.nbytes:
                 self._check_bounds(source)
             view = Value(storage, meta, source.backend, source if base is None else base)
-            if current.inference or not current.grad_enabled:
+            if context.current.excluded & AUTOGRAD:
                 view.origin = UNTRACKED
             elif base is not None:
                 view.origin = source.origin

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from telegrad_protocol.meta import Meta
@@ -17,6 +18,7 @@ from .operators import Kernel, Launch, Operator, Request
 from .value import Value
 
 Arguments = tuple[Any, ...]
+_array_of = attrgetter("array")
 Run = Callable[[Arguments], Any]
 
 
@@ -65,7 +67,7 @@ def _array_launch(function: Callable[..., Any], bound: Arguments, is_single: boo
         operands = list(bound)
         for place in places:
             operands[place] = args[place].array
-        function(*operands, out=outs[0].array if is_single else tuple([out.array for out in outs]))
+        function(*operands, out=outs[0].array if is_single else tuple(map(_array_of, outs)))
 
     return launch
 
@@ -97,7 +99,7 @@ def _functional(backend: Backend, outs: tuple[Meta, ...], is_single: bool, launc
         return run
 
     def run_many(args: Arguments) -> Any:
-        values = tuple([empty(meta) for meta in outs])
+        values = tuple(map(empty, outs))
         launch(args, values)
         return values
 

@@ -12,7 +12,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Device, Meta
 
-from . import keys
+from .keys import AUTOGRAD
 
 if TYPE_CHECKING:
     from server.allocator import Block
@@ -59,14 +59,14 @@ class Value:
         self.meta = meta
         self.backend = backend
         self.base = base
+        self.autograd: AutogradMeta | None = None
+        self._array: Any = None
         if base is None:
             self.keys = backend.key
         else:
-            self.keys = backend.key | keys.AUTOGRAD
+            self.keys = backend.key | AUTOGRAD
             self.seen = storage.version
             self.origin = TRACKED
-        self.autograd: AutogradMeta | None = None
-        self._array: Any = None
 
     @property
     def array(self) -> Any:

@@ -7,6 +7,7 @@ import torch
 
 from server.engine import plan
 from server.engine.operators import OPERATORS
+from telegrad_protocol.errors import ArgumentTypeError
 from tests.ops.adapters import EngineAdapter
 
 
@@ -40,3 +41,24 @@ def test_a_rate_that_changes_with_each_step_makes_no_new_plans() -> None:
     assert len(operator.plans) == 1
     adapter.functional._fused_sgd_([param], [grad], [], lr=0.5, **{**settings, "weight_decay": 0.5})
     assert adapter.numpy(param).tolist() == [-0.875 - 0.5 * (1 - 0.4375)] * 3
+
+
+def test_arguments_of_classes_that_were_seen_before_are_checked_all_the_same() -> None:
+    adapter = EngineAdapter()
+    vector = adapter.tensor(torch.arange(6.0))
+    for _ in range(2):
+        assert adapter.functional.reshape(vector, (2, 3)).shape == (2, 3)
+        with pytest.raises(ArgumentTypeError, match="shape"):
+            adapter.functional.reshape(vector, (2, 3.0))
+        with pytest.raises(ArgumentTypeError, match="dim0"):
+            adapter.functional.transpose(vector, "0", 0)
+
+
+def test_scalars_that_are_equal_and_not_the_same_have_plans_of_their_own() -> None:
+    adapter = EngineAdapter()
+    ints = adapter.tensor(torch.tensor([1, 2]))
+    for scalar, expected in ((1, "int64"), (1.0, "float32"), (True, "int64"), (1, "int64")):
+        assert adapter.dtype(adapter.functional.mul(ints, scalar)).name == expected
+    for scalar, expected in ((0.0, "inf"), (-0.0, "-inf"), (0.0, "inf")):
+        ones = adapter.tensor(torch.ones(1))
+        assert str(adapter.numpy(adapter.functional.div(ones, scalar)).item()) == expected

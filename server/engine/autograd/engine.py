@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 import sys
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from itertools import repeat
+from operator import attrgetter
 
 from telegrad_protocol.errors import AutogradError, ShapeError
+from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
 from .. import context
@@ -18,6 +21,8 @@ from .graph import AccumulateGrad, AutogradMeta, Edge, Node
 from .inplace import edge_of
 
 Pending = dict[Node, list[Value | None]]
+_NOTHING = repeat(None)
+_by_sequence = attrgetter("sequence")
 
 
 def backward(
@@ -82,6 +87,9 @@ class _Run:
 
     __slots__ = ("capture", "captured", "create_graph", "pending", "retain_graph")
 
+    receives = False
+    """Whether each gradient must go through ``_receive``, also where nothing is to be added."""
+
     def __init__(self, retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
@@ -105,22 +113,39 @@ class _Run:
     def _drain(self, starts: list[Node]) -> None:
         wanted, counts = _survey(starts, self.capture)
         ready = [(-node.sequence, node) for node in set(starts) if node not in counts]
-        heapq.heapify(ready)
+        heapify(ready)
+        pending, receives = self.pending, self.receives
+        leaves: list[Node] = []
         while ready:
-            node = heapq.heappop(ready)[1]
+            node = heappop(ready)[1]
             results = self._visit(node, wanted)
-            for number, edge in enumerate(node.edges):
+            for edge, gradient in zip(node.edges, _NOTHING if results is None else results):
                 if edge is None:
                     continue
-                following, _ = edge
-                if results is not None and results[number] is not None:
-                    self._receive(edge, results[number])  # type: ignore[arg-type]
+                following = edge[0]
+                if gradient is not None:
+                    if following in pending or receives or len(following.metas) != 1:
+                        self._receive(edge, gradient)
+                    else:
+                        pending[following] = [gradient]
                 left = counts[following] - 1
                 if left:
                     counts[following] = left
+                elif following.__class__ is AccumulateGrad:
+                    leaves.append(following)
                 else:
-                    heapq.heappush(ready, (-following.sequence, following))
-            results = None  # a gradient that only the graph holds may be stolen
+                    heappush(ready, (-following.sequence, following))
+            results = gradient = None  # a gradient that only the graph holds may be stolen
+            if leaves:
+                self._finish(leaves, wanted)
+
+    def _finish(self, leaves: list[Node], wanted: set[Node] | None) -> None:
+        """Accumulate, in the order of the queue: leaves come before all other nodes."""
+        if len(leaves) > 1:
+            leaves.sort(key=_by_sequence, reverse=True)
+        for leaf in leaves:
+            self._visit(leaf, wanted)
+        leaves.clear()
 
     def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
         """Gradients for the node's edges; None where no gradient reached it or none is to pass."""
@@ -145,9 +170,6 @@ class _Run:
         node, output = edge
         slots = self.pending.get(node)
         if slots is None:
-            if len(node.metas) == 1:
-                self.pending[node] = [gradient]
-                return
             slots = self.pending[node] = [None] * len(node.metas)
         present = slots[output]
         slots[output] = gradient if present is None else F.add(present, gradient)
@@ -167,29 +189,26 @@ class _Run:
 def _survey(starts: Sequence[Node], capture: frozenset[Edge]) -> tuple[set[Node] | None, dict[Node, int]]:
     """Count how many gradients each reachable node waits for; with captures, also which nodes lead to one."""
     counts: dict[Node, int] = {}
-    order: list[Node] = []
     seen = set(starts)
     stack = list(seen)
     while stack:
-        node = stack.pop()
-        order.append(node)
-        for edge in node.edges:
+        for edge in stack.pop().edges:
             if edge is None:
                 continue
-            following, _ = edge
+            following = edge[0]
             if following in counts:
                 counts[following] += 1
                 continue
             counts[following] = 1
             if following.edges and following not in seen:
                 stack.append(following)
-    return (_leading_to(capture, order) if capture else None), counts
+    return (_leading_to(capture, seen.union(counts)) if capture else None), counts
 
 
-def _leading_to(capture: frozenset[Edge], reachable: list[Node]) -> set[Node]:
+def _leading_to(capture: frozenset[Edge], reachable: set[Node]) -> set[Node]:
     targets = {edge.node for edge in capture}
     leading: set[Node] = set()
-    for node in sorted(reachable, key=lambda n: n.sequence):
+    for node in sorted(reachable, key=_by_sequence):
         if any(e is not None and (e.node in targets or e.node in leading) for e in node.edges):
             leading.add(node)
     return leading
@@ -231,12 +250,21 @@ _ALONE = 2
 
 def _own(leaf: Meta, gradient: Value) -> Value:
     """A gradient that shares memory with nothing, in the leaf's layout; stolen where nobody else holds it."""
-    layout = leaf.strides if leaf.is_dense else Meta.of(leaf.shape, leaf.dtype).strides
-    is_in_layout = gradient.meta.strides == layout and gradient.meta.offset == 0
+    is_usual = gradient.meta is leaf and leaf.is_contiguous and leaf.offset == 0
+    is_in_layout = is_usual or _is_in_layout(gradient.meta, leaf)
     if is_in_layout and sys.getrefcount(gradient) <= _HELD_BY_ENGINE and _owns_memory(gradient):
         return gradient if gradient.base is None else gradient.alias()
-    moved: Value = F._in_layout(gradient.alias(), layout)
+    moved: Value = F._in_layout(gradient.alias(), _layout_of(leaf))
     return moved
+
+
+def _layout_of(leaf: Meta) -> Size:
+    """The strides of a leaf's gradient."""
+    return leaf.strides if leaf.is_dense else Meta.of(leaf.shape, leaf.dtype).strides
+
+
+def _is_in_layout(gradient: Meta, leaf: Meta) -> bool:
+    return gradient.offset == 0 and gradient.strides == _layout_of(leaf)
 
 
 def _owns_memory(value: Value) -> bool:
@@ -248,12 +276,10 @@ def _owns_memory(value: Value) -> bool:
 
 def in_layout_of(source: Value, gradient: Value) -> Value:
     """A gradient in the layout that ``accumulate`` would give it; itself where it has that."""
-    meta = source.meta
-    layout = meta.strides if meta.is_dense else Meta.of(meta.shape, meta.dtype).strides
-    if gradient.meta.strides == layout and gradient.meta.offset == 0:
+    if _is_in_layout(gradient.meta, source.meta):
         return gradient
     with context.grad_mode(False):
-        moved: Value = F._in_layout(gradient, layout)
+        moved: Value = F._in_layout(gradient, _layout_of(source.meta))
     return moved
 
 

@@ -7,13 +7,14 @@ graph is freed by reference counts alone.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ReferenceType, ref
 
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
-from .. import keys
+from .. import context, keys
 from ..value import Value
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class Edge(NamedTuple):
 
     node: Node
     output: int
+
+
+to_edge = partial(tuple.__new__, Edge)
+"""``Edge(*pair)``, without its detour through Python."""
 
 
 class AutogradMeta:
@@ -56,11 +61,14 @@ class Node:
 
     __slots__ = ("__weakref__", "edges", "metas", "retained", "sequence")
 
-    def __init__(self, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...]) -> None:
+    edges: Sequence[Edge | None]
+    retained: dict[int, ReferenceType[Value]] | None
+
+    def __init__(self, edges: Sequence[Edge | None], metas: tuple[Meta, ...]) -> None:
         self.sequence = next_sequence()
         self.edges = edges
         self.metas = metas
-        self.retained: dict[int, ReferenceType[Value]] | None = None
+        self.retained = None
 
     @property
     def name(self) -> str:
@@ -94,61 +102,110 @@ class AccumulateGrad(Node):
     __slots__ = ("leaf",)
 
     def __init__(self, leaf: Value) -> None:
-        super().__init__((), (leaf.meta,))
-        self.sequence += _LAST
+        self.sequence = next_sequence() + _LAST
+        self.edges = ()
+        self.metas = (leaf.meta,)
+        self.retained = None
         self.leaf = leaf
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
         return ()
 
 
+_UNRECORDED = AutogradMeta(True)
+"""What values have for a history where none is looked at: formulas may ask whether they require a gradient."""
+
+
 class Saved:
     """What backward needs of a value: its memory, the version that it had, and its history then.
 
     It holds a leaf itself, but never what is or may become a result: the result's history may lead back here, and the
-    cycle would keep memory until a garbage collection. For a result of the very node that saves it, ``creator`` is a
-    weak reference.
+    cycle would keep memory until a garbage collection.
     """
 
-    __slots__ = ("array", "backend", "creator", "meta", "node", "output", "storage", "value", "version")
+    __slots__ = ("array", "meta", "node", "output", "storage", "value", "version")
 
-    node: Node | None
-    creator: ReferenceType[Node] | None
+    node: Node | ReferenceType[Node] | None
+    value: Value | None
 
-    def __init__(self, value: Value, creator: Node | None = None, output: int = 0) -> None:
-        self.meta = value.meta
+    def __init__(self, value: Value) -> None:
         self.storage = storage = value.storage
         self.version = storage.version
+        self.meta = value.meta
         known = value.autograd
-        if creator is None and known is not None and known.requires_grad and known.grad_fn is None:
-            self.value: Value | None = value
-            return
+        if known is None:
+            self.node = None
+        else:
+            self.node = known.grad_fn
+            self.output = known.output
+            if self.node is None and known.requires_grad:
+                self.value = value
+                return
         self.value = None
-        self.backend = value.backend
         self.array = value._array
-        self.creator = None if creator is None else ref(creator)
-        self.node, self.output = None, output
-        if creator is None and known is not None:
-            self.node, self.output = known.grad_fn, known.output
 
     def unpack(self, consumer: Node) -> Value:
-        """The value, if nobody has modified it since."""
-        if self.storage.version != self.version:
-            raise AutogradError(
-                "one of the values needed for gradient computation has been modified by an in-place operation: "
-                f"{self.meta}, {self._origin(consumer)}, is at version {self.storage.version}; "
-                f"expected version {self.version} instead; clone it before you modify it"
-            )
+        """The value, if nobody has modified it since; with its history, where gradients are recorded."""
+        storage = self.storage
+        if storage.version != self.version:
+            raise self._modified(consumer)
         if self.value is not None:
             return self.value
-        value = Value(self.storage, self.meta, self.backend)
+        value = Value(storage, self.meta, storage.backend)
         value._array = self.array
-        node = self.creator() if self.creator else self.node
-        return value if node is None else with_history(value, node, self.output)
+        if self.node is not None:
+            if context.current.excluded & keys.AUTOGRAD:
+                value.autograd = _UNRECORDED
+                return value
+            node = self._creator()
+            if node is not None:
+                return with_history(value, node, self.output)
+        return value
 
-    def _origin(self, consumer: Node) -> str:
-        node = None if self.value is not None else self.creator() if self.creator else self.node
-        return f"output {self.output} of {node.name}" if node is not None else f"an input of {consumer.name}"
+    def _creator(self) -> Node | None:
+        return self.node  # type: ignore[return-value]
+
+    def _modified(self, consumer: Node) -> AutogradError:
+        node = None if self.value is not None else self._creator()
+        origin = f"output {self.output} of {node.name}" if node is not None else f"an input of {consumer.name}"
+        return AutogradError(
+            "one of the values needed for gradient computation has been modified by an in-place operation: "
+            f"{self.meta}, {origin}, is at version {self.storage.version}; "
+            f"expected version {self.version} instead; clone it before you modify it"
+        )
+
+
+class SavedResult(Saved):
+    """The same of a result of the very node that saves it, to which ``node`` is a weak reference."""
+
+    __slots__ = ()
+
+    node: ReferenceType[Node]
+
+    def __init__(self, value: Value, creator: Node, output: int) -> None:
+        self.storage = storage = value.storage
+        self.version = storage.version
+        self.meta = value.meta
+        self.value = None
+        self.array = value._array
+        self.node = ref(creator)
+        self.output = output
+
+    def _creator(self) -> Node | None:
+        return self.node()
+
+
+class SavedList:
+    """What backward needs of a list of tensors, of which some may be absent."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: tuple[Any, ...]) -> None:
+        self.items = items
+
+    def unpack(self, consumer: Node) -> tuple[Any, ...]:
+        """The list, its values as they were."""
+        return tuple([item.unpack(consumer) if item.__class__ is Saved else item for item in self.items])
 
 
 def with_history(value: Value, node: Node, output: int) -> Value:
@@ -174,8 +231,10 @@ def accumulator_of(leaf: Value) -> AccumulateGrad:
     """The one live ``AccumulateGrad`` of a leaf."""
     meta = leaf.autograd
     assert meta is not None
-    node = meta.accumulator() if meta.accumulator else None
-    if node is None:
-        node = AccumulateGrad(leaf)
-        meta.accumulator = ref(node)
-    return node
+    if meta.accumulator is not None:
+        node = meta.accumulator()
+        if node is not None:
+            return node
+    made = AccumulateGrad(leaf)
+    meta.accumulator = ref(made)
+    return made

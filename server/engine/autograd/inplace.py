@@ -14,8 +14,8 @@ from telegrad_protocol.meta import Meta
 from .. import functional as F
 from ..operators import OPERATORS
 from ..value import MULTIPLE, TRACKED, UNTRACKED, Value
-from .graph import Edge, Node, accumulator_of, make_leaf, with_history
-from .node import OpNode, Wanted
+from .graph import Edge, Node, accumulator_of, make_leaf, to_edge, with_history
+from .node import OpNode, Tape
 
 
 def requires_grad(value: Value) -> bool:
@@ -38,14 +38,15 @@ def set_requires_grad(value: Value, wanted: bool) -> None:
 
 def edge_of(value: Value) -> Edge | None:
     """Where gradients of ``value`` go; views of a root that was modified are refreshed first."""
-    if value.base is not None:
-        _refresh(value, value.base)
+    root = value.base
+    if root is not None and root.autograd is not None and value.seen < root.autograd.rebased:
+        _refresh(value, root)
     meta = value.autograd
     if meta is None:
         return None
     if meta.grad_fn is not None:
-        return Edge(meta.grad_fn, meta.output)
-    return Edge(accumulator_of(value), 0) if meta.requires_grad else None
+        return to_edge((meta.grad_fn, meta.output))
+    return to_edge((accumulator_of(value), 0)) if meta.requires_grad else None
 
 
 def _refresh(view: Value, root: Value) -> None:
@@ -68,7 +69,7 @@ def _see_through(view: Value, edge: Edge, root: Value) -> None:
     edge, seen = _as_type(edge, root.meta, view.meta)
     args = (seen, view.meta.shape, view.meta.strides, view.meta.offset)
     operator = OPERATORS["as_strided"]
-    _set_history(view, OpNode(operator, (edge,), (view.meta,), args, Wanted.of(operator, (0,))))
+    _set_history(view, OpNode(Tape(operator, 1, args), (edge,), (view.meta,), []))
     view.seen = view.storage.version
 
 
@@ -80,7 +81,7 @@ def _as_type(edge: Edge, root: Meta, view: Meta) -> tuple[Edge, Meta]:
     pairs = operator.op.rule(root) if root.dtype.is_complex else None
     if pairs is None:
         raise NotSupportedError(f"a complex view of the real {root} is modified with gradients enabled; clone it first")
-    return Edge(OpNode(operator, (edge,), (pairs,), (root,), Wanted.of(operator, (0,))), 0), pairs
+    return Edge(OpNode(Tape(operator, 1, (root,)), (edge,), (pairs,), []), 0), pairs
 
 
 def _set_history(value: Value, node: Node) -> None:

@@ -5,7 +5,8 @@ Un-broadcasting, and casting a gradient back to its input's type, are done here,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from telegrad_protocol.errors import AutogradError
@@ -14,172 +15,159 @@ from telegrad_protocol.meta import Meta
 from .. import functional as F
 from ..operators import TOGETHER, Derivative, Formula, Operator
 from ..value import Value
-from .graph import Edge, Node, Saved, next_sequence
+from .graph import Edge, Node, Saved, SavedList, next_sequence
 
-Getter: TypeAlias = "Callable[[OpNode, Sequence[Value | None]], Any]"
+Source: TypeAlias = "tuple[str, int]"
+Pick: TypeAlias = "Callable[[list[Any]], Sequence[Any]]"
 
 
 class Step(NamedTuple):
-    """How one differentiable argument's gradient is found; ``formula`` is None where it is not wanted."""
+    """How one differentiable argument's gradient is found.
 
-    position: int
-    formula: Formula | None
-    getters: tuple[Getter, ...]
-
-
-class Wanted:
-    """Which gradients of an operation are wanted, and what that takes; worked out once for each choice.
-
-    ``saves`` tells for each argument whether it is saved, ``steps`` has an entry for every differentiable argument.
-    ``together`` is the formula of all gradients at once, where there is one and several are wanted.
+    ``pick`` takes the formula's arguments out of all that a node knows; ``meta`` is the argument's. Where the gradient
+    is not wanted, ``formula`` is None and ``meta`` as many times None as gradients are left out.
     """
 
-    __slots__ = ("mask", "saves", "saves_args", "saves_outs", "steps", "together")
+    formula: Formula | None
+    pick: Pick
+    meta: Any
 
-    def __init__(self, operator: Operator, positions: tuple[int, ...]) -> None:
-        chosen = {p: operator.derivatives[p] for p in positions if p in operator.derivatives}
-        self.saves_args = tuple(sorted({p for d in chosen.values() for p in d.saves_args}))
-        self.saves_outs = tuple(sorted({p for d in chosen.values() for p in d.saves_outs}))
-        self.saves = tuple(p in self.saves_args for p in range(len(operator.op.params)))
-        self.mask = tuple(p in chosen for p in operator.grad_positions)
-        self.steps = tuple(_step(p, chosen.get(p)) for p in operator.grad_positions)
-        joint = operator.derivatives.get(TOGETHER) if len(chosen) > 1 else None
-        self.together = _step(TOGETHER, joint) if joint else None
 
-    @staticmethod
-    def of(operator: Operator, positions: tuple[int, ...]) -> Wanted:
-        """The one for this choice."""
-        found = operator.grad_plans.get(positions)
-        if found is None:
-            found = operator.grad_plans[positions] = Wanted(operator, positions)
-        return found
+class Tape:
+    """How an operation on operands of given metas is differentiated with respect to some of them; worked out once.
+
+    A node lays out what its formulas may name: ``constants``, what it saved, the gradients, and for formulas that name
+    ``grads`` their tuple. ``saves`` has the positions of saved arguments, ``saves_outs`` the numbers of saved results
+    behind their places among all that is saved: the order is that in which formulas name them. ``joint`` is the
+    formula of all gradients at once, where there is one and several are wanted. ``is_foreseen``: every call on operands
+    of these metas gives new results of the same metas, and has this very tape.
+    """
+
+    __slots__ = (
+        "constants", "is_foreseen", "joint", "names_grads", "operator", "reads", "saves", "saves_outs", "steps",
+    )  # fmt: skip
+
+    def __init__(self, operator: Operator, needed: int, bound: tuple[Any, ...]) -> None:
+        """``needed`` has the bits of the wanted arguments' positions, ``bound`` are all arguments, values as metas."""
+        wanted = [p for p in operator.grad_positions if needed >> p & 1 and p in operator.derivatives]
+        chosen = {p: operator.derivatives[p] for p in wanted}
+        together = operator.derivatives.get(TOGETHER) if len(chosen) > 1 else None
+        formulas = [together] if together else list(chosen.values())
+        named = list(dict.fromkeys([source for each in formulas for source in each.sources]))
+        saved = [source for source in named if _is_saved(source, chosen.values(), bound)]
+        fixed = [source for source in named if source[0] in _FIXED and source not in saved]
+        mask = tuple([p in chosen for p in operator.grad_positions])
+        self.operator = operator
+        self.is_foreseen = False
+        self.constants = [mask if where == "wanted" else _constant(where, bound[number]) for where, number in fixed]
+        self.saves = tuple([number for where, number in saved if where == "arg"])
+        self.saves_outs = tuple([(at, number) for at, (where, number) in enumerate(saved) if where == "out"])
+        self.names_grads = ("grads", 0) in named
+        self.reads = frozenset([number for where, number in named if where in ("grad", "grad_out")])
+        places = {source: place for place, source in enumerate([*fixed, *saved])}
+        self.joint = _step(together, places, tuple([bound[p] for p in operator.grad_positions])) if together else None
+        self.steps = tuple([_step(chosen.get(p), places, bound[p]) for p in operator.grad_positions])
+
+
+_FIXED = ("arg", "meta", "wanted")
+
+
+def _is_saved(source: Source, chosen: Iterable[Derivative], bound: tuple[Any, ...]) -> bool:
+    """Whether a named result, or tensor that a wanted gradient's own formula names."""
+    where, number = source
+    if where != "arg":
+        return where == "out"
+    return bound[number].__class__ in (Meta, tuple) and any(number in each.saves_args for each in chosen)
+
+
+def _constant(where: str, argument: Any) -> Any:
+    """What a formula gets of an argument that is not saved: a meta where it asks for that, else no tensor."""
+    if where == "meta":
+        return argument
+    if argument.__class__ is tuple:
+        return tuple([_constant(where, item) for item in argument])
+    return None if argument.__class__ is Meta else argument
+
+
+def _step(derivative: Derivative | None, places: dict[Source, int], meta: Any) -> Step:
+    if derivative is None:
+        return Step(None, _pick([]), (None,) * len(meta) if meta.__class__ is tuple else (None,))
+    return Step(derivative.formula, _pick([_place(source, places) for source in derivative.sources]), meta)
+
+
+def _place(source: Source, places: dict[Source, int]) -> int:
+    where, number = source
+    if where == "grads":
+        return -1
+    return len(places) + number if where in ("grad", "grad_out") else places[source]
+
+
+def _pick(indices: list[int]) -> Pick:
+    if len(indices) > 1:
+        return itemgetter(*indices)
+    return itemgetter(slice(indices[0], indices[0] + 1 or None) if indices else slice(0))
 
 
 class OpNode(Node):
-    """Backward of one executed operation.
+    """Backward of one executed operation; ``saved`` is what its tape says, None once it is freed."""
 
-    ``args`` are what it was called with: ``Saved`` where a formula names the value, the meta of other tensors.
-    """
-
-    __slots__ = ("args", "operator", "saved_outs", "signature", "wanted")
+    __slots__ = ("saved", "tape")
 
     def __init__(
-        self, operator: Operator, edges: tuple[Edge | None, ...], metas: tuple[Meta, ...], args: tuple[Any, ...],
-        wanted: Wanted,
-    ) -> None:  # fmt: skip
+        self, tape: Tape, edges: Sequence[Edge | None], metas: tuple[Meta, ...], saved: list[Saved | SavedList]
+    ) -> None:
         self.sequence = next_sequence()
         self.edges = edges
         self.metas = metas
         self.retained = None
-        self.operator = operator
-        self.args: tuple[Any, ...] | None = args
-        self.wanted = wanted
-        self.saved_outs: dict[int, Saved] = {}
-        self.signature: Any = None
-
-    def retain(self, output: int, value: Value) -> None:
-        super().retain(output, value)
-        self.signature = None
+        self.tape = tape
+        self.saved: list[Saved | SavedList] | None = saved
 
     @property
     def name(self) -> str:
-        public = self.operator.op.base.public
+        public = self.tape.operator.op.base.public
         return "".join(word.capitalize() for word in public.split("_")) + "Backward0"
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
-        args = self.args
-        if args is None:
+        saved, tape = self.saved, self.tape
+        if saved is None:
             raise AutogradError(
                 "trying to backward through the graph a second time: its saved values were freed by the first; "
                 "pass retain_graph=True to keep them"
             )
-        wanted = self.wanted
-        if wanted.together is not None:
-            found = _evaluate(wanted.together, self, grads)
-            return [_fit(grad, _meta(args[step.position])) for grad, step in zip(found, wanted.steps, strict=True)]
+        known = tape.constants.copy()
+        for each in saved:
+            known.append(each.unpack(self))
+        known += grads if len(grads) == 1 else self._without_gaps(grads)
+        if tape.names_grads:
+            known.append(tuple(known[-len(grads) :]))
         results: list[Value | None] = []
-        for step in wanted.steps:
-            kept = args[step.position]
-            if kept.__class__ is tuple:
-                results.extend(_fit_all(_evaluate(step, self, grads), kept))
-            elif step.formula is None:
-                results.append(None)
+        if tape.joint is not None:
+            formula, pick, metas = tape.joint
+            for grad, meta in zip(formula(*pick(known)), metas):  # type: ignore[misc]
+                results.append(grad if grad is None or grad.meta is meta else _fit(grad, meta))
+            return results
+        for formula, pick, meta in tape.steps:
+            if formula is None:
+                results += meta
+            elif meta.__class__ is tuple:
+                results += _fit_all(formula(*pick(known)), meta)
             else:
-                results.append(_fit(_evaluate(step, self, grads), _meta(kept)))
+                grad = formula(*pick(known))
+                results.append(grad if grad is None or grad.meta is meta else _fit(grad, meta))
         return results
 
+    def _without_gaps(self, grads: Sequence[Value | None]) -> list[Value | None]:
+        """The gradients, zeros for those that formulas read and none has reached."""
+        tape = self.tape
+        return [
+            zeros(meta) if grad is None and (tape.names_grads or number in tape.reads) else grad
+            for number, (grad, meta) in enumerate(zip(grads, self.metas, strict=True))
+        ]
+
     def release(self) -> None:
-        if self.saved_outs or self._saved_any():
-            self.args = None
-            self.saved_outs = {}
-
-    def _saved_any(self) -> bool:
-        """Whether a tensor was saved: a formula may name a number, which costs nothing to keep."""
-        args = self.args
-        return args is not None and any([args[p].__class__ in _HOLDERS for p in self.wanted.saves_args])
-
-
-def _evaluate(step: Step, node: OpNode, grads: Sequence[Value | None]) -> Any:
-    return step.formula and step.formula(*[get(node, grads) for get in step.getters])
-
-
-def _step(position: int, derivative: Derivative | None) -> Step:
-    if derivative is None:
-        return Step(position, None, ())
-    return Step(position, derivative.formula, tuple([_GETTERS[where](number) for where, number in derivative.sources]))
-
-
-def _get_grad(number: int) -> Getter:
-    def get(node: OpNode, grads: Sequence[Value | None]) -> Any:
-        found = grads[number]
-        return found if found is not None else zeros(node.metas[number])
-
-    return get
-
-
-def _get_grads(_: int) -> Getter:
-    return lambda node, grads: tuple([zeros(m) if g is None else g for g, m in zip(grads, node.metas, strict=True)])
-
-
-def _get_out(number: int) -> Getter:
-    return lambda node, grads: node.saved_outs[number].unpack(node)
-
-
-def _get_argument(number: int) -> Getter:
-    def get(node: OpNode, grads: Sequence[Value | None]) -> Any:
-        kept = node.args[number]  # type: ignore[index]
-        return kept.unpack(node) if kept.__class__ is Saved else _unpack(kept, node)
-
-    return get
-
-
-def _get_meta(number: int) -> Getter:
-    def get(node: OpNode, grads: Sequence[Value | None]) -> Any:
-        kept = node.args[number]  # type: ignore[index]
-        return tuple(map(_meta, kept)) if isinstance(kept, tuple) else _meta(kept)
-
-    return get
-
-
-def _get_wanted(_: int) -> Getter:
-    return lambda node, grads: node.wanted.mask
-
-
-_GETTERS: dict[str, Callable[[int], Getter]] = {
-    "grad": _get_grad, "grad_out": _get_grad, "grads": _get_grads, "out": _get_out, "arg": _get_argument,
-    "meta": _get_meta, "wanted": _get_wanted,
-}  # fmt: skip
-
-
-def _unpack(kept: Any, node: OpNode) -> Any:
-    if kept.__class__ is Meta:
-        return None  # not saved, since no wanted gradient names it
-    if kept.__class__ is Saved:
-        return kept.unpack(node)
-    return tuple([_unpack(k, node) for k in kept]) if kept.__class__ is tuple else kept
-
-
-_HOLDERS = (Saved, tuple)
+        if self.saved:
+            self.saved = None
 
 
 def zeros(meta: Meta) -> Value:
@@ -187,13 +175,9 @@ def zeros(meta: Meta) -> Value:
     return F.zeros(meta.shape, dtype=meta.dtype, device=meta.device)  # type: ignore[no-any-return]
 
 
-def _meta(kept: Any) -> Any:
-    return kept.meta if isinstance(kept, Saved) else kept
-
-
-def _fit_all(found: Any, kept: tuple[Any, ...]) -> list[Value | None]:
+def _fit_all(found: Any, metas: tuple[Any, ...]) -> list[Value | None]:
     """The gradients of a list of tensors."""
-    return [None] * len(kept) if found is None else [_fit(g, _meta(k)) for g, k in zip(found, kept, strict=True)]
+    return [None] * len(metas) if found is None else [_fit(g, m) for g, m in zip(found, metas, strict=True)]
 
 
 def _fit(grad: Value | None, meta: Any) -> Value | None:
@@ -201,8 +185,6 @@ def _fit(grad: Value | None, meta: Any) -> Value | None:
     if grad is None or meta.__class__ is not Meta:
         return None
     given = grad.meta
-    if given is meta:
-        return grad
     if given.shape != meta.shape:
         grad = sum_to_size(grad, meta.shape)
     if given.dtype is not meta.dtype:

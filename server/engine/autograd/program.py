@@ -9,16 +9,18 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
+from telegrad_protocol.meta import Meta
+
 from ..value import Value
 from .engine import accumulate
 from .graph import AccumulateGrad, Edge
-from .node import OpNode, Wanted
+from .node import OpNode, Tape
 
 _LATEST = 1 << 63
 """Above the sequence numbers of all nodes."""
 Values: TypeAlias = dict[int, Value]
 Held: TypeAlias = tuple[int, int, int]
-"""A saved value: of node number n, argument k or (as ~k) result k, of a list of arguments its element j, else -1."""
+"""A saved value: of node number n, what it saved in place k, of a list its element j, else -1."""
 
 
 class Goal(NamedTuple):
@@ -30,10 +32,9 @@ class Goal(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a node must be: its operation and operands, and where its edges lead; for the end of a leaf, its meta."""
+    """What a node must be: its tape, and where its edges lead; for the end of a leaf, the leaf's meta."""
 
-    wanted: Wanted | None
-    signature: Any
+    known: Tape | Meta
     goals: tuple[Goal | None, ...]
 
 
@@ -80,13 +81,13 @@ class Program:
         shapes = self._shapes
         nodes.extend([None] * (len(shapes) - len(nodes)))
         latest = next((node.sequence for node in reversed(nodes[:begin]) if node.__class__ is OpNode), _LATEST)
-        for node, (wanted, signature, goals) in zip(islice(nodes, begin, None), islice(shapes, begin, None)):
-            if wanted is None:
-                if node.__class__ is not AccumulateGrad or node.leaf.meta is not signature:
+        for node, (known, goals) in zip(islice(nodes, begin, None), islice(shapes, begin, None)):
+            if known.__class__ is Meta:
+                if node.__class__ is not AccumulateGrad or node.leaf.meta is not known:
                     return nodes.index(node)
             elif (
-                node.__class__ is not OpNode or node.wanted is not wanted or node.sequence > latest
-                or node.signature != signature or node.args is None or not _leads(node.edges, goals, nodes)
+                node.__class__ is not OpNode or node.tape is not known or node.sequence > latest
+                or node.retained or node.saved is None or not _leads(node.edges, goals, nodes)
             ):  # fmt: skip
                 return nodes.index(node)
             else:
@@ -168,9 +169,6 @@ def _unpacked(held: Held, nodes: list[Any]) -> Value:
     """A saved value, if nobody has modified it since."""
     number, place, element = held
     node = nodes[number]
-    if place < 0:
-        kept = node.saved_outs[~place]
-    else:
-        kept = node.args[place] if element < 0 else node.args[place][element]
-    value: Value = kept.unpack(node)
+    kept = node.saved[place]
+    value: Value = (kept if element < 0 else kept.items[element]).unpack(node)
     return value

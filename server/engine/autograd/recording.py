@@ -18,7 +18,7 @@ from ..operators import Operator
 from ..plan import run_backend
 from ..value import Value
 from .engine import _Run, accumulate
-from .graph import AccumulateGrad, Edge, Node, Saved
+from .graph import AccumulateGrad, Edge, Node, Saved, SavedList
 from .node import OpNode
 from .program import Accumulation, Goal, Held, Intermediate, Program, Release, SavedItem, Shape, Step
 
@@ -70,13 +70,12 @@ class RecordingRun(_Run):
             self._arrive(number, node, grads)
             return None
         self._node = node
-        self._is_plain = self._is_plain and _is_foreseen(node)
+        self._is_plain = self._is_plain and node.tape.is_foreseen
         results = node.apply(grads)
         self._node = None
         if not self.retain_graph:
-            saved = node.args
             node.release()
-            if node.args is not saved:
+            if node.saved is None:
                 self._note(Release(number, ()))
         return results
 
@@ -148,13 +147,10 @@ class RecordingRun(_Run):
     def _held(self, value: Value) -> Held | None:
         """The place of what the node whose turn it is has saved."""
         number, node = len(self._order) - 1, self._node
-        for place, kept in enumerate(node.args or ()):  # type: ignore[union-attr]
-            for element, item in enumerate(kept) if kept.__class__ is tuple else ((-1, kept),):
+        for place, kept in enumerate(node.saved or ()):  # type: ignore[union-attr]
+            for element, item in enumerate(kept.items) if isinstance(kept, SavedList) else ((-1, kept),):
                 if _is_of(item, value):
                     return number, place, element
-        for place, kept in node.saved_outs.items():  # type: ignore[union-attr]
-            if _is_of(kept, value):
-                return number, ~place, -1
         return None
 
     def _program(self) -> Program:
@@ -185,14 +181,8 @@ def _touched(step: Step) -> list[int]:
     return [*[number for _, number in step.intermediate], *listed, *[number for number in given if number is not None]]
 
 
-def _is_foreseen(node: OpNode) -> bool:
-    """Whether the metas of what the operation gave follow from those of its operands."""
-    plan = node.operator.plans.get(node.signature) if node.signature is not None else None
-    return plan is not None and plan.outs is not None
-
-
 def _is_of(kept: Any, value: Value) -> bool:
-    return kept.__class__ is Saved and kept.storage is value.storage and kept.meta is value.meta
+    return isinstance(kept, Saved) and kept.storage is value.storage and kept.meta is value.meta
 
 
 def _shapes(order: list[Node]) -> list[Shape]:
@@ -203,7 +193,7 @@ def _shapes(order: list[Node]) -> list[Shape]:
 
 def _shape(node: Any, numbers: dict[int, int], met: set[int]) -> Shape:
     if node.__class__ is AccumulateGrad:
-        return Shape(None, node.leaf.meta, ())
+        return Shape(node.leaf.meta, ())
     goals: list[Goal | None] = []
     for edge in node.edges:
         if edge is None:
@@ -212,7 +202,7 @@ def _shape(node: Any, numbers: dict[int, int], met: set[int]) -> Shape:
         target = numbers[id(edge.node)]
         goals.append(Goal(target, edge.output, target not in met))
         met.add(target)
-    return Shape(node.wanted, node.signature, tuple(goals))
+    return Shape(node.tape, tuple(goals))
 
 
 class _Constant:

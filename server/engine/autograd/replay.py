@@ -35,7 +35,9 @@ class ReplayingRun(engine._Run):
         current = context.current
         edge = edge_of(roots[0]) if len(roots) == 1 else None
         is_plain = not current.included and current.trace is None and not self.create_graph and not self.capture
-        if edge is None or not is_plain or not isinstance(edge.node, OpNode) or edge.node.signature is None:
+        if edge is None or not is_plain or not isinstance(edge.node, OpNode):
+            return super().execute(roots, gradients)
+        if edge.node.retained or not edge.node.tape.is_foreseen:
             return super().execute(roots, gradients)
         with context.grad_mode(False):
             self._follow(edge, edge.node, [seed(roots[0], gradients[0])])
@@ -44,8 +46,7 @@ class ReplayingRun(engine._Run):
         """Make the pass from the gradient in the list, which alone holds it here."""
         current = context.current
         beginning = (
-            node.wanted, node.signature, edge.output, first[0].meta, self.retain_graph, dtypes._default,
-            current.switches, current.cudnn,
+            node.tape, edge.output, first[0].meta, self.retain_graph, dtypes._default, current.switches, current.cudnn,
         )  # fmt: skip
         known = current.programs.get(beginning)
         if known is None or not known.is_worthwhile:

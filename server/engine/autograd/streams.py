@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class StreamedRun(_Run):
     """One pass over the graph, on the streams of its nodes."""
 
+    receives = True
+
     def __init__(self, retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> None:
         super().__init__(retain_graph, create_graph, capture)
         self._context = context.current

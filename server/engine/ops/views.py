@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from telegrad_protocol.layout import extent, overlaps_itself
 from telegrad_protocol.ops import views as ops
 
 from .. import functional as F
-from ..operators import composite, derive
+from ..dispatcher import dispatch
+from ..operators import OPERATORS, composite, derive
 
 
 def _zeros(like, shape):
     return F.zeros(shape, dtype=like.dtype, device=like.device)
 
 
-derive(ops.view, input=lambda grad, input_meta: F.reshape(grad, input_meta.shape))
+_VIEW, _RESHAPE, _TRANSPOSE = (OPERATORS[name] for name in ("view", "reshape", "transpose"))
+derive(ops.view, input=lambda grad, input_meta: dispatch(_RESHAPE, (grad, input_meta.shape)))
 
 
 @composite(ops.view_as)
@@ -21,11 +25,14 @@ def view_as(input, other):
     return F.view(input, other.meta.shape)
 
 
+_copies = lru_cache(maxsize=1 << 12)(ops.reshape_copies)
+
+
 @composite(ops.reshape)
 def reshape(input, shape):
-    if ops.reshape_copies(input.meta, shape):
+    if _copies(input.meta, shape):
         input = F._in_layout(input, _row_major(input.meta))
-    return F.view(input, shape)
+    return dispatch(_VIEW, (input, shape))
 
 
 def _row_major(meta):
@@ -75,9 +82,9 @@ def _inverse(order):
 
 
 derive(ops.permute, input=lambda grad, dims: F.permute(grad, _inverse([d % len(dims) for d in dims])))
-derive(ops.transpose, input=lambda grad, dim0, dim1: F.transpose(grad, dim0, dim1))
-derive(ops.swapaxes, input=lambda grad, axis0, axis1: F.transpose(grad, axis0, axis1))
-derive(ops.swapdims, input=lambda grad, dim0, dim1: F.transpose(grad, dim0, dim1))
+derive(ops.transpose, input=lambda grad, dim0, dim1: dispatch(_TRANSPOSE, (grad, dim0, dim1)))
+derive(ops.swapaxes, input=lambda grad, axis0, axis1: dispatch(_TRANSPOSE, (grad, axis0, axis1)))
+derive(ops.swapdims, input=lambda grad, dim0, dim1: dispatch(_TRANSPOSE, (grad, dim0, dim1)))
 derive(ops.t, input=lambda grad: F.t(grad))
 
 
