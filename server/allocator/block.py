@@ -52,11 +52,12 @@ class Block:
     still hold. ``idle`` says that it lies in its pool, in ``bin``; to that bin it returns if it need not be merged. A
     block in use without a bin is freed the general way. A ``lasting`` one stands for its piece of memory whenever
     that is in use and is never free itself; ``key`` is what `recall` tells a piece in use by.
+    ``array`` and ``meta`` are for whoever uses a lasting block: the array that was last made of it, and of what form.
     """
 
     __slots__ = (
-        "bin", "charge", "device_charge", "idle", "key", "lasting", "next", "offset", "owner", "pointer", "previous",
-        "requested", "segment", "size", "split", "stream",
+        "array", "bin", "charge", "device_charge", "idle", "key", "lasting", "meta", "next", "offset", "owner",
+        "pointer", "previous", "requested", "segment", "size", "split", "stream",
     )  # fmt: skip
 
     # Whether there is memory behind it.
@@ -74,6 +75,8 @@ class Block:
         self.requested = self.charge = self.device_charge = 0
         self.split = self.idle = self.lasting = False
         self.key = 0
+        self.array: Any = None
+        self.meta: Any = None
         self.bin: Bin | None = None
 
     def __repr__(self) -> str:

@@ -129,6 +129,7 @@ class RecallingCache(BlockCache):
         if block is self._null:
             return
         if self._rest and self._rests():
+            block.lasting = False
             return super().free(block)
         if self._log or self._moved:
             self.catch_up()
@@ -155,7 +156,7 @@ class RecallingCache(BlockCache):
             step.lead_to(after, self._name, before, self._ledger.now)
 
     def _depart(self, owner: int) -> State:
-        """Leave the state at hand for what is not remembered there; what is remembered of this session's calls in it."""
+        """Leave the state at hand; what is remembered of this session's calls from it."""
         state, self._state = self._state, NOWHERE
         if owner == self._turn:
             return state
@@ -172,7 +173,8 @@ class RecallingCache(BlockCache):
             return None
         self._misses += 1
         if self._misses > self._patience:
-            return self._lie_down()
+            self._lie_down()
+            return None
         if self.policy.changes != self._changes:
             self.forget()
         place = self._name, owner
@@ -195,6 +197,7 @@ class RecallingCache(BlockCache):
             return known
         block.key = known or self._keys.getrandbits(128)
         block.lasting = known is not None
+        block.array = block.meta = None
         self._pieces[piece] = block if block.lasting else block.key
         return block
 
@@ -315,6 +318,10 @@ class RecallingCache(BlockCache):
         """Drop the account of a session that has freed everything."""
         self.start_over()
         super().end_session(owner)
+
+    def _release_cached(self) -> None:
+        self.forget()
+        super()._release_cached()
 
     def _resume(self, block: Block) -> None:
         super()._resume(block)

@@ -281,10 +281,15 @@ class CpuBackend(Backend):
 
     def array(self, storage: Storage, meta: Meta) -> Any:
         block = storage.block
+        if block.meta is meta and block.lasting:
+            return block.array
         itemsize = meta.dtype.itemsize
         offset = block.offset + meta.offset * itemsize if meta.numel else block.offset
         strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
-        return np.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], block.segment.buffer, offset, strides)
+        found = np.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], block.segment.buffer, offset, strides)
+        if strides is None and block.lasting:
+            block.array, block.meta = found, meta
+        return found
 
     def mark(self) -> Mark:
         return HostMark()

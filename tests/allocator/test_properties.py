@@ -34,7 +34,9 @@ SIZES = st.one_of(
 
 
 class Traces(RuleBasedStateMachine):
-    @initialize(config=st.sampled_from(CONFIGS), fraction=st.sampled_from([None, 1.0, 0.7]), looks_at=st.sampled_from(LOOKS))
+    @initialize(
+        config=st.sampled_from(CONFIGS), fraction=st.sampled_from([None, 1.0, 0.7]), looks_at=st.sampled_from(LOOKS)
+    )
     def start(self, config: AllocatorConfig, fraction: float | None, looks_at: str) -> None:
         # What is looked at after every step: for blocks, or totals, what was only written down is carried out.
         self.looks_at = looks_at

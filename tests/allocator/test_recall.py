@@ -1,4 +1,4 @@
-"""Calls that are only written down: the same blocks and statistics as the plain reference, however long nobody looks."""
+"""Calls that are only written down: the same blocks and statistics as the reference, however long nobody looks."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_repeated_step_is_only_written_down(monkeypatch: pytest.MonkeyPatch) -
             allocator.free(block)
         return pointers
 
-    first = [step() for _ in range(3)][0]
+    first, *_ = [step() for _ in range(3)]
     before = allocator.memory_stats()
     monkeypatch.setattr(recall.BlockCache, "allocate", None)
     monkeypatch.setattr(recall.BlockCache, "free", None)
