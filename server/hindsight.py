@@ -27,6 +27,7 @@ _REPEATABLE: frozenset[type] = frozenset(
      messages.SetRequiresGrad, messages.RetainGrad, messages.RecordEvent, messages.WaitEvent, messages.RecordStream)
 )  # fmt: skip
 """What may be executed while a check before it is outstanding: it is executed after failures too, or can be undone."""
+_MUTATING = frozenset(operator.op.index for operator in BY_INDEX if operator.op.mutates)
 _LOOKS = 16
 """How often to look before others get their turn: a device that is not far behind is waited for."""
 
@@ -43,11 +44,6 @@ class Hindsight:
         """Instructions since the first outstanding check was made."""
         self.holds = False
         """Whether the next instruction waits for a device."""
-
-    def remember(self, instruction: Any) -> None:
-        """Note what has been executed; a check is outstanding, be it of its own making or from before."""
-        if not self.done or self.done[-1] is not instruction:
-            self.done.append(instruction)
 
     def must_wait(self, instruction: Any) -> bool:
         """Whether ``instruction`` cannot be executed before the outstanding checks are seen to be good."""
@@ -134,20 +130,14 @@ class Hindsight:
 
 
 def _is_made(instruction: Any) -> bool:
-    return not _changes_operands(instruction)
-
-
-def _changes_operands(instruction: Any) -> bool:
-    if not isinstance(instruction, messages.Call) or not 0 <= instruction.op < len(BY_INDEX):
-        return False
-    return bool(BY_INDEX[instruction.op].op.mutates)
+    return not (isinstance(instruction, messages.Call) and instruction.op in _MUTATING)
 
 
 def _is_final(instruction: Any) -> bool:
     """Whether what an instruction does, or tells the client, cannot be undone."""
     kind = instruction.__class__
     if kind is messages.Call:
-        return _changes_operands(instruction)
+        return instruction.op in _MUTATING
     if kind is messages.Query:
         return bool(instruction.what != "synchronize")
     return kind not in _REPEATABLE

@@ -140,15 +140,15 @@ class Session:
                 continue
             if outstanding:
                 done.append(instruction)
+            elif done:
+                done.clear()
             try:
                 used += handlers.get(instruction.__class__, refuse)(instruction) or 0
             except Exception as error:  # whatever it was, it is this session's failure and nobody else's
                 if not hindsight.explains():
                     self.fail(instruction, error)
-            if outstanding:
-                hindsight.remember(instruction)
-            elif done:
-                done.clear()
+            if outstanding and not done:
+                done.append(instruction)
         return used
 
     def activate(self) -> None:

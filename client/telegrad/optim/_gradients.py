@@ -39,5 +39,5 @@ def by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """The tensors of each device, in order."""
     groups: dict[object, list[Tensor]] = {}
     for tensor in tensors:
-        groups.setdefault(tensor.device, []).append(tensor)
+        groups.setdefault(tensor._meta.device, []).append(tensor)
     return list(groups.values())
