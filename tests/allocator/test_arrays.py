@@ -7,8 +7,10 @@ import random
 import pytest
 
 from server.allocator import CachingAllocator, HostUpstream, recall
+from server.allocator.sizes import MIB
 from server.engine import context
 from server.engine.backend import CpuBackend
+from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Meta
 
@@ -34,7 +36,8 @@ def test_a_piece_that_is_used_again_in_the_same_form_has_the_array_that_it_had(b
 
 @pytest.mark.parametrize("patience", [40, recall.PATIENCE])
 def test_arrays_lie_where_their_blocks_do(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
-    monkeypatch.setattr(recall, "REST", 1)
+    for name, number in (("REST", 1), ("WORTH", 1 << 30), ("MOST_PATIENCE", patience)):
+        monkeypatch.setattr(recall, name, number)
     backend.allocator._patience = patience
     draw = random.Random(1)
     print("seed 1")
@@ -55,3 +58,32 @@ def test_arrays_lie_where_their_blocks_do(backend: CpuBackend, monkeypatch: pyte
             backend.allocator.record_stream(held[0].storage.block, 5)
     del held, value
     assert backend.allocator.allocated_bytes() == 0
+
+
+@pytest.mark.parametrize("ending", ["rest", "another stream"])
+def test_a_block_that_is_found_elsewhere_has_no_array_of_before(backend: CpuBackend, ending: str) -> None:
+    def new() -> Value:
+        value = backend.empty(half)
+        assert value.array.ctypes.data == value.storage.block.pointer
+        return value
+
+    half, allocator = Meta.of((MIB // 4,), dtypes.float32, CPU), backend.allocator
+    for _ in range(4):
+        value = None
+        value = new()
+        block = value.storage.block
+    assert block.lasting and block.offset == 0
+    if ending == "rest":
+        allocator.catch_up()
+        allocator._lie_down()
+    else:
+        allocator.record_stream(block, 5)
+    # All of its segment is free then, as this block, whose second half is what is left after the next request.
+    value = None
+    front = new()
+    back = [new()]
+    for _ in range(4):
+        back.clear()
+        back.append(new())
+    assert back[0].storage.block is block and block.offset == MIB
+    assert front.storage.block.offset == 0
