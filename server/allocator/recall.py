@@ -10,7 +10,7 @@ state that was met before. Knows what `general` knows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
 from random import Random
@@ -77,6 +77,9 @@ class RecallingCache(BlockCache):
         self._pieces: dict[tuple[int, int, int, int], int | Block] = {}
         self._changes = 0
         self._keys = Random()
+        # While that is made up for: what is freed then, and not remembered, comes after it.
+        self._is_busy = False
+        self._late: list[Block] = []
         # How long calls may come that are not remembered, how many came, and for how many more nothing is.
         self._patience = PATIENCE
         self._misses = 0
@@ -127,6 +130,9 @@ class RecallingCache(BlockCache):
 
     def _free_anew(self, block: Block) -> None:
         if block is self._null:
+            return
+        if self._is_busy:
+            self._late.append(block)
             return
         if self._rest and self._rests():
             block.lasting = False
@@ -234,8 +240,10 @@ class RecallingCache(BlockCache):
 
     def reckon(self) -> None:
         """Bring the totals up to date."""
-        if not self._log:
-            return
+        if self._log:
+            self._undisturbed(self._reckon)
+
+    def _reckon(self) -> None:
         log, self._log = self._log, []
         self._misses = max(0, self._misses - len(log) // WORTH)
         if len(log) > LONG:
@@ -260,8 +268,24 @@ class RecallingCache(BlockCache):
 
     def catch_up(self) -> None:
         """Bring the totals and the segments up to date."""
+        if self._log or self._moved:
+            self._undisturbed(self._catch_up)
+
+    def _undisturbed(self, work: Callable[[], None]) -> None:
+        """Do it all before anything that Python's garbage collector frees meanwhile."""
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            work()
+        finally:
+            self._is_busy = False
+        while self._late:
+            self.free(self._late.pop())
+
+    def _catch_up(self) -> None:
         if self._log:
-            self.reckon()
+            self._reckon()
         if not self._moved:
             return
         moved, self._moved = self._moved, set()

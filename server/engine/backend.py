@@ -243,7 +243,8 @@ class Backend:
 
     def check_room(self, nbytes: int) -> None:
         """Refuse work on more bytes than the session whose turn it is could hold, before any of it is done."""
-        self.allocator.check_room(nbytes, context.current.owner)
+        with self.undisturbed() as allocator:
+            allocator.check_room(nbytes, context.current.owner)
 
     def release(self, block: Block) -> None:
         """Give a block back; later, where Python's garbage collector struck in the middle of the allocator."""

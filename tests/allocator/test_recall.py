@@ -218,3 +218,33 @@ def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None
         assert max(len(both.allocator._states), len(both.allocator._pieces)) <= 52
     both.compare()
     both.compare_segments()
+
+
+def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python's garbage collector does, in the middle of anything."""
+    both = Both(AllocatorConfig())
+    late = [both.allocate(3000) for _ in range(20)][::2]
+    for _ in range(5):
+        run(both, [(1000, 0, 1), (70_000, 0, 1), (-1, 0), (500, 0, 1), (-1, 1), (-1, 2)])
+    held = [both.allocate(1000), both.allocate(70_000)]
+    put_back, count = both.allocator._put_back, both.allocator._count
+    interrupt = [lambda: both.free(late.pop())] * 4
+
+    def strike(work, *args) -> None:
+        if interrupt:
+            interrupt.pop()()
+        work(*args)
+
+    monkeypatch.setattr(both.allocator, "_put_back", lambda *args: strike(put_back, *args))
+    monkeypatch.setattr(both.allocator, "_count", lambda *args: strike(count, *args))
+    both.allocator.memory_stats()
+    both.allocator.catch_up()
+    assert not interrupt
+    both.compare_segments()
+    for each in [*held, *late]:
+        both.free(each)
+    both.compare_segments()
+    found, expected = both.allocator.memory_stats(), both.reference.table()
+    assert {key: found[key] for key in expected if key.endswith("current")} == {
+        key: amount for key, amount in expected.items() if key.endswith("current")
+    }
