@@ -30,8 +30,12 @@ def interrupts(seed: int, longest: float) -> Iterator[list[int]]:
     try:
         yield sent
     finally:
-        stop.set()
-        thread.join()
+        while thread.is_alive():  # the last interrupts come into this
+            try:
+                stop.set()
+                thread.join()
+            except KeyboardInterrupt:
+                continue
 
 
 def _repeat(seconds: float, step: Any) -> int:
