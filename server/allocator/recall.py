@@ -164,6 +164,8 @@ class RecallingCache(BlockCache):
     def _depart(self, owner: int) -> State:
         """Leave the state at hand; what is remembered of this session's calls from it."""
         state, self._state = self._state, NOWHERE
+        if self.policy.changes != self._changes:
+            self.forget()
         if owner == self._turn:
             return state
         self._turn = owner
@@ -194,7 +196,12 @@ class RecallingCache(BlockCache):
         return state
 
     def _recognize(self, block: Block) -> Block:
-        """The block that stood for this piece of memory before, in the place of the one that was just cut."""
+        """The block that stood for this piece of memory before, in the place of the one that was just cut.
+
+        Not if segments have come or gone since: another one may lie at the same address.
+        """
+        if self.policy.changes != self._changes:
+            self.forget()
         piece = block.pointer, block.size, block.requested, block.owner
         known = self._pieces.get(piece)
         if isinstance(known, Block):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream, recall
-from server.allocator.block import Block
+from server.allocator.block import Block, Segment
 from server.allocator.sizes import MIB
 from telegrad_protocol.errors import InternalError, OutOfMemoryError
 from tests.allocator.reference import ReferenceAllocator
@@ -248,3 +248,40 @@ def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch:
     assert {key: found[key] for key in expected if key.endswith("current")} == {
         key: amount for key, amount in expected.items() if key.endswith("current")
     }
+
+
+class _Reusing(SimulatedUpstream):
+    """Gives addresses out again, as drivers do: the lowest that are free."""
+
+    def obtain(self, nbytes: int, stream: int) -> Segment | None:
+        self._next_address = 1 << 40
+        for pointer, size in sorted(self.live.items()):
+            if pointer - self._next_address >= nbytes:
+                break
+            self._next_address = pointer + size
+        return super().obtain(nbytes, stream)
+
+
+@pytest.mark.parametrize("config", [*OPTIONS[:3], AllocatorConfig(garbage_collection_threshold=0.3)])
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_are_never_of_a_segment_that_was_at_the_same_address_before(config: AllocatorConfig, seed: int) -> None:
+    draw = random.Random(seed)
+    allocator = CachingAllocator(_Reusing(SIZE), config)
+    allocator.set_memory_fraction(0.6)
+    sizes = [draw.choice([700, 300_000, 3 * MIB, 11 * MIB, 24 * MIB, 45 * MIB]) for _ in range(5)]
+    live: list[Block] = []
+    for _ in range(1500):
+        if draw.random() < 0.5:
+            try:
+                live.append(allocator.allocate(draw.choice(sizes), draw.randrange(2)))
+            except OutOfMemoryError:
+                allocator.free(live.pop(draw.randrange(len(live))))
+                continue
+        elif live:
+            allocator.free(live.pop(draw.randrange(len(live))))
+        if draw.random() < 0.1:
+            allocator.policy.settle()
+            allocator.catch_up()
+            tiles = {block for segment in allocator.policy.segments.values() for block in segment.blocks()}
+            assert tiles.issuperset(live)
+            assert all(block.pointer == block.segment.pointer + block.offset for block in live)
