@@ -127,7 +127,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_allocator": results_table("allocator-h200"), "results_replay": results_table("replay-h200"),
     "results_kernels": kernels_table, "results_attention": results_table("attention-h200"),
     "results_convolution": results_table("convolution-h200"), "results_pooling": results_table("pooling-h200"),
-    "results_rows": results_table("rows-h200"), "results_pointwise": results_table("pointwise-h200"),
+    "results_rows": results_table("rows-h200"), "results_reductions": results_table("reductions-h200"),
+    "results_pointwise": results_table("pointwise-h200"),
     "results_gemm": results_table("gemm-h200"), "results_optimizers": results_table("optimizers-h200"),
     "results_steps": results_table("steps-h200"), "results_host_cost": results_table("host-cost-h200"),
 }  # fmt: skip
