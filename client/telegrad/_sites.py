@@ -13,46 +13,46 @@ from telegrad_protocol.messages import Site
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
-_is_own: dict[int, tuple[CodeType, bool]] = {}
-"""By the id of a code object, which is kept so that the id stays its own."""
+_own_files: set[str] = set()
+_other_files: set[str] = set()
+"""Names of files as code objects have them, once they were met."""
 
 
-def _belongs_to_telegrad(code: CodeType) -> bool:
-    known = _is_own.get(id(code))
-    if known is None:
-        known = _is_own[id(code)] = (code, code.co_filename.startswith(_OWN))
-    return known[1]
+def _is_own(file: str) -> bool:
+    """Whether a file that was not met before is telegrad's; remembered."""
+    own = file.startswith(_OWN)
+    (_own_files if own else _other_files).add(file)
+    return own
 
 
 class Sites:
     """The lines that one session has introduced."""
 
-    __slots__ = ("_new_number", "_numbers", "_submit")
+    __slots__ = ("_codes", "_new_number", "_numbers", "_submit")
 
     def __init__(self, submit: Callable[[Any], None]) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
+        self._codes: dict[int, CodeType] = {}
+        """By the id of a code object, which is kept so that the id stays its own."""
         self._new_number = count(1).__next__
         self._submit = submit
 
     def current(self, depth: int = 0) -> int:
         """The number of the line of the innermost caller that is not telegrad's; ``depth`` are known to be its own."""
         frame = sys._getframe(depth + 1)
-        while True:
-            code = frame.f_code
-            known = _is_own.get(id(code))
-            if not (known[1] if known else _belongs_to_telegrad(code)):
-                break
+        while (file := frame.f_code.co_filename) in _own_files or (file not in _other_files and _is_own(file)):
             outer = frame.f_back
             if outer is None:
                 break
             frame = outer
-        key = (id(code), frame.f_lasti)
+        key = (id(frame.f_code), frame.f_lasti)
         return self._numbers.get(key) or self._introduce(key, frame)
 
     def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:
         number = self._new_number()
         code = frame.f_code
         self._submit(Site(number, _encodable(code.co_filename), frame.f_lineno or 0, _encodable(code.co_name)))
+        self._codes[id(code)] = code
         self._numbers[key] = number  # last: another thread may be on the same line
         return number
 

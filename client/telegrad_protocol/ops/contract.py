@@ -27,11 +27,15 @@ TABLE: dict[str, Op] = {}
 PUBLIC: dict[str, list[Op]] = {}
 
 
+_REMEMBERED = 64
+"""In so many ways that arguments are named, positions are remembered by each operation."""
+
+
 class Op:
     """One operation as both ends know it; ``name`` is unique, ``public`` is what users call."""
 
     __slots__ = (
-        "_defaults", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form", "index",
+        "_defaults", "_namings", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form", "index",
         "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional",
         "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at", "view_of",
     )  # fmt: skip
@@ -47,6 +51,7 @@ class Op:
         self.positional = sum(not p.keyword_only for p in params)
         self._required = sum(p.required for p in params)
         self._defaults = tuple(p.default for p in params)
+        self._namings: dict[tuple[int, tuple[str, ...]], tuple[tuple[int, str], ...]] = {}
         self.tensor_positions = tuple(i for i, p in enumerate(params) if p.kind.holds_tensors)
         self.varargs_at = next((i for i, p in enumerate(params) if p.varargs), -1)
         self.base: Op = flags.pop("base", self)
@@ -95,7 +100,21 @@ class Op:
         given = len(args)
         if not kwargs and given <= self.positional and given >= self._required:
             return args + self._defaults[given:]
-        return self._bind_named(args, kwargs)
+        naming = self._namings.get((given, tuple(kwargs)))
+        if naming is None:
+            return self._bind_first(args, kwargs)
+        bound = [*args, *self._defaults[given:]]
+        for position, name in naming:
+            bound[position] = kwargs[name]
+        return tuple(bound)
+
+    def _bind_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Bind arguments named in a way that was not met before, and remember where each name belongs."""
+        bound = self._bind_named(args, kwargs)
+        places = {name: i for i, p in enumerate(self.params) for name in (p.name, *p.aliases)}
+        if len(self._namings) < _REMEMBERED:
+            self._namings[len(args), tuple(kwargs)] = tuple((places[name], name) for name in kwargs)
+        return bound
 
     def _bind_named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if len(args) > self.positional:
