@@ -35,7 +35,8 @@ class Op:
     """One operation as both ends know it; ``name`` is unique, ``public`` is what users call."""
 
     __slots__ = (
-        "_defaults", "_namings", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form", "index",
+        "_defaults", "_namings", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form",
+        "index",
         "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional",
         "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at", "view_of",
     )  # fmt: skip
