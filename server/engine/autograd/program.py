@@ -102,8 +102,10 @@ class Program:
                 arguments = template.copy()
                 for place, number in intermediate:
                     arguments[place] = values[number]
-                for place, held in saved:
-                    arguments[place] = _unpacked(held, nodes)
+                for place, (holder, slot, element) in saved:  # `_unpacked`, without a call
+                    node = nodes[holder]
+                    kept = node.saved[slot]
+                    arguments[place] = (kept if element < 0 else kept.items[element]).unpack(node)
                 for place, items in lists:
                     arguments[place] = tuple([_item(item, nodes, values) for item in items])
                 found: Any = run(tuple(arguments))
