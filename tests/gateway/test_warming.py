@@ -30,9 +30,16 @@ def test_what_compiles_ends_with_the_server_and_with_all_its_children(tmp_path: 
     child, architecture = note.read_text().split()
     assert architecture == "sm_90"
     warming.stop()
-    while psutil.pid_exists(int(child)) and psutil.Process(int(child)).status() != psutil.STATUS_ZOMBIE:
+    while _runs(int(child)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_command_that_is_not_there_is_no_reason_not_to_start() -> None:

@@ -46,7 +46,7 @@ class Step(NamedTuple):
     intermediate: tuple[tuple[int, int], ...]
     saved: tuple[tuple[int, Held], ...]
     lists: tuple[tuple[int, tuple[Any, ...]], ...]
-    results: int | tuple[int, ...] | None
+    results: int | tuple[int, ...]
     ended: tuple[int, ...]
 
 
@@ -112,7 +112,7 @@ class Program:
                 arguments.clear()
                 if results.__class__ is int:
                     values[results] = found
-                elif results is not None:
+                else:
                     values.update(zip(results, found))  # type: ignore[arg-type]  # it is no integer here
                 found = None
             elif step.__class__ is Release:

@@ -97,7 +97,7 @@ class RecordingRun(_Run):
             return
         plan = operator.plans.get(signature)
         sources = [self._source(arg) for arg in args]
-        if plan is None or plan.outs is None or None in sources:
+        if plan is None or not plan.outs or None in sources:
             self._is_plain = False
             return
         given = [(place, source) for place, source in enumerate(sources) if source is not _CONSTANT]
@@ -178,7 +178,7 @@ def _touched(step: Step) -> list[int]:
     """The numbers of what an operation takes and gives."""
     listed = [item.number for _, items in step.lists for item in items if item.__class__ is Intermediate]
     given = step.results if isinstance(step.results, tuple) else (step.results,)
-    return [*[number for _, number in step.intermediate], *listed, *[number for number in given if number is not None]]
+    return [*[number for _, number in step.intermediate], *listed, *given]
 
 
 def _is_of(kept: Any, value: Value) -> bool:
