@@ -142,37 +142,41 @@ class Graph:
 class Execution:
     """A built graph; call it with the pointers of its tensors, in the order in which they were named.
 
-    Sessions that ask for it get the plan that was the fastest of several when it was first called, others the first.
+    Sessions that ask for it get the plan that was the fastest of several when it was first called, others the first;
+    all get the first where plans are to be avoided, because candidates do not tell whether they are meant.
     """
 
-    __slots__ = ("_backend", "_execute", "_fastest", "_graph", "_handle", "_numbers", "_sizes")
+    __slots__ = ("_backend", "_execute", "_fastest", "_graph", "_handle", "_is_free", "_numbers", "_scratch")
 
-    def __init__(self, backend: Any, graph: Any, count: int) -> None:
+    def __init__(self, backend: Any, graph: Any, count: int, is_free: bool) -> None:
         self._backend = backend
         self._graph = graph
         self._execute = graph._execute  # ``execute`` asks each pointer what it is
         self._handle = _handle_of(backend)
         self._numbers = tuple(range(1, count + 1))
-        self._sizes = {_CHOSEN: graph.get_workspace_size()}
+        self._scratch = {_CHOSEN: self._scratch_of(graph.get_workspace_size())}
+        self._is_free = is_free
         self._fastest: int | None = None
 
     def __call__(self, *pointers: int) -> None:
         operands = dict(zip(self._numbers, pointers, strict=True))
-        if not context.current.cudnn.benchmark:
+        if not self._is_free or not context.current.cudnn.benchmark:
             self._run(operands, _CHOSEN)
             return
         if self._fastest is None:
             self._fastest = self._find_fastest(operands)
         self._run(operands, self._fastest)
 
+    def _scratch_of(self, nbytes: int) -> Meta:
+        return Meta.of((nbytes,), dtypes.uint8, self._backend.device)
+
     def _run(self, operands: dict[int, int], plan: int) -> None:
-        backend, nbytes = self._backend, self._sizes[plan]
+        backend, needed = self._backend, self._scratch[plan]
         handle = self._handle.on(backend.stream)
-        taken = None
-        if nbytes <= _KEPT_WORKSPACE:
-            scratch = backend.workspace(nbytes).pointer if nbytes else 0
+        if needed.numel <= _KEPT_WORKSPACE:
+            scratch = backend.workspace(needed.numel).pointer if needed.numel else 0
         else:
-            taken = backend.empty(Meta.of((nbytes,), dtypes.uint8, backend.device))
+            taken = backend.empty(needed)  # held until the plan was launched
             scratch = taken.storage.block.pointer
         if plan == _CHOSEN:
             self._execute(operands, scratch, handle)
@@ -186,9 +190,9 @@ class Execution:
         for plan in range(min(self._graph.get_execution_plan_count(), _MOST_TRIED)):
             try:
                 self._graph.build_plan_at_index(plan)
-                self._sizes[plan] = self._graph.get_workspace_size_plan_at_index(plan)
+                self._scratch[plan] = self._scratch_of(self._graph.get_workspace_size_plan_at_index(plan))
                 times[plan] = self._time(operands, plan)
-            except RuntimeError as error:  # plans are candidates until they are built
+            except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:  # only candidates until they are built
                 _log.debug("cudnn: plan %d cannot be had: %s", plan, error)
         BUILT.seconds += time.perf_counter() - begin
         return min(times, key=lambda plan: times[plan])
@@ -218,7 +222,7 @@ def build(
         graph = Graph(backend, dtype)
         describe(graph)
         _plan(graph.graph, avoid)
-        return Execution(backend, graph.graph, graph._count)
+        return Execution(backend, graph.graph, graph._count, not avoid)
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError) as error:
         BUILT.refused += 1
         _log.info("cudnn: no plan for %s: %s", name, error)
