@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,10 +21,12 @@ from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import context, keys
-from .value import Storage, Value
+from .value import Storage, Value, new_storage, new_value
 
 if TYPE_CHECKING:
     from server.allocator import Block, CachingAllocator
+
+    from .operators import Launch
 
 NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
     dtype: np.dtype(ml_dtypes.bfloat16 if dtype is dtypes.bfloat16 else dtype.name) for dtype in dtypes.ALL
@@ -213,22 +215,45 @@ class Backend:
     def empty(self, meta: Meta) -> Value:
         """A new value of uninitialised memory, accounted to the current owner."""
         nbytes = meta.extent * meta.dtype.itemsize
-        ctx = context.current
-        streams = ctx.streams
-        # `_allocate`, without a call: no operation runs without coming by here.
-        self._busy = True
+        self._busy = True  # `_allocate`, without a call
         try:
-            block = self.allocator.allocate(nbytes, streams.get(self.device, 0) if streams else 0, ctx.owner)
+            block = self.allocator.allocate(nbytes, self.stream, context.current.owner)
         finally:
             self._busy = False
             if self._late:
                 self._release_late()
         return Value(Storage(self, block, nbytes), meta, self)
 
+    def writing(self, meta: Meta, launch: Launch) -> Callable[[tuple[Any, ...]], Value]:
+        """What makes a new value, as ``empty`` does, and has ``launch`` write it.
+
+        Most operations do no more than this: what it calls, and what is looked up each time, all of them pay for.
+        """
+        nbytes, key, allocator = meta.extent * meta.dtype.itemsize, self.key, self.allocator
+
+        def run(args: tuple[Any, ...]) -> Value:
+            self._busy = True
+            try:
+                block = allocator.allocate(nbytes, self.stream, context.current.owner)
+            finally:
+                self._busy = False
+                if self._late:
+                    self._release_late()
+            storage: Storage = new_storage()
+            storage.backend, storage.block, storage.nbytes = self, block, nbytes
+            storage.keeper, storage.version = None, 0
+            value: Value = new_value()
+            value.storage, value.meta, value.backend = storage, meta, self
+            value.base = value.autograd = value._array = None
+            value.keys = key
+            launch(args, (value,))
+            return value
+
+        return run
+
     def _allocate(self, nbytes: int) -> Block:
-        ctx = context.current
         with self.undisturbed() as allocator:
-            return allocator.allocate(nbytes, ctx.streams.get(self.device, 0), ctx.owner)
+            return allocator.allocate(nbytes, self.stream, context.current.owner)
 
     @contextmanager
     def undisturbed(self) -> Iterator[CachingAllocator]:

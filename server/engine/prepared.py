@@ -87,16 +87,9 @@ def _launch(
 
 
 def _functional(backend: Backend, outs: tuple[Meta, ...], is_single: bool, launch: Launch) -> Run:
-    empty = backend.empty
     if is_single:
-        meta = outs[0]
-
-        def run(args: Arguments) -> Any:
-            value = empty(meta)
-            launch(args, (value,))
-            return value
-
-        return run
+        return backend.writing(outs[0], launch)
+    empty = backend.empty
 
     def run_many(args: Arguments) -> Any:
         values = tuple(map(empty, outs))

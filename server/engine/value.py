@@ -6,6 +6,7 @@ and operators of values are attached by ``functional``; kernels never see values
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import DType
@@ -41,6 +42,8 @@ class Storage:
             self.backend.release(self.block)
 
 
+new_storage = partial(object.__new__, Storage)
+"""A storage without its attributes, for who sets them all: no detour through ``__init__`` with every operation."""
 TRACKED, UNTRACKED, MULTIPLE = range(3)
 """How a view was made: with gradients on, with gradients off, or as one of several results."""
 
@@ -113,3 +116,7 @@ class Value:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
+
+
+new_value = partial(object.__new__, Value)
+"""A value without its attributes, as ``new_storage``."""

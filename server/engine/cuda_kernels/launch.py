@@ -48,29 +48,58 @@ class Kernel:
         structure by value. ``shared`` is in bytes. ``table``: the first parameter is an array of so many addresses by
         value, which come before the varying parameters.
         """
-        buffer, addresses = _parameters(varying, constants, table)
+        buffer, parameters = _parameters(varying, constants, table)
         if shared > _LARGEST_STATIC:
             self._allow_shared(shared)
-        gx, gy, gz = _three(grid)
-        bx, by, bz = _three(block)
         fill = struct.Struct(f"={table}Q{''.join(_padded(c) for c in varying)}").pack_into
-        launch_kernel, function, parameters = (
-            cp.cuda.driver.launchKernel,
-            self._function.ptr,
-            ctypes.addressof(addresses),
-        )
-
-        def launch(stream: int, *values: Any, _keep: Any = addresses) -> None:
-            fill(buffer, 0, *values)
-            launch_kernel(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
-
-        return launch
+        geometry = (*_three(grid), *_three(block), shared)
+        return _launch(self._function.ptr, geometry, fill, buffer, parameters, table + len(varying))
 
     def _allow_shared(self, nbytes: int) -> None:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         (status,) = driver.cuFuncSetAttribute(driver.CUfunction(self._function.ptr), attribute, nbytes)
         if status != driver.CUresult.CUDA_SUCCESS:
             raise KernelCompilationError(f"{self.name}: {nbytes} bytes of shared memory: {status}")
+
+
+def _launch(function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int) -> Launch:
+    """What fills ``count`` parameters in and launches.
+
+    Each usual count has a function of its own: to take any number of them, and hand them on, costs a third more.
+    """
+    gx, gy, gz, bx, by, bz, shared = geometry
+    call = cp.cuda.driver.launchKernel
+
+    def one(stream: int, a: Any) -> None:
+        fill(buffer, 0, a)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def two(stream: int, a: Any, b: Any) -> None:
+        fill(buffer, 0, a, b)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def three(stream: int, a: Any, b: Any, c: Any) -> None:
+        fill(buffer, 0, a, b, c)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def four(stream: int, a: Any, b: Any, c: Any, d: Any) -> None:
+        fill(buffer, 0, a, b, c, d)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def five(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any) -> None:
+        fill(buffer, 0, a, b, c, d, e)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def six(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+        fill(buffer, 0, a, b, c, d, e, f)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def any_number(stream: int, *values: Any) -> None:
+        fill(buffer, 0, *values)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    fixed: dict[int, Launch] = {1: one, 2: two, 3: three, 4: four, 5: five, 6: six}
+    return fixed.get(count, any_number)
 
 
 def _padded(character: str) -> str:
@@ -85,8 +114,8 @@ def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _parameters(varying: str, constants: Sequence[tuple[str, Any] | bytes], table: int) -> tuple[Any, Any]:
-    """The parameter buffer, constants filled in, and the array of the parameters' addresses."""
+def _parameters(varying: str, constants: Sequence[tuple[str, Any] | bytes], table: int) -> tuple[Any, int]:
+    """The parameter buffer, constants filled in, and where in it the array of the parameters' addresses begins."""
     packed = [c if isinstance(c, bytes) else struct.pack("=" + _FORMATS[c[0]], c[1]) for c in constants]
     offsets = [0] if table else []
     offsets += [8 * (table + number) for number in range(len(varying))]
@@ -95,11 +124,13 @@ def _parameters(varying: str, constants: Sequence[tuple[str, Any] | bytes], tabl
         end = -(-end // 16) * 16
         offsets.append(end)
         end += len(item)
-    buffer = ctypes.create_string_buffer(max(end, 1))
+    places = -(-end // 8) * 8
+    buffer = ctypes.create_string_buffer(max(places + 8 * len(offsets), 1))
     start = ctypes.addressof(buffer)
     for offset, item in zip(offsets[filled:], packed, strict=True):
         ctypes.memmove(start + offset, item, len(item))
-    return buffer, (ctypes.c_void_p * max(len(offsets), 1))(*[start + offset for offset in offsets])
+    struct.pack_into(f"={len(offsets)}Q", buffer, places, *[start + offset for offset in offsets])
+    return buffer, start + places
 
 
 @functools.cache

@@ -155,33 +155,52 @@ def launcher(fire: Fire, backend: Backend, positions: list[int], offsets: list[i
 
     Each count has a function of its own, since this runs with every operation.
     """
-    o, *rest = offsets
     if target is not None or len(positions) > 3:
         return _launcher_of_many(fire, backend, positions, offsets, target)
-    if not positions:
+    if any(offsets):
+        return _launcher_into(fire, backend, positions, offsets)
+    return _launcher_at_beginnings(fire, backend, positions)
 
-        def none(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-            fire(backend.stream, outs[0].storage.block.pointer + o)
 
-        return none
-    p, a = positions[0], rest[0]
-    if len(positions) == 1:
+def _launcher_at_beginnings(fire: Fire, backend: Backend, positions: list[int]) -> Launch:
+    """The same where all begin where their memory does, as most do."""
+    p, q, r = (*positions, 0, 0, 0)[:3]
 
-        def one(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-            fire(backend.stream, outs[0].storage.block.pointer + o, args[p].storage.block.pointer + a)
+    def none(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(backend.stream, outs[0].storage.block.pointer)
 
-        return one
-    q, b = positions[1], rest[1]
-    if len(positions) == 2:
+    def one(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(backend.stream, outs[0].storage.block.pointer, args[p].storage.block.pointer)
 
-        def two(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-            fire(
-                backend.stream, outs[0].storage.block.pointer + o,
-                args[p].storage.block.pointer + a, args[q].storage.block.pointer + b,
-            )  # fmt: skip
+    def two(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(
+            backend.stream, outs[0].storage.block.pointer, args[p].storage.block.pointer, args[q].storage.block.pointer
+        )
 
-        return two
-    r, c = positions[2], rest[2]
+    def three(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(
+            backend.stream, outs[0].storage.block.pointer,
+            args[p].storage.block.pointer, args[q].storage.block.pointer, args[r].storage.block.pointer,
+        )  # fmt: skip
+
+    return (none, one, two, three)[len(positions)]
+
+
+def _launcher_into(fire: Fire, backend: Backend, positions: list[int], offsets: list[int]) -> Launch:
+    p, q, r = (*positions, 0, 0, 0)[:3]
+    o, a, b, c = (*offsets, 0, 0, 0)[:4]
+
+    def none(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(backend.stream, outs[0].storage.block.pointer + o)
+
+    def one(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(backend.stream, outs[0].storage.block.pointer + o, args[p].storage.block.pointer + a)
+
+    def two(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        fire(
+            backend.stream, outs[0].storage.block.pointer + o,
+            args[p].storage.block.pointer + a, args[q].storage.block.pointer + b,
+        )  # fmt: skip
 
     def three(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
         fire(
@@ -189,7 +208,7 @@ def launcher(fire: Fire, backend: Backend, positions: list[int], offsets: list[i
             args[q].storage.block.pointer + b, args[r].storage.block.pointer + c,
         )  # fmt: skip
 
-    return three
+    return (none, one, two, three)[len(positions)]
 
 
 def _launcher_of_many(

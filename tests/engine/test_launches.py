@@ -1,0 +1,84 @@
+"""Prepared launches hand the driver what they were prepared with: geometry, stream, each parameter in its place."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cuda.bindings.driver")
+pytest.importorskip("cupy")
+
+import cupy
+
+from server.engine.cuda_kernels.launch import Kernel
+from server.engine.cuda_kernels.pointwise import launcher
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What the driver is asked to launch, the parameters' addresses last but one."""
+    found: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(cupy.cuda.driver, "launchKernel", lambda *arguments: found.append(arguments))
+    return found
+
+
+def _parameters(call: tuple[Any, ...], formats: str) -> list[Any]:
+    """The parameters, read as a kernel of this signature reads them."""
+    addresses = (ctypes.c_void_p * len(formats)).from_address(call[-2])
+    sizes = [struct.calcsize(f"={each}") for each in formats]
+    raw = [ctypes.string_at(address, size) for address, size in zip(addresses, sizes, strict=True)]
+    return [struct.unpack(f"={each}", item)[0] for each, item in zip(formats, raw, strict=True)]
+
+
+@pytest.mark.parametrize("count", range(9))
+def test_every_number_of_pointers_arrives_before_the_constants(calls: list[tuple[Any, ...]], count: int) -> None:
+    kernel = Kernel(SimpleNamespace(ptr=99), "kernel")
+    constants = [("i64", -5), ("int", 7), struct.pack("=d", 0.5)]
+    launch = kernel.prepare((3, 2), 128, "P" * count, constants, shared=64)
+    for first in (1 << 40, 1 << 50):
+        pointers = list(range(first, first + count))
+        launch(17, *pointers)
+        assert calls[-1][:9] == (99, 3, 2, 1, 128, 1, 1, 64, 17)
+        assert calls[-1][-1] == 0
+        assert _parameters(calls[-1], "Q" * count + "qid") == [*pointers, -5, 7, 0.5]
+
+
+def test_numbers_among_the_pointers_keep_their_types(calls: list[tuple[Any, ...]]) -> None:
+    launch = Kernel(SimpleNamespace(ptr=1), "kernel").prepare(1, 32, "PdiP", [("float", 1.5)])
+    launch(0, 1 << 40, -0.25, -3, 1 << 41)
+    assert _parameters(calls[-1], "QdiQf") == [1 << 40, -0.25, -3, 1 << 41, 1.5]
+
+
+def test_a_table_of_addresses_is_one_parameter(calls: list[tuple[Any, ...]]) -> None:
+    launch = Kernel(SimpleNamespace(ptr=1), "kernel").prepare(1, 32, "P", [("i64", 4)], table=3)
+    launch(0, 10, 11, 12, 13)
+    addresses = (ctypes.c_void_p * 3).from_address(calls[-1][-2])
+    assert struct.unpack("=3Q", ctypes.string_at(addresses[0], 24)) == (10, 11, 12)
+    assert [struct.unpack("=Q", ctypes.string_at(address, 8))[0] for address in addresses[1:]] == [13, 4]
+
+
+def _at(pointer: int) -> Any:
+    return SimpleNamespace(storage=SimpleNamespace(block=SimpleNamespace(pointer=pointer)))
+
+
+@pytest.mark.parametrize("shift", [0, 8])
+@pytest.mark.parametrize("count", range(6))
+def test_a_launcher_finds_the_result_and_the_operands_where_they_begin(count: int, shift: int) -> None:
+    fired: list[tuple[int, ...]] = []
+    positions, offsets = [2, 0, 4, 1, 3][:count], [shift * k for k in range(count + 1)]
+    args, backend = tuple([_at(100 * (k + 1)) for k in range(5)]), SimpleNamespace(stream=5)
+    launch = launcher(lambda *given: fired.append(given), backend, positions, offsets, None)  # type: ignore[arg-type]
+    launch(args, (_at(7000),))
+    expected = [100 * (position + 1) + offset for position, offset in zip(positions, offsets[1:], strict=True)]
+    assert fired == [(5, 7000, *expected)]
+
+
+def test_a_launcher_may_write_over_an_argument() -> None:
+    fired: list[tuple[int, ...]] = []
+    backend: Any = SimpleNamespace(stream=5)
+    launcher(lambda *given: fired.append(given), backend, [1], [16, 4], 0)((_at(100), _at(200)), ())
+    assert fired == [(5, 116, 204)]
