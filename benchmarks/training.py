@@ -10,9 +10,12 @@ import numpy as np
 
 from .measure import Figure, figure
 
-STEPS = 40
+STEPS = 100
 QUIET_SECONDS = 0.1
 """Threads of BLAS spin for about 30 ms after their last product: neither side is to take the other's cores."""
+WARM_STEPS = 100
+"""Steps after that pause that are not measured, on either side: cores that have slept for so long take some 40 ms until
+they wake as quickly as in a loop that goes on."""
 ROUNDS = 9
 
 
@@ -40,7 +43,8 @@ def run(tg: Any, device: str) -> list[Figure]:
 
 def _time(step: Callable[[], Any], finish: Callable[[], Any]) -> float:
     time.sleep(QUIET_SECONDS)
-    step()
+    for _ in range(WARM_STEPS):
+        step()
     finish()
     begin = time.perf_counter()
     for _ in range(STEPS):

@@ -20,6 +20,7 @@ from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
 from . import failures, gradients, ordering, queries, uploads
+from .ahead import Ahead
 from .arguments import BY_INDEX, READERS, describe_operands
 from .engine import context
 from .engine.autograd.inplace import requires_grad
@@ -68,6 +69,9 @@ class Session:
         self.upload: Incoming | None = None
         self.transfers = Transfers()
         self.hindsight = Hindsight(self)
+        self.context.ahead = Ahead(self)
+        self.send: Callable[[], None] = _wait
+        """Sends the replies that there are, where somebody can; else they wait to be taken."""
         self.shows_memory = False
         """Whether frames that show memory of tensors are on their way; nothing is executed until they have left."""
         self.failure = 0
@@ -279,6 +283,13 @@ class Session:
         self._answer_later(Outgoing(read.request, value))
         return nbytes * CHUNK_COST // messages.CHUNK_BYTES
 
+    def answer_now(self, read: messages.Read) -> None:
+        """Answer a read that waits, before its turn."""
+        self.inbox.remove(read)
+        self._read(read)
+        if self.replies:
+            self.send()
+
     def _answer_later(self, pending: Pending) -> None:
         """Answer now, if the device has got that far and nothing else waits."""
         self.pending.append(pending)
@@ -385,6 +396,10 @@ def _names_operation(instruction: Any) -> bool:
 def _check_count(outs: tuple[int, ...], op: Op) -> None:
     if op.mutates and len(outs) != len(op.mutates):
         raise ProtocolError(f"{op.name}: {len(outs)} ids for {len(op.mutates)} results")
+
+
+def _wait() -> None:
+    """Leave replies where they are."""
 
 
 _ALL_VALUES = {Value}

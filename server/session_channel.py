@@ -6,10 +6,12 @@ not read, or nothing is executed.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import traceback
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from telegrad_protocol import wire
@@ -43,6 +45,7 @@ class Session(Protocol):
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
 
     shows_memory: bool
+    send: Callable[[], None]
 
     def frames_left(self) -> None: ...
     def control(self, verb: str, args: list[Any]) -> Any: ...
@@ -56,6 +59,7 @@ class SessionChannel:
         self.number, self.session, self.socket = number, session, sock
         self.writer = FrameWriter(sock)
         self.ended = False
+        session.send = self._send_now
         self._reader = FrameReader(sock)
         self._inbox: deque[Frame] = deque()
         self._inbox_bytes = 0
@@ -117,6 +121,12 @@ class SessionChannel:
         self._inbox_bytes -= len(frame.body)
         self.session.receive(frame.kind, memoryview(frame.body))
         return CHUNK_COST if frame.kind == wire.CHUNK else 0
+
+    def _send_now(self) -> None:
+        """Write what there is in the middle of a turn; that the other end is gone shows at the turn's end."""
+        self._collect()
+        with contextlib.suppress(EOFError):
+            self.writer.flush()
 
     def _collect(self) -> None:
         for kind, parts in self.session.take_replies():

@@ -28,6 +28,7 @@ from telegrad_protocol import wire
 from telegrad_protocol.errors import TelegradError, UnknownIdError, WorkerCrashedError
 
 from . import channel
+from .blas import share_cores
 from .channel import FrameReader, FrameWriter
 from .logs import configure_logs
 from .session_channel import Session, SessionChannel, failure_of
@@ -264,6 +265,7 @@ def main() -> None:
     control = socket.socket(fileno=options.fd)
     channel.prepare(control)
     worker = Worker(control, load_host(options.host)([name for name in options.devices.split(",") if name]))
+    share_cores()
     gc.freeze()  # modules and tables live as long as the process
     gc.set_threshold(GARBAGE_THRESHOLD)
     try:

@@ -5,6 +5,7 @@ The engine has one thread; ``current`` is set by the session before it runs inst
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import keys
@@ -37,8 +38,8 @@ class Context:
     """Modes and resources of one session."""
 
     __slots__ = (
-        "_grad_enabled", "autocast", "backends", "casts", "checks", "cudnn", "excluded", "generators", "included",
-        "inference", "own_streams", "owner", "programs", "streams", "switches", "trace", "tuner",
+        "_grad_enabled", "ahead", "autocast", "backends", "casts", "checks", "cudnn", "excluded", "generators",
+        "included", "inference", "own_streams", "owner", "programs", "streams", "switches", "trace", "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -61,6 +62,8 @@ class Context:
         self.programs: dict[Any, Any] = {}
         """Backward passes that were recorded, by how they begin; see ``autograd.replay``."""
         self.trace: list[str] | None = None
+        self.ahead: Callable[[Callable[[], bool]], None] | None = None
+        """Told that a backward pass begins that can fail for lack of memory alone, if what it is given says so."""
 
     @property
     def grad_enabled(self) -> bool:

@@ -16,6 +16,7 @@ from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedErro
 from telegrad_protocol.layout import is_dense, overlaps_itself
 from telegrad_protocol.meta import CPU, Device, Meta
 
+from .. import blas
 from . import context
 from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
 from .keys import AUTOGRAD
@@ -105,8 +106,14 @@ class Plan:
         if self.outs is not None or op.mutates:
             given = tuple([self.wrapped.get(position, item) for position, item in enumerate(bound)])
             self.run = prepared_run(operator, self.backend, given, self.outs or (), self.count == 1, self.run)
+        if self.backend.device is CPU and self._bytes(bound) >= blas.LARGE:
+            self.run = blas.on_all_threads(self.run)
         if op.mutates:
             _check_targets(op.public, [bound[p] for p in op.mutates])
+
+    def _bytes(self, bound: Arguments) -> int:
+        """Of operands and results."""
+        return sum([meta.nbytes for meta in (*self.operator.op.metas_in(bound), *(self.outs or ()))])
 
     def _unbounded_bytes(self, bound: Arguments) -> int:
         """The largest operand that shows elements many times, or result that the kernel makes itself: memory that no

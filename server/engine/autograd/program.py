@@ -69,11 +69,12 @@ class Release(NamedTuple):
 class Program:
     """A recorded pass. ``branches``: programs of graphs that are the same up to the node of that number."""
 
-    __slots__ = ("_shapes", "_steps", "branches")
+    __slots__ = ("_needed", "_shapes", "_steps", "branches")
 
     def __init__(self, shapes: list[Shape], steps: list[Step | Accumulation | Release]) -> None:
         self._shapes = shapes
         self._steps: list[Any] = steps
+        self._needed = frozenset([held for step in steps if isinstance(step, Step) for held in _held_by(step)])
         self.branches: dict[int, Program] = {}
 
     def match(self, nodes: list[Any], begin: int) -> int:
@@ -93,6 +94,16 @@ class Program:
             else:
                 latest = node.sequence
         return -1
+
+    def is_sound(self, nodes: list[Any]) -> bool:
+        """Whether nobody has modified what the pass over these nodes needs of what they saved."""
+        for holder, slot, element in self._needed:
+            kept = nodes[holder].saved[slot]
+            if element >= 0:
+                kept = kept.items[element]
+            if kept.storage.version != kept.version:
+                return False
+        return True
 
     def run(self, nodes: list[Any], values: Values) -> None:
         """Make the pass over ``nodes``; ``values`` has the gradient to start from as number 0."""
@@ -126,6 +137,12 @@ class Program:
                 continue
             for number in ended:
                 del values[number]
+
+
+def _held_by(step: Step) -> list[Held]:
+    """The saved values that an operation takes."""
+    listed = [item.held for _, items in step.lists for item in items if isinstance(item, SavedItem)]
+    return [*listed, *[held for _, held in step.saved]]
 
 
 def _leads(edges: Sequence[Edge | None], goals: Sequence[Goal | None], nodes: list[Any]) -> bool:

@@ -8,6 +8,7 @@ in the same order. Whatever is not plain (captures, hooks, modes, several roots 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from telegrad_protocol import dtypes
@@ -58,6 +59,8 @@ class ReplayingRun(engine._Run):
         nodes: list[Any] = [node]
         program = known.find(nodes)
         if program is not None:
+            if current.ahead is not None:
+                current.ahead(partial(program.is_sound, nodes))
             program.run(nodes, {0: first.pop()})
         else:
             known.add(RecordingRun(self.retain_graph).record(edge, first))
