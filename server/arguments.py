@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from telegrad_protocol.errors import ProtocolError, ShapeError, TelegradError
 from telegrad_protocol.meta import MAX_DIMENSIONS
@@ -75,9 +75,14 @@ def check_length(item: Any) -> Any:
 SIZES = ("size", "size?")
 _SHAPES = 64
 """So many combinations of classes an operation's reader remembers."""
-_Decoders = tuple[tuple[int, Callable[[Any], Any]], ...]
-_Reading = tuple[tuple[int, ...], _Decoders, tuple[tuple[int, Param], ...]]
-"""Where plain ids of tensors are, what is to be decoded and how, and where lists of tensors are."""
+
+
+class Reading(NamedTuple):
+    """Where plain ids of tensors are, what is to be decoded and how, and where lists of tensors are."""
+
+    ids: tuple[int, ...]
+    decoded: tuple[tuple[int, Callable[[Any], Any]], ...]
+    lists: tuple[tuple[int, Param], ...]
 
 
 class Reader:
@@ -88,7 +93,7 @@ class Reader:
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         self._params = [(_mode(p), _plain(p), _decoder(p), p) for p in operator.op.params]
-        self._known: dict[tuple[type, ...], _Reading] = {}
+        self._known: dict[tuple[type, ...], Reading] = {}
 
     def read(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
         """Bound arguments in declared order."""
@@ -113,10 +118,10 @@ class Reader:
     def _read_first(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
         found = self._read_slowly(session, raw)
         if len(self._known) < _SHAPES:
-            self._known[tuple(map(type, raw))] = self._reading(raw)
+            self._known[tuple(map(type, raw))] = self.reading(raw)
         return found
 
-    def _reading(self, raw: list[Any]) -> _Reading:
+    def reading(self, raw: list[Any]) -> Reading:
         """How to read arguments of the classes of ``raw``, which were found good."""
         ids, decoded, lists = [], [], []
         for position, ((mode, plain, decode, param), item) in enumerate(zip(self._params, raw)):
@@ -128,7 +133,7 @@ class Reader:
                 lists.append((position, param))
             elif mode == _ATTRIBUTE and item.__class__ not in plain:
                 decoded.append((position, decode))
-        return tuple(ids), tuple(decoded), tuple(lists)
+        return Reading(tuple(ids), tuple(decoded), tuple(lists))
 
     def _read_slowly(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
         op = self.operator.op

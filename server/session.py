@@ -21,12 +21,12 @@ from telegrad_protocol.ops import Op
 
 from . import failures, gradients, ordering, queries, uploads
 from .ahead import Ahead
-from .arguments import BY_INDEX, READERS, describe_operands
+from .arguments import BY_INDEX, describe_operands
+from .calls import CALLERS
 from .engine import context
 from .engine.autograd.inplace import requires_grad
 from .engine.backend import Backend, Event
 from .engine.context import Context
-from .engine.dispatcher import dispatch
 from .engine.random import Generator
 from .engine.value import Value
 from .failures import Absent
@@ -237,20 +237,20 @@ class Session:
     def _call(self, call: messages.Call) -> None:
         if call.freed:
             self._free_before(call)
-        reader = READERS.get(call.op)
-        if reader is None:
+        caller = CALLERS.get(call.op)
+        if caller is None:
             raise ProtocolError(f"there is no operation number {call.op}")
-        outs = call.outs
+        outs, raw = call.outs, call.args
         if len(outs) > 1:
-            _check_count(outs, reader.operator.op)
-        result = dispatch(reader.operator, reader.read(self, call.args))
+            _check_count(outs, caller.operator.op)
+        result = caller.ways.get(tuple(map(type, raw)), caller.first)(self, raw)
         self.host.operations += 1
         if result.__class__ is not Value:
             if outs:
                 self._bind(outs, result if isinstance(result, tuple) else ())
         elif len(outs) == 1:
             self.values[outs[0]] = result
-        elif outs or not reader.operator.op.mutates:
+        elif outs or not caller.operator.op.mutates:
             self._bind(outs, (result,))
 
     def _free_before(self, call: messages.Call) -> None:

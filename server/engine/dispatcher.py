@@ -17,12 +17,16 @@ from telegrad_protocol.errors import AutogradError
 from . import context, keys
 from .operators import OPERATORS, Operator
 from .plan import metas_of, plan_of, remember, run_backend
+from .prepared import Run
 from .value import Value
 
 Boxed = Callable[[Operator, tuple[Any, ...], tuple[Any, ...], int], Any]
 
 BOXED: dict[int, Boxed] = {}
 """One kernel per mode-like key, for all operations; keys without an entry fall through."""
+
+READY: dict[Boxed, Callable[[Operator, int, tuple[Any, ...]], Run | None]] = {}
+"""For kernels that can tell beforehand what they do for one signature: what makes a function of it, if it can."""
 
 _SELECTED: dict[int, Callable[[Operator, int], bool]] = {}
 
@@ -39,38 +43,57 @@ _SIGNED = frozenset((float, complex))
 
 def dispatch(operator: Operator, args: tuple[Any, ...]) -> Any:
     """Run an operation on bound arguments: values, tuples of values, and attributes in declared order."""
-    ctx = context.current
-    if operator.is_unary:
-        value = args[0]
-        key_set = (ctx.included | value.keys) & ~ctx.excluded
-        signature: tuple[Any, ...] = (dtypes._default, value.meta, args[1:])
-    else:
-        read: list[Any] = [dtypes._default]
-        key_set = ctx.included
-        for arg in args[: operator.leading]:
-            if arg.__class__ is Value:
-                key_set |= arg.keys
-                read.append(arg.meta)
-            else:
-                read.append(arg)
-                if arg is not None:
-                    read.append(_told_apart(arg))
-        if operator.readings:
-            key_set |= _read_mixed(operator, args, read)
-        if operator.tail < len(args):
-            read.append(args[operator.tail :])
-            for position in operator.scalars:
-                arg = args[position]
-                read.append(arg.__class__ if arg and arg.__class__ is not complex else _told_apart(arg))
-        key_set &= ~ctx.excluded
-        signature = tuple(read)
-    if ctx.trace is not None:
-        ctx.trace.append(f"[call] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
+    key_set, signature = describe(operator, args)
+    trace = context.current.trace
+    if trace is not None:
+        trace.append(f"[call] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
     kernel = operator.resolved.get(key_set) or resolve(operator, key_set)
     if kernel is run_backend:
         plan = operator.plans.get(signature) or plan_of(operator, args, signature)
         return plan.run(args)
     return kernel(operator, args, signature, key_set)
+
+
+def describe(operator: Operator, args: tuple[Any, ...]) -> tuple[int, tuple[Any, ...]]:
+    """The keys of a call, and its signature: all else that says how it is to run."""
+    ctx = context.current
+    if operator.is_unary:
+        value = args[0]
+        return (ctx.included | value.keys) & ~ctx.excluded, (dtypes._default, value.meta, args[1:])
+    read: list[Any] = [dtypes._default]
+    key_set = ctx.included
+    for arg in args[: operator.leading]:
+        if arg.__class__ is Value:
+            key_set |= arg.keys
+            read.append(arg.meta)
+        else:
+            read.append(arg)
+            if arg is not None:
+                read.append(told_apart(arg))
+    if operator.readings:
+        key_set |= _read_mixed(operator, args, read)
+    if operator.tail < len(args):
+        read.append(args[operator.tail :])
+        for position in operator.scalars:
+            arg = args[position]
+            read.append(arg.__class__ if arg and arg.__class__ is not complex else told_apart(arg))
+    return key_set & ~ctx.excluded, tuple(read)
+
+
+def run_of(operator: Operator, key_set: int, signature: tuple[Any, ...]) -> Run | None:
+    """What runs calls of these keys and this signature, one of which was dispatched; None if it was not kept.
+
+    It traces nothing.
+    """
+    kernel = operator.resolved.get(key_set)
+    if kernel is run_backend:
+        plan = operator.plans.get(signature)
+        return None if plan is None else plan.run
+    if kernel is None:
+        return None
+    ready = READY.get(kernel)
+    run = None if ready is None else ready(operator, key_set, signature)
+    return run or (lambda args: kernel(operator, args, signature, key_set))
 
 
 def _read_mixed(operator: Operator, args: tuple[Any, ...], signature: list[Any]) -> int:
@@ -91,11 +114,11 @@ def _read_mixed(operator: Operator, args: tuple[Any, ...], signature: list[Any])
             key_set |= _read_tuple(arg, signature)
         else:
             signature.append(float if kind is float and arg and operator.op.updates else arg)
-            signature.append(kind if arg and kind is not complex else _told_apart(arg))
+            signature.append(kind if arg and kind is not complex else told_apart(arg))
     return key_set
 
 
-def _told_apart(item: Any) -> Any:
+def told_apart(item: Any) -> Any:
     """What equal numbers that mean different things differ in: their type, and the signs of zeros."""
     kind = item.__class__
     return repr(item) if kind in _SIGNED else kind
@@ -117,7 +140,7 @@ def _read_tuple(items: tuple[Any, ...], signature: list[Any]) -> int:
             described.append(item.meta)
         else:
             described.append(item)
-            described.append(_told_apart(item))
+            described.append(told_apart(item))
     signature.append(tuple(described))
     return key_set
 
@@ -159,6 +182,15 @@ def _run_positional_composite(
     if signature not in operator.plans:
         _check_once(operator, args, signature)
     return operator.composite(*args)  # type: ignore[misc]
+
+
+def _ready_composite(operator: Operator, key_set: int, signature: tuple[Any, ...]) -> Run | None:
+    """A composite whose shape rule was run."""
+    composite = operator.composite
+    return None if composite is None or signature not in operator.plans else lambda args: composite(*args)
+
+
+READY[_run_positional_composite] = _ready_composite
 
 
 def _check_once(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...]) -> None:

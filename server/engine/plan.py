@@ -72,7 +72,7 @@ class Plan:
 
     __slots__ = (
         "backend", "casts", "computes_half", "count", "info", "keyword_names", "operator", "outs", "positional",
-        "ready", "run", "tapes", "wrapped",
+        "ready", "recorded", "run", "tapes", "wrapped",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, args: Arguments) -> None:
@@ -88,6 +88,8 @@ class Plan:
         self.keyword_names = _keyword_names(op)
         self.tapes: dict[int, Any] = {}
         """What autograd has worked out for these operands, by which of them require a gradient."""
+        self.recorded: Run | None = None
+        """``run`` with what autograd does for these operands around it."""
         self.run: Run = self._run_view
         if op.view_of is not None:
             if self.count == 1 and op.differentiable:

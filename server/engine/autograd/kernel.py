@@ -6,6 +6,7 @@ Driven by each operator's table of formulas; what in-place operations and views 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from telegrad_protocol.dtypes import FLOAT
@@ -13,16 +14,29 @@ from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.layout import result_strides
 
 from .. import context, keys
-from ..dispatcher import BOXED, descend, redispatch
+from ..dispatcher import BOXED, READY, descend, redispatch, resolve
 from ..operators import Operator
 from ..plan import Plan, metas_of, plan_of, run_backend
+from ..prepared import Run
 from ..value import Value
-from .graph import AutogradMeta, Edge, Saved, SavedList, SavedResult, to_edge, with_history
+from .graph import (
+    AutogradMeta,
+    Edge,
+    Saved,
+    SavedList,
+    SavedResult,
+    accumulator_of,
+    next_sequence,
+    to_edge,
+    with_history,
+)
 from .inplace import Overwritten, check_writable, edge_of, rebase, requires_grad
-from .node import OpNode, Tape
+from .node import OpNode, Tape, new_node
 
 _BELOW = keys.below(keys.AUTOGRAD)
 Arguments: TypeAlias = tuple[Any, ...]
+new_history = partial(object.__new__, AutogradMeta)
+"""What autograd knows of a value, without its attributes, for who sets them all."""
 
 
 def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, key_set: int) -> Any:
@@ -31,33 +45,76 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     op = operator.op
     if op.updates:
         return redispatch(operator, args, signature, lower)
-    edges: list[Edge | None] = []
-    needed = _gather(operator, args, edges)
     if op.mutates:
+        edges: list[Edge | None] = []
+        needed = _gather(operator, args, edges)
         return _write(operator, args, signature, lower, edges, needed)
-    if not needed:
-        return redispatch(operator, args, signature, lower)
-    kernel = (operator.resolved.get(lower) if context.current.trace is None else None) or descend(operator, lower)
-    plan = operator.plans.get(signature) or plan_of(operator, args, signature)
-    tape = plan.tapes.get(needed)
-    if tape is None:
-        tape = _tape(operator, plan, needed, args)
-        tape.is_foreseen = plan.outs is not None and operator.plans.get(signature) is plan
-    saved: list[Saved | SavedList] = []
-    for position in tape.saves:
-        arg = args[position]
-        saved.append(Saved(arg) if arg.__class__ is Value else _save_list(arg))
-    result = plan.run(args) if kernel is run_backend else kernel(operator, args, signature, lower)
-    if result.__class__ is Value:
-        node = OpNode(tape, edges, (result.meta,), saved)
-        if result.meta.dtype.category >= FLOAT:
-            result.autograd = AutogradMeta(True, node, 0)
+    if context.current.trace is None and (operator.resolved.get(lower) or resolve(operator, lower)) is run_backend:
+        plan = operator.plans.get(signature) or _plan_of(operator, args, signature)
+        return (plan.recorded or _record_plan(operator, plan, signature))(args)
+    plan = _plan_of(operator, args, signature)
+    return _recording(operator, plan, signature, lambda args: redispatch(operator, args, signature, lower))(args)
+
+
+def _plan_of(operator: Operator, args: Arguments, signature: Arguments) -> Plan:
+    """The plan of a call; that an operand cannot be differentiated is found out before what a plan refuses."""
+    if signature not in operator.plans:
+        _gather(operator, args, [])
+    return plan_of(operator, args, signature)
+
+
+def _record_plan(operator: Operator, plan: Plan, signature: Arguments) -> Run:
+    """A plan's run with its node, which the plan keeps."""
+    found = plan.recorded = _recording(operator, plan, signature, plan.run)
+    return found
+
+
+def _ready(operator: Operator, key_set: int, signature: Arguments) -> Run | None:
+    """What the kernel does for one signature, where that is to run a plan and attach a node."""
+    op = operator.op
+    plan = operator.plans.get(signature)
+    if plan is None or op.mutates or op.updates or operator.resolved.get(key_set & _BELOW) is not run_backend:
+        return None
+    return plan.recorded or _record_plan(operator, plan, signature)
+
+
+def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run) -> Run:
+    """Run ``below``, and attach a node where an input requires a gradient.
+
+    Nothing of this is done with every operation that can be done once for its plan.
+    """
+    tapes = plan.tapes
+    is_single = plan.count == 1 and plan.outs is not None
+    is_float = is_single and plan.outs[0].dtype.category >= FLOAT  # type: ignore[index]
+
+    def run(args: Arguments) -> Any:
+        edges: list[Edge | None] = []
+        needed = _gather(operator, args, edges)
+        if not needed:
+            return below(args)
+        tape = tapes.get(needed) or _tape(operator, plan, needed, args, signature)
+        saved: list[Saved | SavedList] = []
+        for position in tape.saves:
+            value = args[position]
+            saved.append(Saved(value) if value.__class__ is Value else _save_list(value))
+        result = below(args)
+        if not is_single:
+            _attach(result if result.__class__ is tuple else (result,), tape, edges, saved)
+            return result
+        made: OpNode = new_node()
+        made.sequence, made.edges, made.metas = next_sequence(), edges, (result.meta,)
+        made.tape, made.saved, made.retained = tape, saved, None
+        if is_float:
+            known = new_history()
+            known.requires_grad, known.grad_fn, known.output, known.rebased = True, made, 0, 0
+            known.grad = known.accumulator = None
+            result.autograd = known
             result.keys |= keys.AUTOGRAD
         if tape.saves_outs:
-            _save_results(tape, node, (result,))
-    else:
-        _attach(result, tape, edges, saved)
-    return result
+            _save_results(tape, made, (result,))
+        return result
+
+    return run
 
 
 def _attach(results: Arguments, tape: Tape, edges: list[Edge | None], saved: list[Saved | SavedList]) -> None:
@@ -75,8 +132,9 @@ def _save_results(tape: Tape, node: OpNode, results: Arguments) -> None:
         node.saved.insert(place, SavedResult(results[number], node, number))  # type: ignore[union-attr]
 
 
-def _tape(operator: Operator, plan: Plan, needed: int, args: Arguments) -> Tape:
+def _tape(operator: Operator, plan: Plan, needed: int, args: Arguments, signature: Arguments) -> Tape:
     found = plan.tapes[needed] = Tape(operator, needed, metas_of(args))
+    found.is_foreseen = not operator.op.mutates and plan.outs is not None and operator.plans.get(signature) is plan
     return found
 
 
@@ -98,7 +156,7 @@ def _write(
         raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
     kernel = descend(operator, lower)
     plan = plan_of(operator, args, signature)
-    tape = plan.tapes.get(needed) or _tape(operator, plan, needed, args)
+    tape = plan.tapes.get(needed) or _tape(operator, plan, needed, args, signature)
     saved = [_save(args[position], written) for position in tape.saves]
     result = plan.run(args) if kernel is run_backend else kernel(operator, args, signature, lower)
     outs = result if result.__class__ is tuple else (result,)
@@ -118,6 +176,7 @@ def _overwrite(operator: Operator, args: Arguments, signature: Arguments, lower:
 
 
 BOXED[keys.AUTOGRAD] = autograd_kernel
+READY[autograd_kernel] = _ready
 
 
 def _written(mutates: tuple[int, ...], args: Arguments) -> list[Value]:
@@ -138,23 +197,34 @@ def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> in
     needed = 0
     for position in operator.grad_positions:
         arg = args[position]
-        if arg.__class__ is Value:
-            known = arg.autograd
-            if arg.base is not None or (known is not None and known.grad_fn is None):
-                edge = edge_of(arg)
+        if arg.__class__ is not Value:
+            if arg.__class__ is tuple:
+                needed |= _gather_list(arg, edges) << position
             else:
-                edge = None if known is None else to_edge((known.grad_fn, known.output))
-            edges.append(edge)
-            if edge is not None:
-                needed |= 1 << position
-        elif arg.__class__ is tuple:
-            found = [edge_of(a) if a is not None else None for a in arg]
-            edges.extend(found)
-            if any(found):
-                needed |= 1 << position
+                edges.append(None)
+            continue
+        root = arg.base
+        if root is not None and root.autograd is not None and arg.seen < root.autograd.rebased:
+            edge_of(arg)  # sees what was done to its root
+        known = arg.autograd
+        if known is None:
+            edges.append(None)
+        elif known.grad_fn is not None:
+            edges.append(to_edge((known.grad_fn, known.output)))
+            needed |= 1 << position
+        elif known.requires_grad:
+            edges.append(to_edge((accumulator_of(arg), 0)))
+            needed |= 1 << position
         else:
             edges.append(None)
     return needed
+
+
+def _gather_list(items: Arguments, edges: list[Edge | None]) -> bool:
+    """Fill in an edge per element of a list; tells whether one requires a gradient."""
+    found = [edge_of(item) if item is not None else None for item in items]
+    edges.extend(found)
+    return any(found)
 
 
 def _save(arg: Any, written: Sequence[Value]) -> Saved | SavedList:

@@ -6,6 +6,7 @@ Un-broadcasting, and casting a gradient back to its input's type, are done here,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -168,6 +169,10 @@ class OpNode(Node):
     def release(self) -> None:
         if self.saved:
             self.saved = None
+
+
+new_node = partial(object.__new__, OpNode)
+"""A node without its attributes, for who sets them all."""
 
 
 def zeros(meta: Meta) -> Value:
