@@ -76,6 +76,13 @@ class Event(Mark, Protocol):
         """The time between two timed events that have both been reached."""
 
 
+class Capture(Protocol):
+    """Work that a device has noted."""
+
+    def launch(self) -> None:
+        """Do it, on the stream that it was noted on."""
+
+
 class HostMark:
     """A host has done what it was given."""
 
@@ -123,6 +130,8 @@ class Backend:
 
     xp: Any
     key: int
+    can_capture = False
+    """Whether work can be noted and launched at once; see ``capture``."""
 
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
         self.device = device
@@ -200,6 +209,14 @@ class Backend:
         """The value's own memory instead of a copy, where the host can see it; nobody may write there meanwhile."""
         return None
 
+    def capture(self, work: Callable[[], bool]) -> Capture | None:
+        """What ``work`` launches, noted instead of done; None where that fails or ``work`` says False."""
+        raise NotImplementedError
+
+    def place(self) -> tuple[Any, ...]:
+        """What captured work depends on beside the memory that it is given: stream and scratch memory."""
+        raise NotImplementedError
+
     def memory_info(self) -> tuple[int, int]:
         """Free and total bytes of the device."""
         raise NotImplementedError
@@ -222,7 +239,14 @@ class Backend:
             self._busy = False
             if self._late:
                 self._release_late()
-        return Value(Storage(self, block, nbytes), meta, self)
+        storage: Storage = new_storage()
+        storage.backend, storage.block, storage.nbytes = self, block, nbytes
+        storage.keeper, storage.version = None, 0
+        value: Value = new_value()
+        value.storage, value.meta, value.backend = storage, meta, self
+        value.base = value.autograd = value._array = None
+        value.keys = self.key
+        return value
 
     def writing(self, meta: Meta, launch: Launch) -> Callable[[tuple[Any, ...]], Value]:
         """What makes a new value, as ``empty`` does, and has ``launch`` write it.

@@ -6,6 +6,7 @@ the session whose turn it is, so that a kernel's result is adopted without a cop
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import cupy as cp
@@ -15,10 +16,12 @@ from server.allocator import Block, CachingAllocator, CudaUpstream
 from server.allocator.options import options_of_environment
 from server.allocator.pinned import PinnedBuffer, PinnedCache, PinnedUpstream
 from server.allocator.pluggable import plugged_in
+from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Device, Meta
 
 from . import context, keys
 from .backend import NUMPY_DTYPES, Download, Event, Mark, Upload
+from .cuda_graphs import CudaGraph
 from .cuda_streams import CudaEvent, StreamPool
 from .streamed import StreamedBackend
 from .value import Storage, Value
@@ -113,12 +116,14 @@ class CudaBackend(StreamedBackend):
 
     xp = cp
     key = keys.CUDA
+    can_capture = True
 
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
         super().__init__(device, allocator, StreamPool())
         self.index = device.index or 0
         self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
         self._workspaces: dict[int, Block] = {}
+        self._is_capturing = False
         allocator.free_memory_callbacks.append(self._spare_workspaces)
 
     @classmethod
@@ -140,6 +145,8 @@ class CudaBackend(StreamedBackend):
         return cp.cuda.MemoryPointer(BlockMemory(self, block, nbytes), 0)
 
     def _allocate_pinned_for_cupy(self, nbytes: int) -> Any:
+        if self._is_capturing:
+            raise NotSupportedError("capture: what is copied from the host now would be copied again")
         return cp.cuda.PinnedMemoryPointer(PinnedMemory(self.pinned.allocate(nbytes)), 0)
 
     def new_event(self, is_timed: bool) -> Event:
@@ -171,6 +178,16 @@ class CudaBackend(StreamedBackend):
         for stream in spared:
             self.allocator.free(self._workspaces.pop(stream))
         return bool(spared)
+
+    def capture(self, work: Callable[[], bool]) -> CudaGraph | None:
+        self._is_capturing = True
+        try:
+            return CudaGraph.of(self.stream, work)
+        finally:
+            self._is_capturing = False
+
+    def place(self) -> tuple[Any, ...]:
+        return self.stream, self._workspaces.get(self.stream)
 
     def host_memory_stats(self) -> dict[str, int]:
         return self.pinned.stats()

@@ -67,15 +67,20 @@ class Release(NamedTuple):
 
 
 class Program:
-    """A recorded pass. ``branches``: programs of graphs that are the same up to the node of that number."""
+    """A recorded pass. ``branches``: programs of graphs that are the same up to the node of that number.
 
-    __slots__ = ("_needed", "_shapes", "_steps", "branches")
+    ``needed``: the saved values that it takes.
+    """
+
+    __slots__ = ("_shapes", "branches", "captures", "needed", "steps")
 
     def __init__(self, shapes: list[Shape], steps: list[Step | Accumulation | Release]) -> None:
         self._shapes = shapes
-        self._steps: list[Any] = steps
-        self._needed = frozenset([held for step in steps if isinstance(step, Step) for held in _held_by(step)])
+        self.steps: list[Any] = steps
+        self.needed = frozenset([held for step in steps if isinstance(step, Step) for held in _held_by(step)])
         self.branches: dict[int, Program] = {}
+        self.captures: Any = None
+        """Passes of this program that a device has noted; see `captured`."""
 
     def match(self, nodes: list[Any], begin: int) -> int:
         """Find the nodes by number, from a known one on; returns the number of the first that is another, or -1."""
@@ -97,7 +102,7 @@ class Program:
 
     def is_sound(self, nodes: list[Any]) -> bool:
         """Whether nobody has modified what the pass over these nodes needs of what they saved."""
-        for holder, slot, element in self._needed:
+        for holder, slot, element in self.needed:
             kept = nodes[holder].saved[slot]
             if element >= 0:
                 kept = kept.items[element]
@@ -107,7 +112,7 @@ class Program:
 
     def run(self, nodes: list[Any], values: Values) -> None:
         """Make the pass over ``nodes``; ``values`` has the gradient to start from as number 0."""
-        for step in self._steps:
+        for step in self.steps:
             if step.__class__ is Step:
                 run, template, intermediate, saved, lists, results, ended = step
                 arguments = template.copy()

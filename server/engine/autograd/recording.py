@@ -214,8 +214,13 @@ _active: RecordingRun | None = None
 
 
 def _record(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
-    lower = key_set & _BELOW
-    result = redispatch(operator, args, signature, lower)
+    """Run an operation and write it down; what its kernel calls for itself is part of it."""
+    lower, current = key_set & _BELOW, context.current
+    current.included &= ~keys.RECORD
+    try:
+        result = redispatch(operator, args, signature, lower)
+    finally:
+        current.included |= keys.RECORD
     if _active is not None and operator.resolved[lower] is run_backend:
         _active.note_operation(operator, args, signature, result)
     elif _active is not None:

@@ -16,6 +16,7 @@ from telegrad_protocol import dtypes
 from .. import context
 from ..value import Value
 from . import engine
+from .captured import Captures
 from .engine import seed
 from .graph import Edge
 from .inplace import edge_of
@@ -61,7 +62,7 @@ class ReplayingRun(engine._Run):
         if program is not None:
             if current.ahead is not None:
                 current.ahead(partial(program.is_sound, nodes))
-            program.run(nodes, {0: first.pop()})
+            program.captures.make(program, nodes, first)
         else:
             known.add(RecordingRun(self.retain_graph).record(edge, first))
 
@@ -99,6 +100,7 @@ class Known:
         if program is None or self._count >= _MOST_PROGRAMS:
             return
         self._count += 1
+        program.captures = Captures(program)
         if self._fork is None:
             self._root = program
         else:

@@ -1,0 +1,56 @@
+"""CUDA graphs: what a thread launches on a stream, noted once and launched as one from then on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+from cupy.cuda import runtime
+
+log = logging.getLogger(__name__)
+
+
+class CudaGraph:
+    """Launches that were noted. Their arguments are those of then: the memory that they name must still be theirs."""
+
+    __slots__ = ("_launches", "_stream")
+
+    def __init__(self, launches: int, stream: int) -> None:
+        self._launches = launches
+        self._stream = stream
+
+    @classmethod
+    def of(cls, stream: int, work: Callable[[], bool]) -> CudaGraph | None:
+        """What ``work`` launches on a raw stream; None where it says False, or does what cannot be noted."""
+        runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
+        is_whole = False
+        try:
+            is_whole = work()
+        finally:
+            graph = _end(stream)
+        try:
+            return cls(runtime.graphInstantiate(graph), stream) if is_whole and graph else None
+        except runtime.CUDARuntimeError as error:
+            log.warning("a graph could not be made", extra={"cause": str(error)})
+            return None
+        finally:
+            if graph:
+                runtime.graphDestroy(graph)
+
+    def launch(self) -> None:
+        """Do it all."""
+        runtime.graphLaunch(self._launches, self._stream)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the device may be gone
+            runtime.streamSynchronize(self._stream)
+            runtime.graphExecDestroy(self._launches)
+
+
+def _end(stream: int) -> int:
+    """The graph of what was noted; 0 where something could not be."""
+    try:
+        return int(runtime.streamEndCapture(stream))
+    except runtime.CUDARuntimeError:
+        return 0

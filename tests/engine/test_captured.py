@@ -1,0 +1,215 @@
+"""Passes that a device has noted: the same numbers, memory and errors as those that are made operation by operation.
+
+A host notes nothing, so here it pretends to: what is noted is run, and memory is put back as it was; to launch it is to
+run it once more at the same addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from server.engine.autograd.captured import Captures
+from server.engine.backend import CpuBackend, open_device
+from telegrad_protocol.meta import CPU
+from tests.engine.test_replay import MODELS, check_gradients_again, differentiable, train
+from tests.ops.adapters import EngineAdapter
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+STEPS = 40
+PASSES = 8
+
+
+class _Again:
+    def __init__(self, work: Callable[[], bool]) -> None:
+        self._work = work
+
+    def launch(self) -> None:
+        assert self._work(), "the work asked for other memory than it did when it was noted"
+
+
+def _capture(self: CpuBackend, work: Callable[[], bool]) -> _Again | None:
+    buffers = [np.frombuffer(each.buffer, np.uint8) for each in self.allocator.policy.segments.values()]
+    before = [each.copy() for each in buffers]
+    is_whole = work()
+    for buffer, data in zip(buffers, before, strict=True):
+        buffer[:] = data
+    return _Again(work) if is_whole else None
+
+
+@pytest.fixture
+def adapter() -> EngineAdapter:
+    """The engine as it is while a session makes a pass: all indices were checked before."""
+    made = EngineAdapter()
+    made.context.checks.covered = True
+    return made
+
+
+@pytest.fixture
+def launched(counted: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The same, where the host notes passes."""
+    monkeypatch.setattr(CpuBackend, "can_capture", True)
+    monkeypatch.setattr(CpuBackend, "capture", _capture)
+    monkeypatch.setattr(CpuBackend, "place", lambda self: ())
+    return counted
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A number for each pass that was launched."""
+    found: list[int] = []
+    launch = Captures._launch
+
+    def noted(self: Any, *args: Any) -> bool:
+        is_made = launch(self, *args)
+        found.extend([1] if is_made else [])
+        return is_made
+
+    monkeypatch.setattr(Captures, "_launch", noted)
+    return found
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_training_is_the_same_to_the_bit_and_byte(
+    kind: str, launched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = train(kind, STEPS)
+    assert len(launched) >= STEPS // 3
+    monkeypatch.setattr(CpuBackend, "can_capture", False)
+    assert captured == train(kind, STEPS)
+
+
+@pytest.mark.parametrize("info", differentiable())
+def test_every_operation_gives_the_same_gradients_again(info: Any, launched: list[int], adapter: EngineAdapter) -> None:
+    check_gradients_again(info, adapter, PASSES)
+
+
+# -- on a GPU, which really notes them
+
+
+def _assert_close(found: list[Any], expected: list[Any]) -> None:
+    for mine, other in zip(found, expected, strict=True):
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("info", differentiable())
+def test_every_operation_gives_the_same_gradients_again_on_a_gpu(info: Any, counted: list[int]) -> None:
+    adapter = EngineAdapter("cuda:0")
+    adapter.context.checks.covered = True
+    check_gradients_again(info, adapter, PASSES, _assert_close, PASSES // 2)
+    for backend in adapter.backends.values():
+        backend.leave(adapter.context)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", MODELS)
+def test_training_on_a_gpu_is_the_same(
+    kind: str, cuda_host: Any, counted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses, memory = train(kind, STEPS, cuda_host)
+    assert len(counted) >= STEPS // 3
+    monkeypatch.setattr(type(cuda_host.backends[cuda_host.default_device]), "can_capture", False)
+    expected, usual = train(kind, STEPS, cuda_host)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+    assert memory[1:] == usual[1:]  # the first step finds libraries without their workspace
+
+
+@pytest.mark.gpu
+def test_gradients_on_a_gpu_are_pytorchs(cuda_tg: Any, counted: list[int], rng: np.random.Generator) -> None:
+    kept: dict[int, tuple[Any, Any]] = {}
+
+    def keep(step: int, leaf: Any, hidden: Any) -> None:
+        if step in (20, 21, 30):
+            kept[step] = hidden.detach(), hidden.detach().numpy().copy()
+
+    _repeat(cuda_tg, rng, 40, keep)
+    assert len(counted) >= 10
+    for tensor, expected in kept.values():
+        np.testing.assert_array_equal(tensor.numpy(), expected)
+
+
+# -- what may differ from one pass to the next
+
+
+def _repeat(tg: Any, rng: np.random.Generator, steps: int, between: Callable[[int, Any, Any], None]) -> list[Any]:
+    """Gradients of the same small function, after each of some passes; ``between`` sees what it computes."""
+    x = rng.standard_normal((3, 4))
+    leaf = tg.tensor(x).requires_grad_()
+    found = []
+    for step in range(steps):
+        leaf.grad = None
+        hidden = (leaf * 2).exp()
+        loss = (hidden * hidden.sin()).sum()
+        between(step, leaf, hidden)
+        del hidden
+        loss.backward()
+        del loss
+        found.append(leaf.grad.numpy().copy())
+    inner = torch.tensor(x, requires_grad=True)
+    hidden = (inner * 2).exp()
+    (hidden * hidden.sin()).sum().backward()
+    for gradient in found:
+        np.testing.assert_allclose(gradient, inner.grad.numpy(), rtol=1e-12)
+    return found
+
+
+def test_what_somebody_holds_outlives_the_pass(tg: Any, launched: list[int], rng: np.random.Generator) -> None:
+    kept: dict[int, tuple[Any, Any]] = {}
+
+    def keep(step: int, leaf: Any, hidden: Any) -> None:
+        if step in (20, 21, 30):
+            kept[step] = hidden.detach(), hidden.detach().numpy().copy()
+
+    _repeat(tg, rng, 40, keep)
+    assert len(launched) >= 10
+    for tensor, expected in kept.values():
+        np.testing.assert_array_equal(tensor.numpy(), expected)
+
+
+def test_gradients_that_are_there_are_added_to(tg: Any, launched: list[int], rng: np.random.Generator) -> None:
+    x = rng.standard_normal(4)
+    leaf = tg.tensor(x).requires_grad_()
+    for step in range(24):
+        if step % 3 == 0:
+            leaf.grad = None
+        (leaf * leaf).sum().backward()
+        np.testing.assert_allclose(leaf.grad.numpy(), 2 * x * (step % 3 + 1), rtol=1e-12)
+    assert launched
+
+
+def test_a_saved_value_that_was_modified_is_found(tg: Any, launched: list[int], rng: np.random.Generator) -> None:
+    def modify(step: int, leaf: Any, hidden: Any) -> None:
+        if step == 19:
+            hidden.detach().add_(1)
+
+    with pytest.raises(RuntimeError, match="modified by an in-place operation"):
+        _repeat(tg, rng, 20, modify)
+    assert launched
+
+
+def test_sessions_take_turns(tg: Any, host: Any, launched: list[int], rng: np.random.Generator) -> None:
+    import telegrad
+
+    def turn(step: int, leaf: Any, hidden: Any) -> None:
+        if step in (20, 30):
+            with telegrad.connect(in_process=host):
+                _repeat(telegrad, rng, 20, lambda *_: None)
+
+    _repeat(tg, rng, 50, turn)
+    assert len(launched) >= 20
+
+
+def test_memory_that_is_gone_is_not_used_again(tg: Any, launched: list[int], rng: np.random.Generator) -> None:
+    def empty(step: int, leaf: Any, hidden: Any) -> None:
+        if step in (12, 25):
+            open_device(CPU).allocator.empty_cache()
+
+    _repeat(tg, rng, 40, empty)
+    assert len(launched) >= 8
