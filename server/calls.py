@@ -15,9 +15,8 @@ from telegrad_protocol import dtypes
 
 from .arguments import READERS, Reader
 from .engine import context
-from .engine.dispatcher import describe, dispatch, run_of, told_apart
+from .engine.dispatcher import dispatch_anew, settle, told_apart
 from .engine.operators import Operator
-from .engine.plan import remember
 
 if TYPE_CHECKING:
     from .session import Session
@@ -47,18 +46,7 @@ class Caller:
 
     def anew(self, session: Session, raw: list[Any]) -> Any:
         """Read the arguments and dispatch; raises what is wrong with them."""
-        return dispatch(self.operator, self.reader.read(session, raw))
-
-    def settle(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> Any:
-        """Dispatch, and remember by ``key`` what ran, unless somebody watches each step."""
-        if context.current.trace is not None:
-            return dispatch(self.operator, args)
-        description = describe(self.operator, args)  # before the call, which may change the operands' own
-        result = dispatch(self.operator, args)
-        run = run_of(self.operator, *description)
-        if run is not None:
-            remember(self.operator, key, run)
-        return result
+        return dispatch_anew(self.operator, self.reader.read(session, raw))
 
 
 CALLERS: dict[int, Caller] = {index: Caller(reader) for index, reader in READERS.items()}
@@ -78,7 +66,7 @@ def _way(caller: Caller, raw: list[Any]) -> Way:
 
 def _one(caller: Caller) -> Way:
     """One tensor, and what is as it came."""
-    mark, plans, anew, settle = object(), caller.operator.plans, caller.anew, caller.settle
+    operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
     def run(session: Session, raw: list[Any]) -> Any:
         first, *rest = raw
@@ -90,14 +78,14 @@ def _one(caller: Caller) -> Way:
             return anew(session, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
-            return settle((a, *rest), key)
+            return settle(operator, (a, *rest), key)
         return known((a, *rest))
 
     return run
 
 
 def _two(caller: Caller) -> Way:
-    mark, plans, anew, settle = object(), caller.operator.plans, caller.anew, caller.settle
+    operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
     def run(session: Session, raw: list[Any]) -> Any:
         first, second, *rest = raw
@@ -110,14 +98,14 @@ def _two(caller: Caller) -> Way:
             return anew(session, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
-            return settle((a, b, *rest), key)
+            return settle(operator, (a, b, *rest), key)
         return known((a, b, *rest))
 
     return run
 
 
 def _three(caller: Caller) -> Way:
-    mark, plans, anew, settle = object(), caller.operator.plans, caller.anew, caller.settle
+    operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
     def run(session: Session, raw: list[Any]) -> Any:
         first, second, third, *rest = raw
@@ -131,7 +119,7 @@ def _three(caller: Caller) -> Way:
             return anew(session, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
-            return settle((a, b, c, *rest), key)
+            return settle(operator, (a, b, c, *rest), key)
         return known((a, b, c, *rest))
 
     return run
@@ -145,7 +133,7 @@ def _general(
     caller: Caller, ids: tuple[int, ...], decoded: tuple[tuple[int, Callable[[Any], Any]], ...], floats: list[int]
 ) -> Way:
     """Tensors anywhere, attributes to be decoded, and floats, of which 0 and -0 are equal and not the same."""
-    mark, plans, anew, settle = object(), caller.operator.plans, caller.anew, caller.settle
+    operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
     numbers = [position for position, _ in decoded if _is_number(caller.operator, position)]
 
     def run(session: Session, raw: list[Any]) -> Any:
@@ -171,7 +159,7 @@ def _general(
         whole = (mark, dtypes._default, key_set & ~ctx.excluded, *key)
         known = plans.get(whole)
         if known is None or ctx.trace is not None:
-            return settle(tuple(found), whole)
+            return settle(operator, tuple(found), whole)
         return known(tuple(found))
 
     return run

@@ -7,7 +7,7 @@ kernel may redispatch below its own key. What a key set resolves to is cached pe
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from operator import attrgetter, is_, or_
 from typing import Any
 
@@ -16,11 +16,12 @@ from telegrad_protocol.errors import AutogradError
 
 from . import context, keys
 from .operators import OPERATORS, Operator
-from .plan import metas_of, plan_of, remember, run_backend
+from .plan import metas_of, remember, run_backend
 from .prepared import Run
 from .value import Value
 
-Boxed = Callable[[Operator, tuple[Any, ...], tuple[Any, ...], int], Any]
+Arguments = tuple[Any, ...]
+Boxed = Callable[[Operator, Arguments, tuple[Any, ...], int], Any]
 
 BOXED: dict[int, Boxed] = {}
 """One kernel per mode-like key, for all operations; keys without an entry fall through."""
@@ -41,17 +42,79 @@ _SIGNED = frozenset((float, complex))
 """Numbers of which 0 and -0 are equal and not the same."""
 
 
-def dispatch(operator: Operator, args: tuple[Any, ...]) -> Any:
+def dispatch(operator: Operator, args: Arguments) -> Any:
     """Run an operation on bound arguments: values, tuples of values, and attributes in declared order."""
+    kinds = tuple(map(type, args))
+    way = operator.plans.get(kinds)
+    return way(args) if way is not None else _dispatch_first(operator, args, kinds)
+
+
+def _dispatch_first(operator: Operator, args: Arguments, kinds: tuple[type, ...]) -> Any:
+    """Arguments of classes that were not met before; what is not always told apart by their values has no way."""
+    if operator.op.updates:
+        return dispatch_anew(operator, args)
+    result = dispatch_anew(operator, args)
+    remember(operator, kinds, _way(operator, kinds))
+    return result
+
+
+def dispatch_anew(operator: Operator, args: Arguments) -> Any:
+    """Dispatch by what the arguments are described as, whatever came before."""
+    return _run(operator, args, *describe(operator, args))
+
+
+def settle(operator: Operator, args: Arguments, key: tuple[Any, ...]) -> Any:
+    """Dispatch, and remember by ``key`` what ran, unless somebody watches each step."""
     key_set, signature = describe(operator, args)
+    result = _run(operator, args, key_set, signature)
+    run = run_of(operator, key_set, signature) if context.current.trace is None else None
+    if run is not None:
+        remember(operator, key, run)
+    return result
+
+
+def _run(operator: Operator, args: Arguments, key_set: int, signature: tuple[Any, ...]) -> Any:
     trace = context.current.trace
     if trace is not None:
         trace.append(f"[call] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
     kernel = operator.resolved.get(key_set) or resolve(operator, key_set)
-    if kernel is run_backend:
-        plan = operator.plans.get(signature) or plan_of(operator, args, signature)
-        return plan.run(args)
     return kernel(operator, args, signature, key_set)
+
+
+def _way(operator: Operator, kinds: tuple[type, ...]) -> Run:
+    """How arguments of these classes are told apart in one step: a key of all that decides how the operation runs."""
+    if any([kind is tuple and param.kind.holds_tensors for kind, param in zip(kinds, operator.op.params)]):
+        return partial(dispatch_anew, operator)
+    values = [position for position, kind in enumerate(kinds) if kind is Value]
+    signed = [position for position, kind in enumerate(kinds) if kind in _SIGNED]
+    mark, plans = object(), operator.plans
+
+    def one(args: Arguments) -> Any:
+        ctx = context.current
+        value = args[0]
+        key = (mark, dtypes._default, (ctx.included | value.keys) & ~ctx.excluded, value.meta, args[1:])
+        known = plans.get(key)
+        if known is None or ctx.trace is not None:
+            return settle(operator, args, key)
+        return known(args)
+
+    def several(args: Arguments) -> Any:
+        ctx = context.current
+        key_set, read = ctx.included, list(args)
+        for position in values:
+            value = args[position]
+            key_set |= value.keys
+            read[position] = value.meta
+        for position in signed:
+            if not args[position] or args[position].__class__ is complex:
+                read.append(repr(args[position]))
+        key = (mark, dtypes._default, key_set & ~ctx.excluded, *read)
+        known = plans.get(key)
+        if known is None or ctx.trace is not None:
+            return settle(operator, args, key)
+        return known(args)
+
+    return one if values == [0] and not signed else several
 
 
 def describe(operator: Operator, args: tuple[Any, ...]) -> tuple[int, tuple[Any, ...]]:

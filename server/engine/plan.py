@@ -22,7 +22,7 @@ from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
 from .keys import AUTOGRAD
 from .operators import KernelInfo, Operator
 from .prepared import Run, array_run, prepared_run
-from .value import MULTIPLE, TRACKED, UNTRACKED, Value
+from .value import MULTIPLE, TRACKED, UNTRACKED, Value, new_value
 
 Arguments = tuple[Any, ...]
 _array_of = attrgetter("array")
@@ -225,11 +225,16 @@ class Plan:
             storage, base = source.storage, source.base
             if needed > storage.nbytes:
                 self._check_bounds(source)
-            view = Value(storage, meta, source.backend, source if base is None else base)
+            view: Value = new_value()
+            view.storage, view.meta, view.backend = storage, meta, source.backend
+            view.autograd = view._array = None
+            view.keys, view.seen = source.backend.key | AUTOGRAD, storage.version
+            if base is None:
+                view.base, view.origin = source, TRACKED
+            else:
+                view.base, view.origin = base, source.origin
             if context.current.excluded & AUTOGRAD:
                 view.origin = UNTRACKED
-            elif base is not None:
-                view.origin = source.origin
             return view
 
         return run

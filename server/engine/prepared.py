@@ -126,6 +126,8 @@ def _into_targets(operator: Operator, backend: Backend, bound: Arguments, is_sin
         launch = _launch(operator, backend, args, targets, False)
     if launch is None:
         return otherwise
+    if is_single and len(targets) == 1 and not any([arg.__class__ is tuple and _has_metas(arg) for arg in args]):
+        return _into_one(op.mutates[0], args, targets[0], launch, overwrites, otherwise)
     chosen, count = launch, len(op.base.params)
 
     def run(all_args: Arguments) -> Any:
@@ -136,6 +138,31 @@ def _into_targets(operator: Operator, backend: Backend, bound: Arguments, is_sin
         for out in outs:
             out.storage.version += 1
         return outs[0] if is_single else outs
+
+    return run
+
+
+def _has_metas(items: Arguments) -> bool:
+    return any([isinstance(item, Meta) for item in items])
+
+
+def _into_one(place: int, bound: Arguments, target: Meta, launch: Launch, overwrites: bool, otherwise: Run) -> Run:
+    """The usual case: one target, and no list of tensors among the operands."""
+    others = [
+        position
+        for position, item in enumerate(bound)
+        if isinstance(item, Meta) and not (overwrites and item is target)  # whose elements are read before they are written
+    ]
+
+    def run(args: Arguments) -> Any:
+        out = args[place]
+        storage = out.storage
+        for position in others:
+            if args[position].storage is storage:
+                return otherwise(args)
+        launch(args, (out,))
+        storage.version += 1
+        return out
 
     return run
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from server.engine import plan
 from server.engine.operators import OPERATORS
+from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentTypeError
 from tests.ops.adapters import EngineAdapter
 
@@ -62,3 +64,45 @@ def test_scalars_that_are_equal_and_not_the_same_have_plans_of_their_own() -> No
     for scalar, expected in ((0.0, "inf"), (-0.0, "-inf"), (0.0, "inf")):
         ones = adapter.tensor(torch.ones(1))
         assert str(adapter.numpy(adapter.functional.div(ones, scalar)).item()) == expected
+
+
+def test_what_decides_how_a_call_runs_is_looked_at_each_time() -> None:
+    adapter = EngineAdapter()
+    F, ctx = adapter.functional, adapter.context
+    values = [adapter.tensor(torch.ones(2, 3)) for _ in range(3)]
+    leaf, ints = adapter.tensor(torch.ones(2, 3), requires_grad=True), adapter.tensor(torch.ones(2, 3).int())
+    for _ in range(3):
+        for place in range(3):
+            wanted = [*values[:place], leaf, *values[place + 1 :]]
+            assert F.addcmul(*values).autograd is None
+            edges = F.addcmul(*wanted).autograd.grad_fn.edges
+            assert [edge is not None for edge in edges[:3]] == [each is leaf for each in wanted]
+            ctx.grad_enabled = False
+            assert F.addcmul(*wanted).autograd is None
+            ctx.grad_enabled = True
+            assert F.neg(leaf).autograd.grad_fn and not F.neg(values[0]).autograd
+        for default in (dtypes.float64, dtypes.float32):
+            dtypes.set_default_dtype(default)
+            assert {adapter.dtype(each) for each in (F.div(ints, ints), F.sqrt(ints))} == {default}
+        assert adapter.dtype(F.add(ints, values[0])) is adapter.dtype(F.add(values[0], ints)) is dtypes.float32
+        assert adapter.dtype(F.add(ints, ints)) is dtypes.int32
+        for zero in (0.0, -0.0):
+            assert (np.signbit(adapter.numpy(F.hardtanh(values[0], zero, zero))) == np.signbit(zero)).all()
+        for number in (complex(0.0, 1.0), complex(-0.0, 1.0)):
+            assert str(adapter.numpy(F.mul(values[0], number)).flat[0].real) == str(number.real)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)  # bfloat16 has prepared kernels
+def test_an_in_place_call_that_meets_its_own_memory_is_computed_elsewhere(dtype: torch.dtype) -> None:
+    adapter = EngineAdapter()
+    F = adapter.functional
+    expected = torch.arange(1 << 20) % 3  # more than is computed at once
+    values = adapter.tensor(expected.to(dtype))
+    for _ in range(2):
+        version = values.storage.version
+        F.add_(F.slice(values, 0, 1, None, 1), F.slice(values, 0, 0, -1, 1))
+        F.add_(values, values)
+        F.add_(values, adapter.tensor(torch.ones(1 << 20, dtype=dtype)))
+        expected = 2 * torch.cat([expected[:1], expected[1:] + expected[:-1]]) + 1
+        assert (adapter.numpy(values) == expected.numpy()).all()
+        assert values.storage.version == version + 3

@@ -47,7 +47,7 @@ def _meta(talk: Talk, id: int) -> tuple[Any, ...]:
 def test_a_call_that_comes_again_is_looked_up(trio: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     _forget("add")
     trio.send(call("add", 5, 1, 2), call("add", 6, 1, 2))
-    monkeypatch.setattr("server.calls.dispatch", lambda *_: pytest.fail("dispatched anew"))
+    monkeypatch.setattr("server.engine.dispatcher.describe", lambda *_: pytest.fail("dispatched anew"))
     assert trio.send(call("add", 7, 2, 1)) == []
     np.testing.assert_array_equal(trio.read(7), Values + 1)
 
