@@ -69,17 +69,17 @@ def _one(caller: Caller) -> Way:
     operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
     def run(session: Session, raw: list[Any]) -> Any:
-        first, *rest = raw
+        rest = tuple(raw)[1:]
         ctx = context.current
         try:
-            a: Any = session.values[first]
-            key = (mark, dtypes._default, (ctx.included | a.keys) & ~ctx.excluded, a.meta, *rest)
+            a: Any = session.values[raw[0]]
+            key = (mark, dtypes._default, (ctx.included | a.keys) & ~ctx.excluded, a.meta, rest)
         except (KeyError, AttributeError):  # there is none, or it was never computed
             return anew(session, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
-            return settle(operator, (a, *rest), key)
-        return known((a, *rest))
+            return settle(operator, (a,) + rest, key)
+        return known((a,) + rest)
 
     return run
 
@@ -88,18 +88,18 @@ def _two(caller: Caller) -> Way:
     operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
     def run(session: Session, raw: list[Any]) -> Any:
-        first, second, *rest = raw
+        rest = tuple(raw)[2:]
         values: Any = session.values
         ctx = context.current
         try:
-            a, b = values[first], values[second]
-            key = (mark, dtypes._default, (ctx.included | a.keys | b.keys) & ~ctx.excluded, a.meta, b.meta, *rest)
+            a, b = values[raw[0]], values[raw[1]]
+            key = (mark, dtypes._default, (ctx.included | a.keys | b.keys) & ~ctx.excluded, a.meta, b.meta, rest)
         except (KeyError, AttributeError):
             return anew(session, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
-            return settle(operator, (a, b, *rest), key)
-        return known((a, b, *rest))
+            return settle(operator, (a, b) + rest, key)
+        return known((a, b) + rest)
 
     return run
 
@@ -108,19 +108,19 @@ def _three(caller: Caller) -> Way:
     operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
     def run(session: Session, raw: list[Any]) -> Any:
-        first, second, third, *rest = raw
+        rest = tuple(raw)[3:]
         values: Any = session.values
         ctx = context.current
         try:
-            a, b, c = values[first], values[second], values[third]
+            a, b, c = values[raw[0]], values[raw[1]], values[raw[2]]
             key_set = (ctx.included | a.keys | b.keys | c.keys) & ~ctx.excluded
-            key = (mark, dtypes._default, key_set, a.meta, b.meta, c.meta, *rest)
+            key = (mark, dtypes._default, key_set, a.meta, b.meta, c.meta, rest)
         except (KeyError, AttributeError):
             return anew(session, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
-            return settle(operator, (a, b, c, *rest), key)
-        return known((a, b, c, *rest))
+            return settle(operator, (a, b, c) + rest, key)
+        return known((a, b, c) + rest)
 
     return run
 
@@ -156,7 +156,7 @@ def _general(
         for position in numbers:
             item = found[position]
             key.append(item.__class__ if item and item.__class__ is not complex else told_apart(item))
-        whole = (mark, dtypes._default, key_set & ~ctx.excluded, *key)
+        whole = (mark, dtypes._default, key_set & ~ctx.excluded, tuple(key))
         known = plans.get(whole)
         if known is None or ctx.trace is not None:
             return settle(operator, tuple(found), whole)

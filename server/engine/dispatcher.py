@@ -108,7 +108,7 @@ def _way(operator: Operator, kinds: tuple[type, ...]) -> Run:
         for position in signed:
             if not args[position] or args[position].__class__ is complex:
                 read.append(repr(args[position]))
-        key = (mark, dtypes._default, key_set & ~ctx.excluded, *read)
+        key = (mark, dtypes._default, key_set & ~ctx.excluded, tuple(read))
         known = plans.get(key)
         if known is None or ctx.trace is not None:
             return settle(operator, args, key)
