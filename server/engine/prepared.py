@@ -151,7 +151,7 @@ def _into_one(place: int, bound: Arguments, target: Meta, launch: Launch, overwr
     others = [
         position
         for position, item in enumerate(bound)
-        if isinstance(item, Meta) and not (overwrites and item is target)  # whose elements are read before they are written
+        if isinstance(item, Meta) and not (overwrites and item is target)  # read before it is written
     ]
 
     def run(args: Arguments) -> Any:
