@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import daxpy, saxpy
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
@@ -13,7 +14,7 @@ from telegrad_protocol.ops import linalg, optim
 from .. import keys
 from ..backend import NUMPY_DTYPES
 from ..operators import Launch, Request, prepares
-from .memory import BLOCK_BYTES, constant, scratch
+from .memory import constant
 
 _FAST = (dtypes.float32, dtypes.float64)
 _SUMMED_ROWS = 2048
@@ -46,28 +47,28 @@ def linear_backward(request: Request) -> Launch | None:
 
 @prepares(optim._fused_sgd_, keys.CPU)
 def plain_sgd(request: Request) -> Launch | None:
-    """param -= lr * grad, for small parameters as they are, for large ones in blocks that stay in the cache"""
+    """param -= lr * grad, which BLAS does in one pass"""
     params, grads, _, decay, momentum, lr, _, _, maximize, _, scale, found_inf = request.args
     if decay or momentum or isinstance(lr, Meta) or scale is not None or found_inf is not None:
         return None
     if not all([_are_alike(p, g) for p, g in zip(params, grads, strict=True)]):
         return None
+    adders = [_ADDERS[param.dtype] for param in params]
 
     def launch(args: Any, outs: Any) -> None:
         factor = args[5] if maximize else -args[5]
-        for param, grad in zip(args[0], args[1], strict=True):
-            _add_multiple(param.array.reshape(-1), grad.array.reshape(-1), factor)
+        for add, param, grad in zip(adders, args[0], args[1]):
+            add(grad.array.reshape(-1), param.array.reshape(-1), a=factor)
 
     return launch
 
 
 def _are_alike(param: Meta, grad: Meta) -> bool:
-    return param.dtype in _FAST and param.dtype is grad.dtype and param.is_contiguous and grad.is_contiguous
+    is_dense = param.is_contiguous and grad.is_contiguous and 0 < param.numel < _LARGEST
+    return param.dtype in _FAST and param.dtype is grad.dtype and is_dense
 
 
-def _add_multiple(target: Any, array: Any, factor: float) -> None:
-    step = BLOCK_BYTES // target.itemsize
-    for start in range(0, target.size, step):
-        part = target[start : start + step]
-        product = np.multiply(array[start : start + step], factor, out=scratch("step", part.shape, part.dtype.char))
-        np.add(part, product, out=part)
+_ADDERS = {dtypes.float32: saxpy, dtypes.float64: daxpy}
+"""What adds a multiple of its first argument to its second, in place where that is contiguous."""
+_LARGEST = 1 << 31
+"""BLAS counts in 32 bits."""
