@@ -146,7 +146,9 @@ class Execution:
     all get the first where plans are to be avoided, because candidates do not tell whether they are meant.
     """
 
-    __slots__ = ("_backend", "_execute", "_fastest", "_graph", "_handle", "_is_free", "_numbers", "_scratch")
+    __slots__ = (
+        "_backend", "_execute", "_fastest", "_graph", "_handle", "_is_free", "_numbers", "_scratch", "_usual",
+    )  # fmt: skip
 
     def __init__(self, backend: Any, graph: Any, count: int, is_free: bool) -> None:
         self._backend = backend
@@ -157,11 +159,13 @@ class Execution:
         self._scratch = {_CHOSEN: self._scratch_of(graph.get_workspace_size())}
         self._is_free = is_free
         self._fastest: int | None = None
+        self._usual = _CHOSEN
+        """The first plan by its number, once others were built: the graph itself runs what was built last."""
 
     def __call__(self, *pointers: int) -> None:
         operands = dict(zip(self._numbers, pointers, strict=True))
         if not self._is_free or not context.current.cudnn.benchmark:
-            self._run(operands, _CHOSEN)
+            self._run(operands, self._usual)
             return
         if self._fastest is None:
             self._fastest = self._find_fastest(operands)
@@ -186,16 +190,18 @@ class Execution:
     def _find_fastest(self, operands: dict[int, int]) -> int:
         """Build what plans there are, and time them on the very operands: they write results and nothing else."""
         begin = time.perf_counter()
-        times = {_CHOSEN: self._time(operands, _CHOSEN)}
+        times: dict[int, float] = {}
         for plan in range(min(self._graph.get_execution_plan_count(), _MOST_TRIED)):
             try:
                 self._graph.build_plan_at_index(plan)
                 self._scratch[plan] = self._scratch_of(self._graph.get_workspace_size_plan_at_index(plan))
-                times[plan] = self._time(operands, plan)
+                if self._scratch[plan].numel <= _LARGEST_WORKSPACE:
+                    times[plan] = self._time(operands, plan)
             except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:  # only candidates until they are built
                 _log.debug("cudnn: plan %d cannot be had: %s", plan, error)
         BUILT.seconds += time.perf_counter() - begin
-        return min(times, key=lambda plan: times[plan])
+        self._usual = min(times, default=_CHOSEN)
+        return min(times, key=lambda plan: times[plan], default=_CHOSEN)
 
     def _time(self, operands: dict[int, int], plan: int) -> float:
         """Milliseconds of a run."""
