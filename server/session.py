@@ -133,13 +133,15 @@ class Session:
             self.poll()
         inbox, handlers, hindsight = self.inbox, self._handlers, self.hindsight
         outstanding, done, refuse = hindsight.outstanding, hindsight.done, self._refuse
+        values, callers = self.values, CALLERS
         used = 0
         while used < budget and inbox and not self.shows_memory:
             if outstanding and hindsight.must_wait(inbox[0]):
                 break
             self.instruction = instruction = inbox.popleft()
+            kind = instruction.__class__
             used += 1
-            if self.failure and instruction.__class__ not in _ALWAYS:
+            if self.failure and kind not in _ALWAYS:
                 self._pass_over(instruction)
                 continue
             if outstanding:
@@ -147,7 +149,21 @@ class Session:
             elif done:
                 done.clear()
             try:
-                used += handlers.get(instruction.__class__, refuse)(instruction) or 0
+                if kind is not messages.Call:
+                    used += handlers.get(kind, refuse)(instruction) or 0
+                elif len(outs := instruction.outs) != 1 or (caller := callers.get(instruction.op)) is None:
+                    self._call(instruction)
+                else:  # the same, without a call
+                    if instruction.freed:
+                        self._free_before(instruction)
+                    raw = instruction.args
+                    result = caller.ways.get(tuple(map(type, raw)), caller.first)(self, raw)
+                    self.host.operations += 1
+                    if result.__class__ is Value:
+                        values[outs[0]] = result
+                    else:
+                        self._bind(outs, result if isinstance(result, tuple) else ())
+                    result = None  # it may be freed by the next
             except Exception as error:  # whatever it was, it is this session's failure and nobody else's
                 if not hindsight.explains():
                     self.fail(instruction, error)

@@ -110,13 +110,13 @@ def backward(session: Session, request: verbs.Backward) -> list[tuple[int, Tenso
 def _leaves_of(roots: Sequence[Value]) -> list[Value]:
     """The leaves that the graph of ``roots`` reaches."""
     edges = [edge for edge in map(edge_of, roots) if edge is not None]
-    stack = [edge.node for edge in edges]
+    stack = [edge[0] for edge in edges]
     seen = set(stack)
     while stack:
         for edge in stack.pop().edges:
-            if edge is not None and edge.node not in seen:
-                seen.add(edge.node)
-                stack.append(edge.node)
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append(edge[0])
     return [node.leaf for node in seen if isinstance(node, AccumulateGrad)]
 
 

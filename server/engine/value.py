@@ -38,8 +38,19 @@ class Storage:
         self.keeper = keeper
 
     def __del__(self) -> None:
-        if self.keeper is None:
-            self.backend.release(self.block)
+        if self.keeper is not None:
+            return
+        backend = self.backend
+        if backend._busy:
+            backend.release(self.block)
+            return
+        backend._busy = True  # the same, without a call
+        try:
+            backend.allocator.free(self.block)
+        finally:
+            backend._busy = False
+            if backend._late:
+                backend._release_late()
 
 
 new_storage = partial(object.__new__, Storage)

@@ -107,7 +107,7 @@ class _Run:
                         f"backward: {root.meta} does not require grad and was not computed from one that does"
                     )
                 self._receive(edge, seed(root, gradient))
-                starts.append(edge.node)
+                starts.append(edge[0])
             self._drain(starts)
 
     def _drain(self, starts: list[Node]) -> None:
@@ -177,7 +177,7 @@ class _Run:
     def _observe(self, node: Node, grads: list[Value | None]) -> None:
         """Hand complete gradients to those that asked for them: captures, and results with ``retain_grad``."""
         for output, gradient in enumerate(grads):
-            edge = Edge(node, output)
+            edge = (node, output)
             if edge in self.capture:
                 self.captured[edge] = gradient
             holder = node.retained.get(output) if node.retained else None
@@ -206,10 +206,10 @@ def _survey(starts: Sequence[Node], capture: frozenset[Edge]) -> tuple[set[Node]
 
 
 def _leading_to(capture: frozenset[Edge], reachable: set[Node]) -> set[Node]:
-    targets = {edge.node for edge in capture}
+    targets = {edge[0] for edge in capture}
     leading: set[Node] = set()
     for node in sorted(reachable, key=_by_sequence):
-        if any(e is not None and (e.node in targets or e.node in leading) for e in node.edges):
+        if any(e is not None and (e[0] in targets or e[0] in leading) for e in node.edges):
             leading.add(node)
     return leading
 
@@ -292,9 +292,9 @@ def retain_grad(value: Value) -> None:
     edge = edge_of(value)
     if edge is None:
         raise AutogradError(f"retain_grad: {value.meta} does not require grad")
-    if isinstance(edge.node, AccumulateGrad):
+    if isinstance(edge[0], AccumulateGrad):
         return
-    edge.node.retain(edge.output, value)
+    edge[0].retain(edge[1], value)
 
 
 def set_grad(value: Value, gradient: Value | None) -> None:

@@ -7,8 +7,7 @@ graph is freed by reference counts alone.
 from __future__ import annotations
 
 import itertools
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ReferenceType, ref
 
 from telegrad_protocol.errors import AutogradError
@@ -26,15 +25,8 @@ _LAST = 1 << 62
 """What makes the sequence numbers of a graph's ends the highest of all."""
 
 
-class Edge(NamedTuple):
-    """Output number ``output`` of ``node``: where a gradient flows to."""
-
-    node: Node
-    output: int
-
-
-to_edge = partial(tuple.__new__, Edge)
-"""``Edge(*pair)``, without its detour through Python."""
+Edge: TypeAlias = "tuple[Node, int]"
+"""A node and the number of one of its outputs: where a gradient flows to. Made with every operation, so no class."""
 
 
 class AutogradMeta:

@@ -14,7 +14,7 @@ from telegrad_protocol.meta import Meta
 from .. import functional as F
 from ..operators import OPERATORS
 from ..value import MULTIPLE, TRACKED, UNTRACKED, Value
-from .graph import Edge, Node, accumulator_of, make_leaf, to_edge, with_history
+from .graph import Edge, Node, accumulator_of, make_leaf, with_history
 from .node import OpNode, Tape
 
 
@@ -45,8 +45,8 @@ def edge_of(value: Value) -> Edge | None:
     if meta is None:
         return None
     if meta.grad_fn is not None:
-        return to_edge((meta.grad_fn, meta.output))
-    return to_edge((accumulator_of(value), 0)) if meta.requires_grad else None
+        return (meta.grad_fn, meta.output)
+    return (accumulator_of(value), 0) if meta.requires_grad else None
 
 
 def _refresh(view: Value, root: Value) -> None:
@@ -81,7 +81,7 @@ def _as_type(edge: Edge, root: Meta, view: Meta) -> tuple[Edge, Meta]:
     pairs = operator.op.rule(root) if root.dtype.is_complex else None
     if pairs is None:
         raise NotSupportedError(f"a complex view of the real {root} is modified with gradients enabled; clone it first")
-    return Edge(OpNode(Tape(operator, 1, (root,)), (edge,), (pairs,), []), 0), pairs
+    return (OpNode(Tape(operator, 1, (root,)), (edge,), (pairs,), []), 0), pairs
 
 
 def _set_history(value: Value, node: Node) -> None:
@@ -125,7 +125,7 @@ def rebase(target: Value, node: Node) -> None:
     copied = CopySlices(edge_of(root), root.meta, target.meta, node)
     _set_history(root, copied)
     root.autograd.rebased = target.storage.version  # type: ignore[union-attr]
-    _see_through(target, Edge(copied, 0), root)
+    _see_through(target, (copied, 0), root)
 
 
 class Overwritten(Node):

@@ -27,7 +27,6 @@ from .graph import (
     SavedResult,
     accumulator_of,
     next_sequence,
-    to_edge,
     with_history,
 )
 from .inplace import Overwritten, check_writable, edge_of, rebase, requires_grad
@@ -85,11 +84,38 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
     """
     tapes = plan.tapes
     is_single = plan.count == 1 and plan.outs is not None
-    is_float = is_single and plan.outs[0].dtype.category >= FLOAT  # type: ignore[index]
+    metas: Any = plan.outs
+    is_float = is_single and metas[0].dtype.category >= FLOAT
+    places = tuple(enumerate(operator.grad_positions))
+    nothing: list[Edge | None] = [None] * len(places)
+    takes_lists = any([operator.op.params[p].kind.name.startswith("tensors") for p in operator.grad_positions])
 
     def run(args: Arguments) -> Any:
-        edges: list[Edge | None] = []
-        needed = _gather(operator, args, edges)
+        edges: list[Edge | None]
+        if takes_lists:
+            edges = []
+            needed = _gather(operator, args, edges)
+        else:  # the same, without a call
+            edges, needed = nothing.copy(), 0
+            for number, position in places:
+                arg = args[position]
+                if arg.__class__ is not Value:
+                    continue
+                root = arg.base
+                if root is not None and root.autograd is not None and arg.seen < root.autograd.rebased:
+                    edge_of(arg)
+                mine = arg.autograd
+                if mine is None:
+                    continue
+                source = mine.grad_fn
+                if source is not None:
+                    edges[number] = source, mine.output
+                elif mine.requires_grad:
+                    holder = mine.accumulator
+                    edges[number] = (holder and holder()) or accumulator_of(arg), 0
+                else:
+                    continue
+                needed |= 1 << position
         if not needed:
             return below(args)
         tape = tapes.get(needed) or _tape(operator, plan, needed, args, signature)
@@ -102,11 +128,12 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
             _attach(result if result.__class__ is tuple else (result,), tape, edges, saved)
             return result
         made: OpNode = new_node()
-        made.sequence, made.edges, made.metas = next_sequence(), edges, (result.meta,)
+        made.sequence, made.edges, made.metas = next_sequence(), edges, metas
         made.tape, made.saved, made.retained = tape, saved, None
         if is_float:
             known = new_history()
-            known.requires_grad, known.grad_fn, known.output, known.rebased = True, made, 0, 0
+            known.requires_grad, known.grad_fn = True, made
+            known.output = known.rebased = 0
             known.grad = known.accumulator = None
             result.autograd = known
             result.keys |= keys.AUTOGRAD
@@ -210,10 +237,10 @@ def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> in
         if known is None:
             edges.append(None)
         elif known.grad_fn is not None:
-            edges.append(to_edge((known.grad_fn, known.output)))
+            edges.append((known.grad_fn, known.output))
             needed |= 1 << position
         elif known.requires_grad:
-            edges.append(to_edge((accumulator_of(arg), 0)))
+            edges.append((accumulator_of(arg), 0))
             needed |= 1 << position
         else:
             edges.append(None)
@@ -245,5 +272,5 @@ def _keep_overwritten(arg: Value) -> Saved:
         arg.array, arg.meta.like(strides=result_strides(arg.meta.shape, [(arg.meta.shape, arg.meta.strides)]))
     )
     if edge is not None:
-        with_history(copy, edge.node, edge.output)
+        with_history(copy, edge[0], edge[1])
     return Saved(copy)

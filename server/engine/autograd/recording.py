@@ -49,7 +49,7 @@ class RecordingRun(_Run):
         before, _active = current.included, self
         current.included |= keys.RECORD
         try:
-            self._drain([edge.node])
+            self._drain([edge[0]])
         finally:
             current.included, _active = before, None
             self._refs.clear()
@@ -199,8 +199,9 @@ def _shape(node: Any, numbers: dict[int, int], met: set[int]) -> Shape:
         if edge is None:
             goals.append(None)
             continue
-        target = numbers[id(edge.node)]
-        goals.append(Goal(target, edge.output, target not in met))
+        following, output = edge
+        target = numbers[id(following)]
+        goals.append(Goal(target, output, target not in met))
         met.add(target)
     return Shape(node.tape, tuple(goals))
 

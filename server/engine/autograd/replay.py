@@ -37,18 +37,18 @@ class ReplayingRun(engine._Run):
         current = context.current
         edge = edge_of(roots[0]) if len(roots) == 1 else None
         is_plain = not current.included and current.trace is None and not self.create_graph and not self.capture
-        if edge is None or not is_plain or not isinstance(edge.node, OpNode):
+        if edge is None or not is_plain or not isinstance(edge[0], OpNode):
             return super().execute(roots, gradients)
-        if edge.node.retained or not edge.node.tape.is_foreseen:
+        if edge[0].retained or not edge[0].tape.is_foreseen:
             return super().execute(roots, gradients)
         with context.grad_mode(False):
-            self._follow(edge, edge.node, [seed(roots[0], gradients[0])])
+            self._follow(edge, edge[0], [seed(roots[0], gradients[0])])
 
     def _follow(self, edge: Edge, node: OpNode, first: list[Value]) -> None:
         """Make the pass from the gradient in the list, which alone holds it here."""
         current = context.current
         beginning = (
-            node.tape, edge.output, first[0].meta, self.retain_graph, dtypes._default, current.switches, current.cudnn,
+            node.tape, edge[1], first[0].meta, self.retain_graph, dtypes._default, current.switches, current.cudnn,
         )  # fmt: skip
         known = current.programs.get(beginning)
         if known is None or not known.is_worthwhile:

@@ -48,7 +48,7 @@ class StreamedRun(_Run):
     def _receive(self, edge: Edge, gradient: Value) -> None:
         device = gradient.device
         producer = self._context.streams.get(device)
-        consumer = self._stream_of(edge.node, device) if device in self._home else producer
+        consumer = self._stream_of(edge[0], device) if device in self._home else producer
         if producer is None or producer == consumer:
             super()._receive(edge, gradient)
             return
