@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import socket
@@ -50,6 +51,8 @@ WRITE: Final = select.POLLOUT
 _READ_BYTES: Final = 1 << 18
 _JOIN_BYTES: Final = 1 << 13
 _MAX_BUFFERS: Final = 64
+_LOGGER: Final = logging.getLogger("websockets.client")
+"""Found here: an interrupt within ``getLogger`` would leave the lock of all logging taken."""
 
 
 class ClosedByServer(SessionLostError):
@@ -119,11 +122,11 @@ class Connection:
         self.bytes_read = self.bytes_written = 0
         self._deliver = deliver
         self._heard = False
-        self._unsent: deque[Buffer] = deque()
+        self.unsent: deque[Buffer] = deque()
         self._fragments: list[Buffer] = []
         self._buffer = memoryview(bytearray(_READ_BYTES))
         uri = parse_uri(address.stream(received))
-        self._protocol = _BulkProtocol(uri, max_size=None)
+        self._protocol = _BulkProtocol(uri, max_size=None, logger=_LOGGER)
         self._socket = _connect(uri.host, uri.port, address.tls if uri.secure else None)
         try:
             self._shake_hands(address)
@@ -132,18 +135,14 @@ class Connection:
             self._socket.close()
             raise
 
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._unsent)
-
     def queue(self, parts: Parts) -> None:
         """Have a masked message written by the next ``write``."""
-        self._unsent.extend(parts)
+        self.unsent.extend(parts)
 
     def write(self) -> None:
         """Write what the socket takes."""
         try:
-            while self._unsent:
+            while self.unsent:
                 self._drop_sent(self._write_some())
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return
@@ -167,7 +166,7 @@ class Connection:
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
                 self._take(event)
-        self._unsent.extend(self._protocol.data_to_send())
+        self.unsent.extend(self._protocol.data_to_send())
         if self._protocol.parser_exc is not None:
             raise ConnectionAbortedError(str(self._protocol.parser_exc))
 
@@ -206,7 +205,7 @@ class Connection:
     def _raise_closed(self) -> None:
         close = self._protocol.close_rcvd
         assert close is not None
-        self._unsent.extend(self._protocol.data_to_send())
+        self.unsent.extend(self._protocol.data_to_send())
         self.write()
         if close.code == 1000:
             raise ClosedByServer("the session was closed")
@@ -217,19 +216,19 @@ class Connection:
 
     def _write_some(self) -> int:
         if isinstance(self._socket, ssl.SSLSocket):
-            return self._socket.send(self._unsent[0])
-        return self._socket.sendmsg([part for part, _ in zip(self._unsent, range(_MAX_BUFFERS))])
+            return self._socket.send(self.unsent[0])
+        return self._socket.sendmsg([part for part, _ in zip(self.unsent, range(_MAX_BUFFERS))])
 
     def _drop_sent(self, count: int) -> None:
         self.last_write = time.monotonic()
         self.bytes_written += count
         while count:
-            head = self._unsent[0]
+            head = self.unsent[0]
             if count < len(head):
-                self._unsent[0] = memoryview(head)[count:]
+                self.unsent[0] = memoryview(head)[count:]
                 return
             count -= len(head)
-            self._unsent.popleft()
+            self.unsent.popleft()
 
     def _shake_hands(self, address: Address) -> None:
         request = self._protocol.connect()

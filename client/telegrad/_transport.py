@@ -138,7 +138,7 @@ class SocketTransport:
 
     def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
         inbox = self._link.inbox
-        if not inbox and not self._drive(lambda: bool(inbox), timeout):
+        if not inbox and not self._drive(lambda: bool(inbox), timeout, self._first_look(timeout)):
             return None
         with self._lock:
             self._recover()
@@ -207,12 +207,14 @@ class SocketTransport:
 
     def _has_room(self) -> bool:
         connection = self._connection
-        return connection is not None and not connection.has_unsent and self._link.can_send
+        return connection is not None and not connection.unsent and self._link.can_send
 
-    def _drive(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        """Write, read and reconnect until ``done``, or until ``timeout`` seconds have passed."""
+    def _drive(self, done: Callable[[], bool], timeout: float | None, happened: int = 0) -> bool:
+        """Write, read and reconnect until ``done``, or until ``timeout`` seconds have passed.
+
+        ``happened`` is what is known to have happened on the connection before.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
-        happened = READ if timeout == 0 else 0
         while True:
             with self._lock:
                 self._waiting = False
@@ -229,12 +231,23 @@ class SocketTransport:
                 return False
             happened = self._wait(connection, left)
 
+    def _first_look(self, timeout: float | None) -> int:
+        """What happened on the connection; waits for it if nothing else can be done, as after a send."""
+        if timeout is not None:
+            return READ if timeout == 0 else 0
+        with self._lock:
+            connection = self._connection
+            if connection is None or connection.unsent or self._busy or self._link.inbox:
+                return 0
+            self._waiting = True
+        return self._wait(connection, LOOK_SECONDS)
+
     def _wait(self, connection: Connection | None, seconds: float) -> int:
         if connection is None:
             time.sleep(min(seconds, self._pause))
             return 0
         try:
-            return connection.wait(READ | WRITE if connection.has_unsent else READ, seconds)
+            return connection.wait(READ | WRITE if connection.unsent else READ, seconds)
         except (OSError, ValueError):
             return READ  # another thread dropped it meanwhile
 
@@ -282,7 +295,7 @@ class SocketTransport:
         now = time.monotonic()
         if self._link.wants_acknowledgement or self._is_due(connection, now):
             connection.queue(masked_message(self._link.header(wire.ACK))[0])
-        if connection.has_unsent:
+        if connection.unsent:
             connection.write()
         if now - connection.last_read > 3 * self._heartbeat:
             raise TimeoutError("nothing was heard from the server")
