@@ -6,12 +6,17 @@ What the contract says about operands of given metas is worked out once and kept
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable
+from operator import attrgetter, itemgetter
 from typing import Any
+
+import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.autocast import Autocast, recast
-from telegrad_protocol.errors import ArgumentTypeError, AutogradError, DeviceError, InplaceError
+from telegrad_protocol.errors import AutogradError, DeviceError, InplaceError
 from telegrad_protocol.layout import overlaps_itself
+from telegrad_protocol.messages import Call
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import is_view
@@ -19,20 +24,25 @@ from telegrad_protocol.ops.contract import is_view
 from . import _modes
 from ._grad_names import grad_name
 from ._modes import Modes, thread
-from ._reach import Aliases, Leaf, Node
+from ._reach import Aliases, Leaf, Node, Reach
 from ._session import Session
 from ._tensor import Tensor
 
 _SCALARS = frozenset((bool, int, float, complex))
 _CAPACITY = 1 << 15
 _PLANS: dict[tuple[Any, ...], CallPlan] = {}
+_FORMS: dict[tuple[Any, ...], Form] = {}
+_REMEMBERED = 64
+_TENSOR_TYPES: set[type] = {Tensor}
+"""``Tensor`` and classes made of it, as they are met in lists."""
+_META, _SESSION = attrgetter("_meta"), attrgetter("_session")
 
 
 class CallPlan:
     """One operation on operands of given metas and attributes."""
 
     __slots__ = (
-        "device", "differentiable", "grad_name", "is_tuple", "is_view", "op", "outs", "positions", "result_type",
+        "device", "differentiable", "gives_gradient", "grad_name", "is_tuple", "is_view", "op", "outs", "result_type",
         "template", "view_of",
     )  # fmt: skip
 
@@ -51,8 +61,9 @@ class CallPlan:
         self.view_of = op.view_of
         self.differentiable = op.differentiable
         self.grad_name = grad_name(op, given) if op.differentiable else ""
-        self.positions = tuple(p for p in op.tensor_positions if _holds_tensor(bound[p]))
-        self.template = [None if p in self.positions else _encode(op, p, b) for p, b in enumerate(bound)]
+        self.gives_gradient = bool(self.outs) and self.outs[0].dtype.category >= 2  # type: ignore[index]
+        tensors = [p for p in op.tensor_positions if _holds_tensor(bound[p])]
+        self.template = [None if p in tensors else _encode(op, p, b) for p, b in enumerate(bound)]
         self.device = device
 
 
@@ -102,39 +113,195 @@ def _show_results(results: Any) -> str:
     return f"torch.return_types.{type(results).__name__}(\n{lines})"
 
 
-def call(op: Op, bound: tuple[Any, ...]) -> Any:
-    """Run a bound operation."""
-    key: list[Any] = [op, dtypes._default]
-    session: Session | None = None
-    for argument in bound:
-        if isinstance(argument, Tensor):
-            key.append(argument._meta)
-            if session is None:
-                session = argument._session
-            elif session is not argument._session:
-                raise _foreign(op)
-        elif argument is None:
-            key.append(None)
-        elif isinstance(argument, (tuple, list)):
-            key.append(tuple(map(_described, argument)))
-            session = _session_of(op, argument, session)
-        else:
-            key.append(argument)
-            key.append(argument.__class__ if argument or argument.__class__ not in _SCALARS else repr(argument))
-    if session is None:
-        session = _modes.current_session()
-        key.append(session.places)
+class Form:
+    """How a call is written: how many arguments are given by place, which by name, and the types of all.
+
+    ``values`` are the arguments by place and then those by name. They are told apart here, once: operands, lists, and
+    attributes, which make a key with the form. What is not given is the same in every call of the form.
+    """
+
+    __slots__ = (
+        "attributes", "floats", "given", "is_certain", "is_leading", "is_plain", "lists", "names", "op", "positions",
+        "shown", "sources", "tensors",
+    )  # fmt: skip
+
+    def __init__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        values = (*args, *kwargs.values())
+        self.op = op
+        self.given, self.names = len(args), tuple(kwargs)
+        self.sources = _sources(op, args, kwargs)
+        places = {source: position for position, source in enumerate(self.sources)}
+        self.is_certain = not any(_pretends(value) for value in values)
+        kinds = [_kind_of(value) for value in values]
+        tensors, lists, floats, others = ([i for i, k in enumerate(kinds) if k is kind] for kind in _KINDS)
+        self.is_plain = len(tensors) == len(values)
+        self.tensors = _picking(tensors)
+        self.positions = [places.get(i, -1) for i in tensors]
+        self.is_leading = self.positions == list(range(len(tensors)))
+        self.shown = _picking([i for i in tensors if places.get(i) not in op.no_grad])
+        self.lists = [(i, places.get(i, -1)) for i in lists]
+        self.floats = _picking(floats) if floats else None
+        self.attributes = _picking(others) if others else None
+
+    @staticmethod
+    def of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
+        """The form of a call, the same for all calls that are written so."""
+        key = (op, len(args), *kwargs, *map(type, args), *map(type, kwargs.values()))
+        found = _FORMS.get(key)
+        if found is not None:
+            return found
+        if len(_FORMS) >= _CAPACITY:
+            _FORMS.clear()
+        made = Form(op, args, kwargs)
+        if made.is_certain:
+            _FORMS[key] = made
+        return made
+
+    def bind(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All arguments in declared order."""
+        return self.op.bind(values[: self.given], dict(zip(self.names, values[self.given :], strict=True)))
+
+
+class _Place:
+    """Stands for an argument, to see where it is bound."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def _sources(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None]:
+    """Which value each parameter gets; sizes that are not in a tuple count by their first."""
+    start, given = op.varargs_at, len(args)
+    if 0 <= start < given and type(args[start]) is int:
+        args = args[: start + 1]
+    places = tuple([_Place(i) for i in range(len(args))])
+    bound = op.bind(places, {name: _Place(given + i) for i, name in enumerate(kwargs)})
+    return [each.index if type(each) is _Place else None for each in bound]
+
+
+_KINDS = ("tensor", "list", "float", "other")
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return "tensor"
+    if isinstance(value, (tuple, list)):
+        return "list"
+    if isinstance(value, (float, complex, np.inexact)):
+        return "float"
+    return "none" if value is None else "other"
+
+
+def _pretends(value: Any) -> bool:
+    """Whether it claims another class than its own, as a weak proxy does: then its type does not tell what it is."""
+    return value.__class__ is not type(value)
+
+
+def _picking(indices: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What gives the tuple of these values."""
+    if not indices:
+        return itemgetter(slice(0))
+    if indices == list(range(indices[0], indices[-1] + 1)):
+        return itemgetter(slice(indices[0], indices[-1] + 1))
+    return itemgetter(*indices)
+
+
+def call(form: Form, values: tuple[Any, ...]) -> Any:
+    """Run an operation; who calls this was called by the user's program, or by telegrad's."""
     modes = thread.modes
-    if modes.autocast is not None:
-        key.append(modes.autocast)
+    records = modes.records
+    key: list[Any] = [form, dtypes._default, modes.autocast]
+    wire: list[Any] = []
+    parents: list[Reach] = []
+    session: Session | None = None
+    for tensor in values if form.is_plain else form.tensors(values):
+        if tensor._session is not session:
+            if session is not None:
+                raise _foreign(form.op)
+            session = tensor._session
+        key.append(tensor._meta)
+        wire.append(tensor._id)
+        if tensor._aliases is not None:
+            tensor._refresh()
+        if tensor._requires_grad and records:
+            parents.append(tensor._node or tensor._reach())
+    if not form.is_plain or session is None:
+        session = _describe(form, values, key, session)
     try:
         plan = _PLANS.get(tuple(key))
     except TypeError:
         plan = None
+    op = form.op
     if plan is None:
-        bound = _normalize(op, bound, session)
-        plan = _plan(op, bound, tuple(key), session, modes.autocast)
-    return execute(plan, session, bound, modes)
+        plan = _plan(op, _normalize(op, form.bind(values), session), tuple(key), session, modes.autocast)
+    if parents and op.no_grad:
+        parents = [tensor._reach() for tensor in form.shown(values) if tensor._requires_grad]
+    wire = wire + plan.template[len(wire) :] if form.is_leading else _placed(form, plan, wire)
+    if form.lists:
+        _place_lists(form, values, wire, parents, records)
+    if op.mutates:
+        return _mutate(form, plan, session, values, wire, parents, modes)
+    outs = plan.outs
+    if outs is None:
+        return _unknown(plan, session, wire, parents, modes)
+    node = Node(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
+    made = [_made(form, plan, session, values, meta, node) for meta in outs] if plan.is_tuple or plan.is_view else None
+    if made is None:
+        result: Any = Tensor(session, session.new_id(), outs[0])
+        if node is not None and plan.gives_gradient:
+            result._requires_grad = True
+            result._node = node
+        ids: tuple[int, ...] = (result._id,)
+    else:
+        ids = tuple([each._id for each in made])
+        result = made[0] if not plan.is_tuple else plan.result_type(made)
+    freed = session.take_dead() if session._dead else ()
+    session.queue(Call(op.index, session.sites.current(2), ids, wire, freed), modes)
+    return result
+
+
+def _describe(form: Form, values: tuple[Any, ...], key: list[Any], session: Session | None) -> Session:
+    """Add to a key what is not a tensor's meta; and the session, which also lists of tensors can tell."""
+    if form.attributes is not None:
+        key.append(form.attributes(values))
+    if form.floats is not None:
+        key.append(tuple([value or repr(value) for value in form.floats(values)]))  # 0.0 and -0.0 differ
+    for index, _ in form.lists:
+        items = values[index]
+        if _TENSOR_TYPES.issuperset(map(type, items)):
+            key.append(tuple(map(_META, items)))
+            if session is None and items:
+                session = items[0]._session
+            if not {session}.issuperset(map(_SESSION, items)):
+                raise _foreign(form.op)
+        else:
+            key.append(tuple(map(_described, items)))
+            session = _session_of(form.op, items, session)
+    if session is None:
+        session = _modes.current_session()
+        key.append(session.places)
+    return session
+
+
+def _placed(form: Form, plan: CallPlan, ids: list[int]) -> list[Any]:
+    """The arguments as they travel, where the tensors are not the first of them."""
+    wire = plan.template.copy()
+    for position, id in zip(form.positions, ids, strict=True):
+        wire[position] = id
+    return wire
+
+
+def _place_lists(form: Form, values: tuple[Any, ...], wire: list[Any], parents: list[Reach], records: bool) -> None:
+    op = form.op
+    for index, position in form.lists:
+        if position not in op.tensor_positions:
+            continue
+        items = values[index]
+        wire[position] = [None if t is None else t._id for t in items]
+        if records and position not in op.no_grad:
+            parents.extend([t._reach() for t in items if t is not None and t.requires_grad])
 
 
 def _described(item: Any) -> Any:
@@ -147,6 +314,8 @@ def _described(item: Any) -> Any:
 def _session_of(op: Op, items: Any, session: Session | None) -> Session | None:
     for item in items:
         if isinstance(item, Tensor):
+            if len(_TENSOR_TYPES) < _REMEMBERED and not _pretends(item):
+                _TENSOR_TYPES.add(type(item))
             if session is None:
                 session = item._session
             elif session is not item._session:
@@ -192,59 +361,16 @@ def _foreign(op: Op) -> DeviceError:
     return DeviceError(f"{op.public}: operands belong to different sessions; bring them to one with numpy()")
 
 
-def execute(plan: CallPlan, session: Session, bound: tuple[Any, ...], modes: Modes) -> Any:
-    """Submit the instruction and make the results."""
-    op = plan.op
-    records = modes.records
-    wire = plan.template.copy()
-    parents: list[Any] | None = None
-    for position in plan.positions:
-        argument = bound[position]
-        if not isinstance(argument, Tensor):
-            wire[position] = [None if t is None else t._id for t in argument]
-            if records:
-                parents = _collect(op, position, argument, parents)
-            continue
-        wire[position] = argument._id
-        if argument._aliases is not None:
-            argument._refresh()
-        if argument._requires_grad and records:
-            parents = _collect(op, position, (argument,), parents)
-    if op.mutates:
-        return _mutate(plan, session, bound, wire, parents, modes)
-    outs = plan.outs
-    if outs is None:
-        return _unknown(plan, session, wire, parents, modes)
-    node = Node(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
-    if not plan.is_tuple:
-        id = session.new_id()
-        result = _made(plan, session, bound, id, outs[0], node)
-        session.call(op.index, session.sites.current(3), (id,), wire, modes)
-        return result
-    ids = tuple([session.new_id() for _ in outs])
-    results = [_made(plan, session, bound, i, m, node) for i, m in zip(ids, outs, strict=True)]
-    session.call(op.index, session.sites.current(3), ids, wire, modes)
-    return plan.result_type(results)
-
-
-def _collect(op: Op, position: int, tensors: Any, parents: list[Any] | None) -> list[Any] | None:
-    """Add what the result will reach through these operands."""
-    if position in op.no_grad:
-        return parents
-    for tensor in tensors:
-        if tensor is not None and tensor.requires_grad:
-            parents = parents if parents is not None else []
-            parents.append(tensor._reach())
-    return parents
-
-
-def _made(plan: CallPlan, session: Session, bound: tuple[Any, ...], id: int, meta: Meta, node: Node | None) -> Tensor:
-    result = Tensor(session, id, meta)
+def _made(
+    form: Form, plan: CallPlan, session: Session, values: tuple[Any, ...], meta: Meta, node: Node | None
+) -> Tensor:
+    """A result that is one of several, or a view."""
+    result = Tensor(session, session.new_id(), meta)
     if node is not None and meta.dtype.category >= 2:
         result._requires_grad = True
         result._node = node
     if plan.is_view and plan.op.public != "detach":
-        source = bound[plan.view_of]  # type: ignore[index]
+        source = values[form.sources[plan.view_of]]  # type: ignore[index]
         root = source._base if source._base is not None else source
         if root._aliases is None:
             root._aliases = Aliases()
@@ -252,7 +378,7 @@ def _made(plan: CallPlan, session: Session, bound: tuple[Any, ...], id: int, met
     return result
 
 
-def _unknown(plan: CallPlan, session: Session, wire: list[Any], parents: list[Any] | None, modes: Modes) -> Any:
+def _unknown(plan: CallPlan, session: Session, wire: list[Any], parents: list[Reach], modes: Modes) -> Any:
     """An operation whose result's shape depends on data: the one kind of call that waits."""
     ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
     try:
@@ -270,10 +396,11 @@ def _unknown(plan: CallPlan, session: Session, wire: list[Any], parents: list[An
 
 
 def _mutate(
-    plan: CallPlan, session: Session, bound: tuple[Any, ...], wire: list[Any], parents: list[Any] | None, modes: Modes
-) -> Any:
+    form: Form, plan: CallPlan, session: Session, values: tuple[Any, ...], wire: list[Any], parents: list[Reach],
+    modes: Modes,
+) -> Any:  # fmt: skip
     op = plan.op
-    targets = [bound[p] for p in op.mutates]
+    targets = [None if form.sources[p] is None else values[form.sources[p]] for p in op.mutates]  # type: ignore[index]
     if modes.records and not op.updates:
         for target in targets:
             for tensor in target if isinstance(target, (tuple, list)) else (target,):
@@ -319,9 +446,4 @@ def _rebase(target: Tensor, node: Node) -> None:
         aliases.node, root._seen = node, aliases.version
 
 
-def bind_and_call(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operation on Python arguments."""
-    return call(op, op.bind(args, kwargs))
-
-
-__all__ = ["ArgumentTypeError", "bind_and_call", "call", "execute"]
+__all__ = ["Form", "call"]

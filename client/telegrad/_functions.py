@@ -14,11 +14,13 @@ from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.contract import describe
 
 from . import _arrays, _indexing
-from ._call import call
+from ._call import Form, call
 from ._session import Session
 from ._tensor import Tensor
 
 _CACHE: dict[str, Callable[..., Any]] = {}
+_REMEMBERED = 256
+"""So many forms of calls are remembered by each function."""
 
 
 def function(public: str) -> Callable[..., Any]:
@@ -32,9 +34,8 @@ def function(public: str) -> Callable[..., Any]:
 def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     plain = [op for op in ops if op.form != "out"]
     outs = [op for op in ops if op.form == "out"]
-    run = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
-    if outs:
-        run = _with_out(run, outs, public)
+    miss = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
+    run = _remembering(_with_out(miss, outs, public) if outs else miss, len(plain) > 1)
     if any(p.kind.name == "device?" for op in plain for p in op.params) and not public.startswith("_"):
         run = _creating(run, public)
     run.__name__ = run.__qualname__ = public
@@ -69,37 +70,52 @@ def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
     return create
 
 
-def _single(op: Op) -> Callable[..., Any]:
-    bind = op.bind
+Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, Form | None]]
+"""Runs a call whose form was not met before: the result, and the form to remember."""
+
+
+def _remembering(miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
+    forms: dict[tuple[Any, ...], Form] = {}
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return call(op, bind(args, kwargs))
+        values = (*args, *kwargs.values()) if kwargs else args
+        key = (*map(type, values), *kwargs)
+        form = forms.get(key)
+        if form is not None:
+            try:
+                return call(form, values)
+            except ArgumentTypeError:
+                if not is_overloaded:
+                    raise
+        result, form = miss(args, kwargs)
+        if form is not None and form.is_certain:
+            if len(forms) >= _REMEMBERED:
+                forms.clear()
+            forms[key] = form
+        return result
 
     return run
 
 
-def _overloaded(public: str, ops: list[Op]) -> Callable[..., Any]:
-    chosen: dict[tuple[Any, ...], Op] = {}
+def _single(op: Op) -> Miss:
+    def miss(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Form | None]:
+        form = Form.of(op, args, kwargs)
+        return call(form, (*args, *kwargs.values())), form
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        key = (*map(type, args), *kwargs)
-        op = chosen.get(key)
-        if op is not None:
-            try:
-                return call(op, op.bind(args, kwargs))
-            except ArgumentTypeError:
-                pass
+    return miss
+
+
+def _overloaded(public: str, ops: list[Op]) -> Miss:
+    def miss(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Form | None]:
         for op in ops:
             try:
-                result = call(op, op.bind(args, kwargs))
+                form = Form.of(op, args, kwargs)
+                return call(form, (*args, *kwargs.values())), form
             except ArgumentTypeError:
                 continue
-            if len(chosen) < 256:
-                chosen[key] = op
-            return result
         raise _no_overload(public, ops, args, kwargs)
 
-    return run
+    return miss
 
 
 def _no_overload(public: str, ops: list[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentTypeError:
@@ -108,22 +124,24 @@ def _no_overload(public: str, ops: list[Op], args: tuple[Any, ...], kwargs: dict
     return ArgumentTypeError(f"{public}: no form takes ({given}); there are: {known}")
 
 
-def _with_out(run: Callable[..., Any], ops: list[Op], public: str) -> Callable[..., Any]:
+def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
     """Add ``out=``: results go into existing tensors; an empty one takes the result's shape, as in PyTorch."""
 
-    def into(*args: Any, **kwargs: Any) -> Any:
-        out = kwargs.pop("out", None)
+    def into(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Form | None]:
+        if "out" not in kwargs:
+            return miss(args, kwargs)
+        out = kwargs.pop("out")
         if out is None:
-            return run(*args, **kwargs)
+            return miss(args, kwargs)[0], None
         targets = (out,) if isinstance(out, Tensor) else _targets(public, out)
         if any(t._meta.numel == 0 for t in targets):
-            return _replace(run(*args, **kwargs), targets, out)
+            return _replace(miss(args, kwargs)[0], targets, out), None
         for op in ops:
             if len(op.mutates) != len(targets):
                 continue
-            names = {op.params[p].name: t for p, t in zip(op.mutates, targets, strict=True)}
+            names = {**kwargs, **{op.params[p].name: t for p, t in zip(op.mutates, targets, strict=True)}}
             try:
-                return call(op, op.bind(args, {**kwargs, **names}))
+                return call(Form.of(op, args, names), (*args, *names.values())), None
             except ArgumentTypeError:
                 continue
         raise _no_overload(public, [op.base for op in ops], args, {**kwargs, "out": out})

@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from telegrad_protocol import messages, wire
@@ -34,9 +34,10 @@ _ALLOCATING: Final[frozenset[type]] = frozenset((messages.Backward, messages.Gra
 
 
 class _Draft(NamedTuple):
-    """A batch on its way out: its last instruction, what had been sent before it, the modes that it ends in."""
+    """A batch on its way out: its last instruction, its length, what had been sent before it, the modes it ends in."""
 
     end: object
+    length: int
     accepted: int
     told: Modes
 
@@ -48,6 +49,8 @@ class Outgoing:
         self._pending: deque[Any] = deque()
         self._pending_bytes = 0
         self._dead: deque[int] = deque()
+        self.free: Callable[[int], None] = self._dead.append
+        """Forget a tensor; called by its finalizer, so it only notes the number."""
         self._draft: _Draft | None = None
         self._uploading: messages.Upload | None = None
         self._told = DEFAULT
@@ -55,6 +58,7 @@ class Outgoing:
         self._sending = threading.RLock()
         self.new_id = count(1).__next__
         self.operations = 0
+        self._full_at = BATCH_OPERATIONS
         self.is_open = True
         self.sites = Sites(self._pending.append)
         self.blocking = os.environ.get("TELEGRAD_LAUNCH_BLOCKING", "0") not in ("", "0")
@@ -79,15 +83,16 @@ class Outgoing:
 
     def call(self, op: int, site: int, outs: tuple[int, ...], args: list[Any], modes: Modes) -> None:
         """Queue a call; what died before it is freed before it, so that memory is reused as PyTorch would."""
-        self._queue(messages.Call(op, site, outs, args, self._take_dead() if self._dead else ()), modes)
+        self.queue(messages.Call(op, site, outs, args, self.take_dead() if self._dead else ()), modes)
 
     def submit(self, instruction: Any, modes: Modes = DEFAULT) -> None:
         """Queue an instruction that runs under ``modes``; sends the batch when it is full."""
         if self._dead and instruction.__class__ in _ALLOCATING:
             self._pending.append(self._frees())
-        self._queue(instruction, modes)
+        self.queue(instruction, modes)
 
-    def _queue(self, instruction: Any, modes: Modes) -> None:
+    def queue(self, instruction: Any, modes: Modes) -> None:
+        """``submit`` for what does not take the memory of the dead, or frees them itself."""
         if modes is DEFAULT:
             self._pending.append(instruction)
         else:
@@ -97,7 +102,7 @@ class Outgoing:
             self._is_armed = True
             self.transport.arm()
         self.operations = count = self.operations + 1
-        if not count % BATCH_OPERATIONS or self._is_urgent:
+        if count >= self._full_at or self._is_urgent:
             self._send_full()
 
     def _under_modes(self, instruction: Any) -> Any:
@@ -109,15 +114,14 @@ class Outgoing:
         return modes, instruction
 
     def _frees(self) -> messages.Free:
-        return messages.Free(self._take_dead())
+        return messages.Free(self.take_dead())
 
-    def _take_dead(self) -> list[int]:
+    def take_dead(self) -> list[int]:
         """What died and has not been said to be dead yet."""
         dead = self._dead
         ids: list[int] = []
-        try:
-            while dead:
-                ids.append(dead.popleft())
+        try:  # noqa: SIM105  # on the path of every call
+            ids.extend(islice(iter(dead.popleft, None), len(dead)))
         except IndexError:  # another thread takes from it too
             pass
         return ids
@@ -128,10 +132,6 @@ class Outgoing:
             return
         self.flush()
         self._poll()
-
-    def free(self, id: int) -> None:
-        """Forget a tensor; called by its finalizer, so it only notes the number."""
-        self._dead.append(id)
 
     def flush(self) -> None:
         """Send what is queued."""
@@ -144,6 +144,7 @@ class Outgoing:
         if self._draft is not None:
             self._settle(self._draft)
         self._is_armed = False
+        self._full_at = self.operations + BATCH_OPERATIONS
         pending = self._pending
         if self._uploading is not uploading:
             self._end_cut_upload()
@@ -155,12 +156,12 @@ class Outgoing:
         batch = list(pending)
         while batch[-1] is not end:  # other threads queue meanwhile
             batch.pop()
-        told = self._told
+        length, told = len(batch), self._told
         if self._is_mixed or told is not DEFAULT:
             self._is_mixed = False
             batch, told = _with_modes(batch, told)
         body = wire.encode_batch(batch)
-        self._draft = _Draft(end, self.transport.accepted, told)
+        self._draft = _Draft(end, length, self.transport.accepted, told)
         try:
             self.transport.send_batch(body)
         except CommunicationError as error:
@@ -189,9 +190,7 @@ class Outgoing:
     def _forget_sent(self, draft: _Draft) -> None:
         self._told = draft.told
         self._pending_bytes = 0
-        pending, end = self._pending, draft.end
-        while pending.popleft() is not end:
-            pass
+        deque(islice(iter(self._pending.popleft, None), draft.length), 0)  # in one step: all of them, or none
         self._draft = None
 
     def flush_quietly(self) -> None:
