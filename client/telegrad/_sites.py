@@ -39,12 +39,14 @@ class Sites:
 
     def current(self, depth: int = 0) -> int:
         """The number of the line of the innermost caller that is not telegrad's; ``depth`` are known to be its own."""
-        frame = sys._getframe(depth + 1)
-        while (file := frame.f_code.co_filename) in _own_files or (file not in _other_files and _is_own(file)):
-            outer = frame.f_back
-            if outer is None:
-                break
-            frame = outer
+        frame = inner = sys._getframe(depth + 1)
+        own = _own_files
+        try:
+            while (file := frame.f_code.co_filename) in own or (file not in _other_files and _is_own(file)):
+                inner = frame
+                frame = frame.f_back  # type: ignore[assignment]
+        except AttributeError:  # the outermost is telegrad's too
+            frame = inner
         key = (id(frame.f_code), frame.f_lasti)
         return self._numbers.get(key) or self._introduce(key, frame)
 

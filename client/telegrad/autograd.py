@@ -145,6 +145,8 @@ def _receiver(leaf: Tensor, create_graph: bool) -> Tensor:
 def gradient_meta(leaf: Tensor) -> Meta:
     """A gradient has its leaf's layout where that is dense, else row-major."""
     meta = leaf._meta
+    if meta.is_contiguous and not meta.offset:
+        return meta
     return meta.like(strides=meta.strides if meta.is_dense else None)
 
 

@@ -37,7 +37,7 @@ def _drop(parameters: Sequence[Tensor]) -> None:
 
 def by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """The tensors of each device, in order."""
-    groups: dict[object, list[Tensor]] = {}
+    groups: dict[str, list[Tensor]] = {}
     for tensor in tensors:
-        groups.setdefault(tensor._meta.device, []).append(tensor)
+        groups.setdefault(tensor._meta.device.name, []).append(tensor)
     return list(groups.values())
