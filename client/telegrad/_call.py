@@ -1,13 +1,14 @@
 """Calling an operation: bind, check by the contract's shape rule, submit one instruction, make the result tensors.
 
-What the contract says about operands of given metas is worked out once and kept in a ``CallPlan``.
+How a call is written is looked at once and kept in a ``Form``; what the contract says about operands of given metas, in
+a ``CallPlan``. Here loops are quicker than ``map``.
 """
 
 from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,16 @@ _CAPACITY = 1 << 15
 _PLANS: dict[tuple[Any, ...], CallPlan] = {}
 _FORMS: dict[tuple[Any, ...], Form] = {}
 _REMEMBERED = 64
-_TENSOR_TYPES: set[type] = {Tensor}
+_TENSOR_TYPES: set[Any] = {Tensor}
 """``Tensor`` and classes made of it, as they are met in lists."""
-_META, _SESSION = attrgetter("_meta"), attrgetter("_session")
 
 
 class CallPlan:
     """One operation on operands of given metas and attributes."""
 
     __slots__ = (
-        "device", "differentiable", "gives_gradient", "grad_name", "is_tuple", "is_view", "op", "outs", "result_type",
-        "template", "view_of",
+        "device", "differentiable", "gives_gradient", "grad_name", "is_tuple", "is_view", "meta", "op", "outs",
+        "rest", "result_type", "template", "view_of",
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
@@ -61,8 +61,13 @@ class CallPlan:
         self.view_of = op.view_of
         self.differentiable = op.differentiable
         self.grad_name = grad_name(op, given) if op.differentiable else ""
-        self.gives_gradient = bool(self.outs) and self.outs[0].dtype.category >= 2  # type: ignore[index]
+        is_simple = self.outs is not None and not (self.is_tuple or self.is_view or op.mutates)
+        self.meta: Meta | None = inferred if is_simple else None  # type: ignore[assignment]
+        """Of the result, where it is one and new."""
+        self.gives_gradient = self.meta is not None and op.differentiable and self.meta.dtype.category >= 2
         tensors = [p for p in op.tensor_positions if _holds_tensor(bound[p])]
+        self.rest: list[Any] = []
+        """What follows the operands, where these come first."""
         self.template = [None if p in tensors else _encode(op, p, b) for p, b in enumerate(bound)]
         self.device = device
 
@@ -121,8 +126,8 @@ class Form:
     """
 
     __slots__ = (
-        "attributes", "floats", "given", "is_certain", "is_leading", "is_plain", "lists", "names", "op", "positions",
-        "shown", "sources", "tensors",
+        "attributes", "floats", "given", "hides", "is_certain", "is_leading", "is_plain", "lists", "names", "op",
+        "positions", "shown", "sources", "tensors",
     )  # fmt: skip
 
     def __init__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -138,7 +143,8 @@ class Form:
         self.tensors = _picking(tensors)
         self.positions = [places.get(i, -1) for i in tensors]
         self.is_leading = self.positions == list(range(len(tensors)))
-        self.shown = _picking([i for i in tensors if places.get(i) not in op.no_grad])
+        shown = [i for i in tensors if places.get(i) not in op.no_grad]
+        self.hides, self.shown = len(shown) < len(tensors), _picking(shown)
         self.lists = [(i, places.get(i, -1)) for i in lists]
         self.floats = _picking(floats) if floats else None
         self.attributes = _picking(others) if others else None
@@ -233,33 +239,41 @@ def call(form: Form, values: tuple[Any, ...]) -> Any:
         plan = _PLANS.get(tuple(key))
     except TypeError:
         plan = None
-    op = form.op
     if plan is None:
-        plan = _plan(op, _normalize(op, form.bind(values), session), tuple(key), session, modes.autocast)
-    if parents and op.no_grad:
+        plan = _plan(form, _normalize(form.op, form.bind(values), session), tuple(key), session, modes.autocast)
+    if form.is_leading:
+        wire += plan.rest
+    else:
+        wire = _placed(form, plan, wire)
+    if form.hides and parents:
         parents = [tensor._reach() for tensor in form.shown(values) if tensor._requires_grad]
-    wire = wire + plan.template[len(wire) :] if form.is_leading else _placed(form, plan, wire)
     if form.lists:
         _place_lists(form, values, wire, parents, records)
-    if op.mutates:
+    if plan.meta is None:
+        return _finish(form, plan, session, values, wire, parents, modes)
+    id = session.new_id()
+    result = Tensor(session, id, plan.meta)
+    if parents and plan.gives_gradient:
+        result._requires_grad = True
+        result._node = Node(tuple(parents), plan.grad_name)
+    freed = session.take_dead() if session._dead else ()
+    session.queue(Call(form.op.index, session.sites.current(2), (id,), wire, freed), modes)
+    return result
+
+
+def _finish(
+    form: Form, plan: CallPlan, session: Session, values: tuple[Any, ...], wire: list[Any], parents: list[Reach],
+    modes: Modes,
+) -> Any:  # fmt: skip
+    """The end of a call that gives several results or none, a view, or what only the data tell."""
+    if plan.op.mutates:
         return _mutate(form, plan, session, values, wire, parents, modes)
-    outs = plan.outs
-    if outs is None:
+    if plan.outs is None:
         return _unknown(plan, session, wire, parents, modes)
     node = Node(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
-    made = [_made(form, plan, session, values, meta, node) for meta in outs] if plan.is_tuple or plan.is_view else None
-    if made is None:
-        result: Any = Tensor(session, session.new_id(), outs[0])
-        if node is not None and plan.gives_gradient:
-            result._requires_grad = True
-            result._node = node
-        ids: tuple[int, ...] = (result._id,)
-    else:
-        ids = tuple([each._id for each in made])
-        result = made[0] if not plan.is_tuple else plan.result_type(made)
-    freed = session.take_dead() if session._dead else ()
-    session.queue(Call(op.index, session.sites.current(2), ids, wire, freed), modes)
-    return result
+    made = [_made(form, plan, session, values, meta, node) for meta in plan.outs]
+    session.call(plan.op.index, session.sites.current(3), tuple([each._id for each in made]), wire, modes)
+    return plan.result_type(made) if plan.is_tuple else made[0]
 
 
 def _describe(form: Form, values: tuple[Any, ...], key: list[Any], session: Session | None) -> Session:
@@ -269,16 +283,18 @@ def _describe(form: Form, values: tuple[Any, ...], key: list[Any], session: Sess
     if form.floats is not None:
         key.append(tuple([value or repr(value) for value in form.floats(values)]))  # 0.0 and -0.0 differ
     for index, _ in form.lists:
-        items = values[index]
-        if _TENSOR_TYPES.issuperset(map(type, items)):
-            key.append(tuple(map(_META, items)))
-            if session is None and items:
-                session = items[0]._session
-            if not {session}.issuperset(map(_SESSION, items)):
-                raise _foreign(form.op)
-        else:
-            key.append(tuple(map(_described, items)))
-            session = _session_of(form.op, items, session)
+        metas: Any = []
+        for tensor in values[index]:
+            if tensor.__class__ not in _TENSOR_TYPES:
+                metas = map(_described, values[index])
+                session = _session_of(form.op, values[index], session)
+                break
+            if tensor._session is not session:
+                if session is not None:
+                    raise _foreign(form.op)
+                session = tensor._session
+            metas.append(tensor._meta)
+        key.append(tuple(metas))
     if session is None:
         session = _modes.current_session()
         key.append(session.places)
@@ -314,8 +330,8 @@ def _described(item: Any) -> Any:
 def _session_of(op: Op, items: Any, session: Session | None) -> Session | None:
     for item in items:
         if isinstance(item, Tensor):
-            if len(_TENSOR_TYPES) < _REMEMBERED and not _pretends(item):
-                _TENSOR_TYPES.add(type(item))
+            if len(_TENSOR_TYPES) < _REMEMBERED:
+                _TENSOR_TYPES.add(item.__class__)
             if session is None:
                 session = item._session
             elif session is not item._session:
@@ -339,8 +355,9 @@ def _normalize(op: Op, bound: tuple[Any, ...], session: Session) -> tuple[Any, .
 
 
 def _plan(
-    op: Op, bound: tuple[Any, ...], key: tuple[Any, ...], session: Session, autocast: Autocast | None
+    form: Form, bound: tuple[Any, ...], key: tuple[Any, ...], session: Session, autocast: Autocast | None
 ) -> CallPlan:
+    op = form.op
     for argument in bound:
         if isinstance(argument, Device) and argument not in session.devices:
             raise DeviceError(
@@ -348,6 +365,7 @@ def _plan(
             )
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
     plan = CallPlan(op, bound, tensors[0]._meta.device if tensors else session.default_device, autocast)
+    plan.rest = plan.template[len(form.positions) :]
     try:
         if len(_PLANS) >= _CAPACITY:
             _PLANS.clear()
@@ -382,7 +400,7 @@ def _unknown(plan: CallPlan, session: Session, wire: list[Any], parents: list[Re
     """An operation whose result's shape depends on data: the one kind of call that waits."""
     ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
     try:
-        session.call(plan.op.index, session.sites.current(3), ids, wire, modes)
+        session.call(plan.op.index, session.sites.current(4), ids, wire, modes)
         described = session.describe(ids, plan.device)
     except BaseException:
         for id in ids:
@@ -410,7 +428,7 @@ def _mutate(
             raise AutogradError(
                 f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()"
             )
-    session.call(op.index, session.sites.current(3), (), wire, modes)
+    session.call(op.index, session.sites.current(4), (), wire, modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], Node(tuple(parents), plan.grad_name))
     if plan.outs is None:

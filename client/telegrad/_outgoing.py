@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from telegrad_protocol import messages, wire
@@ -34,10 +34,9 @@ _ALLOCATING: Final[frozenset[type]] = frozenset((messages.Backward, messages.Gra
 
 
 class _Draft(NamedTuple):
-    """A batch on its way out: its last instruction, its length, what had been sent before it, the modes it ends in."""
+    """A batch on its way out: its last instruction, what had been sent before it, the modes that it ends in."""
 
     end: object
-    length: int
     accepted: int
     told: Modes
 
@@ -120,8 +119,9 @@ class Outgoing:
         """What died and has not been said to be dead yet."""
         dead = self._dead
         ids: list[int] = []
-        try:  # noqa: SIM105  # on the path of every call
-            ids.extend(islice(iter(dead.popleft, None), len(dead)))
+        try:
+            while dead:
+                ids.append(dead.popleft())
         except IndexError:  # another thread takes from it too
             pass
         return ids
@@ -156,12 +156,12 @@ class Outgoing:
         batch = list(pending)
         while batch[-1] is not end:  # other threads queue meanwhile
             batch.pop()
-        length, told = len(batch), self._told
+        told = self._told
         if self._is_mixed or told is not DEFAULT:
             self._is_mixed = False
             batch, told = _with_modes(batch, told)
         body = wire.encode_batch(batch)
-        self._draft = _Draft(end, length, self.transport.accepted, told)
+        self._draft = _Draft(end, self.transport.accepted, told)
         try:
             self.transport.send_batch(body)
         except CommunicationError as error:
@@ -190,7 +190,9 @@ class Outgoing:
     def _forget_sent(self, draft: _Draft) -> None:
         self._told = draft.told
         self._pending_bytes = 0
-        deque(islice(iter(self._pending.popleft, None), draft.length), 0)  # in one step: all of them, or none
+        pending, end = self._pending, draft.end
+        while pending.popleft() is not end:
+            pass
         self._draft = None
 
     def flush_quietly(self) -> None:

@@ -97,6 +97,7 @@ class SocketTransport:
         self._counted = Stats()
         self._pid = os.getpid()
         self._heartbeat = heartbeat_seconds(hello.lease_seconds)
+        self._patience = min(self._heartbeat, ACK_SECONDS * 0.8)
         self._last_alive = time.monotonic()
         self._last_error = ""
         self._pause = 0.0
@@ -293,15 +294,15 @@ class SocketTransport:
         if happened & ~WRITE:
             connection.read()
         now = time.monotonic()
-        if self._link.wants_acknowledgement or self._is_due(connection, now):
+        silent = now - connection.last_write
+        if self._link.wants_acknowledgement or (silent >= self._patience and self._is_due(silent)):
             connection.queue(masked_message(self._link.header(wire.ACK))[0])
         if connection.unsent:
             connection.write()
         if now - connection.last_read > 3 * self._heartbeat:
             raise TimeoutError("nothing was heard from the server")
 
-    def _is_due(self, connection: Connection, now: float) -> bool:
-        silent = now - connection.last_write
+    def _is_due(self, silent: float) -> bool:
         return silent >= self._heartbeat or (silent >= ACK_SECONDS * 0.8 and self._link.owes_acknowledgement)
 
     def _connect(self) -> None:

@@ -121,3 +121,18 @@ def test_a_batch_is_full_when_so_much_was_queued_since_the_last_one(tg: Any) -> 
         for _ in range(BATCH_OPERATIONS // 2):
             x.add_(1)
     del session.transport.arm
+
+
+def test_the_line_that_calls_is_found_for_every_kind_of_operation(tg: Any) -> None:
+    x = tg.ones(2, 2)
+    calls = [
+        lambda: x.exp(), lambda: tg.exp(x), lambda: x.view(4), lambda: x.add_(1), lambda: x.max(0), lambda: x.nonzero(),
+        lambda: x.unbind(0), lambda: tg.add(x, x, out=x), lambda: tg.zeros(2), lambda: x + 1, lambda: 1 - x,
+    ]  # fmt: skip
+    codes = x._session.sites._codes
+    for _ in range(2):
+        for call in calls:
+            codes.clear()
+            x._session.sites._numbers.clear()
+            call()
+            assert call.__code__ in codes.values()
