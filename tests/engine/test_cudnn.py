@@ -230,6 +230,22 @@ def test_deterministic_attention_gradients_are_equal_to_the_bit(adapter: EngineA
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(3, 24, 7, 5, 40), (4, 64, 7, 7, 32), (1, 16, 1, 1, 8), (5, 8, 1, 3, 1), (2, 1, 9, 9, 8)]
+)
+def test_convolutions_that_are_products(
+    adapter: EngineAdapter, seed: int, sizes: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    batch, read, height, width, made = sizes
+    images, weight = torch.randn(batch, read, height, width).to(dtype), torch.randn(made, read, 1, 1).to(dtype)
+    both = adapter.functional.conv2d, torch.nn.functional.conv2d
+    for tensors in ([images, weight], [t.contiguous(memory_format=torch.channels_last) for t in (images, weight)]):
+        _check(adapter, *both, tensors, TOLERANCES[dtype])
+        padded = [torch.cat([t, t], 1)[:, : t.shape[1]] for t in tensors]  # channels lie apart
+        _check(adapter, *both, padded, TOLERANCES[dtype])
+
+
 def test_the_fastest_of_several_plans_gives_the_same_results(adapter: EngineAdapter, seed: int) -> None:
     from server.engine.cuda_kernels import cudnn_graph
 

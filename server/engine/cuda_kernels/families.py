@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     attention_tiles,
+    convolution_products,
     copying,
     cudnn_attention,
     cudnn_convolution,
@@ -35,6 +36,7 @@ from . import (
 
 __all__ = [
     "attention_tiles",
+    "convolution_products",
     "copying",
     "cudnn_attention",
     "cudnn_convolution",
