@@ -215,7 +215,7 @@ class Connection:
         raise ConnectionResetError(f"the server closed the connection: {close.code} {close.reason}")
 
     def _write_some(self) -> int:
-        if isinstance(self._socket, ssl.SSLSocket):
+        if len(self.unsent) == 1 or isinstance(self._socket, ssl.SSLSocket):
             return self._socket.send(self.unsent[0])
         return self._socket.sendmsg([part for part, _ in zip(self.unsent, range(_MAX_BUFFERS))])
 
