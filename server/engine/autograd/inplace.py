@@ -45,8 +45,11 @@ def edge_of(value: Value) -> Edge | None:
     if meta is None:
         return None
     if meta.grad_fn is not None:
-        return (meta.grad_fn, meta.output)
-    return (accumulator_of(value), 0) if meta.requires_grad else None
+        return meta.grad_fn, meta.output
+    if not meta.requires_grad:
+        return None
+    holder = meta.accumulator
+    return (holder and holder()) or accumulator_of(value), 0
 
 
 def _refresh(view: Value, root: Value) -> None:

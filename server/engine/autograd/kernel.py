@@ -86,36 +86,21 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
     is_single = plan.count == 1 and plan.outs is not None
     metas: Any = plan.outs
     is_float = is_single and metas[0].dtype.category >= FLOAT
-    places = tuple(enumerate(operator.grad_positions))
-    nothing: list[Edge | None] = [None] * len(places)
-    takes_lists = any([operator.op.params[p].kind.name.startswith("tensors") for p in operator.grad_positions])
+    positions = operator.grad_positions
+    takes_lists = any([operator.op.params[p].kind.name.startswith("tensors") for p in positions])
+    is_pair = len(positions) == 2 and not takes_lists
+    one, two = positions if is_pair else (0, 0)
 
     def run(args: Arguments) -> Any:
-        edges: list[Edge | None]
-        if takes_lists:
+        if is_pair:  # as `_gather`, which most operations are spared
+            a, b = args[one], args[two]
+            first = edge_of(a) if a.__class__ is Value else None
+            second = edge_of(b) if b.__class__ is Value else None
+            edges = [first, second]
+            needed = (first is not None) << one | (second is not None) << two
+        else:
             edges = []
             needed = _gather(operator, args, edges)
-        else:  # the same, without a call
-            edges, needed = nothing.copy(), 0
-            for number, position in places:
-                arg = args[position]
-                if arg.__class__ is not Value:
-                    continue
-                root = arg.base
-                if root is not None and root.autograd is not None and arg.seen < root.autograd.rebased:
-                    edge_of(arg)
-                mine = arg.autograd
-                if mine is None:
-                    continue
-                source = mine.grad_fn
-                if source is not None:
-                    edges[number] = source, mine.output
-                elif mine.requires_grad:
-                    holder = mine.accumulator
-                    edges[number] = (holder and holder()) or accumulator_of(arg), 0
-                else:
-                    continue
-                needed |= 1 << position
         if not needed:
             return below(args)
         tape = tapes.get(needed) or _tape(operator, plan, needed, args, signature)
