@@ -2,8 +2,8 @@
 
 A session executes frames of 64 additions of 64x64 matrices, as a client sends them, without and with gradient; beside
 PyTorch's own cost of the same addition in the same process. Layers are measured on their own or by difference:
-``decode`` is all that a session does around the dispatch, ``dispatch`` what the dispatcher does beside allocation and
-launch, ``autograd`` what a recorded operation costs more.
+``decode`` is what a call from the wire costs more than one that is bound, ``dispatch`` what the dispatcher does for a
+bound one beside allocation and launch, ``autograd`` what a recorded operation costs more.
 """
 
 from __future__ import annotations

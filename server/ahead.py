@@ -9,6 +9,7 @@ lack of memory alone; the client learns of that at its next synchronisation, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol import messages
@@ -34,27 +35,24 @@ class Ahead:
     def __call__(self, is_sound: Callable[[], bool]) -> None:
         """Answer the read that waits, if there is one: a pass begins that cannot fail where ``is_sound()``."""
         session = self._session
-        if len(session.inbox) < 1 or session.failure or session.waits:
+        if not session.inbox or session.failure or session.waits:
             return
-        before = list(_until_read(session))
+        before = _until_read(session)
         if before and _leaves_alone(session, before) and is_sound():
             session.answer_now(before[-1])
 
 
-def _until_read(session: Session) -> Iterator[Any]:
+def _until_read(session: Session) -> list[Any]:
     """What waits up to a small read; nothing where anything else than updates is before it."""
-    found = []
-    for instruction, _ in zip(session.inbox, range(_MOST)):
+    found: list[Any] = []
+    for instruction in islice(session.inbox, _MOST):
         found.append(instruction)
         kind = instruction.__class__
         if kind is messages.Read:
-            yield from found
-            return
-        if kind is messages.Call:
-            if instruction.op not in _UPDATES:
-                return
-        elif kind not in _HARMLESS:
-            return
+            return found
+        if kind not in _HARMLESS and not (kind is messages.Call and instruction.op in _UPDATES):
+            break
+    return []
 
 
 def _leaves_alone(session: Session, before: list[Any]) -> bool:

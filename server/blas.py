@@ -26,12 +26,6 @@ def share_cores() -> None:
         _set(alone=True)
 
 
-def take_all_cores() -> None:
-    """Undo `share_cores`."""
-    _set(alone=False)
-    _shared.clear()
-
-
 def on_all_threads(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``run``, with all of BLAS's threads."""
 

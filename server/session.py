@@ -80,7 +80,7 @@ class Session:
         self.last_failure: messages.Failure | None = None
         self.opened = time.time()
         self._handlers: dict[type, Callable[[Any], int | None]] = {
-            messages.Call: self._call, messages.Free: self._free, messages.Site: self._site,
+            messages.Free: self._free, messages.Site: self._site,
             messages.Upload: partial(uploads.upload, self), Chunk: partial(uploads.chunk, self),
             messages.Read: self._read, messages.Describe: self._describe,
             messages.Backward: self.hindsight.covering(partial(gradients.backward, self)),
@@ -153,7 +153,7 @@ class Session:
                     used += handlers.get(kind, refuse)(instruction) or 0
                 elif len(outs := instruction.outs) != 1 or (caller := callers.get(instruction.op)) is None:
                     self._call(instruction)
-                else:  # the same, without a call
+                else:
                     if instruction.freed:
                         self._free_before(instruction)
                     raw = instruction.args
@@ -206,7 +206,7 @@ class Session:
         self.pending.clear()
         self.replies.clear()
         self.frames.clear()
-        self.upload = None
+        self.upload, self.send = None, _wait
         self.transfers.close()
         self.values.clear()
         self.events.clear()
@@ -251,6 +251,7 @@ class Session:
             self.values[id] = result
 
     def _call(self, call: messages.Call) -> None:
+        """A call of no result, or of several; ``run`` executes those of one itself."""
         if call.freed:
             self._free_before(call)
         caller = CALLERS.get(call.op)
@@ -264,8 +265,6 @@ class Session:
         if result.__class__ is not Value:
             if outs:
                 self._bind(outs, result if isinstance(result, tuple) else ())
-        elif len(outs) == 1:
-            self.values[outs[0]] = result
         elif outs or not caller.operator.op.mutates:
             self._bind(outs, (result,))
 
@@ -300,9 +299,12 @@ class Session:
         return nbytes * CHUNK_COST // messages.CHUNK_BYTES
 
     def answer_now(self, read: messages.Read) -> None:
-        """Answer a read that waits, before its turn."""
+        """Answer a read that waits, before its turn; one that fails does so in its turn."""
+        try:
+            self._read(read)
+        except Exception:  # it is none of the instruction's that is being executed
+            return
         self.inbox.remove(read)
-        self._read(read)
         if self.replies:
             self.send()
 

@@ -14,7 +14,8 @@ from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.contract import describe
 
 from . import _arrays, _indexing
-from ._call import Form, call
+from ._call import call
+from ._forms import Form
 from ._session import Session
 from ._tensor import Tensor
 

@@ -9,10 +9,8 @@ state that was met before. Knows what `general` knows.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
 from random import Random
@@ -23,7 +21,6 @@ from server.allocator.block import Block, Segment, carve, exchange, stand_in
 from server.allocator.cache import BlockCache
 from server.allocator.expandable import is_edge
 from server.allocator.ledger import ALL, GUARDS, SPLIT, SPLIT_BYTES, Ledger, field
-from server.allocator.rehearsal import Echo, Excerpt, Mark, Rehearsal, Strayed
 from server.allocator.shortage import Situation
 
 # Calls that are written down before their effect on the totals is worked out.
@@ -87,7 +84,6 @@ class RecallingCache(BlockCache):
         self._patience = PATIENCE
         self._misses = 0
         self._rest = 0
-        self._rehearsal: Rehearsal | None = None
         super().__init__(*args, **options)
 
     def allocate(self, nbytes: int, stream: int = 0, owner: int = 0) -> Block:
@@ -114,8 +110,6 @@ class RecallingCache(BlockCache):
         self._log.append(step)
 
     def _allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
-        if self._rehearsal is not None:
-            return self._rehearsal.allocate(nbytes, stream, owner)
         if nbytes <= 0 or (self._rest and self._rests()):
             return super().allocate(nbytes, stream, owner)
         call = nbytes, stream, owner
@@ -136,10 +130,6 @@ class RecallingCache(BlockCache):
 
     def _free_anew(self, block: Block) -> None:
         if block is self._null:
-            return
-        if self._rehearsal is not None:
-            return self._rehearsal.free(block)
-        if block.__class__ is Echo:
             return
         if self._is_busy:
             self._late.append(block)
@@ -170,49 +160,6 @@ class RecallingCache(BlockCache):
         ):
             step = state[block] = Step(block, self._accounts[owner], takes=False)
             step.lead_to(after, self._name, before, self._ledger.now)
-
-    def mark(self) -> Mark | None:
-        """Where an excerpt may begin; None where calls are not remembered now."""
-        return None if self._state is NOWHERE else Mark(self._state, self._log, len(self._log))
-
-    def excerpt(self, mark: Mark) -> Excerpt | None:
-        """The calls since then; None if they were not all remembered, or are more than one would keep."""
-        steps = mark.log[mark.length :]
-        if mark.log is not self._log or len(steps) > LONG // 2:
-            return None
-        state = mark.state
-        for step in steps:
-            if step not in state.values():
-                return None
-            state = step.after
-        return Excerpt(mark.state, tuple(steps), state) if state is self._state else None
-
-    def begins(self, excerpt: Excerpt) -> bool:
-        """Whether the calls of an excerpt can be made now."""
-        return self._state is excerpt.begin
-
-    def repeat(self, excerpt: Excerpt) -> None:
-        """Make all calls of an excerpt, which must begin now, at once."""
-        self._log.extend(excerpt.steps)
-        self._state = excerpt.end
-        if len(self._log) > LONG:
-            self.reckon()
-
-    @contextmanager
-    def rehearsing(self, excerpt: Excerpt) -> Iterator[Rehearsal]:
-        """Within the block, calls are those of a rehearsal."""
-        collects = gc.isenabled()
-        gc.disable()
-        state, self._state = self._state, NOWHERE
-        rehearsal = self._rehearsal = Rehearsal(excerpt, self._null)
-        try:
-            yield rehearsal
-        finally:
-            self._rehearsal, self._state = None, state
-            if collects:
-                gc.enable()
-            for block in rehearsal.late:
-                self.free(block)
 
     def _depart(self, owner: int) -> State:
         """Leave the state at hand; what is remembered of this session's calls from it."""
@@ -379,8 +326,6 @@ class RecallingCache(BlockCache):
         """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
         if stream == block.stream or block is self._null:
             return
-        if block.__class__ is Echo:
-            raise Strayed("allocator: memory that is rehearsed with goes to another stream")
         self.start_over()
         block.lasting = False
         super().record_stream(block, stream)

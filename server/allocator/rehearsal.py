@@ -6,13 +6,14 @@ is to be told of the work beforehand. Knows what `recall` knows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from server.allocator.block import Block
+from server.allocator.recall import LONG, NOWHERE, RecallingCache, State, Step
 from telegrad_protocol.errors import InternalError
-
-if TYPE_CHECKING:
-    from server.allocator.recall import State, Step
 
 
 class Mark(NamedTuple):
@@ -100,3 +101,71 @@ class Rehearsal:
         self._made += 1
         self._state = step.after
         return step
+
+
+class RehearsingCache(RecallingCache):
+    """`RecallingCache`, whose remembered calls can be taken out, made at once, and gone through without being made."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._rehearsal: Rehearsal | None = None
+        super().__init__(*args, **options)
+
+    def mark(self) -> Mark | None:
+        """Where an excerpt may begin; None where calls are not remembered now."""
+        return None if self._state is NOWHERE else Mark(self._state, self._log, len(self._log))
+
+    def excerpt(self, mark: Mark) -> Excerpt | None:
+        """The calls since then; None if they were not all remembered, or are more than one would keep."""
+        steps = mark.log[mark.length :]
+        if mark.log is not self._log or len(steps) > LONG // 2:
+            return None
+        state = mark.state
+        for step in steps:
+            if step not in state.values():
+                return None
+            state = step.after
+        return Excerpt(mark.state, tuple(steps), state) if state is self._state else None
+
+    def begins(self, excerpt: Excerpt) -> bool:
+        """Whether the calls of an excerpt can be made now."""
+        return self._state is excerpt.begin
+
+    def repeat(self, excerpt: Excerpt) -> None:
+        """Make all calls of an excerpt, which must begin now, at once."""
+        self._log.extend(excerpt.steps)
+        self._state = excerpt.end
+        if len(self._log) > LONG:
+            self.reckon()
+
+    @contextmanager
+    def rehearsing(self, excerpt: Excerpt) -> Iterator[Rehearsal]:
+        """Within the block, calls are those of a rehearsal."""
+        collects = gc.isenabled()
+        gc.disable()
+        state, self._state = self._state, NOWHERE
+        rehearsal = self._rehearsal = Rehearsal(excerpt, self._null)
+        try:
+            yield rehearsal
+        finally:
+            self._rehearsal, self._state = None, state
+            if collects:
+                gc.enable()
+            for block in rehearsal.late:
+                self.free(block)
+
+    def _allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
+        if self._rehearsal is not None:
+            return self._rehearsal.allocate(nbytes, stream, owner)
+        return super()._allocate_anew(nbytes, stream, owner)
+
+    def _free_anew(self, block: Block) -> None:
+        if self._rehearsal is not None:
+            self._rehearsal.free(block)
+        elif block.__class__ is not Echo:  # one that outlived its rehearsal stands for nothing
+            super()._free_anew(block)
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
+        if block.__class__ is Echo:
+            raise Strayed("allocator: memory that is rehearsed with goes to another stream")
+        super().record_stream(block, stream)

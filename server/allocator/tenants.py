@@ -11,12 +11,12 @@ from typing import Any
 
 from server.allocator.block import Block
 from server.allocator.private import MemPool
-from server.allocator.recall import RecallingCache
+from server.allocator.rehearsal import RehearsingCache
 from telegrad_protocol.errors import ArgumentError
 
 
-class SharedCache(RecallingCache):
-    """`RecallingCache` as sessions use it."""
+class SharedCache(RehearsingCache):
+    """`RehearsingCache` as sessions use it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -79,8 +79,8 @@ class Event(Mark, Protocol):
 class Capture(Protocol):
     """Work that a device has noted."""
 
-    def launch(self) -> None:
-        """Do it, on the stream that it was noted on."""
+    def launch(self) -> bool:
+        """Do it, on the stream that it was noted on; False where the device refuses, and nothing was done."""
 
 
 class HostMark:

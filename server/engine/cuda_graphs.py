@@ -23,13 +23,13 @@ class CudaGraph:
     @classmethod
     def of(cls, stream: int, work: Callable[[], bool]) -> CudaGraph | None:
         """What ``work`` launches on a raw stream; None where it says False, or does what cannot be noted."""
-        runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
-        is_whole = False
+        graph, is_whole = 0, False
         try:
-            is_whole = work()
-        finally:
-            graph = _end(stream)
-        try:
+            runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
+            try:
+                is_whole = work()
+            finally:
+                graph = _end(stream)
             return cls(runtime.graphInstantiate(graph), stream) if is_whole and graph else None
         except runtime.CUDARuntimeError as error:
             log.warning("a graph could not be made", extra={"cause": str(error)})
@@ -38,9 +38,13 @@ class CudaGraph:
             if graph:
                 runtime.graphDestroy(graph)
 
-    def launch(self) -> None:
-        """Do it all."""
-        runtime.graphLaunch(self._launches, self._stream)
+    def launch(self) -> bool:
+        try:
+            runtime.graphLaunch(self._launches, self._stream)
+        except runtime.CUDARuntimeError as error:
+            log.warning("a graph could not be launched", extra={"cause": str(error)})
+            return False
+        return True
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the device may be gone

@@ -27,9 +27,9 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return product(*args, **options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(np, "matmul", counted)
+    monkeypatch.setattr(blas, "_shared", [])
     blas.share_cores()
     yield seen
-    blas.take_all_cores()
     for each, count in zip(libraries, before, strict=True):
         each.set_num_threads(count)
 
@@ -56,8 +56,3 @@ def test_a_failing_operation_leaves_one_thread(threads: list[int]) -> None:
     with pytest.raises(MemoryError):
         blas.on_all_threads(fail)(())
     assert _threads() == 1
-
-
-def test_all_threads_are_taken_back(threads: list[int]) -> None:
-    blas.take_all_cores()
-    assert _threads() == 2

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from server import session
 from server.session import Session
+from server.transfer import Outgoing
+from telegrad_protocol.messages import Backward
 
 STEPS = 6
 
@@ -31,8 +34,7 @@ class Early:
 
 @pytest.fixture
 def early(tg: Any, host: Any) -> Iterator[Early]:
-    session = list(host.sessions.values())[-1]
-    yield Early(session)
+    yield Early(list(host.sessions.values())[-1])
 
 
 def _data(rng: np.random.Generator) -> tuple[Any, Any]:
@@ -137,4 +139,23 @@ def test_an_operation_that_may_fail_keeps_a_read_in_its_turn(tg: Any, early: Ear
                 loss.item()
         else:
             loss.item()
+    assert not early.sent
+
+
+def test_a_read_that_fails_early_is_answered_in_its_turn(
+    tg: Any, early: Early, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = _data(rng)
+    weight = rng.standard_normal((3, 4))
+    step, _ = _loop(tg, x, y, weight)
+    reference, _ = _loop(torch, x, y, weight)
+
+    def open_copy(request: int, value: Any) -> Outgoing:
+        if early.session.instruction.__class__ is Backward:
+            raise MemoryError
+        return Outgoing(request, value)
+
+    monkeypatch.setattr(session, "Outgoing", open_copy)
+    for _ in range(STEPS):
+        assert step().item() == pytest.approx(reference().item(), rel=1e-12)
     assert not early.sent

@@ -37,12 +37,6 @@ def _drop(parameters: Sequence[Tensor]) -> None:
 
 def by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """The tensors of each device, in order."""
-    device = tensors[0]._meta.device if tensors else None
-    for tensor in tensors:
-        if tensor._meta.device is not device:
-            break
-    else:
-        return [list(tensors)] if tensors else []
     groups: dict[str, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor._meta.device.name, []).append(tensor)

@@ -36,8 +36,7 @@ class Op:
 
     __slots__ = (
         "_defaults", "_namings", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form",
-        "index",
-        "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional",
+        "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional",
         "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at", "view_of",
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ from .. import context
 from ..value import Storage, Value
 from .graph import AutogradMeta, Saved, SavedList
 from .node import OpNode
-from .program import Accumulation, Held, Program, Release
+from .program import Accumulation, Held, Program, Release, kept_at
 
 if TYPE_CHECKING:
     from server.allocator import Block
@@ -35,7 +35,7 @@ _MOST = 8
 """Captured passes of one program: its data lies at so many places."""
 _SEEN = 64
 _PATIENCE = 4
-"""Passes that a captured one must save for each that was captured, once there are some."""
+"""How many passes must have been launched for each that was captured, for more to be captured than are kept."""
 
 
 class Situation(NamedTuple):
@@ -106,14 +106,11 @@ class Captures:
         found = []
         if self._held is None:
             self._held = tuple(_all_saved(nodes))
-        for holder, place, element in self._held:
-            kept = nodes[holder].saved[place]
-            if element >= 0:
-                kept = kept.items[element]
-            storage = kept.storage
-            if storage.version != kept.version:
+        for held in self._held:
+            kept = kept_at(held, nodes)
+            if kept.storage.version != kept.version:
                 return None
-            found.append(storage)
+            found.append(kept.storage)
         found.append(gradient.storage)
         # What another device holds may be read by the host, once for all.
         return found if all([each.backend is gradient.backend for each in found]) else None
@@ -126,7 +123,9 @@ class Captures:
         allocator = backend.allocator
         if known is None or not allocator.begins(known.excerpt):
             return False
-        known.capture.launch()
+        if not known.capture.launch():
+            del self._found[situation]
+            return False
         for number in known.ended:
             storages[number].keeper = _EXCERPT
         allocator.repeat(known.excerpt)
@@ -151,8 +150,8 @@ class Captures:
             program.run(nodes, {0: first.pop()})
             return
         before, held_by = _random_states(), self._held or ()
-        metas = [*[_meta(nodes, *held) for held in held_by], first[0].meta]
-        sizes = [*[_storage(nodes, *held).nbytes for held in held_by], first[0].storage.nbytes]
+        metas = [*[kept_at(held, nodes).meta for held in held_by], first[0].meta]
+        sizes = [*[kept_at(held, nodes).storage.nbytes for held in held_by], first[0].storage.nbytes]
         program.run(nodes, {0: first.pop()})
         self._captured += 1
         excerpt = backend.allocator.excerpt(mark)
@@ -301,18 +300,6 @@ def _all_saved(nodes: list[Any]) -> Iterator[Held]:
                 yield number, place, -1
             else:
                 yield from ((number, place, k) for k, item in enumerate(kept.items) if isinstance(item, Saved))
-
-
-def _storage(nodes: list[Any], holder: int, place: int, element: int) -> Storage:
-    kept = nodes[holder].saved[place]
-    storage: Storage = (kept if element < 0 else kept.items[element]).storage
-    return storage
-
-
-def _meta(nodes: list[Any], holder: int, place: int, element: int) -> Meta:
-    kept = nodes[holder].saved[place]
-    meta: Meta = (kept if element < 0 else kept.items[element]).meta
-    return meta
 
 
 def _random_states() -> list[Any]:

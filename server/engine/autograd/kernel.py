@@ -25,7 +25,6 @@ from .graph import (
     Saved,
     SavedList,
     SavedResult,
-    accumulator_of,
     next_sequence,
     with_history,
 )
@@ -215,20 +214,10 @@ def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> in
             else:
                 edges.append(None)
             continue
-        root = arg.base
-        if root is not None and root.autograd is not None and arg.seen < root.autograd.rebased:
-            edge_of(arg)  # sees what was done to its root
-        known = arg.autograd
-        if known is None:
-            edges.append(None)
-        elif known.grad_fn is not None:
-            edges.append((known.grad_fn, known.output))
+        edge = edge_of(arg)
+        edges.append(edge)
+        if edge is not None:
             needed |= 1 << position
-        elif known.requires_grad:
-            edges.append((accumulator_of(arg), 0))
-            needed |= 1 << position
-        else:
-            edges.append(None)
     return needed
 
 

@@ -102,13 +102,8 @@ class Program:
 
     def is_sound(self, nodes: list[Any]) -> bool:
         """Whether nobody has modified what the pass over these nodes needs of what they saved."""
-        for holder, slot, element in self.needed:
-            kept = nodes[holder].saved[slot]
-            if element >= 0:
-                kept = kept.items[element]
-            if kept.storage.version != kept.version:
-                return False
-        return True
+        found = [kept_at(held, nodes) for held in self.needed]
+        return all([kept.storage.version == kept.version for kept in found])
 
     def run(self, nodes: list[Any], values: Values) -> None:
         """Make the pass over ``nodes``; ``values`` has the gradient to start from as number 0."""
@@ -191,8 +186,12 @@ def _item(item: Any, nodes: list[Any], values: Values) -> Any:
 
 def _unpacked(held: Held, nodes: list[Any]) -> Value:
     """A saved value, if nobody has modified it since."""
-    number, place, element = held
-    node = nodes[number]
-    kept = node.saved[place]
-    value: Value = (kept if element < 0 else kept.items[element]).unpack(node)
+    value: Value = kept_at(held, nodes).unpack(nodes[held[0]])
     return value
+
+
+def kept_at(held: Held, nodes: list[Any]) -> Any:
+    """What a node has saved in a place."""
+    number, place, element = held
+    kept = nodes[number].saved[place]
+    return kept if element < 0 else kept.items[element]

@@ -1,7 +1,8 @@
 """Convolutions that are matrix products: of one pixel, at every pixel, in half precision with channels innermost.
 
 Rows of such images are pixels and columns channels, as they lie, so the product runs without a copy. Which of the two
-libraries is faster was measured on the layers of ResNet-50; the rest is left to `cudnn_convolution`.
+libraries is faster was measured by hand on the layers of ResNet-50, both ways; what was chosen is in
+`benchmarks/results/convolution-h200.json`. The rest is left to `cudnn_convolution`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def _is_plain(stride: Any, padding: Any, dilation: Any, groups: int) -> bool:
 
 
 def _multiplied(request: Request, left: Matrices | None, right: Matrices | None, out: Matrices | None) -> Launch | None:
-    if left is None or right is None or out is None or context.current.switches.tuner is not None:
+    if left is None or right is None or out is None:
+        return None
+    if context.current.switches.tuner is not None:  # which tells products of matrices apart, not their callers
         return None
     return multiplication(request.backend, Product(left, right, out))
 
