@@ -74,6 +74,8 @@ class Session:
         """Sends the replies that there are, where somebody can; else they wait to be taken."""
         self.shows_memory = False
         """Whether frames that show memory of tensors are on their way; nothing is executed until they have left."""
+        self.expects_more = False
+        """Whether there are further frames, which will be handed over once these instructions are executed."""
         self.failure = 0
         self.failures = 0
         self.failure_reason = ""
@@ -94,6 +96,9 @@ class Session:
             messages.WaitEvent: partial(ordering.wait_event, self),
             messages.RecordStream: partial(ordering.record_stream, self),
         }  # fmt: skip
+        if self._accelerators:
+            for kind in self._handlers.keys() - _HOST_ONLY:
+                self._handlers[kind] = self._after_launches(self._handlers[kind])
 
     def receive(self, kind: int, body: memoryview) -> None:
         """Queue a frame. What cannot be decoded fails the session in its turn, like any instruction."""
@@ -135,6 +140,7 @@ class Session:
         outstanding, done, refuse = hindsight.outstanding, hindsight.done, self._refuse
         values, callers = self.values, CALLERS
         used = 0
+        self._let_launches_wait()
         while used < budget and inbox and not self.shows_memory:
             if outstanding and hindsight.must_wait(inbox[0]):
                 break
@@ -169,7 +175,31 @@ class Session:
                     self.fail(instruction, error)
             if outstanding and not done:
                 done.append(instruction)
+        self._end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
         return used
+
+    def _let_launches_wait(self) -> None:
+        for backend in self._accelerators:
+            backend.allow_waiting()
+
+    def _end_waiting(self, flush: bool) -> None:
+        """Launch at once from here on; what waits need not where a run of this session's goes on in its next turn."""
+        for backend in self._accelerators:
+            backend.end_waiting()
+            if flush:
+                backend.flush()
+
+    def _after_launches(self, handler: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
+        """``handler``, for instructions that may come to a device by other ways than launches that wait."""
+
+        def run(instruction: Any) -> int | None:
+            self._end_waiting(flush=True)
+            try:
+                return handler(instruction)
+            finally:
+                self._let_launches_wait()
+
+        return run
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""
@@ -197,6 +227,7 @@ class Session:
         from . import controls
 
         self.activate()
+        self._end_waiting(flush=True)
         self.hindsight.look()
         return controls.answer_session(self, verb, args)
 
@@ -426,4 +457,8 @@ _FREE = messages.Free([])
 _NOTES: frozenset[type] = frozenset(
     (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad)
 )
+_HOST_ONLY: frozenset[type] = frozenset(
+    (messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume)
+)
+"""What never asks anything of a device; another stream that is set as a mode sees to itself."""
 _ALWAYS: frozenset[type] = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))

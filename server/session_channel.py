@@ -45,6 +45,7 @@ class Session(Protocol):
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
 
     shows_memory: bool
+    expects_more: bool
     send: Callable[[], None]
 
     def frames_left(self) -> None: ...
@@ -116,6 +117,7 @@ class SessionChannel:
 
     def _step(self, budget: int) -> int:
         if self.session.has_work:
+            self.session.expects_more = bool(self._inbox)
             return max(self.session.run(budget), 1)
         frame = self._inbox.popleft()
         self._inbox_bytes -= len(frame.body)

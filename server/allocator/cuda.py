@@ -6,7 +6,7 @@ Knows one device; nothing of blocks or sessions. Streams are raw ``cudaStream_t`
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,12 @@ class CudaUpstream:
     # The driver clears memory between processes; what this process gave back, it may get again as it was.
     scrubbed = False
 
-    def __init__(self, index: int = 0, *, registers_pinned: bool = False) -> None:
+    def __init__(
+        self, index: int = 0, *, registers_pinned: bool = False, settle: Callable[[], None] = lambda: None
+    ) -> None:
         self.index = index
+        # Called before memory is taken from streams: gives them what they are to have been given by then.
+        self._settle = settle
         # Whether pinned memory is the operating system's, locked afterwards, as the option of that name says.
         self._registers_pinned = registers_pinned
         self._registered: dict[int, mmap.mmap] = {}
@@ -49,6 +53,7 @@ class CudaUpstream:
                 return None
 
     def give_back(self, segment: Segment) -> None:
+        self._settle()
         with self._device(), uncaptured():
             if segment.page:
                 self._virtual().release(segment.pointer, segment.size)
@@ -65,6 +70,7 @@ class CudaUpstream:
             return self._virtual().map(segment.pointer + offset, nbytes, segment.page)
 
     def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
+        self._settle()
         with self._device(), uncaptured():
             # Unlike cudaFree, unmapping waits for nobody; and other streams than the segment's may have used it.
             runtime.deviceSynchronize()
@@ -105,6 +111,7 @@ class CudaUpstream:
                 runtime.freeHost(pointer)
 
     def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
+        self._settle()
         with self._device():
             if runtime.streamIsCapturing(stream):
                 self._zero_now(segment.pointer + offset, nbytes)
@@ -135,6 +142,7 @@ class CudaUpstream:
         return ""
 
     def record_event(self, stream: int) -> int:
+        self._settle()
         with self._device():
             event = self._idle_events.pop() if self._idle_events else runtime.eventCreateWithFlags(_DISABLE_TIMING)
             runtime.eventRecord(event, stream)

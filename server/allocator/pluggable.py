@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any
 
 from server.allocator.block import Segment
@@ -27,8 +28,12 @@ class PluggableUpstream:
 
     scrubbed = False
 
-    def __init__(self, behind: Upstream, alloc_fn: int, free_fn: int, index: int = 0) -> None:
+    def __init__(
+        self, behind: Upstream, alloc_fn: int, free_fn: int, index: int = 0, settle: Callable[[], None] = lambda: None
+    ) -> None:
         self._behind = behind
+        # Called before memory is given back, as ``CudaUpstream`` does.
+        self._settle = settle
         self._alloc, self._free = ALLOC(alloc_fn), FREE(free_fn)
         self._index = index
 
@@ -40,13 +45,14 @@ class PluggableUpstream:
         return Segment(int(pointer), nbytes) if pointer else None
 
     def give_back(self, segment: Segment) -> None:
+        self._settle()
         if segment.page:
             self._behind.give_back(segment)
         else:
             self._free(segment.pointer, segment.size, self._index, segment.stream)
 
 
-def plugged_in(upstream: Upstream, index: int = 0) -> Upstream:
+def plugged_in(upstream: Upstream, index: int = 0, settle: Callable[[], None] = lambda: None) -> Upstream:
     """The upstream behind the library that ``TELEGRAD_CUDA_ALLOCATOR=path:alloc:free`` names, or as it is."""
     text = os.environ.get(VARIABLE, "")
     if not text:
@@ -59,4 +65,4 @@ def plugged_in(upstream: Upstream, index: int = 0) -> Upstream:
         addresses = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in names]
     except (OSError, AttributeError) as error:
         raise ConfigurationError(f"{VARIABLE}: {error}") from None
-    return PluggableUpstream(upstream, addresses[0] or 0, addresses[1] or 0, index)
+    return PluggableUpstream(upstream, addresses[0] or 0, addresses[1] or 0, index, settle)

@@ -6,6 +6,7 @@ works on both without a branch.
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -217,6 +218,23 @@ class Backend:
         """What captured work depends on beside the memory that it is given: stream and scratch memory."""
         raise NotImplementedError
 
+    def allow_waiting(self) -> None:
+        """Launches may wait for others from here on; whoever says so sees to it that they are not forgotten."""
+
+    def end_waiting(self) -> None:
+        """Launch at once from here on, after what waits."""
+
+    def flush(self) -> None:
+        """Launch what waits."""
+
+    def deferring(self, launch: Launch) -> Launch:
+        """A launch of nothing but kernels, which may wait."""
+        return launch
+
+    def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """``work`` that comes to the device by other ways, after what waits."""
+        return work
+
     def memory_info(self) -> tuple[int, int]:
         """Free and total bytes of the device."""
         raise NotImplementedError
@@ -308,6 +326,10 @@ class Backend:
         if self._late:
             self._release_late()
 
+    def retire(self) -> None:
+        """Free nothing any more: the process ends, and what frees memory may be gone before the last value is."""
+        self._busy = True
+
     def _release_late(self) -> None:
         while self._late:
             self.release(self._late.pop())
@@ -383,6 +405,7 @@ def open_device(device: Device) -> Backend:
     found = _OPEN.get(device)
     if found is None:
         found = _OPEN[device] = _open_cpu() if device.type == "cpu" else _open_cuda(device)
+        atexit.register(found.retire)
     return found
 
 

@@ -22,7 +22,9 @@ from telegrad_protocol.meta import Device, Meta
 from . import context, keys
 from .backend import NUMPY_DTYPES, Download, Event, Mark, Upload
 from .cuda_graphs import CudaGraph
+from .cuda_kernels.launch import launches_on
 from .cuda_streams import CudaEvent, StreamPool
+from .operators import Launch
 from .streamed import StreamedBackend
 from .value import Storage, Value
 
@@ -122,6 +124,7 @@ class CudaBackend(StreamedBackend):
         super().__init__(device, allocator, StreamPool())
         self.index = device.index or 0
         self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
+        self.launches = launches_on(self.index)
         self._workspaces: dict[int, Block] = {}
         self._is_capturing = False
         allocator.free_memory_callbacks.append(self._spare_workspaces)
@@ -134,7 +137,9 @@ class CudaBackend(StreamedBackend):
         index = device.index or 0
         cp.cuda.Device(index).use()
         options = options_of_environment()
-        upstream = plugged_in(CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register), index)
+        flush = launches_on(index).flush
+        own = CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register, settle=flush)
+        upstream = plugged_in(own, index, flush)
         backend = cls(device, CachingAllocator(upstream, options, device=device.name))
         cp.cuda.set_allocator(backend._allocate_for_cupy)
         cp.cuda.set_pinned_memory_allocator(backend._allocate_pinned_for_cupy)
@@ -179,10 +184,55 @@ class CudaBackend(StreamedBackend):
             self.allocator.free(self._workspaces.pop(stream))
         return bool(spared)
 
+    def allow_waiting(self) -> None:
+        self.launches.allow()
+
+    def flush(self) -> None:
+        self.launches.flush()
+
+    def end_waiting(self) -> None:
+        self.launches.disallow()
+
+    def deferring(self, launch: Launch) -> Launch:
+        launches = self.launches
+        waiting = launches.waiting
+
+        def later(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+            if not launches.may_wait:
+                if waiting:
+                    launches.flush()
+                launch(args, outs)
+                return
+            before, launches.is_open = launches.is_open, True  # it may run other operations
+            try:
+                launch(args, outs)
+            finally:
+                launches.is_open = before
+            if len(waiting) >= launches.full:
+                launches.make_full()
+
+        return later
+
+    def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        launches = self.launches
+
+        def now(*args: Any) -> Any:
+            if launches.waiting:
+                launches.flush()
+            before = launches.may_wait, launches.is_open
+            launches.may_wait = launches.is_open = False
+            try:
+                return work(*args)
+            finally:
+                launches.may_wait, launches.is_open = before
+
+        return now
+
     def capture(self, work: Callable[[], bool]) -> CudaGraph | None:
         self._is_capturing = True
         try:
-            return CudaGraph.of(self.stream, work)
+            found: CudaGraph | None = self.at_once(CudaGraph.of)(self.stream, work)
+            return found
         finally:
             self._is_capturing = False
 
@@ -210,19 +260,24 @@ class CudaBackend(StreamedBackend):
         return value
 
     def store(self, target: Any, array: Any) -> None:
+        self.launches.flush()
         target[...] = array if getattr(array, "dtype", target.dtype) == target.dtype else array.astype(target.dtype)
 
     def synchronize(self) -> None:
+        self.launches.flush()
         cp.cuda.Device(self.index).synchronize()
         context.current.checks.raise_fault()
 
     def mark(self) -> Mark:
+        self.launches.flush()
         return CudaMark(cp.cuda.get_current_stream().ptr)
 
     def marks(self, ctx: context.Context) -> list[Mark]:
+        self.launches.flush()
         return [CudaMark(pointer) for pointer in ctx.own_streams.opened.get(self.device, {}).values()]
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        self.launches.flush()
         # Where CuPy itself makes an array contiguous while it copies, it forgets which stream is current.
         compact = array if array.flags.c_contiguous else cp.ascontiguousarray(array)
         host: np.ndarray[Any, Any] = cp.asnumpy(compact)
@@ -230,13 +285,16 @@ class CudaBackend(StreamedBackend):
         return host
 
     def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
+        self.launches.flush()
         if data.size:
             value.array[...] = cp.asarray(np.ascontiguousarray(data))
 
     def open_upload(self, value: Value) -> Upload:
+        self.launches.flush()
         return CudaUpload(value, context.current.streams.get(self.device, 0), self.pinned)
 
     def open_download(self, value: Value) -> Download:
+        self.launches.flush()
         return CudaDownload(value.array, cp.cuda.get_current_stream(), self.pinned)
 
     def memory_info(self) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -47,9 +46,11 @@ class CudaGraph:
         return True
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the device may be gone
+        try:
             runtime.streamSynchronize(self._stream)
             runtime.graphExecDestroy(self._launches)
+        except Exception:  # the device may be gone, or the process be ending
+            return
 
 
 def _end(stream: int) -> int:

@@ -71,13 +71,14 @@ Factory = Callable[[Request], "Launch | None"]
 
 
 class Preparer:
-    """A factory of prepared kernels, and whether results may lie exactly where an operand lies."""
+    """A factory of prepared kernels, whether results may lie exactly where an operand lies, and launches may wait."""
 
-    __slots__ = ("elementwise", "factory")
+    __slots__ = ("deferrable", "elementwise", "factory")
 
-    def __init__(self, factory: Factory, elementwise: bool) -> None:
+    def __init__(self, factory: Factory, elementwise: bool, deferrable: bool) -> None:
         self.factory = factory
         self.elementwise = elementwise
+        self.deferrable = deferrable
 
 
 class Derivative:
@@ -244,18 +245,20 @@ def kernel(contract: Op, key: int, *, movement: bool = False) -> Callable[[Kerne
     return file
 
 
-def prepares(contract: Op, key: int, *, elementwise: bool = False) -> Callable[[Factory], Factory]:
+def prepares(
+    contract: Op, key: int, *, elementwise: bool = False, deferrable: bool = False
+) -> Callable[[Factory], Factory]:
     """File a factory of prepared kernels for one backend over all others of the operation.
 
     It is asked once per plan and returns what runs from then on, or None for operands that it does not take: then the
     factory filed before it is asked, and last of all the generic kernel runs. All operands are on the backend's device.
     Where an operation ``updates`` leaves, floats may change between runs, but for being 0: read the arguments' own.
     ``elementwise``: each element of the result depends on the operands' elements at the same place alone, so that it
-    may overwrite them.
+    may overwrite them. ``deferrable``: it does nothing on the device but by launches that wait where launches do.
     """
 
     def file(factory: Factory) -> Factory:
-        OPERATORS[contract.name].preparers.setdefault(key, []).insert(0, Preparer(factory, elementwise))
+        OPERATORS[contract.name].preparers.setdefault(key, []).insert(0, Preparer(factory, elementwise, deferrable))
         return factory
 
     return file

@@ -102,6 +102,7 @@ class Plan:
         self.wrapped = _wrapped_scalars(op, bound)
         self.computes_half = any(m.dtype in HALVES for m in self.outs or ()) and not self.info.movement
         self.run = self._choose(op.form, bound)
+        self.run = self.backend.at_once(self.run)
         work = self._unbounded_bytes(bound)
         if work > _SMALL_WORK:
             self.run = self._with_room(work, self.run)

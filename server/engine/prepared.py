@@ -82,7 +82,7 @@ def _launch(
         if preparer.elementwise or not overwrites:
             launch = preparer.factory(request)
             if launch is not None:
-                return launch
+                return backend.deferring(launch) if preparer.deferrable else backend.at_once(launch)
     return None
 
 

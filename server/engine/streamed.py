@@ -44,11 +44,14 @@ class StreamedBackend(Backend):
         pointer = ctx.streams.get(self.device)
         if pointer is None:
             pointer = ctx.streams[self.device] = self.stream_of(ctx, DEFAULT_STREAM)
+        if pointer != self.stream:
+            self.flush()
         self.stream = pointer
         self._streams.use(pointer)
 
     def leave(self, ctx: context.Context) -> None:
         """Wait for a context's streams, and keep them for the next."""
+        self.flush()
         ctx.streams.pop(self.device, None)
         for pointer in ctx.own_streams.opened.pop(self.device, {}).values():
             self._streams.give_back(pointer)
@@ -74,4 +77,5 @@ class StreamedBackend(Backend):
         self.enter(ctx)
 
     def join(self, producer: int, consumer: int) -> None:
+        self.flush()
         self._streams.join(producer, consumer)

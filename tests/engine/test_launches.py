@@ -16,6 +16,7 @@ import cupy
 
 from server.engine.cuda_kernels.launch import Kernel
 from server.engine.cuda_kernels.pointwise import launcher
+from server.engine.launches import Launches
 
 
 @pytest.fixture
@@ -34,9 +35,13 @@ def _parameters(call: tuple[Any, ...], formats: str) -> list[Any]:
     return [struct.unpack(f"={each}", item)[0] for each, item in zip(formats, raw, strict=True)]
 
 
+def _launches() -> Launches:
+    return Launches(lambda stream, work: None)
+
+
 @pytest.mark.parametrize("count", range(9))
 def test_every_number_of_pointers_arrives_before_the_constants(calls: list[tuple[Any, ...]], count: int) -> None:
-    kernel = Kernel(SimpleNamespace(ptr=99), "kernel")
+    kernel = Kernel(SimpleNamespace(ptr=99), "kernel", _launches())
     constants = [("i64", -5), ("int", 7), struct.pack("=d", 0.5)]
     launch = kernel.prepare((3, 2), 128, "P" * count, constants, shared=64)
     for first in (1 << 40, 1 << 50):
@@ -48,13 +53,13 @@ def test_every_number_of_pointers_arrives_before_the_constants(calls: list[tuple
 
 
 def test_numbers_among_the_pointers_keep_their_types(calls: list[tuple[Any, ...]]) -> None:
-    launch = Kernel(SimpleNamespace(ptr=1), "kernel").prepare(1, 32, "PdiP", [("float", 1.5)])
+    launch = Kernel(SimpleNamespace(ptr=1), "kernel", _launches()).prepare(1, 32, "PdiP", [("float", 1.5)])
     launch(0, 1 << 40, -0.25, -3, 1 << 41)
     assert _parameters(calls[-1], "QdiQf") == [1 << 40, -0.25, -3, 1 << 41, 1.5]
 
 
 def test_a_table_of_addresses_is_one_parameter(calls: list[tuple[Any, ...]]) -> None:
-    launch = Kernel(SimpleNamespace(ptr=1), "kernel").prepare(1, 32, "P", [("i64", 4)], table=3)
+    launch = Kernel(SimpleNamespace(ptr=1), "kernel", _launches()).prepare(1, 32, "P", [("i64", 4)], table=3)
     launch(0, 10, 11, 12, 13)
     addresses = (ctypes.c_void_p * 3).from_address(calls[-1][-2])
     assert struct.unpack("=3Q", ctypes.string_at(addresses[0], 24)) == (10, 11, 12)

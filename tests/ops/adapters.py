@@ -61,6 +61,7 @@ class EngineAdapter:
         context.activate(self.context)
         for backend in self.backends.values():
             backend.enter(self.context)
+            backend.allow_waiting()
 
     def tensor(self, source: torch.Tensor, requires_grad: bool = False) -> Any:
         from server.engine.autograd.graph import make_leaf

@@ -123,6 +123,7 @@ class Captures:
         allocator = backend.allocator
         if known is None or not allocator.begins(known.excerpt):
             return False
+        backend.flush()
         if not known.capture.launch():
             del self._found[situation]
             return False

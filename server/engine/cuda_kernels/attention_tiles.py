@@ -53,7 +53,7 @@ def _prepared(
     return kernel.prepare(grid, THREADS, "P" * pointers, [*map(_steps, layouts), shape], shared_bytes(name, depth))
 
 
-@prepares(ops._attention, keys.CUDA)
+@prepares(ops._attention, keys.CUDA, deferrable=True)
 def forward(request: Request) -> Launch | None:
     """softmax(query @ key.T * scale) @ value, and the logarithms of the rows' sums where backward will need them"""
     query, key, value, mask, is_causal, scale, trains = request.args
@@ -69,7 +69,7 @@ def forward(request: Request) -> Launch | None:
     return launch
 
 
-@prepares(ops._attention_backward, keys.CUDA)
+@prepares(ops._attention_backward, keys.CUDA, deferrable=True)
 def backward(request: Request) -> Launch | None:
     """The gradients of query, key and value"""
     grad, query, key, value, mask, output, logsumexp, is_causal, scale = request.args

@@ -60,7 +60,7 @@ def _multiplied(request: Request, left: Matrices | None, right: Matrices | None,
     return multiplication(request.backend, Product(left, right, out))
 
 
-@prepares(ops.convolution, keys.CUDA)
+@prepares(ops.convolution, keys.CUDA, deferrable=True)
 def _forward(request: Request) -> Launch | None:
     """(pixels, read) @ (made, read).T; backwards by input (pixels, made) @ (made, read)"""
     input, weight, bias, stride, padding, dilation, transposed, _, groups = request.args
@@ -76,7 +76,7 @@ def _forward(request: Request) -> Launch | None:
     return _multiplied(request, _pixels(input), factor, made)
 
 
-@prepares(ops._convolution_weight_backward, keys.CUDA)
+@prepares(ops._convolution_weight_backward, keys.CUDA, deferrable=True)
 def _by_weight(request: Request) -> Launch | None:
     """(pixels, made).T @ (pixels, read)"""
     grad, input, _, stride, padding, dilation, _, groups = request.args

@@ -162,15 +162,15 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) transposing({target}* o
 """
 
 
-@prepares(creation.clone, keys.CUDA)
-@prepares(rearrange._in_layout, keys.CUDA)
-@prepares(pointwise._to_copy, keys.CUDA)
+@prepares(creation.clone, keys.CUDA, deferrable=True)
+@prepares(rearrange._in_layout, keys.CUDA, deferrable=True)
+@prepares(pointwise._to_copy, keys.CUDA, deferrable=True)
 def copy(request: Request) -> Launch:
     """A copy in another layout, or of another type."""
     return copying(request.backend, request.outs[0], request.args[0])
 
 
-@prepares(creation.copy_, keys.CUDA)
+@prepares(creation.copy_, keys.CUDA, deferrable=True)
 def copy_over(request: Request) -> Launch:
     """Overwrite a tensor; by way of a copy where both share memory."""
     target, source = request.args[:2]
@@ -190,7 +190,7 @@ def copy_over(request: Request) -> Launch:
     return checked
 
 
-@prepares(rearrange.cat, keys.CUDA)
+@prepares(rearrange.cat, keys.CUDA, deferrable=True)
 def cat(request: Request) -> Launch:
     """Each tensor copied into its part of the result."""
     tensors, dim = request.args
@@ -201,7 +201,7 @@ def cat(request: Request) -> Launch:
     return _joining(request.backend, list(zip(parts, tensors, strict=True)))
 
 
-@prepares(rearrange.stack, keys.CUDA)
+@prepares(rearrange.stack, keys.CUDA, deferrable=True)
 def stack(request: Request) -> Launch:
     """Each tensor copied into its slice of the result."""
     tensors, dim = request.args
@@ -232,7 +232,7 @@ def _joining(backend: Backend, pairs: list[tuple[Meta, Meta]]) -> Launch:
     return launch
 
 
-@prepares(rearrange.repeat, keys.CUDA)
+@prepares(rearrange.repeat, keys.CUDA, deferrable=True)
 def repeat(request: Request) -> Launch | None:
     """Copies side by side: the result is seen with two dimensions for each of its own, how often and how long."""
     source, repeats = request.args
@@ -249,7 +249,7 @@ def repeat(request: Request) -> Launch | None:
     return copying(request.backend, spread, seen)
 
 
-@prepares(nn.constant_pad_nd, keys.CUDA)
+@prepares(nn.constant_pad_nd, keys.CUDA, deferrable=True)
 def pad(request: Request) -> Launch:
     """The value everywhere, then what is left of the input in its place."""
     source, pads, value = request.args

@@ -104,5 +104,5 @@ def _prepare_backward(request: Request) -> Launch | None:
 
 
 if cudnn_graph.is_available():
-    prepares(ops._attention, keys.CUDA)(_prepare_forward)
-    prepares(ops._attention_backward, keys.CUDA)(_prepare_backward)
+    prepares(ops._attention, keys.CUDA, deferrable=True)(_prepare_forward)
+    prepares(ops._attention_backward, keys.CUDA, deferrable=True)(_prepare_backward)

@@ -72,7 +72,7 @@ def _suits(request: Request) -> bool:
     return metas[0].dtype in _TYPES and all(m.numel for m in metas)
 
 
-@prepares(ops.convolution, keys.CUDA)
+@prepares(ops.convolution, keys.CUDA, deferrable=True)
 def _prepare(request: Request) -> Launch | None:
     if not cudnn_graph.is_available() or not _suits(request):
         return None
@@ -94,7 +94,7 @@ def _prepare(request: Request) -> Launch | None:
     return run if run is None or bias is None else _with_bias(run)
 
 
-@prepares(ops._convolution_weight_backward, keys.CUDA)
+@prepares(ops._convolution_weight_backward, keys.CUDA, deferrable=True)
 def _prepare_weight_backward(request: Request) -> Launch | None:
     if not cudnn_graph.is_available() or not _suits(request):
         return None
@@ -145,6 +145,7 @@ def _run_moved(run: Execution, backend: Backend, operands: list[Value], made: Me
 def _run_generic(request: Request, args: tuple[Any, ...], out: Value) -> None:
     """The kernel that works everywhere, where the session's modes rule out all of cuDNN's."""
     xp, op = request.backend.xp, request.op
+    request.backend.flush()
     arrays = [arg.array.astype(xp.float32) if arg.__class__ is Value else arg for arg in args]
     result = xp.empty(out.shape, xp.float32)
     OPERATORS[op.name].kernels[keys.CUDA].function(xp, *arrays, out=result)

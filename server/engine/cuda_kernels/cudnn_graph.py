@@ -163,31 +163,37 @@ class Execution:
         """The first plan by its number, once others were built: the graph itself runs what was built last."""
 
     def __call__(self, *pointers: int) -> None:
-        operands = dict(zip(self._numbers, pointers, strict=True))
         if not self._is_free or not context.current.cudnn.benchmark:
-            self._run(operands, self._usual)
+            self._run(pointers, self._usual)
             return
         if self._fastest is None:
-            self._fastest = self._find_fastest(operands)
-        self._run(operands, self._fastest)
+            self._fastest = self._backend.at_once(self._find_fastest)(pointers)
+        self._run(pointers, self._fastest)
 
     def _scratch_of(self, nbytes: int) -> Meta:
         return Meta.of((nbytes,), dtypes.uint8, self._backend.device)
 
-    def _run(self, operands: dict[int, int], plan: int) -> None:
+    def _run(self, pointers: tuple[int, ...], plan: int) -> None:
         backend, needed = self._backend, self._scratch[plan]
-        handle = self._handle.on(backend.stream)
         if needed.numel <= _KEPT_WORKSPACE:
             scratch = backend.workspace(needed.numel).pointer if needed.numel else 0
         else:
             taken = backend.empty(needed)  # held until the plan was launched
             scratch = taken.storage.block.pointer
+        launches = backend.launches
+        if launches.is_open:
+            launches.waiting.append((self._perform, backend.stream, plan, scratch, *pointers))
+        else:
+            self._perform(backend.stream, plan, scratch, *pointers)
+
+    def _perform(self, stream: int, plan: int, scratch: int, *pointers: int) -> None:
+        handle, operands = self._handle.on(stream), dict(zip(self._numbers, pointers, strict=True))
         if plan == _CHOSEN:
             self._execute(operands, scratch, handle)
         else:
             self._graph._execute_plan_at_index(operands, scratch, plan, handle)
 
-    def _find_fastest(self, operands: dict[int, int]) -> int:
+    def _find_fastest(self, pointers: tuple[int, ...]) -> int:
         """Build what plans there are, and time them on the very operands: they write results and nothing else."""
         begin = time.perf_counter()
         times: dict[int, float] = {}
@@ -196,21 +202,21 @@ class Execution:
                 self._graph.build_plan_at_index(plan)
                 self._scratch[plan] = self._scratch_of(self._graph.get_workspace_size_plan_at_index(plan))
                 if self._scratch[plan].numel <= _LARGEST_WORKSPACE:
-                    times[plan] = self._time(operands, plan)
+                    times[plan] = self._time(pointers, plan)
             except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:  # only candidates until they are built
                 _log.debug("cudnn: plan %d cannot be had: %s", plan, error)
         BUILT.seconds += time.perf_counter() - begin
         self._usual = min(times, default=_CHOSEN)
         return min(times, key=lambda plan: times[plan], default=_CHOSEN)
 
-    def _time(self, operands: dict[int, int], plan: int) -> float:
+    def _time(self, pointers: tuple[int, ...], plan: int) -> float:
         """Milliseconds of a run."""
         stream = self._backend.stream
         begin, end = CudaEvent(True), CudaEvent(True)
-        self._run(operands, plan)
+        self._run(pointers, plan)
         begin.record(stream)
         for _ in range(_TIMED_RUNS):
-            self._run(operands, plan)
+            self._run(pointers, plan)
         end.record(stream)
         cp.cuda.runtime.streamSynchronize(stream)
         return begin.milliseconds_to(end) / _TIMED_RUNS

@@ -44,11 +44,12 @@ _RECORD_BYTES = 16
 class FaultRecord:
     """The record of one stream: 16 bytes on the device, their mirror and their clean image in pinned memory."""
 
-    __slots__ = ("_event", "_pinned", "_storage", "_stream", "_words", "pointer")
+    __slots__ = ("_backend", "_event", "_pinned", "_storage", "_stream", "_words", "pointer")
 
     def __init__(self, backend: CudaBackend, stream: int) -> None:
         with backend.undisturbed() as allocator:
             block = allocator.allocate(_RECORD_BYTES, stream)
+        self._backend = backend
         self._storage = Storage(backend, block, _RECORD_BYTES)
         self.pointer = block.pointer
         self._pinned = backend.pinned.allocate(8 * _MIRROR_WORDS + _RECORD_BYTES)
@@ -59,6 +60,7 @@ class FaultRecord:
         self._clean()
 
     def _clean(self) -> None:
+        self._backend.flush()
         source = self._pinned.pointer + 8 * _MIRROR_WORDS
         to_device = cp.cuda.runtime.memcpyHostToDevice
         cp.cuda.runtime.memcpyAsync(self.pointer, source, _RECORD_BYTES, to_device, self._stream)

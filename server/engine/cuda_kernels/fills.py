@@ -47,13 +47,13 @@ def leave(request: Request) -> Launch:
 
 
 for _op in _FILLS:
-    prepares(_op, keys.CUDA)(fill)
+    prepares(_op, keys.CUDA, deferrable=True)(fill)
 for _op in _UNFILLED:
-    prepares(_op, keys.CUDA)(leave)
+    prepares(_op, keys.CUDA, deferrable=True)(leave)
 
 
-@prepares(creation.fill_, keys.CUDA)
-@prepares(creation.zero_, keys.CUDA)
+@prepares(creation.fill_, keys.CUDA, deferrable=True)
+@prepares(creation.zero_, keys.CUDA, deferrable=True)
 def fill_over(request: Request) -> Launch:
     """One number over all elements."""
     target = request.args[0]
@@ -61,7 +61,7 @@ def fill_over(request: Request) -> Launch:
     return elementwise(request.backend, target, {"_": 0, "value": value}, Chosen("value"), target.dtype, target=0)
 
 
-@prepares(creation.fill_tensor_, keys.CUDA)
+@prepares(creation.fill_tensor_, keys.CUDA, deferrable=True)
 def fill_with_element(request: Request) -> Launch:
     """The one element of a 0-d tensor over all elements."""
     return copying(request.backend, request.args[0], request.args[1], at=0, index=1)
@@ -75,8 +75,8 @@ def _numbered(request: Request, text: str, numbers: dict[str, Any], compute: DTy
     return elementwise(request.backend, out, {}, Chosen(text, numbers), compute)
 
 
-@prepares(creation.arange, keys.CUDA)
-@prepares(creation.arange_start, keys.CUDA)
+@prepares(creation.arange, keys.CUDA, deferrable=True)
+@prepares(creation.arange_start, keys.CUDA, deferrable=True)
 def count_up(request: Request) -> Launch | None:
     """start + index * step"""
     is_plain = request.op is creation.arange
@@ -106,14 +106,14 @@ def _spacing(request: Request) -> dict[str, float] | None:
     return {"first": first, "last": last, "step": step, "final_index": steps - 1, "middle": max(steps // 2, 1)}
 
 
-@prepares(creation.linspace, keys.CUDA)
+@prepares(creation.linspace, keys.CUDA, deferrable=True)
 def space_evenly(request: Request) -> Launch | None:
     """Counted from both ends towards the middle."""
     numbers = _spacing(request)
     return None if numbers is None else _numbered(request, _FROM_BOTH_ENDS, numbers, dtypes.float64)
 
 
-@prepares(creation.logspace, keys.CUDA)
+@prepares(creation.logspace, keys.CUDA, deferrable=True)
 def space_powers(request: Request) -> Launch | None:
     """Powers of evenly spaced exponents."""
     numbers = _spacing(request)
@@ -122,7 +122,7 @@ def space_powers(request: Request) -> Launch | None:
     return _numbered(request, f"pow(base, {_FROM_BOTH_ENDS})", {**numbers, "base": request.args[3]}, dtypes.float64)
 
 
-@prepares(creation.eye, keys.CUDA)
+@prepares(creation.eye, keys.CUDA, deferrable=True)
 def unit_matrix(request: Request) -> Launch | None:
     """Ones where the number is that of a diagonal element."""
     rows, columns = request.outs[0].shape
@@ -130,8 +130,8 @@ def unit_matrix(request: Request) -> Launch | None:
     return _numbered(request, "index < beyond && index % apart == 0", numbers, dtypes.int64)
 
 
-@prepares(creation.tril, keys.CUDA, elementwise=True)
-@prepares(creation.triu, keys.CUDA, elementwise=True)
+@prepares(creation.tril, keys.CUDA, elementwise=True, deferrable=True)
+@prepares(creation.triu, keys.CUDA, elementwise=True, deferrable=True)
 def triangle(request: Request) -> Launch | None:
     """Elements kept by their row and column; counted in 32 bits where that is enough."""
     source, diagonal = request.args

@@ -13,7 +13,7 @@ from ..operators import Launch
 from ..switches import Switches
 from ..value import Value
 from . import cublaslt, gemm_cublas, gemm_padding, gemm_tiles
-from .gemm_launch import Core, Run, Values, careful, direct, guarded, padded, straight
+from .gemm_launch import Core, Fire, Run, Values, careful, direct, firing, guarded, padded, straight
 from .gemm_product import Product, compute_type, problem
 from .launch import nothing
 
@@ -52,7 +52,7 @@ def _chosen(backend: Any, product: Product, switches: Switches, args: Values, ou
         return variant(backend, product, switches, None)
     from .tunable import tuned
 
-    return tuned(backend, product, switches, switches.tuner, args, outs)
+    return backend.at_once(tuned)(backend, product, switches, switches.tuner, args, outs)  # type: ignore[no-any-return]
 
 
 def variant(backend: Any, product: Product, switches: Switches, solution: str | None) -> Launch | None:
@@ -140,32 +140,18 @@ def _by_cublaslt(backend: Any, product: Product, switches: Switches, filled: boo
         return None
     call, is_swapped, biased = operation.call(algorithms[rank]), product.is_swapped, described.epilogue in _BIASED
     adds = product.added is not None and not filled and not biased
-    run = _run(backend, call, is_swapped, adds)
+    fire = firing(backend, operation, call, biased)
+    run = _run(backend, fire, call.workspace, is_swapped, adds)
     if biased:
-        return Core(_with_bias(operation, run))
-    return Core(run, filled, straight(backend, product, call) if product.added is None else None)
+        return Core(run)
+    return Core(run, filled, straight(backend, product, fire, call.workspace) if product.added is None else None)
 
 
-def _run(backend: Any, call: cublaslt.Call, is_swapped: bool, adds: bool) -> Run:
-    matmul, handle, operation, alpha, beta, a, b, c, d, opaque, size, _ = call
-
-    def run(
-        stream: int, left: int, right: int, added: int, out: int, bias: int, _kept: cublaslt.Call = call
-    ) -> None:  # fmt: skip
+def _run(backend: Any, fire: Fire, size: int, is_swapped: bool, adds: bool) -> Run:
+    def run(stream: int, left: int, right: int, added: int, out: int, bias: int) -> None:
         workspace = backend.workspace(cublaslt.WORKSPACE_BYTES).pointer if size else 0
         if is_swapped:
             left, right = right, left
-        matmul(
-            handle, operation, alpha, right, a, left, b, beta, added if adds else out, c, out, d, opaque, workspace,
-            size, stream,
-        )  # fmt: skip
+        fire(stream, right, left, added if adds else out, out, workspace, bias)
 
     return run
-
-
-def _with_bias(operation: cublaslt.Product, run: Run) -> Run:
-    def biased(stream: int, left: int, right: int, added: int, out: int, bias: int) -> None:
-        operation.set_bias(bias)
-        run(stream, left, right, added, out, bias)
-
-    return biased

@@ -42,6 +42,7 @@ def core(backend: Any, product: Product, compute: int) -> Callable[..., None] | 
     columns, rows, terms = out.columns, out.rows, left.columns
 
     def run(stream: int, at_left: int, at_right: int, added: int, at_out: int, bias: int, _keep: Any = factors) -> None:
+        backend.flush()
         cublas.set_stream(handle, stream)
         cublas.set_workspace(
             handle, backend.workspace(cublaslt.WORKSPACE_BYTES).pointer, cublaslt.WORKSPACE_BYTES

@@ -117,8 +117,8 @@ def _width(left: Meta, right: Meta) -> tuple[int, int]:
     return vector_width(layout_of(left.shape, (left, right)), (left.dtype.itemsize, right.dtype.itemsize))
 
 
-@prepares(ops.dot, keys.CUDA)
-@prepares(ops.vdot, keys.CUDA)
+@prepares(ops.dot, keys.CUDA, deferrable=True)
+@prepares(ops.vdot, keys.CUDA, deferrable=True)
 def dot(request: Request) -> Launch | None:
     left, right = request.args
     out, backend, name = request.outs[0], request.backend, request.op.name

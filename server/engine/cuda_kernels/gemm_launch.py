@@ -19,6 +19,8 @@ from .gemm_product import Product
 Values = tuple[Any, ...]
 Run = Callable[[int, int, int, int, int, int], None]
 """Runs on a stream, given the addresses of left, right, what is added, the result, and a bias or its gradient."""
+Fire = Callable[..., None]
+"""The call of a library behind it, given also the address of the workspace, before that of a bias."""
 
 
 class Core(NamedTuple):
@@ -32,20 +34,39 @@ class Core(NamedTuple):
     straight: Launch | None = None
 
 
-def straight(backend: Any, product: Product, call: cublaslt.Call) -> Launch:
-    """A launch by cuBLASLt of a product that adds nothing, on operands as they lie: small ones cost mostly this."""
+def firing(backend: Any, described: cublaslt.Product, call: cublaslt.Call, is_biased: bool) -> Fire:
+    """A call of cuBLASLt, which waits where launches do."""
     matmul, handle, operation, alpha, beta, a, b, c, d, opaque, size, _ = call
+    launches = backend.launches
+    wait = launches.waiting.append
+
+    def fire(
+        stream: int, first: int, second: int, added: int, out: int, workspace: int, bias: int = 0,
+        _kept: cublaslt.Call = call,
+    ) -> None:  # fmt: skip
+        if launches.is_open:
+            wait((fire, stream, first, second, added, out, workspace, bias))
+            return
+        if is_biased:
+            described.set_bias(bias)
+        matmul(handle, operation, alpha, first, a, second, b, beta, added, c, out, d, opaque, workspace, size, stream)
+
+    return fire
+
+
+def straight(backend: Any, product: Product, fire: Fire, size: int) -> Launch:
+    """A launch by cuBLASLt of a product that adds nothing, on operands as they lie: small ones cost mostly this."""
     factors = ((product.right, product.right_at), (product.left, product.left_at))
     (first, first_at), (second, second_at) = reversed(factors) if product.is_swapped else factors
     at_first, at_second, at_out = (m.offset * m.dtype.itemsize for m in (first, second, product.out))
     out_at = product.out_at
 
-    def launch(args: Values, outs: tuple[Value, ...], _kept: Any = call) -> None:
+    def launch(args: Values, outs: tuple[Value, ...]) -> None:
         out = outs[out_at].storage.block.pointer + at_out
-        matmul(
-            handle, operation, alpha, args[first_at].storage.block.pointer + at_first, a,
-            args[second_at].storage.block.pointer + at_second, b, beta, out, c, out, d, opaque,
-            backend.workspace(cublaslt.WORKSPACE_BYTES).pointer if size else 0, size, backend.stream,
+        fire(
+            backend.stream, args[first_at].storage.block.pointer + at_first,
+            args[second_at].storage.block.pointer + at_second, out, out,
+            backend.workspace(cublaslt.WORKSPACE_BYTES).pointer if size else 0,
         )  # fmt: skip
 
     return launch
@@ -98,6 +119,7 @@ def careful(backend: Any, product: Product, packed: Product, core: Run, fills: b
     out, added_at = packed.out, product.added_at
 
     def launch(args: Values, outs: tuple[Value, ...]) -> None:
+        backend.flush()
         target = outs[product.out_at]
         kept: list[Any] = []
         left = _address(args[product.left_at], product.left, kept)

@@ -19,14 +19,14 @@ _LARGE = 1 << 30
 """Multiplications that take longer than a launch."""
 
 
-@prepares(ops.mm, keys.CUDA)
-@prepares(ops.bmm, keys.CUDA)
+@prepares(ops.mm, keys.CUDA, deferrable=True)
+@prepares(ops.bmm, keys.CUDA, deferrable=True)
 def product(request: Request) -> Launch | None:
     left, right = request.args
     return multiplication(request.backend, Product(matrices(left), matrices(right), matrices(request.outs[0])))
 
 
-@prepares(ops.mv, keys.CUDA)
+@prepares(ops.mv, keys.CUDA, deferrable=True)
 def matrix_vector(request: Request) -> Launch | None:
     matrix, vector = request.args
     return multiplication(request.backend, Product(matrices(matrix), column(vector), column(request.outs[0])))
@@ -40,8 +40,8 @@ def _sum(request: Request, left: Matrices, right: Matrices, added: Matrices, out
     )
 
 
-@prepares(ops.addmm, keys.CUDA, elementwise=True)
-@prepares(ops.baddbmm, keys.CUDA, elementwise=True)
+@prepares(ops.addmm, keys.CUDA, elementwise=True, deferrable=True)
+@prepares(ops.baddbmm, keys.CUDA, elementwise=True, deferrable=True)
 def scaled_sum(request: Request) -> Launch | None:
     """Filed as elementwise because what is added may be the result; a factor that is gets a copy."""
     added, left, right = request.args[:3]
@@ -49,7 +49,7 @@ def scaled_sum(request: Request) -> Launch | None:
     return _sum(request, matrices(left), matrices(right), spread(added, out.shape), matrices(out))
 
 
-@prepares(ops._addmm_activation, keys.CUDA)
+@prepares(ops._addmm_activation, keys.CUDA, deferrable=True)
 def activated_sum(request: Request) -> Launch | None:
     """The activation is part of the product where what is added is a bias."""
     added, left, right, beta, alpha, use_gelu = request.args
@@ -61,14 +61,14 @@ def activated_sum(request: Request) -> Launch | None:
     return multiplication(request.backend, described) if described.adds_bias else None
 
 
-@prepares(ops.addmv, keys.CUDA, elementwise=True)
+@prepares(ops.addmv, keys.CUDA, elementwise=True, deferrable=True)
 def scaled_vector_sum(request: Request) -> Launch | None:
     added, matrix, vector = request.args[:3]
     out = request.outs[0]
     return _sum(request, matrices(matrix), column(vector), spread_column(added, out.shape[0]), column(out))
 
 
-@prepares(ops.linear, keys.CUDA)
+@prepares(ops.linear, keys.CUDA, deferrable=True)
 def linear(request: Request) -> Launch | None:
     """(rows, k) @ (n, k).T + (n); a weight of one dimension is a matrix of one row."""
     input, weight, bias = request.args
@@ -89,7 +89,7 @@ def _as_column(meta: Meta) -> Matrices | None:
     return Matrices(meta.dtype, 1, meta.numel, 1, 0, 1, 1, meta.offset) if meta.is_contiguous else None
 
 
-@prepares(ops._linear_backward, keys.CUDA)
+@prepares(ops._linear_backward, keys.CUDA, deferrable=True)
 def linear_backward(request: Request) -> Launch | None:
     """The gradients of input, weight and bias, as far as they are asked for; the last two in one product."""
     grad, input, weight, has_bias = request.args
@@ -141,6 +141,7 @@ def _row_sum(request: Request, number: int) -> Launch | None:
             return _renumbered(launch, number)
 
     def plain(args: Any, outs: Any) -> None:
+        backend.flush()
         source = args[0].array
         backend.store(outs[number].array, source.sum(axis=dims, dtype="f4" if source.itemsize == 2 else None))
 

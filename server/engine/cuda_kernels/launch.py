@@ -1,7 +1,7 @@
 """Kernels that are loaded, and launches of them that are prepared once and then only filled in with pointers.
 
 A launch has its own parameter buffer. The driver copies parameters when it launches, so the buffer is free at once.
-Knows nothing of operations.
+Where a device's launches may wait, they are written down instead; see ``launches``. Knows nothing of operations.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 import cupy as cp
 from cuda.bindings import driver
 
+from ..cuda_graphs import CudaGraph
+from ..launches import Launches
 from ..value import Value
 from .compiler import KernelCompilationError, compile_cubin
 
@@ -25,12 +27,19 @@ _LARGEST_STATIC = 48 << 10
 Launch = Callable[..., None]
 
 
-class Kernel:
-    """A function of a loaded module."""
+@functools.cache
+def launches_on(device: int) -> Launches:
+    """The launches of a device, which there is one of in a process."""
+    return Launches(CudaGraph.of)
 
-    def __init__(self, function: Any, name: str) -> None:
+
+class Kernel:
+    """A function of a loaded module, and the launches of the device that it was loaded on."""
+
+    def __init__(self, function: Any, name: str, launches: Launches) -> None:
         self._function = function
         self.name = name
+        self._launches = launches
 
     def prepare(
         self,
@@ -53,7 +62,10 @@ class Kernel:
             self._allow_shared(shared)
         fill = struct.Struct(f"={table}Q{''.join(_padded(c) for c in varying)}").pack_into
         geometry = (*_three(grid), *_three(block), shared)
-        return _launch(self._function.ptr, geometry, fill, buffer, parameters, table + len(varying))
+        launch = _launch_of_numbers if "f" in varying or "d" in varying else _launch
+        return launch(
+            self._function.ptr, geometry, fill, buffer, parameters, table + len(varying), self._launches
+        )  # fmt: skip
 
     def _allow_shared(self, nbytes: int) -> None:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -62,44 +74,82 @@ class Kernel:
             raise KernelCompilationError(f"{self.name}: {nbytes} bytes of shared memory: {status}")
 
 
-def _launch(function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int) -> Launch:
-    """What fills ``count`` parameters in and launches.
+def _launch(
+    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: Launches
+) -> Launch:
+    """What fills ``count`` parameters in and launches, or waits where launches do.
 
     Each usual count has a function of its own: to take any number of them, and hand them on, costs a third more.
     """
     gx, gy, gz, bx, by, bz, shared = geometry
-    call = cp.cuda.driver.launchKernel
+    call, wait = cp.cuda.driver.launchKernel, launches.waiting.append
 
     def one(stream: int, a: Any) -> None:
+        if launches.is_open:
+            wait((one, stream, a))
+            return
         fill(buffer, 0, a)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
     def two(stream: int, a: Any, b: Any) -> None:
+        if launches.is_open:
+            wait((two, stream, a, b))
+            return
         fill(buffer, 0, a, b)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
     def three(stream: int, a: Any, b: Any, c: Any) -> None:
+        if launches.is_open:
+            wait((three, stream, a, b, c))
+            return
         fill(buffer, 0, a, b, c)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
     def four(stream: int, a: Any, b: Any, c: Any, d: Any) -> None:
+        if launches.is_open:
+            wait((four, stream, a, b, c, d))
+            return
         fill(buffer, 0, a, b, c, d)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
     def five(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any) -> None:
+        if launches.is_open:
+            wait((five, stream, a, b, c, d, e))
+            return
         fill(buffer, 0, a, b, c, d, e)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
     def six(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+        if launches.is_open:
+            wait((six, stream, a, b, c, d, e, f))
+            return
         fill(buffer, 0, a, b, c, d, e, f)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
     def any_number(stream: int, *values: Any) -> None:
+        if launches.is_open:
+            wait((any_number, stream, *values))
+            return
         fill(buffer, 0, *values)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
     fixed: dict[int, Launch] = {1: one, 2: two, 3: three, 4: four, 5: five, 6: six}
     return fixed.get(count, any_number)
+
+
+def _launch_of_numbers(
+    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: Launches
+) -> Launch:
+    """The same for a kernel that takes floating-point numbers, and does not wait: of them 0 and -0 are equal."""
+    gx, gy, gz, bx, by, bz, shared = geometry
+    call = cp.cuda.driver.launchKernel
+
+    def launch(stream: int, *values: Any) -> None:
+        launches.flush()
+        fill(buffer, 0, *values)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    return launch
 
 
 def _padded(character: str) -> str:
@@ -169,7 +219,7 @@ class _Noted(Kernel):
     """A kernel that was only noted; its launches do nothing."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(None, name)
+        super().__init__(None, name, launches_on(0))
 
     def prepare(self, *geometry: Any, **options: Any) -> Launch:
         return lambda *values: None
@@ -180,7 +230,8 @@ def load(source: str, name: str, options: tuple[str, ...] = ()) -> Kernel:
     if _collected is not None:
         _collected[source, options] = None
         return _Noted(name)
-    return Kernel(_module(source, options, cp.cuda.Device().id).get_function(name), name)
+    device = cp.cuda.Device().id
+    return Kernel(_module(source, options, device).get_function(name), name, launches_on(device))
 
 
 @functools.cache

@@ -57,7 +57,7 @@ def _type(meta: Meta | None, otherwise: str) -> str:
     return otherwise if meta is None else CTYPES[meta.dtype]
 
 
-@prepares(ops._layer_norm, keys.CUDA)
+@prepares(ops._layer_norm, keys.CUDA, deferrable=True)
 @row_major
 def layer_norm(request: Request) -> Launch | None:
     input, shape, weight, bias, eps = request.args
@@ -79,7 +79,7 @@ def layer_norm(request: Request) -> Launch | None:
     return launch
 
 
-@prepares(ops._rms_norm, keys.CUDA)
+@prepares(ops._rms_norm, keys.CUDA, deferrable=True)
 @row_major
 def rms_norm(request: Request) -> Launch | None:
     input, shape, weight, eps = request.args
@@ -254,19 +254,19 @@ def _gradients(
     return launch
 
 
-@prepares(ops._layer_norm_gradients, keys.CUDA)
+@prepares(ops._layer_norm_gradients, keys.CUDA, deferrable=True)
 @row_major
 def layer_norm_gradients(request: Request) -> Launch | None:
     return _gradients(request, (2, 3), request.args[4], math.prod(request.args[5]), True, 2)
 
 
-@prepares(ops._rms_norm_gradients, keys.CUDA)
+@prepares(ops._rms_norm_gradients, keys.CUDA, deferrable=True)
 @row_major
 def rms_norm_gradients(request: Request) -> Launch | None:
     return _gradients(request, (None, 2), request.args[3], math.prod(request.args[4]), True, 1)
 
 
-@prepares(ops._layer_norm_backward, keys.CUDA)
+@prepares(ops._layer_norm_backward, keys.CUDA, deferrable=True)
 @row_major
 def layer_norm_backward(request: Request) -> Launch | None:
     _, input, mean, _, weight = request.args
@@ -278,7 +278,7 @@ def layer_norm_backward(request: Request) -> Launch | None:
     return _gradients(request, (2, 3), weight, length, True, 0)
 
 
-@prepares(ops._layer_norm_weight_backward, keys.CUDA)
+@prepares(ops._layer_norm_weight_backward, keys.CUDA, deferrable=True)
 @row_major
 def layer_norm_weight_backward(request: Request) -> Launch | None:
     return _weight_only(request, math.prod(request.args[4]))

@@ -256,7 +256,7 @@ def _is_known(out: Meta) -> bool:
     return out.is_contiguous or (out.ndim in (4, 5) and out.strides == channels_last_strides(out.shape))
 
 
-@prepares(ops._batch_norm, keys.CUDA)
+@prepares(ops._batch_norm, keys.CUDA, deferrable=True)
 def batch_norm(request: Request) -> Launch | None:
     input, weight, bias, eps = request.args
     out = request.outs[0]
@@ -300,7 +300,7 @@ def _statistics(plan: _Channels, eps: float) -> Any:
     return _kernel(128, parameters, call).prepare(-(-plan.channels // 128), 128, "PPPPP", numbers)
 
 
-@prepares(ops._batch_norm_gradients, keys.CUDA)
+@prepares(ops._batch_norm_gradients, keys.CUDA, deferrable=True)
 def batch_norm_gradients(request: Request) -> Launch | None:
     grad, input, mean, rstd, weight = request.args
     out = request.outs[0]

@@ -153,7 +153,7 @@ def _numbers(*numbers: int) -> list[Any]:
     return [("i64", number) for number in numbers]
 
 
-@prepares(ops._group_norm, keys.CUDA)
+@prepares(ops._group_norm, keys.CUDA, deferrable=True)
 @row_major
 def group_norm(request: Request) -> Launch | None:
     input, groups, weight, bias, eps = request.args
@@ -189,7 +189,7 @@ def group_norm(request: Request) -> Launch | None:
     return launch
 
 
-@prepares(ops._group_norm_gradients, keys.CUDA)
+@prepares(ops._group_norm_gradients, keys.CUDA, deferrable=True)
 @row_major
 def group_norm_gradients(request: Request) -> Launch | None:
     grad, input, mean, rstd, weight, groups = request.args

@@ -225,4 +225,4 @@ def _launcher_of_many(
 
 
 for _name in EXPRESSIONS:
-    prepares(TABLE[_name], keys.CUDA, elementwise=True)(prepare)
+    prepares(TABLE[_name], keys.CUDA, elementwise=True, deferrable=True)(prepare)

@@ -138,7 +138,7 @@ def _sizes(meta: Meta, dims: int) -> Size:
     return meta.shape[-dims:]
 
 
-@prepares(ops._max_pool, keys.CUDA)
+@prepares(ops._max_pool, keys.CUDA, deferrable=True)
 def _prepare_max(request: Request) -> Launch | None:
     input, *numbers, _ = request.args
     dims, out = len(numbers[0]), request.outs[0]
@@ -146,14 +146,14 @@ def _prepare_max(request: Request) -> Launch | None:
     return _prepare(request, "pool_max", [input], out, geometry, dims, "false")
 
 
-@prepares(ops._max_pool_backward, keys.CUDA)
+@prepares(ops._max_pool_backward, keys.CUDA, deferrable=True)
 def _prepare_max_backward(request: Request) -> Launch | None:
     grad, indices, size, *numbers = request.args
     geometry = _geometry(size, _sizes(grad, len(size)), _Slide(*numbers))
     return _prepare(request, "pool_max_backward", [grad, indices], request.outs[0], geometry, len(size))
 
 
-@prepares(ops._adaptive_max_pool, keys.CUDA)
+@prepares(ops._adaptive_max_pool, keys.CUDA, deferrable=True)
 def _prepare_adaptive_max(request: Request) -> Launch | None:
     input, count = request.args
     geometry = _geometry(_sizes(input, len(count)), count, None)
@@ -164,7 +164,7 @@ def _divisor(includes: bool, override: int | None) -> list[tuple[str, int]]:
     return [("int", int(includes)), ("i64", override or 0)]
 
 
-@prepares(ops._avg_pool, keys.CUDA)
+@prepares(ops._avg_pool, keys.CUDA, deferrable=True)
 def _prepare_mean(request: Request) -> Launch | None:
     input, kernel, stride, padding, _, includes, override = request.args
     dims, out = len(kernel), request.outs[0]
@@ -174,7 +174,7 @@ def _prepare_mean(request: Request) -> Launch | None:
     return _prepare(request, "pool_mean", [input], out, geometry, dims, "false", extra, kernel[-1])
 
 
-@prepares(ops._avg_pool_backward, keys.CUDA)
+@prepares(ops._avg_pool_backward, keys.CUDA, deferrable=True)
 def _prepare_mean_backward(request: Request) -> Launch | None:
     grad, size, kernel, stride, padding, _, includes, override = request.args
     slide = _Slide(kernel, stride, padding, (1,) * len(size))
@@ -183,7 +183,7 @@ def _prepare_mean_backward(request: Request) -> Launch | None:
     return _prepare(request, "pool_mean_backward", [grad], request.outs[0], geometry, len(size), "false", extra)
 
 
-@prepares(ops._adaptive_avg_pool, keys.CUDA)
+@prepares(ops._adaptive_avg_pool, keys.CUDA, deferrable=True)
 def _prepare_adaptive_mean(request: Request) -> Launch | None:
     input, count = request.args
     geometry = _geometry(_sizes(input, len(count)), count, None)
@@ -192,7 +192,7 @@ def _prepare_adaptive_mean(request: Request) -> Launch | None:
     return _prepare(request, "pool_mean", [input], request.outs[0], geometry, len(count), "true", extra, window)
 
 
-@prepares(ops._adaptive_avg_pool_backward, keys.CUDA)
+@prepares(ops._adaptive_avg_pool_backward, keys.CUDA, deferrable=True)
 def _prepare_adaptive_mean_backward(request: Request) -> Launch | None:
     grad, size = request.args
     geometry = _geometry(size, _sizes(grad, len(size)), None)

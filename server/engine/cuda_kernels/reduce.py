@@ -49,7 +49,7 @@ def dims_of(input: Meta, dim: Any) -> tuple[int, ...]:
 def _file(contract: Op, choose: Chooser, is_ordered: bool = False) -> None:
     """File the prepared kernels of a reduction."""
 
-    @prepares(contract, keys.CUDA)
+    @prepares(contract, keys.CUDA, deferrable=True)
     def prepare(request: Request) -> Launch | None:
         named = request.named
         input: Meta = named["input"]

@@ -192,5 +192,6 @@ def counters(backend: Any) -> int:
     if block is None:
         with backend.undisturbed() as allocator:
             block = _COUNTERS[key] = allocator.allocate(4 * _TICKETS, backend.stream)
+        backend.flush()
         cp.cuda.runtime.memsetAsync(block.pointer, 0, 4 * _TICKETS, backend.stream)
     return block.pointer

@@ -198,7 +198,7 @@ def running(
 
 
 def _file(contract: Op, choose_carry: Callable[[DType, DType], Carry]) -> None:
-    @prepares(contract, keys.CUDA)
+    @prepares(contract, keys.CUDA, deferrable=True)
     def prepare(request: Request) -> Launch | None:
         named = request.named
         input: Meta = named["input"]

@@ -321,7 +321,7 @@ def _launch(
 def _file(contract: Op, template: str, log: bool) -> None:
     inputs = 2 if template.endswith("backward") else 1
 
-    @prepares(contract, keys.CUDA)
+    @prepares(contract, keys.CUDA, deferrable=True)
     @row_major
     def factory(request: Request) -> Launch | None:
         return _prepare(request, template, log, request.args[:inputs], request.args[inputs], inputs)

@@ -1,0 +1,241 @@
+"""Launches that wait: made in their order, as one where a run of them comes again, and never mistaken for others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from server.engine import launches
+from server.engine.launches import FEW, FIRST, MOST, Launches
+
+STREAM = 7
+
+
+class Device:
+    """Memory of numbers, kernels that combine two of them, and graphs of these."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, int] = {}
+        self.noted: list[Callable[[], None]] | None = None
+        self.refuses_capture = self.refuses_launch = False
+        self.captured = self.launched = self.alone = 0
+        self.launches = Launches(self.capture)
+        self.launches.allow()
+        self.kernels = [self._kernel(factor) for factor in (3, 5, 7)]
+
+    def _kernel(self, factor: int) -> Callable[..., None]:
+        def fire(stream: int, out: int, a: int, b: int) -> None:
+            if self.launches.is_open:
+                self.launches.waiting.append((fire, stream, out, a, b))
+            elif self.noted is not None:
+                self.noted.append(lambda: self._combine(factor, out, a, b))
+            else:
+                self.alone += 1
+                self._combine(factor, out, a, b)
+
+        return fire
+
+    def _combine(self, factor: int, out: int, a: int, b: int) -> None:
+        self.memory[out] = (self.memory.get(a, a) * factor + self.memory.get(b, b)) % 1_000_003
+
+    def capture(self, stream: int, work: Callable[[], bool]) -> Any:
+        assert stream == STREAM
+        self.noted, self.captured = [], self.captured + 1
+        is_whole, noted, self.noted = work(), self.noted, None
+        return None if self.refuses_capture or not is_whole else _Graph(self, noted)
+
+    def fire(self, kernel: int, out: int, a: int, b: int) -> None:
+        """As a backend does it."""
+        if not self.launches.may_wait and self.launches.waiting:
+            self.launches.flush()
+        self.launches.is_open = self.launches.may_wait
+        self.kernels[kernel](STREAM, out, a, b)
+        self.launches.is_open = False
+        if len(self.launches.waiting) >= self.launches.full:
+            self.launches.make_full()
+
+
+class _Graph:
+    def __init__(self, device: Device, noted: list[Callable[[], None]]) -> None:
+        self._device, self._noted = device, noted
+
+    def launch(self) -> bool:
+        if self._device.refuses_launch:
+            return False
+        self._device.launched += 1
+        for each in self._noted:
+            each()
+        return True
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device()
+
+
+def _run(device: Device, calls: list[tuple[int, int, int, int]], expected: dict[int, int]) -> None:
+    for kernel, out, a, b in calls:
+        device.fire(kernel, out, a, b)
+        factor = (3, 5, 7)[kernel]
+        expected[out] = (expected.get(a, a) * factor + expected.get(b, b)) % 1_000_003
+
+
+def _calls(rng: random.Random, count: int) -> list[tuple[int, int, int, int]]:
+    return [(rng.randrange(3), rng.randrange(9), rng.randrange(9), rng.randrange(9)) for _ in range(count)]
+
+
+def test_programs_that_repeat_and_change_compute_the_same(device: Device, seed: int) -> None:
+    rng, expected = random.Random(seed), {}
+    programs = [_calls(rng, rng.choice([1, FEW, 10, FIRST, 40, 100])) for _ in range(8)]
+    for _ in range(400):
+        program = rng.choice(programs)
+        if rng.random() < 0.1:
+            rng.shuffle(program)
+        _run(device, program, expected)
+        if rng.random() < 0.8:
+            device.launches.flush()
+    device.launches.flush()
+    assert device.memory == expected
+    assert device.launched > 100
+
+
+def test_the_second_time_is_captured_and_launched(device: Device, seed: int) -> None:
+    program, expected = _calls(random.Random(seed), FIRST - 1), {}
+    for turn in range(6):
+        _run(device, program, expected)
+        device.launches.flush()
+        assert (device.captured, device.launched) == (min(turn, 1), turn)
+    assert device.memory == expected and device.alone == FIRST - 1
+
+
+def test_few_are_made_one_by_one(device: Device) -> None:
+    for _ in range(4):
+        _run(device, [(0, 1, 2, 3)] * (FEW - 1), {})
+        device.launches.flush()
+    assert device.alone == 4 * (FEW - 1) and not device.captured
+
+
+def test_many_do_not_wait_for_a_flush(device: Device, seed: int) -> None:
+    _run(device, _calls(random.Random(seed), FIRST), {})
+    assert device.alone == FIRST and not device.launches.waiting
+    _run(device, _calls(random.Random(seed), 2 * FIRST), {})
+    assert device.alone == 3 * FIRST
+    for _ in range(5):
+        _run(device, _calls(random.Random(seed + 1), MOST), {})
+    assert len(device.launches.waiting) < device.launches.full == MOST
+
+
+def test_a_flush_lets_fewer_wait_again(device: Device, seed: int) -> None:
+    _run(device, _calls(random.Random(seed), 3 * FIRST), {})
+    assert device.launches.full == 4 * FIRST
+    _run(device, [(0, 1, 2, 3)], {})
+    device.launches.flush()
+    assert device.launches.full == FIRST
+
+
+def test_what_differs_in_one_address_is_another_run(device: Device) -> None:
+    program = [(0, 1, 2, 3), (1, 4, 1, 1), (2, 5, 4, 4)]
+    expected: dict[int, int] = {}
+    for _ in range(3):
+        _run(device, program, expected)
+        device.launches.flush()
+    _run(device, [*program[:2], (2, 6, 4, 4)], expected)
+    device.launches.flush()
+    assert device.memory == expected and device.launched == 2
+
+
+@pytest.mark.parametrize("refusal", ["refuses_capture", "refuses_launch"])
+def test_what_the_device_refuses_is_made_one_by_one(device: Device, refusal: str, seed: int) -> None:
+    setattr(device, refusal, True)
+    program, expected = _calls(random.Random(seed), 8), {}
+    for _ in range(5):
+        _run(device, program, expected)
+        device.launches.flush()
+    assert device.memory == expected
+    assert device.captured == 1 and device.alone == 40 and not device.launched
+
+
+def test_nothing_waits_where_it_may_not(device: Device) -> None:
+    _run(device, [(0, 1, 2, 3)], {})
+    device.launches.disallow()
+    assert device.launches.waiting, "they wait for a flush"
+    _run(device, [(1, 1, 1, 1)], {})
+    assert device.alone == 2 and not device.launches.waiting
+
+
+def test_one_that_fails_keeps_no_other_from_being_made(device: Device) -> None:
+    def fail(stream: int) -> None:
+        raise ValueError("no such kernel")
+
+    device.fire(0, 1, 2, 3)
+    device.launches.waiting.append((fail, STREAM))
+    device.fire(0, 4, 2, 3)
+    with pytest.raises(ValueError, match="no such kernel"):
+        device.launches.flush()
+    assert device.memory.keys() == {1, 4} and not device.launches.waiting
+
+
+def test_a_flush_in_the_middle_of_a_launch_leaves_it_open(device: Device) -> None:
+    device.fire(0, 1, 2, 3)
+    device.launches.is_open = True
+    device.launches.flush()
+    assert device.launches.is_open and device.alone == 1
+    device.launches.is_open = False
+
+
+def test_who_never_repeats_himself_does_not_wait_for_a_while(device: Device, seed: int) -> None:
+    rng, expected = random.Random(seed), {}
+    while device.launches.may_wait:
+        _run(device, _calls(rng, 2 * FEW), expected)
+        device.launches.flush()
+    assert device.alone == 2 * FEW * launches._TIRED and not device.captured
+    for _ in range(launches._SHORT_REST):
+        assert not device.launches.may_wait
+        _run(device, _calls(rng, 1), expected)
+        device.launches.flush()
+    assert device.memory == expected
+
+
+def test_rests_become_longer_until_a_run_comes_again(device: Device, seed: int) -> None:
+    rng = random.Random(seed)
+    rests = []
+    for _ in range(3):
+        while device.launches.may_wait:
+            _run(device, _calls(rng, FEW), {})
+            device.launches.flush()
+        rests.append(0)
+        while not device.launches.may_wait:
+            device.launches.flush()
+            rests[-1] += 1
+    assert rests == [launches._SHORT_REST, 2 * launches._SHORT_REST, 4 * launches._SHORT_REST]
+    for _ in range(3):
+        _run(device, [(0, 1, 2, 3)] * FEW, {})
+        device.launches.flush()
+    assert device.launches._next_rest == launches._SHORT_REST
+
+
+def test_runs_that_stopped_coming_are_forgotten(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "_KEPT", 8)
+    lasting = [(0, 1, 2, 3)] * FEW
+    for number in range(40):
+        for program in (lasting, [(1, number, 2, 3)] * FEW):
+            for _ in range(2):
+                _run(device, program, {})
+                device.launches.flush()
+    assert len(device.launches._captured) <= 8
+    captured = device.captured
+    _run(device, lasting, {})
+    device.launches.flush()
+    assert device.captured == captured, "it was used all the time"
+
+
+def test_credit_for_captures_is_earned(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    device.launches._credit = 2 * launches._COST
+    for number in range(10):
+        for _ in range(2):
+            _run(device, [(1, number, 2, 3)] * FEW, {})
+            device.launches.flush()
+    assert device.captured == 2, "each launch earns a part of the next capture"
