@@ -21,7 +21,7 @@ Run: TypeAlias = tuple[Entry, ...]
 
 FEW = 3
 """Runs of less than this are not worth a graph."""
-FIRST, MOST = 16, 64
+FIRST, MOST = 8, 64
 """So many launches wait at first, and in the end: a device that has nothing to do soon gets something."""
 _KEPT = 256
 """Captured runs."""

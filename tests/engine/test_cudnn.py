@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from server.engine.context import CudnnModes
+from telegrad_protocol.errors import NotSupportedError
 from tests.ops.adapters import EngineAdapter, to_torch
 
 pytestmark = pytest.mark.gpu
@@ -261,3 +262,70 @@ def test_the_fastest_of_several_plans_gives_the_same_results(adapter: EngineAdap
     for benchmark in (True, True, False):  # what was built last must not be what runs then
         adapter.context.cudnn = CudnnModes(benchmark=benchmark)
         _check(adapter, attend, theirs, tensors, 2 * TOLERANCES[torch.float16])
+
+
+DROPOUT = 0.25
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["plain", "causal", "masked", "shared"])
+def test_attention_drops_the_same_weights_on_its_way_back(
+    adapter: EngineAdapter, seed: int, kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the identity as values attention makes its weights, those that were dropped 0."""
+    from server.engine.autograd.engine import backward
+    from server.engine.ops import attention
+
+    monkeypatch.setattr(attention, "_plainly", None)
+    batch, heads, length = 4, 8, 64
+    shared = 2 if kind == "shared" else heads
+    made = [torch.randn(batch, n, length, length).to(dtype) for n in (heads, shared)]
+    made.append(torch.eye(length).expand(batch, shared, length, length).to(dtype).contiguous())
+    grad = torch.randn(batch, heads, length, length).to(dtype)
+    mask = torch.rand(length, length) < 0.8 if kind == "masked" else None
+    options: dict[str, Any] = {"is_causal": kind == "causal", "enable_gqa": kind == "shared", "scale": 0.1}
+    values = [adapter.tensor(tensor, True) for tensor in made]
+    ours = options if mask is None else {**options, "attn_mask": adapter.tensor(mask)}
+    found = adapter.functional.scaled_dot_product_attention(*values, dropout_p=DROPOUT, **ours)
+    weights = to_torch(adapter.numpy(found)).double()
+    backward([found], [adapter.tensor(grad)])
+
+    wide = [tensor.double().requires_grad_() for tensor in made]
+    spread = [wide[0], *[each.repeat_interleave(heads // shared, 1) for each in wide[1:]]]
+    seen = torch.ones(length, length, dtype=torch.bool).tril() if kind == "causal" else mask
+    scores = spread[0] @ spread[1].mT * 0.1
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -torch.inf)
+    kept = weights != 0
+    share = (kept.sum() / (scores > -torch.inf).expand_as(kept).sum()).item()
+    assert abs(share - (1 - DROPOUT)) < 0.02
+    expected = (scores.softmax(-1) * kept / (1 - DROPOUT)) @ spread[2]
+    expected.backward(grad.double())
+    for mine, reference in zip([weights, *[to_torch(adapter.numpy(v.autograd.grad)).double() for v in values]],
+                               [expected.detach(), *[w.grad for w in wide]], strict=True):  # fmt: skip
+        scale = max(1.0, float(reference.abs().max()))
+        torch.testing.assert_close(mine, reference, rtol=0, atol=4 * TOLERANCES[dtype] * scale)
+
+
+def test_which_weights_are_dropped_is_a_matter_of_the_seed(adapter: EngineAdapter, seed: int) -> None:
+    made = [adapter.tensor(torch.randn(2, 4, 64, 64).half()) for _ in range(3)]
+    generator = adapter.context.generators[adapter.device]
+    found = []
+    for number in (1, 2, 1):
+        generator.manual_seed(number)
+        found.append(adapter.numpy(adapter.functional.scaled_dot_product_attention(*made, dropout_p=0.5)))
+    assert not np.array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    generator.manual_seed(1)
+    twice = [adapter.numpy(adapter.functional.scaled_dot_product_attention(*made, dropout_p=0.5)) for _ in range(2)]
+    assert not np.array_equal(*twice)
+
+
+def test_gradients_of_gradients_with_dropout_are_refused(adapter: EngineAdapter) -> None:
+    from server.engine.autograd.engine import grad
+
+    q, k, v = (adapter.tensor(torch.randn(1, 2, 16, 16).half(), True) for _ in range(3))
+    found = adapter.functional.sum(adapter.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5))
+    (first,) = grad([found], [None], [q], create_graph=True)
+    with pytest.raises(NotSupportedError, match="dropout on a GPU"):
+        grad([adapter.functional.sum(first)], [None], [q])

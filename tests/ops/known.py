@@ -33,7 +33,8 @@ COVERED_ELSEWHERE: set[str] = {
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_cross_entropy", "_cross_entropy_backward",
     "_linear_backward", "_linear_recurrence",
     "_squared_error", "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
-    "_attention", "_attention_backward", "_max_pool", "_max_pool_backward", "_avg_pool", "_avg_pool_backward",
+    "_attention", "_attention_backward", "_attention_dropout", "_attention_dropout_backward",
+    "_max_pool", "_max_pool_backward", "_avg_pool", "_avg_pool_backward",
     "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""

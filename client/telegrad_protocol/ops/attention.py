@@ -1,8 +1,8 @@
-"""Contracts of attention: the function of users, and the two steps that keep no scores between forward and backward."""
+"""Contracts of attention: the function of users, and the steps that keep no scores between forward and backward."""
 
 from __future__ import annotations
 
-from ..dtypes import FLOAT, DType, bool_, float32
+from ..dtypes import FLOAT, DType, bool_, float32, int64
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..layout import Size, broadcast_shapes, result_strides
 from ..meta import Meta
@@ -101,3 +101,30 @@ def _attention_backward(
         if given.shape != expected.shape or given.dtype is not expected.dtype:
             raise ShapeError(f"_attention_backward: {given} should be {expected}, for {query}, {key} and {value}")
     return tuple(result_of(m, m.shape) for m in (query, key, value))  # type: ignore[return-value]
+
+
+def _check_state(state: Meta) -> None:
+    if state.shape != (2,) or state.dtype is not int64 or not state.is_contiguous:
+        raise ShapeError(f"{_NAME}: the state of dropout must be two integers, a seed and an offset, got {state}")
+
+
+@op(out=False, method=False, returns=("output", "logsumexp"), no_grad=("attn_mask", "state"))
+def _attention_dropout(
+    query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, state: Meta, dropout_p: float, is_causal: bool,
+    scale: float, trains: bool,
+) -> tuple[Meta, Meta]:  # fmt: skip
+    """``_attention`` with weights zeroed with probability ``dropout_p``, others scaled up; ``state`` says which."""
+    _check_state(state)
+    return _attention.infer((query, key, value, attn_mask, is_causal, scale, trains))  # type: ignore[return-value]
+
+
+@op(out=False, method=False, returns=("grad_query", "grad_key", "grad_value"),
+    no_grad=("attn_mask", "state", "output", "logsumexp"))  # fmt: skip
+def _attention_dropout_backward(
+    grad_output: Meta, query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, state: Meta, output: Meta,
+    logsumexp: Meta, dropout_p: float, is_causal: bool, scale: float,
+) -> tuple[Meta, Meta, Meta]:  # fmt: skip
+    """The gradients of the operands of ``_attention_dropout``."""
+    _check_state(state)
+    operands = (grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale)
+    return _attention_backward.infer(operands)  # type: ignore[return-value]

@@ -9,6 +9,7 @@ from . import (
     activations,
     amp,
     attention,
+    attention_dropout,
     attention_steps,
     comparison,
     complex,
@@ -42,10 +43,10 @@ from . import (
 from .. import cpu_kernels as _cpu_kernels  # isort: skip  # files kernels over those above
 
 __all__ = [
-    "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "attention_steps", "comparison",
-    "complex", "convolution", "creation", "elementary", "extremes", "foreach", "group_norms", "indexing", "linalg",
-    "linear", "losses", "nn", "normalization", "optim", "pointwise", "pooling", "random", "rearrange", "reduce",
-    "scans", "scattering", "softmax", "sorting", "splitting", "spread", "views",
+    "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "attention_dropout",
+    "attention_steps", "comparison", "complex", "convolution", "creation", "elementary", "extremes", "foreach",
+    "group_norms", "indexing", "linalg", "linear", "losses", "nn", "normalization", "optim", "pointwise", "pooling",
+    "random", "rearrange", "reduce", "scans", "scattering", "softmax", "sorting", "splitting", "spread", "views",
 ]  # fmt: skip
 
 check_complete()

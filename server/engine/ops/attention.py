@@ -1,6 +1,6 @@
 """Attention: which way it is computed. Where nothing broadcasts, by the steps that keep no scores.
 
-Dropout, masks that require a gradient, and operands that broadcast go step by step.
+Masks that require a gradient, operands that broadcast, and dropout that no kernel has go step by step.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from functools import lru_cache
 
 from telegrad_protocol import dtypes
+from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
 
@@ -20,6 +21,7 @@ from ..dispatcher import dispatch
 from ..operators import OPERATORS, composite
 
 _ATTENTION = OPERATORS["_attention"]
+_DROPPING = OPERATORS["_attention_dropout"]
 
 
 @composite(ops.scaled_dot_product_attention)
@@ -27,24 +29,40 @@ def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_cau
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     constant_mask = attn_mask is None or not requires_grad(attn_mask)
     metas = (query.meta, key.meta, value.meta, None if attn_mask is None else attn_mask.meta)
-    if dropout_p == 0.0 and constant_mask and _is_regular(*metas, enable_gqa):
+    if constant_mask and _is_regular(*metas, enable_gqa) and _may_drop(*metas[:3], dropout_p):
         operands = [_with_heads(v) for v in (query, key, value)]
-        found = _fused(operands, attn_mask, is_causal, factor)
-        return F.reshape(found, (*query.shape[:-1], value.shape[-1])) if found.ndim != query.ndim else found
+        found = _fused(operands, attn_mask, dropout_p, is_causal, factor)
+        if found is not None:
+            return F.reshape(found, (*query.shape[:-1], value.shape[-1])) if found.ndim != query.ndim else found
     result = _plainly(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
     strides = ops.result_of(query.meta, result.shape).strides
     return result if result.meta.strides == strides else F._in_layout(result, strides)
 
 
-def _fused(operands, mask, is_causal, factor):
-    """Attention of operands with heads, by the operation that keeps no scores."""
+def _may_drop(query: Meta, key: Meta, value: Meta, dropout_p: float) -> bool:
+    """Whether there may be a kernel that drops weights with this probability, or none are to be dropped."""
+    return dropout_p == 0.0 or (dropout_p < 1.0 and query.device.type != "cpu" and suits_cudnn(query, key, value))
+
+
+def _fused(operands, mask, dropout_p, is_causal, factor):
+    """Attention of operands with heads, by an operation that keeps no scores; None if there is none after all."""
     trains = _is_recording() and any(map(requires_grad, operands))
     query, key, _ = operands
     if mask is None or query.device.type == "cpu":
-        return dispatch(_ATTENTION, (*operands, mask, is_causal, factor, trains))[0]
+        return _attended(operands, mask, dropout_p, is_causal, factor, trains)
     bias, hidden = _finite_bias(mask, query.dtype, (query.shape[2], key.shape[2]))
-    found = dispatch(_ATTENTION, (*operands, bias, is_causal, factor, trains))[0]
-    return F.masked_fill(found, hidden, 0)
+    found = _attended(operands, bias, dropout_p, is_causal, factor, trains)
+    return None if found is None else F.masked_fill(found, hidden, 0)
+
+
+def _attended(operands, bias, dropout_p, is_causal, factor, trains):
+    if not dropout_p:
+        return dispatch(_ATTENTION, (*operands, bias, is_causal, factor, trains))[0]
+    state = F.randint(0, _LARGEST_STATE, (2,), dtype=dtypes.int64, device=operands[0].device)
+    try:
+        return dispatch(_DROPPING, (*operands, bias, state, dropout_p, is_causal, factor, trains))[0]
+    except NotSupportedError:
+        return None
 
 
 def _finite_bias(mask, dtype, size):
@@ -112,6 +130,7 @@ def _is_read_in_vectors(meta: Meta) -> bool:
     return not any(number % _VECTOR for number in (*steps, meta.shape[-1], meta.offset))
 
 
+_LARGEST_STATE = 1 << 32
 _LARGEST_GRID = 1 << 16
 """Heads, and samples, of which each has blocks of its own."""
 _VECTOR = 8

@@ -1,0 +1,58 @@
+"""Attention with dropout that keeps no scores. Which weights are dropped only a device's library knows, by its state.
+
+There is no kernel for every backend: where nothing is prepared for the operands, ``NotSupportedError`` is raised, and
+whoever asked computes step by step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.ops import attention as ops
+
+from .. import functional as F
+from ..dispatcher import dispatch
+from ..operators import OPERATORS, implements
+
+_BACKWARD = OPERATORS["_attention_dropout_backward"]
+
+
+def _gradients(
+    grad_output, query, key, value, attn_mask, state, output, logsumexp, dropout_p, is_causal, scale
+):  # fmt: skip
+    if grad_output.meta.strides != output.meta.strides or grad_output.meta.offset:
+        grad_output = F._in_layout(grad_output, output.meta.strides)  # the kernel wants them alike, and aligned
+    operands = (grad_output, query, key, value, attn_mask, state, output, logsumexp)
+    return dispatch(_BACKWARD, (*operands, dropout_p, is_causal, scale))
+
+
+def _gradient(place: int) -> Any:
+    def formula(grad_output, query, key, value, attn_mask, state, output, logsumexp, dropout_p, is_causal, scale):
+        operands = (grad_output, query, key, value, attn_mask, state, output, logsumexp)
+        return _gradients(*operands, dropout_p, is_causal, scale)[place]
+
+    return formula
+
+
+@implements(
+    ops._attention_dropout, query=_gradient(0), key=_gradient(1), value=_gradient(2), together=_gradients
+)  # fmt: skip
+def _attention_dropout(xp, query, key, value, attn_mask, state, dropout_p, is_causal, scale, trains, *, out):
+    raise NotSupportedError("scaled_dot_product_attention: no kernel drops weights of these operands")
+
+
+def _refuse(grads) -> NoReturn:
+    raise NotSupportedError(
+        "scaled_dot_product_attention: gradients of its gradients are not there for half precision with dropout on "
+        "a GPU; compute it in float32, or without dropout"
+    )
+
+
+@implements(
+    ops._attention_dropout_backward, grad_output=_refuse, query=_refuse, key=_refuse, value=_refuse
+)  # fmt: skip
+def _attention_dropout_backward(
+    xp, grad_output, query, key, value, attn_mask, state, output, logsumexp, dropout_p, is_causal, scale, *, out
+):
+    raise NotSupportedError("scaled_dot_product_attention: no kernel drops weights of these operands")
