@@ -55,6 +55,27 @@ def test_products(gpu: EngineAdapter, seed: int, shape: tuple[int, ...], dim: in
         close(call(gpu, "cumprod", near_one, dim)[0], expected, expected.abs() * factors)
 
 
+@pytest.mark.parametrize(("shape", "dim", "dtype"), cases(*FLOATS))
+def test_logarithms_of_sums(
+    gpu: EngineAdapter, seed: int, shape: tuple[int, ...], dim: int, dtype: torch.dtype
+) -> None:
+    for x in views(shape, dtype):
+        apart = (x * 40 if dtype is not torch.float16 else x).clone()
+        if x.numel() > 50:
+            apart = apart.masked_fill(torch.rand(x.shape) < 0.05, -torch.inf)
+        expected = wide(apart).logcumsumexp(dim)
+        found = call(gpu, "logcumsumexp", apart, dim)[0]
+        close(torch.nan_to_num(found), torch.nan_to_num(expected), expected.abs().nan_to_num(posinf=0) + 1)
+        assert torch.equal(found.isinf(), expected.isinf())
+
+
+def test_sums_of_exponentials_of_what_is_no_number(gpu: EngineAdapter) -> None:
+    inf, nan = torch.inf, torch.nan
+    for line in ([-inf, -inf, 1, inf, nan, 2], [inf, -inf, inf], [nan, -inf, 0], [-inf], [3e38, 3e38, -3e38]):
+        x = torch.tensor(line * 40)
+        torch.testing.assert_close(call(gpu, "logcumsumexp", x, 0)[0], x.logcumsumexp(0), equal_nan=True)
+
+
 @pytest.mark.parametrize(("shape", "dim", "dtype"), cases(*FLOATS, *INTEGERS))
 def test_extrema(gpu: EngineAdapter, seed: int, shape: tuple[int, ...], dim: int, dtype: torch.dtype) -> None:
     for x in views(shape, dtype):

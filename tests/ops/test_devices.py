@@ -42,10 +42,10 @@ def _takes_tensors_only(op: Op) -> bool:
 
 _REDUCTIONS = (
     "sum", "prod", "mean", "amax", "amin", "max", "min", "any", "all", "var", "std", "norm", "nansum", "logsumexp",
-    "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "softmax", "log_softmax", "sort", "argsort", "median",
-    "count_nonzero", "aminmax",
+    "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax", "sort",
+    "argsort", "median", "count_nonzero", "aminmax",
 )  # fmt: skip
-NEEDS_DIM = {"logsumexp", "cumsum", "cumprod", "cummax", "cummin", "softmax", "log_softmax"}
+NEEDS_DIM = {"logsumexp", "logcumsumexp", "cumsum", "cumprod", "cummax", "cummin", "softmax", "log_softmax"}
 
 
 def _edges(dtype: torch.dtype) -> torch.Tensor:

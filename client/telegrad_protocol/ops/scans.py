@@ -7,7 +7,7 @@ from ..errors import ArgumentError, ShapeError
 from ..layout import result_strides, wrap_dim
 from ..meta import Meta
 from .contract import op
-from .reduce import check_real
+from .reduce import check_differentiable, check_real
 
 
 def _accumulated(name: str, input: Meta, dim: int, dtype: DType | None) -> Meta:
@@ -25,6 +25,14 @@ def cumsum(input: Meta, dim: int, *, dtype: DType | None = None) -> Meta:
 def cumprod(input: Meta, dim: int, *, dtype: DType | None = None) -> Meta:
     """The product of all elements up to each along a dimension."""
     return _accumulated("cumprod", input, dim, dtype)
+
+
+@op
+def logcumsumexp(input: Meta, dim: int) -> Meta:
+    """log(cumsum(exp(input))) along a dimension, without overflow."""
+    check_differentiable("logcumsumexp", input.dtype, input)
+    wrap_dim("logcumsumexp", dim, input.ndim)
+    return input.like()
 
 
 def _running(name: str, input: Meta, dim: int) -> tuple[Meta, Meta]:

@@ -197,7 +197,7 @@ def running(
     return launch
 
 
-def _file(contract: Op, choose_carry: Callable[[DType, DType], Carry]) -> None:
+def _file(contract: Op, choose_carry: Callable[[DType, DType], Carry | None]) -> None:
     @prepares(contract, keys.CUDA, deferrable=True)
     def prepare(request: Request) -> Launch | None:
         named = request.named
@@ -211,6 +211,8 @@ def _file(contract: Op, choose_carry: Callable[[DType, DType], Carry]) -> None:
         if first.dtype is not input.dtype:
             return None
         carry = choose_carry(input.dtype, request.outs[0].dtype)
+        if carry is None:
+            return None
         return running(request.backend, (first, input, request.outs[0], request.outs[-1]), named["dim"], carry, places)
 
 
@@ -229,6 +231,13 @@ def _product(element: DType, result: DType) -> Carry:
     return Carry(f"RunningProduct<{CTYPES[element]}, {CTYPES[result]}, {kept}>", BYTES[kept])
 
 
+def _log_sum(element: DType, result: DType) -> Carry | None:
+    if element.is_complex:
+        return None
+    kept = CTYPES[computing(result)]
+    return Carry(f"RunningLogSum<{CTYPES[element]}, {kept}>", 2 * BYTES[kept])
+
+
 def _extreme(largest: str) -> Callable[[DType, DType], Carry]:
     def choose_carry(element: DType, result: DType) -> Carry:
         return Carry(f"RunningExtreme<{CTYPES[element]}, {comparing(element)}, {largest}>", 16)
@@ -244,6 +253,7 @@ def _recurrence(element: DType, result: DType) -> Carry:
 
 _file(ops.cumsum, _sum)
 _file(ops.cumprod, _product)
+_file(ops.logcumsumexp, _log_sum)
 _file(ops.cummax, _extreme("true"))
 _file(ops.cummin, _extreme("false"))
 _file(ops._linear_recurrence, _recurrence)

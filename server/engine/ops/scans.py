@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from telegrad_protocol import dtypes
@@ -59,6 +61,42 @@ def cumprod(xp, input, dim, *, dtype, out):
         return
     input = converted(input, out.dtype)
     xp.cumprod(input, axis=dim, dtype=out.dtype, out=out)
+
+
+def _log_sum_backward(grad, input, dim):
+    """Each result passes on the shares that its element and the result before it have in its sum.
+
+    They are differences of large numbers as a rule, so both are computed anew in double precision.
+    """
+    if input.ndim == 0:
+        return grad
+    wide = F._to_copy(input, dtype=dtypes.complex128 if input.dtype.is_complex else dtypes.float64)
+    out = F.logcumsumexp(wide, dim)
+    before, own = F.exp(F.sub(_shifted(out, dim), out)), F.exp(F.sub(wide, out))
+    found = F.mul(conj(own), _reverse_recurrence(conj(before), F._to_copy(grad, dtype=wide.dtype), dim))
+    return F._to_copy(found, dtype=grad.dtype)
+
+
+@implements(ops.logcumsumexp, input=_log_sum_backward)
+def logcumsumexp(xp, input, dim, *, out):
+    if input.ndim == 0 or not input.size:
+        out[...] = input
+        return
+    if xp is np and not np.iscomplexobj(input):
+        np.logaddexp.accumulate(input, axis=dim, out=out)
+        return
+    source, target = (xp.moveaxis(a, dim, 0) for a in (input, out))
+    target[0] = source[0]
+    for i in range(1, len(source)):
+        target[i] = _log_of_both(xp, target[i - 1], source[i])
+
+
+def _log_of_both(xp, one, other):
+    """log(exp(one) + exp(other)), relative to the one whose real part is larger."""
+    is_top = one.real > other.real
+    top, low = xp.where(is_top, one, other), xp.where(is_top, other, one)
+    apart = xp.where(xp.isinf(top.real) & (low.real == top.real), -math.inf, low - top)
+    return top + xp.log(1 + xp.exp(apart))
 
 
 def _running_backward(grad_values, input_meta, dim, indices):
