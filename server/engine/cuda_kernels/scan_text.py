@@ -28,18 +28,14 @@ template <class T, class O, class A> struct RunningProduct : RunningSum<T, O, A>
     DEV A nothing() { return cast<A>(1); }
     DEV A then(A a, A b) { return times(a, b); }
 };
-// the logarithm of a sum of exponentials: the largest so far, and the sum of all relative to it
-template <class A> struct Scaled { A top, sum; };
 template <class T, class A> struct RunningLogSum {
+    typedef LogSumExp<T, T, A> Sum;
     typedef T In; typedef Scaled<A> Acc; typedef T First; typedef T Second;
     static const bool IS_PAIR = false, HAS_TWO = false, COMMUTES = true;
-    DEV Acc nothing() { return {worst_of<A, true>(), cast<A>(0)}; }
+    DEV Acc nothing() { return Sum::init(); }
     DEV Acc of(T v, T, index_t) { return {cast<A>(v), cast<A>(1)}; }
-    DEV Acc then(Acc a, Acc b) {
-        if (a.top < b.top || is_nan(b.top)) { Acc c = a; a = b; b = c; }
-        return {a.top, a.sum + (a.top == b.top ? b.sum : b.sum * exp_of(b.top - a.top))};
-    }
-    DEV T first(Acc a) { return cast<T>(a.top + log_of(a.sum)); }
+    DEV Acc then(Acc a, Acc b) { return Sum::merge(a, b); }
+    DEV T first(Acc a) { return cast<T>(a.largest + log_of(a.sum)); }
     DEV T second(Acc a) { return first(a); }
 };
 template <class T, class A, bool LARGEST> struct RunningExtreme {  // the best so far, and the last place that has it
