@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from server.engine import context
+from server.engine import backend, context
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.tuning import on_one_stack
@@ -157,14 +157,18 @@ def _host_costs() -> list[Figure]:
 
 def _host_cost(name: str, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Figure:
     samples: list[list[float]] = [[], []]
+    device = backend.open_device(on_gpu.GPU)
+    device.allow_waiting()
     for _ in range(15):
         for run, into in zip((ours, theirs), samples, strict=True):
-            torch.cuda.synchronize()
+            device.synchronize()
             run()
             begin = time.perf_counter()
             for _ in range(200):
                 run()
+            device.flush()
             into.append((time.perf_counter() - begin) / 200 * 1e6)
+    device.end_waiting()
     ratios = [b / a for a, b in zip(*samples, strict=True)]
     mine, reference = (sorted(s)[len(s) // 2] for s in samples)
     return figure(

@@ -67,8 +67,9 @@ def to_tensor(value: Value) -> torch.Tensor:
 def compare(
     name: str, ours: Callable[[], Any], theirs: Callable[[], Any], *, at_least: float, repeats: int = 9, **extra: Any
 ) -> Figure:
-    """PyTorch's time over ours: how many times as fast telegrad is."""
+    """PyTorch's time over ours: how many times as fast telegrad is, whose launches wait as they do in a session."""
     device = backend.open_device(GPU)
+    device.allow_waiting()
     pairs = ((ours, device.synchronize), (theirs, torch.cuda.synchronize))
     for run, wait in pairs:
         run()
@@ -79,6 +80,7 @@ def compare(
     for _ in range(repeats):
         for (run, wait), count, into in zip(pairs, loops, samples, strict=True):
             into.append(_seconds(run, wait, count))
+    device.end_waiting()
     mine, reference = (statistics.median(s) * 1e6 for s in samples)
     ratios = [b / a for a, b in zip(*samples, strict=True)]
     note = f"telegrad {mine:.1f} us, PyTorch {reference:.1f} us"

@@ -21,8 +21,8 @@ Run: TypeAlias = tuple[Entry, ...]
 
 FEW = 3
 """Runs of less than this are not worth a graph."""
-FIRST, MOST = 8, 64
-"""So many launches wait at first, and in the end: a device that has nothing to do soon gets something."""
+FIRST, MOST = 2, 64
+"""So many launches wait at first, and in the end: a device that has nothing to do gets something at once."""
 _KEPT = 256
 """Captured runs."""
 _SEEN = 1 << 14

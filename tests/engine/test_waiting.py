@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from server.engine import launches
-from server.engine.launches import FEW, FIRST, MOST, Launches
+from server.engine.launches import FEW, MOST, Launches
 
 STREAM = 7
+FIRST = 16
 
 
 class Device:
@@ -72,8 +73,15 @@ class _Graph:
 
 
 @pytest.fixture
-def device() -> Device:
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    monkeypatch.setattr(launches, "FIRST", FIRST)
     return Device()
+
+
+def test_a_device_with_nothing_to_do_gets_something_at_once(seed: int) -> None:
+    device = Device()
+    _run(device, _calls(random.Random(seed), launches.FIRST), {})
+    assert device.alone == launches.FIRST < FEW
 
 
 def _run(device: Device, calls: list[tuple[int, int, int, int]], expected: dict[int, int]) -> None:

@@ -16,8 +16,6 @@ import pytest
 from server.engine.backend import open_device
 from telegrad_protocol.meta import Device
 
-CudaGraph: Any = pytest.importorskip("server.engine.cuda_graphs").CudaGraph
-
 pytestmark = pytest.mark.gpu
 SIZE = 24
 REPEATS = 12
@@ -27,6 +25,8 @@ Step = Callable[[Any, list[Any], str], None]
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A number for each graph that was launched."""
+    from server.engine.cuda_graphs import CudaGraph
+
     found: list[int] = []
     launch = CudaGraph.launch
 
