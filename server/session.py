@@ -175,7 +175,10 @@ class Session:
                     self.fail(instruction, error)
             if outstanding and not done:
                 done.append(instruction)
-        self._end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
+        try:
+            self._end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
+        except Exception as error:
+            self.fail(self.instruction or _FREE, error)
         return used
 
     def _let_launches_wait(self) -> None:

@@ -223,3 +223,74 @@ def test_data_of_replies_is_what_was_asked_for(talk: Talk) -> None:
     (data,) = talk.send(Read(17, 1))
     assert isinstance(data, Data)
     assert (data.request, data.dtype, data.shape, data.nbytes) == (17, F32, (2, 3), 24)
+
+
+class Accelerator:
+    """What a session wants of a device whose launches wait; notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.error: Exception | None = None
+
+    def enter(self, context: object) -> None: ...
+    def leave(self, context: object) -> None: ...
+
+    def allow_waiting(self) -> None:
+        self.told.append("allow")
+
+    def end_waiting(self) -> None:
+        self.told.append("end")
+
+    def flush(self) -> None:
+        self.told.append("flush")
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def accelerated(talk: Talk) -> tuple[Talk, Accelerator]:
+    """A session that believes to have a device with launches."""
+    device = Accelerator()
+    talk.upload(1, ONES)
+    session = talk.session
+    session._accelerators.append(device)  # type: ignore[arg-type]
+    for kind in (Read, Query):
+        session._handlers[kind] = session._after_launches(session._handlers[kind])
+    return talk, device
+
+
+def test_launches_wait_from_call_to_call_until_somebody_looks(accelerated: tuple[Talk, Accelerator]) -> None:
+    talk, device = accelerated
+    talk.send(call("neg", 2, 1), call("neg", 3, 2), Free([2]), call("neg", 4, 3))
+    assert device.told == ["allow", "end", "flush"]
+    device.told.clear()
+    talk.send(call("neg", 5, 1), Read(1, 5), call("neg", 6, 5))
+    assert device.told == ["allow", "end", "flush", "allow", "end", "flush"]
+
+
+def test_launches_wait_for_frames_that_are_there(accelerated: tuple[Talk, Accelerator]) -> None:
+    talk, device = accelerated
+    talk.session.expects_more = True
+    talk.send(call("neg", 2, 1))
+    assert device.told == ["allow", "end"]
+    talk.session.expects_more = False
+    talk.send(call("neg", 3, 1))
+    assert device.told == ["allow", "end", "allow", "end", "flush"]
+
+
+def test_a_long_batch_goes_on_waiting_in_its_next_turn(accelerated: tuple[Talk, Accelerator]) -> None:
+    talk, device = accelerated
+    talk.send(*[call("neg", 2 + k, 1) for k in range(100)])
+    assert device.told == ["allow", "end", "allow", "end", "flush"]
+
+
+def test_a_launch_that_fails_late_fails_the_session_as_any_other(accelerated: tuple[Talk, Accelerator]) -> None:
+    talk, device = accelerated
+    device.error = RuntimeError("the driver refuses")
+    (failure,) = talk.send(call("neg", 2, 1))
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.operation) == ("InternalError", "neg")
+    assert "the driver refuses" in failure.message
+    device.error = None
+    talk.resume()
+    assert talk.send(call("neg", 3, 1)) == []
