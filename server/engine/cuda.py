@@ -194,39 +194,10 @@ class CudaBackend(StreamedBackend):
         self.launches.disallow()
 
     def deferring(self, launch: Launch) -> Launch:
-        launches = self.launches
-        waiting = launches.waiting
-
-        def later(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-            if not launches.may_wait:
-                if waiting:
-                    launches.flush()
-                launch(args, outs)
-                return
-            before, launches.is_open = launches.is_open, True  # it may run other operations
-            try:
-                launch(args, outs)
-            finally:
-                launches.is_open = before
-            if len(waiting) >= launches.full:
-                launches.make_full()
-
-        return later
+        return self.launches.deferring(launch)
 
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        launches = self.launches
-
-        def now(*args: Any) -> Any:
-            if launches.waiting:
-                launches.flush()
-            before = launches.may_wait, launches.is_open
-            launches.may_wait = launches.is_open = False
-            try:
-                return work(*args)
-            finally:
-                launches.may_wait, launches.is_open = before
-
-        return now
+        return self.launches.at_once(work)
 
     def capture(self, work: Callable[[], bool]) -> CudaGraph | None:
         self._is_capturing = True

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from cupy.cuda import runtime
 
 log = logging.getLogger(__name__)
+_DONE = 0
+"""cudaSuccess; while there is work left it is cudaErrorNotReady."""
 
 
 class CudaGraph:
@@ -59,3 +61,8 @@ def _end(stream: int) -> int:
         return int(runtime.streamEndCapture(stream))
     except runtime.CUDARuntimeError:
         return 0
+
+
+def is_idle(stream: int) -> bool:
+    """Whether a raw stream has done all that it was given."""
+    return bool(runtime.streamQuery(stream) == _DONE)

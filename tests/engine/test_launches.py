@@ -36,7 +36,7 @@ def _parameters(call: tuple[Any, ...], formats: str) -> list[Any]:
 
 
 def _launches() -> Launches:
-    return Launches(lambda stream, work: None)
+    return Launches(lambda stream, work: None, lambda stream: True)
 
 
 @pytest.mark.parametrize("count", range(9))
@@ -87,3 +87,28 @@ def test_a_launcher_may_write_over_an_argument() -> None:
     backend: Any = SimpleNamespace(stream=5)
     launcher(lambda *given: fired.append(given), backend, [1], [16, 4], 0)((_at(100), _at(200)), ())
     assert fired == [(5, 116, 204)]
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_a_launch_that_waits_is_made_later_with_what_it_was_given(calls: list[tuple[Any, ...]], count: int) -> None:
+    launches = _launches()
+    launch = Kernel(SimpleNamespace(ptr=1), "kernel", launches).prepare(1, 32, "P" * count)
+    launches.is_open = True
+    for first in (100, 200):
+        launch(5, *range(first, first + count))
+    launches.is_open = False
+    assert not calls
+    launches.flush()
+    assert [_parameters(call, "Q" * count) for call in calls[-1:]] == [list(range(200, 200 + count))]
+    assert [call[8] for call in calls] == [5, 5]
+
+
+def test_a_kernel_that_takes_numbers_does_not_wait(calls: list[tuple[Any, ...]]) -> None:
+    launches = _launches()
+    kernel = Kernel(SimpleNamespace(ptr=1), "kernel", launches)
+    plain, numbers = kernel.prepare(1, 32, "P"), kernel.prepare(2, 32, "Pd")
+    launches.is_open = True
+    plain(5, 100)
+    numbers(5, 200, -0.0)
+    launches.is_open = False
+    assert [call[1] for call in calls] == [1, 2] and not launches.waiting

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from server.engine import launches
+from server.engine import launch_runs, launches
 from server.engine.launches import FEW, MOST, Launches
 
 STREAM = 7
 FIRST = 16
+Call = tuple[int, int, int, int]
+"""A kernel by its number, the address of its result and those of its operands."""
 
 
 class Device:
@@ -22,12 +24,13 @@ class Device:
         self.memory: dict[int, int] = {}
         self.noted: list[Callable[[], None]] | None = None
         self.refuses_capture = self.refuses_launch = False
+        self.is_idle = True
         self.captured = self.launched = self.alone = 0
-        self.launches = Launches(self.capture)
+        self.launches = Launches(self.capture, lambda stream: self.is_idle)
         self.launches.allow()
         self.kernels = [self._kernel(factor) for factor in (3, 5, 7)]
 
-    def _kernel(self, factor: int) -> Callable[..., None]:
+    def _kernel(self, factor: int) -> Callable[[Any, Any], None]:
         def fire(stream: int, out: int, a: int, b: int) -> None:
             if self.launches.is_open:
                 self.launches.waiting.append((fire, stream, out, a, b))
@@ -37,7 +40,7 @@ class Device:
                 self.alone += 1
                 self._combine(factor, out, a, b)
 
-        return fire
+        return self.launches.deferring(lambda args, outs: fire(STREAM, *outs, *args))
 
     def _combine(self, factor: int, out: int, a: int, b: int) -> None:
         self.memory[out] = (self.memory.get(a, a) * factor + self.memory.get(b, b)) % 1_000_003
@@ -49,14 +52,14 @@ class Device:
         return None if self.refuses_capture or not is_whole else _Graph(self, noted)
 
     def fire(self, kernel: int, out: int, a: int, b: int) -> None:
-        """As a backend does it."""
-        if not self.launches.may_wait and self.launches.waiting:
+        """An operation."""
+        self.kernels[kernel]((a, b), (out,))
+
+    def repeat(self, calls: list[Call], times: int) -> None:
+        """Make calls, and let nothing of them wait, several times."""
+        for _ in range(times):
+            _run(self, calls, {})
             self.launches.flush()
-        self.launches.is_open = self.launches.may_wait
-        self.kernels[kernel](STREAM, out, a, b)
-        self.launches.is_open = False
-        if len(self.launches.waiting) >= self.launches.full:
-            self.launches.make_full()
 
 
 class _Graph:
@@ -84,14 +87,14 @@ def test_a_device_with_nothing_to_do_gets_something_at_once(seed: int) -> None:
     assert device.alone == launches.FIRST < FEW
 
 
-def _run(device: Device, calls: list[tuple[int, int, int, int]], expected: dict[int, int]) -> None:
+def _run(device: Device, calls: list[Call], expected: dict[int, int]) -> None:
     for kernel, out, a, b in calls:
         device.fire(kernel, out, a, b)
         factor = (3, 5, 7)[kernel]
         expected[out] = (expected.get(a, a) * factor + expected.get(b, b)) % 1_000_003
 
 
-def _calls(rng: random.Random, count: int) -> list[tuple[int, int, int, int]]:
+def _calls(rng: random.Random, count: int) -> list[Call]:
     return [(rng.randrange(3), rng.randrange(9), rng.randrange(9), rng.randrange(9)) for _ in range(count)]
 
 
@@ -120,9 +123,7 @@ def test_the_second_time_is_captured_and_launched(device: Device, seed: int) -> 
 
 
 def test_few_are_made_one_by_one(device: Device) -> None:
-    for _ in range(4):
-        _run(device, [(0, 1, 2, 3)] * (FEW - 1), {})
-        device.launches.flush()
+    device.repeat([(0, 1, 2, 3)] * (FEW - 1), 4)
     assert device.alone == 4 * (FEW - 1) and not device.captured
 
 
@@ -186,6 +187,44 @@ def test_one_that_fails_keeps_no_other_from_being_made(device: Device) -> None:
     assert device.memory.keys() == {1, 4} and not device.launches.waiting
 
 
+def test_work_by_other_ways_comes_after_what_waits_and_nothing_waits_within(device: Device) -> None:
+    seen = []
+
+    def other(first: int, second: int) -> int:
+        seen.append(dict(device.memory))
+        device.fire(1, 4, 1, 1)  # as when a kernel calls an operation
+        seen.append(dict(device.memory))
+        return first + second
+
+    device.fire(0, 1, 2, 3)
+    assert device.launches.at_once(other)(5, 6) == 11
+    assert [set(each) for each in seen] == [{1}, {1, 4}]
+    device.fire(0, 5, 2, 3)
+    assert device.launches.waiting, "they may wait again"
+
+
+def test_work_by_other_ways_within_a_launch_leaves_it_open(device: Device) -> None:
+    def launch(args: Any, outs: Any) -> None:
+        device.fire(0, 1, 2, 3)
+        device.launches.at_once(lambda: seen.append(dict(device.memory)))()
+        device.fire(1, 4, 1, 1)
+
+    seen: list[dict[int, int]] = []
+    device.launches.deferring(launch)((), ())
+    assert seen == [{1: 9}] and device.memory == {1: 9} and len(device.launches.waiting) == 1
+    device.launches.flush()
+    assert device.memory == {1: 9, 4: 54}
+
+
+def test_a_launch_that_fails_leaves_nothing_open(device: Device) -> None:
+    def launch(args: Any, outs: Any) -> None:
+        raise ValueError("no room")
+
+    with pytest.raises(ValueError, match="no room"):
+        device.launches.deferring(launch)((), ())
+    assert not device.launches.is_open
+
+
 def test_a_flush_in_the_middle_of_a_launch_leaves_it_open(device: Device) -> None:
     device.fire(0, 1, 2, 3)
     device.launches.is_open = True
@@ -212,38 +251,46 @@ def test_rests_become_longer_until_a_run_comes_again(device: Device, seed: int) 
     rests = []
     for _ in range(3):
         while device.launches.may_wait:
-            _run(device, _calls(rng, FEW), {})
-            device.launches.flush()
+            device.repeat(_calls(rng, FEW), 1)
         rests.append(0)
         while not device.launches.may_wait:
             device.launches.flush()
             rests[-1] += 1
     assert rests == [launches._SHORT_REST, 2 * launches._SHORT_REST, 4 * launches._SHORT_REST]
-    for _ in range(3):
-        _run(device, [(0, 1, 2, 3)] * FEW, {})
-        device.launches.flush()
+    device.repeat([(0, 1, 2, 3)] * FEW, 3)
     assert device.launches._next_rest == launches._SHORT_REST
 
 
 def test_runs_that_stopped_coming_are_forgotten(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "_KEPT", 8)
+    monkeypatch.setattr(launch_runs, "_KEPT", 8)
     lasting = [(0, 1, 2, 3)] * FEW
     for number in range(40):
-        for program in (lasting, [(1, number, 2, 3)] * FEW):
-            for _ in range(2):
-                _run(device, program, {})
-                device.launches.flush()
-    assert len(device.launches._captured) <= 8
+        device.repeat(lasting, 2)
+        device.repeat([(1, number, 2, 3)] * FEW, 2)
     captured = device.captured
-    _run(device, lasting, {})
-    device.launches.flush()
-    assert device.captured == captured, "it was used all the time"
+    device.repeat(lasting, 1)
+    assert device.captured == captured == 41, "it was used all the time"
+    device.repeat([(1, 0, 2, 3)] * FEW, 1)
+    assert device.captured == captured + 1, "it was not"
 
 
-def test_credit_for_captures_is_earned(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    device.launches._credit = 2 * launches._COST
+def test_credit_for_captures_is_earned(device: Device) -> None:
+    device.launches._runs._credit = 2 * launch_runs._COST
     for number in range(10):
-        for _ in range(2):
-            _run(device, [(1, number, 2, 3)] * FEW, {})
-            device.launches.flush()
+        device.repeat([(1, number, 2, 3)] * FEW, 2)
     assert device.captured == 2, "each launch earns a part of the next capture"
+    device.repeat([(1, 0, 2, 3)] * FEW, launch_runs._COST)
+    device.repeat([(1, 9, 2, 3)] * FEW, 1)
+    assert device.captured == 3
+
+
+def test_a_device_that_is_always_busy_needs_no_graphs(device: Device) -> None:
+    device.is_idle = False
+    device.repeat([(1, 1, 2, 3)] * FEW, 20)
+    assert not device.captured
+    device.is_idle = True
+    device.repeat([(1, 1, 2, 3)] * FEW, 1)
+    device.is_idle = False
+    for number in range(2 * launch_runs._URGE):
+        device.repeat([(2, number, 2, 3)] * FEW, 2)
+    assert 1 < device.captured <= launch_runs._URGE, "for a while it may become idle again"

@@ -16,7 +16,7 @@ from typing import Any
 import cupy as cp
 from cuda.bindings import driver
 
-from ..cuda_graphs import CudaGraph
+from ..cuda_graphs import CudaGraph, is_idle
 from ..launches import Launches
 from ..value import Value
 from .compiler import KernelCompilationError, compile_cubin
@@ -30,7 +30,7 @@ Launch = Callable[..., None]
 @functools.cache
 def launches_on(device: int) -> Launches:
     """The launches of a device, which there is one of in a process."""
-    return Launches(CudaGraph.of)
+    return Launches(CudaGraph.of, is_idle)
 
 
 class Kernel:
