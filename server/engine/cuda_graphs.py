@@ -49,8 +49,7 @@ class CudaGraph:
 
     def __del__(self) -> None:
         try:
-            runtime.streamSynchronize(self._stream)
-            runtime.graphExecDestroy(self._launches)
+            runtime.graphExecDestroy(self._launches)  # one that is being run is freed after
         except Exception:  # the device may be gone, or the process be ending
             return
 

@@ -164,7 +164,7 @@ class Captures:
 
     def _keep(self, situation: Situation, found: Captured) -> None:
         if len(self._found) >= _MOST:
-            self._found.clear()  # what is being launched is waited for
+            self._found.clear()
         self._found[situation] = found
 
 
