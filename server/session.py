@@ -20,6 +20,7 @@ from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
 from . import failures, gradients, ordering, queries, uploads
+from .accelerators import Accelerators
 from .ahead import Ahead
 from .arguments import BY_INDEX, describe_operands
 from .calls import CALLERS
@@ -51,7 +52,7 @@ class Session:
         self.number = number
         self.host = host
         self.context = Context(backends, number)
-        self._accelerators = [b for d, b in backends.items() if d.type != "cpu"]
+        self._accelerators = Accelerators(backends.values())
         self.context.generators = {device: Generator() for device in backends}
         for generator in self.context.generators.values():
             generator.seed()
@@ -96,9 +97,7 @@ class Session:
             messages.WaitEvent: partial(ordering.wait_event, self),
             messages.RecordStream: partial(ordering.record_stream, self),
         }  # fmt: skip
-        if self._accelerators:
-            for kind in self._handlers.keys() - _HOST_ONLY:
-                self._handlers[kind] = self._after_launches(self._handlers[kind])
+        self._handlers = self._accelerators.guarded(self._handlers)
 
     def receive(self, kind: int, body: memoryview) -> None:
         """Queue a frame. What cannot be decoded fails the session in its turn, like any instruction."""
@@ -140,7 +139,7 @@ class Session:
         outstanding, done, refuse = hindsight.outstanding, hindsight.done, self._refuse
         values, callers = self.values, CALLERS
         used = 0
-        self._let_launches_wait()
+        self._accelerators.let_wait()
         while used < budget and inbox and not self.shows_memory:
             if outstanding and hindsight.must_wait(inbox[0]):
                 break
@@ -176,40 +175,16 @@ class Session:
             if outstanding and not done:
                 done.append(instruction)
         try:
-            self._end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
+            self._accelerators.end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
         except Exception as error:
             self.fail(self.instruction or _FREE, error)
         return used
-
-    def _let_launches_wait(self) -> None:
-        for backend in self._accelerators:
-            backend.allow_waiting()
-
-    def _end_waiting(self, flush: bool) -> None:
-        """Launch at once from here on; what waits need not where a run of this session's goes on in its next turn."""
-        for backend in self._accelerators:
-            backend.end_waiting()
-            if flush:
-                backend.flush()
-
-    def _after_launches(self, handler: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
-        """``handler``, for instructions that may come to a device by other ways than launches that wait."""
-
-        def run(instruction: Any) -> int | None:
-            self._end_waiting(flush=True)
-            try:
-                return handler(instruction)
-            finally:
-                self._let_launches_wait()
-
-        return run
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""
         self.instruction = None
         context.activate(self.context)
-        for backend in self._accelerators:
-            backend.enter(self.context)
+        self._accelerators.enter(self.context)
         dtypes.set_default_dtype(self.default_dtype)
 
     def poll(self) -> None:
@@ -230,7 +205,7 @@ class Session:
         from . import controls
 
         self.activate()
-        self._end_waiting(flush=True)
+        self._accelerators.end_waiting(flush=True)
         self.hindsight.look()
         return controls.answer_session(self, verb, args)
 
@@ -244,8 +219,7 @@ class Session:
         self.transfers.close()
         self.values.clear()
         self.events.clear()
-        for backend in self._accelerators:
-            backend.leave(self.context)
+        self._accelerators.leave(self.context)
         self.hindsight.close()
         self.context = Context({})
         context.activate(self.context)
@@ -460,8 +434,4 @@ _FREE = messages.Free([])
 _NOTES: frozenset[type] = frozenset(
     (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad)
 )
-_HOST_ONLY: frozenset[type] = frozenset(
-    (messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume)
-)
-"""What never asks anything of a device; another stream that is set as a mode sees to itself."""
 _ALWAYS: frozenset[type] = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))

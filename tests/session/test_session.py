@@ -253,9 +253,8 @@ def accelerated(talk: Talk) -> tuple[Talk, Accelerator]:
     device = Accelerator()
     talk.upload(1, ONES)
     session = talk.session
-    session._accelerators.append(device)  # type: ignore[arg-type]
-    for kind in (Read, Query):
-        session._handlers[kind] = session._after_launches(session._handlers[kind])
+    session._accelerators.backends.append(device)  # type: ignore[arg-type]
+    session._handlers = session._accelerators.guarded(session._handlers)
     return talk, device
 
 
