@@ -224,6 +224,18 @@ def test_clip_grad_norm_is_pytorchs_and_waits_for_nothing(tg: Any, max_norm: flo
         np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("name", "arguments"), [
+    ("clip_grad_norm_", ("a",)), ("clip_grad_norm_", (1.0, "b")), ("clip_grad_value_", ("c",)),
+])  # fmt: skip
+def test_clipping_by_what_is_no_number_is_refused_though_nothing_is_to_be_clipped(
+    tg: Any, name: str, arguments: tuple[Any, ...]
+) -> None:
+    with pytest.raises(ValueError, match=r"expected a number, got '[abc]'"):
+        getattr(tg.nn.utils, name)([], *arguments)
+    with pytest.raises(TypeError, match="expected a number, got NoneType"):
+        getattr(tg.nn.utils, name)([], None)
+
+
 def test_clip_grad_norm_refuses_infinities_if_asked(tg: Any) -> None:
     weight = tg.zeros(2)
     weight.grad = tg.tensor([1.0, math.inf])

@@ -306,3 +306,9 @@ def test_repr_is_pytorchs(tg: Any) -> None:
     mine, theirs = tg.optim.SGD([tg.ones(1)], lr=0.1), torch.optim.SGD([torch.ones(1)], lr=0.1)
     assert repr(mine) == repr(theirs)
     assert repr(tg.optim.AdamW([tg.ones(1)])) == repr(torch.optim.AdamW([torch.ones(1)]))
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("StepLR", (1,)), ("ReduceLROnPlateau", ())])
+def test_a_scheduler_of_anything_but_an_optimizer_is_refused(tg: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match="str is not an Optimizer"):
+        getattr(tg.optim.lr_scheduler, name)("sgd", *arguments)

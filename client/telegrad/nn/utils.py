@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError
 
 from .._functions import function
 from .._tensor import Tensor
@@ -17,18 +18,27 @@ def _gradients(parameters: Tensors) -> list[Tensor]:
     return [parameter.grad for parameter in listed if parameter.grad is not None]
 
 
+def _number(name: str, given: Any) -> float:
+    """An argument as a number, whether there is anything to use it on or not."""
+    try:
+        return float(given)
+    except ValueError:
+        raise ArgumentError(f"{name}: expected a number, got {given!r}") from None
+    except TypeError:
+        raise ArgumentTypeError(f"{name}: expected a number, got {type(given).__name__}") from None
+
+
 def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
     """The norm of all elements of all tensors; read, at one round trip, only for ``error_if_nonfinite``."""
-    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    listed, order = [tensors] if isinstance(tensors, Tensor) else list(tensors), _number("norm_type", norm_type)
     if not listed:
         return function("zeros")(())  # type: ignore[no-any-return]
-    norm: Tensor = function("_total_norm")(listed, float(norm_type))
+    norm: Tensor = function("_total_norm")(listed, order)
     if error_if_nonfinite and not bool(norm.isfinite()):
         raise AutogradError(
-            f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, "
-            "so it cannot be clipped"
+            f"The total norm of order {order} for gradients from `parameters` is non-finite, so it cannot be clipped"
         )
     return norm
 
@@ -37,9 +47,9 @@ def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scale the gradients so that ``total_norm`` would become ``max_norm``, if it is greater."""
-    grads = _gradients(parameters)
+    grads, most = _gradients(parameters), _number("max_norm", max_norm)
     if grads:
-        function("_clip_to_norm_")(grads, total_norm, float(max_norm))
+        function("_clip_to_norm_")(grads, total_norm, most)
 
 
 def clip_grad_norm_(
@@ -48,16 +58,17 @@ def clip_grad_norm_(
 ) -> Tensor:  # fmt: skip
     """Scale the gradients so that the norm of all together is at most ``max_norm``; gives what it was."""
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    most = _number("max_norm", max_norm)
     norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite)
-    clip_grads_with_norm_(listed, max_norm, norm)
+    clip_grads_with_norm_(listed, most, norm)
     return norm
 
 
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Limit each element of the gradients to [-clip_value, clip_value]."""
-    grads = _gradients(parameters)
+    grads, most = _gradients(parameters), _number("clip_value", clip_value)
     if grads:
-        function("_foreach_clamp_")(grads, -float(clip_value), float(clip_value))
+        function("_foreach_clamp_")(grads, -most, most)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

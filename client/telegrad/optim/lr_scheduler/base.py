@@ -15,6 +15,12 @@ from ..._tensor import Tensor
 from ..optimizer import Optimizer
 
 
+def check_optimizer(optimizer: Any) -> None:
+    """Refuse whatever has no rates to schedule."""
+    if not isinstance(optimizer, Optimizer):
+        raise ArgumentTypeError(f"{type(optimizer).__name__} is not an Optimizer")
+
+
 def own_rate(rate: Any) -> Any:
     """A rate that is a tensor stays one."""
     return rate.clone() if isinstance(rate, Tensor) else rate
@@ -24,8 +30,7 @@ class LRScheduler:
     """Base of schedulers: subclasses say the rates of step ``last_epoch`` in ``get_lr``."""
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise ArgumentTypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        check_optimizer(optimizer)
         for number, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", own_rate(group["lr"]))

@@ -8,7 +8,7 @@ from typing import Any
 from telegrad_protocol.errors import ArgumentError
 
 from ..optimizer import Optimizer
-from .base import LRScheduler, one_each
+from .base import LRScheduler, check_optimizer, one_each
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -24,6 +24,7 @@ class ReduceLROnPlateau(LRScheduler):
             raise ArgumentError(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):
             raise ArgumentError(f"threshold mode {threshold_mode} is unknown!")
+        check_optimizer(optimizer)
         self.optimizer = optimizer
         self.min_lrs = one_each(min_lr, optimizer, "min_lrs")
         self.mode, self.threshold_mode = mode, threshold_mode
