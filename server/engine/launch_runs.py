@@ -23,7 +23,7 @@ _COST, _CREDIT = 4, 4 * _KEPT
 """To capture a run costs as much as so many launches of others earn; and there is no more credit than this."""
 _RELIEF = 64
 """The credit that a rest brings."""
-_URGE = 16
+_URGE = 4
 """After a device was seen idle, so many runs that it was seen busy at are captured still."""
 
 
