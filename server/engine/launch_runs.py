@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from .backend import Capture
 
 Entry: TypeAlias = tuple[Any, ...]
 """What performs a launch, then its arguments: the raw stream, and what else must be the same for it to be the same."""
@@ -25,13 +28,6 @@ _RELIEF = 64
 """The credit that a rest brings."""
 _URGE = 4
 """After a device was seen idle, so many runs that it was seen busy at are captured still."""
-
-
-class Capture(Protocol):
-    """A run that was captured."""
-
-    def launch(self) -> bool:
-        """Make it; False where the device refuses, and nothing was done."""
 
 
 Capturing: TypeAlias = "Callable[[int, Callable[[], bool]], Capture | None]"

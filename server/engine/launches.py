@@ -62,6 +62,13 @@ class Launches:
                 self._runs.relieve()
                 self.may_wait = self._is_allowed
 
+    def launch(self, perform: Callable[..., None], *arguments: Any) -> None:
+        """``perform`` a launch, given the raw stream and what else must be the same for it to be the same; or wait."""
+        if self.is_open:
+            self.waiting.append((perform, *arguments))
+        else:
+            perform(*arguments)
+
     def deferring(self, work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """``work`` that comes to the device by launches alone that look at ``is_open``: they may wait."""
         waiting = self.waiting

@@ -9,7 +9,7 @@ import pytest
 from server.allocator import CachingAllocator, HostUpstream, recall
 from server.allocator.sizes import MIB
 from server.engine import context
-from server.engine.backend import CpuBackend
+from server.engine.cpu import CpuBackend
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Meta

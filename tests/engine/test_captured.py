@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from server.engine.autograd.captured import Captures
-from server.engine.backend import CpuBackend, open_device
+from server.engine.backend import open_device
+from server.engine.cpu import CpuBackend
 from telegrad_protocol.meta import CPU
 from tests.engine.test_replay import MODELS, check_gradients_again, differentiable, train
 from tests.ops.adapters import EngineAdapter

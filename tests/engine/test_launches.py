@@ -93,14 +93,18 @@ def test_a_launcher_may_write_over_an_argument() -> None:
 def test_a_launch_that_waits_is_made_later_with_what_it_was_given(calls: list[tuple[Any, ...]], count: int) -> None:
     launches = _launches()
     launch = Kernel(SimpleNamespace(ptr=1), "kernel", launches).prepare(1, 32, "P" * count)
+    given = [list(range(first, first + count)) for first in (100, 200)]
     launches.is_open = True
-    for first in (100, 200):
-        launch(5, *range(first, first + count))
+    for stream, pointers in enumerate(given):
+        launch(stream, *pointers)
     launches.is_open = False
     assert not calls
-    launches.flush()
-    assert [_parameters(call, "Q" * count) for call in calls[-1:]] == [list(range(200, 200 + count))]
-    assert [call[8] for call in calls] == [5, 5]
+    run = launches.waiting[:]
+    for entry, pointers in zip(run, given, strict=True):
+        launches.waiting[:] = [entry]
+        launches.flush()
+        assert _parameters(calls[-1], "Q" * count) == pointers
+    assert [call[8] for call in calls] == [0, 1]
 
 
 def test_a_kernel_that_takes_numbers_does_not_wait(calls: list[tuple[Any, ...]]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from server.allocator import CachingAllocator, HostUpstream
 from server.engine import keys
-from server.engine.backend import CpuBackend
 from server.engine.context import Context
+from server.engine.cpu import CpuBackend
 from server.engine.streamed import StreamedBackend
 from server.host import Host
 from telegrad_protocol.meta import Device

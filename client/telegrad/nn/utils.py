@@ -23,9 +23,9 @@ def _number(name: str, given: Any) -> float:
     try:
         return float(given)
     except ValueError:
-        raise ArgumentError(f"{name}: expected a number, got {given!r}") from None
+        raise ArgumentError(f"{name} must be a number, not {given!r}") from None
     except TypeError:
-        raise ArgumentTypeError(f"{name}: expected a number, got {type(given).__name__}") from None
+        raise ArgumentTypeError(f"{name} must be a number, not {given!r}") from None
 
 
 def get_total_norm(

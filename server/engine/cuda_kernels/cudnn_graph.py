@@ -180,11 +180,7 @@ class Execution:
         else:
             taken = backend.empty(needed)  # held until the plan was launched
             scratch = taken.storage.block.pointer
-        launches = backend.launches
-        if launches.is_open:
-            launches.waiting.append((self._perform, backend.stream, plan, scratch, *pointers))
-        else:
-            self._perform(backend.stream, plan, scratch, *pointers)
+        backend.launches.launch(self._perform, backend.stream, plan, scratch, *pointers)
 
     def _perform(self, stream: int, plan: int, scratch: int, *pointers: int) -> None:
         handle, operands = self._handle.on(stream), dict(zip(self._numbers, pointers, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import cupy as cp
@@ -37,21 +38,16 @@ class Core(NamedTuple):
 def firing(backend: Any, described: cublaslt.Product, call: cublaslt.Call, is_biased: bool) -> Fire:
     """A call of cuBLASLt, which waits where launches do."""
     matmul, handle, operation, alpha, beta, a, b, c, d, opaque, size, _ = call
-    launches = backend.launches
-    wait = launches.waiting.append
 
-    def fire(
+    def perform(
         stream: int, first: int, second: int, added: int, out: int, workspace: int, bias: int = 0,
         _kept: cublaslt.Call = call,
     ) -> None:  # fmt: skip
-        if launches.is_open:
-            wait((fire, stream, first, second, added, out, workspace, bias))
-            return
         if is_biased:
             described.set_bias(bias)
         matmul(handle, operation, alpha, first, a, second, b, beta, added, c, out, d, opaque, workspace, size, stream)
 
-    return fire
+    return partial(backend.launches.launch, perform)
 
 
 def straight(backend: Any, product: Product, fire: Fire, size: int) -> Launch:

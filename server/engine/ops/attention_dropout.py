@@ -18,6 +18,13 @@ from ..operators import OPERATORS, implements
 _BACKWARD = OPERATORS["_attention_dropout_backward"]
 
 
+def _without_kernel(what: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"scaled_dot_product_attention: no kernel computes {what} of these operands with dropout on a GPU; compute it "
+        "in float32, or without dropout"
+    )
+
+
 def _gradients(
     grad_output, query, key, value, attn_mask, state, output, logsumexp, dropout_p, is_causal, scale
 ):  # fmt: skip
@@ -39,14 +46,11 @@ def _gradient(place: int) -> Any:
     ops._attention_dropout, query=_gradient(0), key=_gradient(1), value=_gradient(2), together=_gradients
 )  # fmt: skip
 def _attention_dropout(xp, query, key, value, attn_mask, state, dropout_p, is_causal, scale, trains, *, out):
-    raise NotSupportedError("scaled_dot_product_attention: no kernel drops weights of these operands")
+    raise _without_kernel("the weights")
 
 
 def _refuse(grads) -> NoReturn:
-    raise NotSupportedError(
-        "scaled_dot_product_attention: gradients of its gradients are not there for half precision with dropout on "
-        "a GPU; compute it in float32, or without dropout"
-    )
+    raise _without_kernel("gradients of the gradients")
 
 
 @implements(
@@ -55,4 +59,4 @@ def _refuse(grads) -> NoReturn:
 def _attention_dropout_backward(
     xp, grad_output, query, key, value, attn_mask, state, output, logsumexp, dropout_p, is_causal, scale, *, out
 ):
-    raise NotSupportedError("scaled_dot_product_attention: no kernel drops weights of these operands")
+    raise _without_kernel("the gradients")

@@ -87,7 +87,7 @@ def logcumsumexp(xp, input, dim, *, out):
         return
     source, target = (xp.moveaxis(a, dim, 0) for a in (input, out))
     target[0] = source[0]
-    for i in range(1, len(source)):
+    for i in range(1, len(source)):  # in PyTorch's order: it says by how many turns imaginary parts go round
         target[i] = _log_of_both(xp, target[i - 1], source[i])
 
 
