@@ -46,7 +46,7 @@ def test_what_does_not_compile_is_refused_with_the_log() -> None:
 
 def test_usual_kernels_compile_beforehand() -> None:
     calls = itertools.islice(warm.usual_calls(dtypes.bfloat16), 0, None, 12)
-    texts = warm.texts_of(calls)
+    texts = warm.texts_of([*calls, *warm.hopper_calls(dtypes.bfloat16)], TARGET)
     assert texts
     assert warm.compile_all(texts, TARGET) == len(texts)
     assert warm.compile_all(texts, TARGET) == 0

@@ -17,6 +17,8 @@ from cuda.bindings import nvrtc
 
 from telegrad_protocol.errors import TelegradError
 
+EXACT = "--exact-architecture"
+"""An option of ours: the text has instructions that later architectures lack (``sm_90a``)."""
 OPTIONS = ("--std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-default-device")
 
 
@@ -26,18 +28,23 @@ class KernelCompilationError(TelegradError):
 
 def is_kept(source: str, architecture: str, options: tuple[str, ...] = ()) -> bool:
     """Whether the machine code of ``source`` is on the disk."""
-    return _path(source, (f"--gpu-architecture={architecture}", *OPTIONS, *options)).exists()
+    return _path(source, _all_options(architecture, options)).exists()
 
 
 def compile_cubin(source: str, architecture: str, options: tuple[str, ...] = ()) -> bytes:
     """Machine code of ``source`` for an architecture such as ``sm_90``, from the disk where it was compiled before."""
-    options = (f"--gpu-architecture={architecture}", *OPTIONS, *options)
+    options = _all_options(architecture, options)
     path = _path(source, options)
     with contextlib.suppress(OSError):
         return path.read_bytes()
     cubin = _compile(source, options)
     _keep(path, cubin)
     return cubin
+
+
+def _all_options(architecture: str, options: tuple[str, ...]) -> tuple[str, ...]:
+    exact = "a" if EXACT in options else ""
+    return (f"--gpu-architecture={architecture}{exact}", *OPTIONS, *(each for each in options if each != EXACT))
 
 
 def _path(source: str, options: tuple[str, ...]) -> Path:

@@ -45,14 +45,15 @@ class Kernel:
         self,
         grid: int | tuple[int, ...],
         block: int | tuple[int, ...],
-        varying: str = "P",
+        varying: Sequence[str] = "P",
         constants: Sequence[tuple[str, Any] | bytes] = (),
         shared: int = 0,
         table: int = 0,
     ) -> Launch:
         """A launch of fixed geometry; call it with the stream and the varying parameters, which come first.
 
-        ``varying`` has a ``struct`` format character per parameter (``PPP`` for three pointers). ``constants`` follow
+        ``varying`` has a ``struct`` format per parameter (``PPP`` for three pointers), or ``8s`` for eight bytes of a
+        structure by value. ``constants`` follow
         in the kernel's signature: ``("i64", 5)``, also ``int unsigned u64 float double pointer``; or the bytes of a
         structure by value. ``shared`` is in bytes. ``table``: the first parameter is an array of so many addresses by
         value, which come before the varying parameters.
@@ -60,7 +61,7 @@ class Kernel:
         buffer, parameters = _parameters(varying, constants, table)
         if shared > _LARGEST_STATIC:
             self._allow_shared(shared)
-        fill = struct.Struct(f"={table}Q{''.join(_padded(c) for c in varying)}").pack_into
+        fill = struct.Struct(f"={table}Q{''.join(map(_padded, varying))}").pack_into
         geometry = (*_three(grid), *_three(block), shared)
         launch = _launch_of_numbers if "f" in varying or "d" in varying else _launch
         return launch(
@@ -152,10 +153,10 @@ def _launch_of_numbers(
     return launch
 
 
-def _padded(character: str) -> str:
-    """A format character with the padding that makes it eight bytes; pointers are integers to ``struct``."""
-    character = character.replace("P", "Q")
-    return f"{character}{8 - struct.calcsize('=' + character)}x"
+def _padded(form: str) -> str:
+    """A format with the padding to a multiple of eight bytes; pointers are integers to ``struct``."""
+    form = form.replace("P", "Q")
+    return f"{form}{-struct.calcsize('=' + form) % 8}x"
 
 
 def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
@@ -164,12 +165,14 @@ def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _parameters(varying: str, constants: Sequence[tuple[str, Any] | bytes], table: int) -> tuple[Any, int]:
+def _parameters(varying: Sequence[str], constants: Sequence[tuple[str, Any] | bytes], table: int) -> tuple[Any, int]:
     """The parameter buffer, constants filled in, and where in it the array of the parameters' addresses begins."""
     packed = [c if isinstance(c, bytes) else struct.pack("=" + _FORMATS[c[0]], c[1]) for c in constants]
-    offsets = [0] if table else []
-    offsets += [8 * (table + number) for number in range(len(varying))]
-    filled, end = len(offsets), 8 * (table + len(varying))
+    offsets, end = [0] if table else [], 8 * table
+    for form in varying:
+        offsets.append(end)
+        end += struct.calcsize("=" + _padded(form))
+    filled = len(offsets)
     for item in packed:
         end = -(-end // 16) * 16
         offsets.append(end)
@@ -183,10 +186,24 @@ def _parameters(varying: str, constants: Sequence[tuple[str, Any] | bytes], tabl
     return buffer, start + places
 
 
-@functools.cache
 def architecture(device: int) -> str:
-    """The architecture of a device, as the compiler calls it."""
+    """The architecture of a device, as the compiler calls it; while texts are collected, the one they are for."""
+    return _target or _architecture(device)
+
+
+@functools.cache
+def _architecture(device: int) -> str:
     return f"sm_{cp.cuda.Device(device).compute_capability}"
+
+
+def multiprocessors(device: int, at_most: int) -> int:
+    """So many of a device's multiprocessors, or all that it has; while texts are collected, so many."""
+    return at_most if _target else min(at_most, _multiprocessors(device))
+
+
+@functools.cache
+def _multiprocessors(device: int) -> int:
+    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
 
 
 def pointer(value: Value) -> int:
@@ -201,18 +218,19 @@ def nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
 
 Texts = dict[tuple[str, tuple[str, ...]], None]
 _collected: Texts | None = None
+_target = ""
 
 
 @contextmanager
-def collecting() -> Iterator[Texts]:
-    """Load nothing within the block: note texts and options, for whoever compiles them beforehand."""
-    global _collected
+def collecting(target: str) -> Iterator[Texts]:
+    """Load nothing within the block: note texts and options, for whoever compiles them for an architecture."""
+    global _collected, _target
     found: Texts = {}
-    _collected = found
+    _collected, _target = found, target
     try:
         yield found
     finally:
-        _collected = None
+        _collected, _target = None, ""
 
 
 class _Noted(Kernel):

@@ -12,11 +12,12 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from server.engine import keys, ops
+from server.engine.backend import HALVES
 from server.engine.operators import OPERATORS, Request
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
@@ -26,6 +27,8 @@ from telegrad_protocol.ops import Op
 
 from . import families
 from .compiler import compile_cubin, is_kept
+from .hopper_attention_text import BLOCKS, TILINGS
+from .hopper_text import HOPPER
 from .launch import Texts, architecture, collecting
 
 _ = (ops, families)  # file all operations, and all factories
@@ -83,9 +86,16 @@ def usual_calls(dtype: DType) -> Iterator[tuple[str, tuple[Any, ...]]]:
         yield name, (x, *given)
 
 
-def texts_of(calls: Iterator[tuple[str, tuple[Any, ...]]]) -> Texts:
-    """The sources that the factories of these calls would load."""
-    with collecting() as found:
+def hopper_calls(dtype: DType) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """What has kernels of its own on Hopper, for halves."""
+    for width in TILINGS:
+        operand = Meta.of((BLOCKS, 1, 128, width), dtype, _DEVICE)
+        yield "_attention", (operand, operand, operand, None, True, 1.0, False)
+
+
+def texts_of(calls: Iterable[tuple[str, tuple[Any, ...]]], target: str) -> Texts:
+    """The sources that the factories of these calls would load for an architecture."""
+    with collecting(target) as found:
         for name, args in calls:
             _ask(OPERATORS[name].op, args)
     return found
@@ -124,8 +134,12 @@ def main() -> int:
         os.nice(_NICENESS)
     begin = time.perf_counter()
     try:
-        texts = texts_of(call for dtype in _TYPES for call in usual_calls(dtype))
-        count = compile_all(texts, options.architecture or architecture(0))
+        target = options.architecture or architecture(0)
+        calls = [call for dtype in _TYPES for call in usual_calls(dtype)]
+        if target == HOPPER:
+            calls += [call for dtype in _TYPES if dtype in HALVES for call in hopper_calls(dtype)]
+        texts = texts_of(calls, target)
+        count = compile_all(texts, target)
     except TelegradError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

@@ -1,0 +1,175 @@
+"""Attention's own kernel for Hopper against float64, for sizes that do and do not fill its tiles; what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from telegrad_protocol.meta import Meta
+from tests.ops.adapters import TORCH_TO_OURS, EngineAdapter, to_torch
+
+pytestmark = pytest.mark.gpu
+
+TOLERANCES = {torch.float16: 5e-4, torch.bfloat16: 4e-3}
+"""Of the whole result, beside its length: halves round by half as much at most."""
+SCALE = 0.15
+
+
+@pytest.fixture(scope="module")
+def adapter() -> EngineAdapter:
+    found = EngineAdapter("cuda:0")
+    from server.engine.cuda_kernels.launch import architecture
+
+    if architecture(0) != "sm_90":
+        pytest.skip("needs a Hopper GPU")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def hopper(adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module under test, which takes whatever it can."""
+    from server.engine.cuda_kernels import hopper_attention
+
+    torch.manual_seed(seed)
+    adapter.activate()
+    monkeypatch.setattr(hopper_attention, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(hopper_attention, "_LEAST_BALANCE", 0)
+    yield hopper_attention
+
+
+def _operands(sizes: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Query, key and value, heads side by side in memory."""
+    batch, heads, shared, rows, columns, width = sizes
+    shapes = [(batch, rows, heads, width), *[(batch, columns, shared, width)] * 2]
+    return [torch.randn(shape).to(dtype).transpose(1, 2) for shape in shapes]
+
+
+def _takes(hopper: Any, adapter: EngineAdapter, tensors: list[torch.Tensor], scale: float = SCALE) -> bool:
+    from server.engine.operators import OPERATORS, Request
+
+    op, backend = OPERATORS["_attention"].op, adapter.backends[adapter.device]
+    metas = [Meta.of(tuple(t.shape), TORCH_TO_OURS[t.dtype], adapter.device, tuple(t.stride())) for t in tensors]
+    args = (*metas, None, True, scale, True)
+    return hopper.forward(Request(op, backend, args, op.infer(args), None)) is not None
+
+
+def _attend(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The results of the step itself: output and logarithms."""
+    from server.engine.dispatcher import dispatch
+    from server.engine.operators import OPERATORS
+
+    values = [adapter.tensor(t) for t in tensors]
+    found = dispatch(OPERATORS["_attention"], (*values, None, is_causal, SCALE, True))
+    output, logarithms = [to_torch(adapter.numpy(each)) for each in found]
+    return output, logarithms
+
+
+def _reference(tensors: list[torch.Tensor], is_causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    query, key, value = [t.double() for t in tensors]
+    key, value = [t.repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value)]
+    scores = query @ key.mT * SCALE
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).tril().logical_not(), -torch.inf)
+    return scores.softmax(-1) @ value, scores.logsumexp(-1)
+
+
+def _check(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool) -> None:
+    (output, logarithms), (expected, sums) = _attend(adapter, tensors, is_causal), _reference(tensors, is_causal)
+    error = ((output.double() - expected).norm() / expected.norm()).item()
+    assert error <= TOLERANCES[output.dtype], f"the result differs by {error:.3g} of its length"
+    torch.testing.assert_close(logarithms.double(), sums, rtol=1e-5, atol=1e-4)
+
+
+CASES = [
+    (2, 3, 3, 512, 512, 64), (1, 4, 2, 1000, 1000, 128), (2, 2, 1, 77, 300, 64), (1, 2, 2, 300, 77, 128),
+    (3, 2, 2, 1, 1, 64), (1, 5, 5, 129, 640, 128), (2, 70, 70, 200, 200, 64), (1, 3, 1, 193, 129, 64),
+    (1, 2, 2, 64, 2049, 128), (9, 16, 4, 383, 383, 128),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("sizes", CASES, ids=str)
+def test_results_and_logarithms(
+    hopper: Any, adapter: EngineAdapter, sizes: tuple[int, ...], dtype: torch.dtype, is_causal: bool
+) -> None:
+    tensors = _operands(sizes, dtype)
+    assert _takes(hopper, adapter, tensors)
+    _check(adapter, tensors, is_causal)
+    _check(adapter, [t.contiguous() for t in tensors], is_causal)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("width", [64, 128])
+def test_large_scores_and_rows_of_one_weight(adapter: EngineAdapter, width: int, dtype: torch.dtype) -> None:
+    query, key, value = _operands((1, 2, 2, 700, 700, width), dtype)
+    _check(adapter, [query * 20, key, value], True)
+
+
+@pytest.mark.parametrize("offset", [0, 8, 72])
+def test_parts_of_one_projection(hopper: Any, adapter: EngineAdapter, offset: int) -> None:
+    packed = torch.randn(3, 260, 3 * 256 + 80).bfloat16()
+    parts = [packed[..., offset + 256 * i : offset + 256 * (i + 1)].unflatten(-1, (4, 64)) for i in range(3)]
+    tensors = [part.transpose(1, 2) for part in parts]
+    assert _takes(hopper, adapter, tensors)
+    _check(adapter, tensors, True)
+
+
+def test_gradients(hopper: Any, adapter: EngineAdapter) -> None:
+    tensors = _operands((2, 4, 2, 270, 270, 64), torch.bfloat16)
+    grad = torch.randn(2, 270, 4, 64).bfloat16().transpose(1, 2)
+    values = [adapter.tensor(t, True) for t in tensors]
+    options: dict[str, Any] = {"is_causal": True, "enable_gqa": True, "scale": SCALE}
+    assert _takes(hopper, adapter, tensors)
+    out = adapter.functional.scaled_dot_product_attention(*values, **options)
+    found = adapter.grad([out], [adapter.tensor(grad)], values, False)
+    doubles = [t.double().requires_grad_() for t in tensors]
+    expected = torch.autograd.grad(_reference(doubles, True)[0], doubles, grad.double())
+    for mine, theirs in zip(found, expected, strict=True):
+        difference = to_torch(adapter.numpy(mine)).double() - theirs
+        assert difference.norm() <= 1e-2 * theirs.norm()
+
+
+def test_more_tiles_than_a_launch_takes(hopper: Any, adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hopper, "CAPACITIES", (16, 64))
+    tensors = _operands((3, 16, 8, 500, 500, 64), torch.float16)  # three tiles each of 48 heads
+    assert _takes(hopper, adapter, tensors)
+    _check(adapter, tensors, True)
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_what_is_not_a_number_reaches_those_who_see_it(adapter: EngineAdapter, width: int) -> None:
+    query, key, value = _operands((1, 2, 2, 450, 450, width), torch.float16)
+    _, clean = _reference([query, key, value], True)
+    key[0, 1, 200] = torch.nan
+    output, logarithms = _attend(adapter, [query, key, value], True)
+    assert not output[0, 0].isnan().any()
+    assert not output[0, 1, :200].isnan().any()
+    assert output[0, 1, 200:].isnan().all()
+    assert logarithms[0, 1, 200:].isnan().all()
+    torch.testing.assert_close(logarithms[0, 1, :200].double(), clean[0, 1, :200], rtol=1e-5, atol=1e-4)
+
+
+def test_results_do_not_vary(adapter: EngineAdapter) -> None:
+    tensors = _operands((4, 16, 16, 640, 640, 128), torch.bfloat16)
+    first, second = _attend(adapter, tensors, True), _attend(adapter, tensors, True)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("width", [32, 64, 96, 128])
+@pytest.mark.parametrize("scale", [-1.0, 0.0, 0.5])
+def test_what_it_takes(hopper: Any, adapter: EngineAdapter, width: int, scale: float) -> None:
+    tensors = _operands((1, 2, 2, 40, 40, width), torch.float16)
+    assert _takes(hopper, adapter, tensors, scale) == (width in (64, 128) and scale > 0)
+
+
+def test_small_problems_are_left_to_smaller_tiles(
+    hopper: Any, adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    assert _takes(hopper, adapter, _operands((8, 12, 12, 1024, 1024, 64), torch.bfloat16))
+    assert not _takes(hopper, adapter, _operands((1, 4, 4, 1024, 1024, 64), torch.bfloat16))
+    assert not _takes(hopper, adapter, _operands((64, 32, 32, 1, 1024, 64), torch.bfloat16))
