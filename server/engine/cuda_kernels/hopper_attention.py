@@ -88,8 +88,8 @@ def forward(request: Request) -> Launch | None:
         return None
     fires = [_prepared(query, key, is_causal, scale, first, order) for first, order in orders]
     tiling = TILINGS[query.shape[3]]
-    query_map, output_map = maps_of(query, tiling.rows), maps_of(output, tiling.rows)
-    key_map, value_map = maps_of(key, tiling.columns), maps_of(value, tiling.columns)
+    query_map, key_map = maps_of(query, tiling.rows), maps_of(key, tiling.columns)
+    value_map, output_map = maps_of(value, tiling.columns), maps_of(output, GROUP_ROWS)
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
         stream, logsum = backend.stream, pointer(outs[1]) if trains else 0

@@ -129,7 +129,11 @@ __device__ __forceinline__ void put_results_away(const maps_t& maps, const tiles
     for (tiles_t t = all; t.next();) {
         const u32 from = at.q + t.place() * QUERY_BYTES;
         wait_for(at.out_full + 8 * t.place(), t.phase());
-        for (int p = 0; p < PANELS; ++p) put_away(from + p * ROWS * 128, maps.out, p * 64, t.first, t.head, t.sample);
+        for (int g = 0; g < GROUPS; ++g) {
+            const int row = t.first + g * GROUP_ROWS;
+            for (int p = 0; p < PANELS && t.has(row); ++p)
+                put_away(from + (p * ROWS + g * GROUP_ROWS) * 128, maps.out, p * 64, row, t.head, t.sample);
+        }
         wait_until_read();
         arrive_at(at.q_free + 8 * t.place());
     }

@@ -44,7 +44,8 @@ __device__ __forceinline__ void wait_for(u32 barrier, u32 phase) {
 __device__ __forceinline__ void await_turn(int turn) { asm volatile("bar.sync %0, 256;" :: "r"(turn) : "memory"); }
 __device__ __forceinline__ void give_turn(int turn) { asm volatile("bar.arrive %0, 256;" :: "r"(turn) : "memory"); }
 
-// Tiles of (sample, head, row, column) by the copy engine; what is outside of the tensor is zero, and is not written
+// Tiles of (sample, head, row, column) by the copy engine. What is outside of the tensor is zero, and is not written;
+// a tile that is written must not begin before it.
 __device__ __forceinline__ void bring(
     u32 to, const tile_map& map, int column, int row, int head, int sample, u32 barrier) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
