@@ -81,10 +81,13 @@ def _gpt(lib: Any) -> Any:
 
 
 def gpt(lib: Any, s: Setting, device: str, is_flipped: bool = False, seed: int = 0) -> Step:
-    """A training step, AdamW, over batches that repeat; returns the loss. ``is_flipped`` turns batches round."""
+    """A training step, AdamW, over batches that repeat; returns the loss.
+
+    ``is_flipped`` turns batches and channels round: the same model, whose sums are made in another order.
+    """
     rng = np.random.default_rng(seed)
     model = _gpt(lib)(s)
-    _set_weights(lib, model, rng)
+    _set_weights(lib, model, rng, is_flipped)
     model = model.to(device)
     optimizer = lib.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     batches = rng.integers(0, s.vocabulary, (4, s.batch, s.context + 1))
@@ -108,15 +111,16 @@ def gpt(lib: Any, s: Setting, device: str, is_flipped: bool = False, seed: int =
 
 
 def mlp(lib: Any, device: str, is_flipped: bool = False, seed: int = 0) -> Step:
-    """A training step of 784-256-256-10 on a batch of 128, AdamW; ``is_flipped`` turns the batch round."""
+    """A training step of 784-256-256-10 on a batch of 128, AdamW; ``is_flipped`` turns samples and channels round."""
     nn, rng = lib.nn, np.random.default_rng(seed)
     model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    _set_weights(lib, model, rng)
+    _set_weights(lib, model, rng, is_flipped)
     model = model.to(device)
     optimizer = lib.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     samples, classes = rng.standard_normal((128, 784), np.float32), rng.integers(0, 10, 128)
-    order = np.arange(128)[:: -1 if is_flipped else 1]
-    x, y = lib.tensor(samples[order], device=device), lib.tensor(classes[order], device=device)
+    if is_flipped:
+        samples, classes = samples[::-1, ::-1].copy(), classes[::-1].copy()
+    x, y = lib.tensor(samples, device=device), lib.tensor(classes, device=device)
     loss_of = nn.CrossEntropyLoss()
 
     def step() -> Any:
@@ -129,11 +133,20 @@ def mlp(lib: Any, device: str, is_flipped: bool = False, seed: int = 0) -> Step:
     return step
 
 
-def _set_weights(lib: Any, model: Any, rng: np.random.Generator) -> None:
-    """GPT-2's initial weights, the same in both libraries."""
+_CHANNELS = {
+    "tokens": (1,), "places": (1,), "qkv": (1,), "out": (0,), "up": (0, 1), "down": (0, 1),
+    "0": (0, 1), "2": (0, 1), "4": (1,),
+}  # fmt: skip
+"""By layer, the dimensions of its weight that are channels whose order is free: not those of heads or classes."""
+
+
+def _set_weights(lib: Any, model: Any, rng: np.random.Generator, is_flipped: bool) -> None:
+    """GPT-2's initial weights, the same in both libraries; channels turned round if they are to be."""
     with lib.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
-                parameter.copy_(lib.tensor(rng.standard_normal(tuple(parameter.shape), np.float32) * np.float32(0.02)))
+                drawn = rng.standard_normal(tuple(parameter.shape), np.float32) * np.float32(0.02)
+                turned = np.flip(drawn, _CHANNELS[name.split(".")[-2]]).copy() if is_flipped else drawn
+                parameter.copy_(lib.tensor(turned))
             elif "ln" not in name:
                 parameter.zero_()

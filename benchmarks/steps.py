@@ -1,14 +1,14 @@
 """Whole training steps on the GPU through a real client and server, beside local PyTorch eager in the same run.
 
-``python -m benchmarks.steps [--save FILE] [--only WORD]``. Loss curves of both are compared with that of a second
-PyTorch run whose batches are summed in another order, which shows the noise between two runs.
+``python -m benchmarks.steps [--save FILE] [--only WORD]``. Loss curves of both are compared; two more PyTorch runs show
+the noise between two runs: one that makes all sums in another order, one that uses other libraries' kernels.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -43,7 +43,7 @@ def run(tg: Any, torch: Any, device: str, only: str = "") -> list[Figure]:
 def _compare(tg: Any, torch: Any, device: str, name: str, make: Make, goal: float, steps: int) -> Figure:
     ours, theirs = make(tg, device, False), make(torch, device, False)
     mine, reference = _losses(ours, steps), _losses(theirs, steps)
-    noise = _apart(_losses(make(torch, device, True), steps), reference)
+    noise = max(_apart(losses, reference) for losses in _other_losses(torch, device, make, steps))
     times = [
         (_time(ours, tg.cuda.synchronize, steps), _time(theirs, torch.cuda.synchronize, steps)) for _ in range(ROUNDS)
     ]
@@ -55,6 +55,17 @@ def _compare(tg: Any, torch: Any, device: str, name: str, make: Make, goal: floa
         name, "x torch", ratios, at_most=goal, baseline=note, telegrad_ms=telegrad_ms, pytorch_ms=pytorch_ms,
         losses=mine, pytorch_losses=reference, losses_apart=apart, noise=noise,
     )  # fmt: skip
+
+
+def _other_losses(torch: Any, device: str, make: Make, steps: int) -> Iterator[list[float]]:
+    """The curves of the same training in another order, and by PyTorch's other kernels for attention and products."""
+    yield _losses(make(torch, device, True), steps)
+    library = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    yield _losses(make(torch, device, False), steps)
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    torch.backends.cuda.preferred_blas_library(library)
 
 
 def _losses(step: Step, steps: int) -> list[float]:
