@@ -28,7 +28,7 @@ LONG = 4096
 # States, or pieces of memory, beyond which the memory starts anew: it only saves time.
 REMEMBERED = 1 << 16
 # Where calls do not repeat, after how many of them nothing is remembered for a while: at first, and at most.
-PATIENCE, MOST_PATIENCE = 1 << 13, 1 << 16
+PATIENCE, MOST_PATIENCE = 1 << 16, 1 << 18
 # How much longer that while is.
 REST = 8
 # How many calls must be remembered for each that is not.

@@ -220,6 +220,16 @@ def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None
     both.compare_segments()
 
 
+def test_steps_of_thousands_of_calls_are_learned() -> None:
+    """Those of GPT-2 small have 1,900, and take five to be known; larger models have more."""
+    allocator = CachingAllocator(SimulatedUpstream(1 << 36))
+    for _ in range(5):
+        blocks = [allocator.allocate(1000 + 512 * (number % 700), 0, 1) for number in range(4000)]
+        for block in blocks:
+            allocator.free(block)
+    assert allocator.mark() is not None
+
+
 def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python's garbage collector does, in the middle of anything."""
     both = Both(AllocatorConfig())

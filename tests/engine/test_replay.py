@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 from server.engine import functional as F
 from server.engine import keys
@@ -19,6 +18,7 @@ from server.host import Host
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import CPU
 from tests.ops.adapters import EngineAdapter
+from tests.ops.database import op_db
 from tests.ops.known import is_out_of_scope, is_random
 from tests.ops.test_opinfo import WRONG_GRADIENTS, _ours
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 from server.engine.operators import BY_INDEX
 from telegrad_protocol import autocast, dtypes
@@ -19,6 +18,7 @@ from tests.session.queued import queued_host
 
 from .adapters import OURS_TO_TORCH
 from .autocasting import Refused, differences_on_cuda, download, run_both, run_here, upload
+from .database import op_db
 from .known import is_out_of_scope, is_random
 from .test_opinfo import _ours
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 from server.engine.context import CudnnModes
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.ops import PUBLIC, TABLE
 
 from .adapters import TORCH_TO_OURS, EngineAdapter
+from .database import op_db
 from .harness import Comparison, tree_map
 from .known import (
     ALIASES,
