@@ -145,8 +145,9 @@ __device__ __forceinline__ void attend(const tiles_t& all, const memory_t& at, c
         softmax_t softmax;
         for (int n = t.blocks(t.first + ROWS); n > seen; --n, stage.next()) {  // only later groups see these
             wait_for(at.k_full + 8 * stage.at, stage.phase);
-            me.release(at.k_free + 8 * stage.at);
             wait_for(at.v_full + 8 * stage.at, stage.phase);
+            __syncwarp();  // a lane that is late would wait for the next phase
+            me.release(at.k_free + 8 * stage.at);
             me.release(at.v_free + 8 * stage.at);
             me.await();
             me.call_next();
