@@ -153,10 +153,16 @@ class Registry:
 
     async def _tick(self) -> None:
         heartbeat = heartbeat_seconds(self._lease)
+        period = min(ACK_SECONDS * 0.8, heartbeat / 2)
+        now = time.monotonic()
         while True:
-            await asyncio.sleep(min(ACK_SECONDS * 0.8, heartbeat / 2))
+            before = now
+            await asyncio.sleep(period)
             now = time.monotonic()
+            # A gateway that was held up, or asleep, has heard nobody: what came meanwhile is still to be read.
+            deaf = max(0.0, now - before - 2 * period)
             for session in list(self._sessions.values()):
+                session.last_sign = min(now, session.last_sign + deaf)
                 session.tick(now, heartbeat)
                 if now - session.last_sign > self._lease:
                     self._spawn(self._reclaim(session))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -20,6 +21,12 @@ PATIENCE_SECONDS = 20.0
 def pytest_configure() -> None:
     """Heed interrupts, which a shell has its background jobs ignore: tests interrupt themselves and what they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the collection has made, and PyTorch's database, out of the garbage collections that tests ask for."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -112,13 +112,14 @@ def test_a_killed_client_is_reclaimed_when_its_lease_ends() -> None:
 
 
 def test_a_lease_does_not_end_while_the_worker_is_what_is_slow() -> None:
-    with GatewayProcess(STUB_LEASE="0.5") as gateway:
+    lease = 1.5  # so long that neither client nor gateway is held up for it where many tests run
+    with GatewayProcess(STUB_LEASE=str(lease)) as gateway:
         client = Client(open_session(gateway.url, {}))
         worker = gateway.processes[1]
         worker.suspend()
         sender = threading.Thread(target=client.upload, args=(1, bytes(64 * MIB)))
         sender.start()
-        sender.join(2.0)
+        sender.join(2 * lease)
         assert sender.is_alive()
         worker.resume()
         sender.join()
