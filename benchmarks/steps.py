@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,7 @@ def run(tg: Any, torch: Any, device: str, only: str = "") -> list[Figure]:
 def _compare(tg: Any, torch: Any, device: str, name: str, make: Make, goal: float, steps: int) -> Figure:
     ours, theirs = make(tg, device, False), make(torch, device, False)
     mine, reference = _losses(ours, steps), _losses(theirs, steps)
-    noise = max(_apart(losses, reference) for losses in _other_losses(torch, device, make, steps))
+    noise = _noise(torch, partial(make, torch, device), steps, reference)
     times = [
         (_time(ours, tg.cuda.synchronize, steps), _time(theirs, torch.cuda.synchronize, steps)) for _ in range(ROUNDS)
     ]
@@ -57,15 +58,24 @@ def _compare(tg: Any, torch: Any, device: str, name: str, make: Make, goal: floa
     )  # fmt: skip
 
 
-def _other_losses(torch: Any, device: str, make: Make, steps: int) -> Iterator[list[float]]:
-    """The curves of the same training in another order, and by PyTorch's other kernels for attention and products."""
-    yield _losses(make(torch, device, True), steps)
-    library = torch.backends.cuda.preferred_blas_library()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    torch.backends.cuda.preferred_blas_library("cublaslt")
-    yield _losses(make(torch, device, False), steps)
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    torch.backends.cuda.preferred_blas_library(library)
+def _noise(torch: Any, make: Callable[[bool], Step], steps: int, reference: list[float]) -> float:
+    """How far the same training is apart in another order, or by PyTorch's other kernels."""
+    found = _apart(_losses(make(True), steps), reference)
+    with _other_kernels(torch.backends.cuda):
+        return max(found, _apart(_losses(make(False), steps), reference))
+
+
+@contextmanager
+def _other_kernels(switches: Any) -> Iterator[None]:
+    """PyTorch's second choice for attention and products."""
+    library, uses_cudnn = switches.preferred_blas_library(), switches.cudnn_sdp_enabled()
+    switches.enable_cudnn_sdp(False)
+    switches.preferred_blas_library("cublaslt")
+    try:
+        yield
+    finally:
+        switches.enable_cudnn_sdp(uses_cudnn)
+        switches.preferred_blas_library(library)
 
 
 def _losses(step: Step, steps: int) -> list[float]:

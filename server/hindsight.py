@@ -7,7 +7,6 @@ checks before it have been seen to be good. Knows sessions and the engine's chec
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +113,7 @@ class Hindsight:
         known = session.values.keys() & held
         session.fail(fault.instruction, fault.error)
         requests = {getattr(each, "request", None) for each in later}
-        session.pending = deque([each for each in session.pending if each.request not in requests])
+        session.answers.withdraw(requests)
         for each in later:
             session.skip(each)
         self._forget(held, known)

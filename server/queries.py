@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentError, ProtocolError
 
 from . import memory_queries, ordering, switching
+from .engine.autograd.inplace import requires_grad
 from .engine.random import STATE_BYTES
 from .memory_queries import Question
 
@@ -16,6 +18,13 @@ if TYPE_CHECKING:
     from .engine.backend import Backend
     from .engine.random import Generator
     from .session import Session
+
+
+def describe(session: Session, describe: messages.Describe) -> None:
+    """Tell what tensors are like: shape, strides, offset, type, and whether they require a gradient."""
+    found = [session.value(id) for id in describe.ids]
+    metas = [(v.shape, v.meta.strides, v.meta.offset, v.dtype.code, requires_grad(v)) for v in found]
+    session.answers.add(messages.Description(describe.request, metas))
 
 
 def answer(session: Session, what: str, args: list[Any]) -> Any:

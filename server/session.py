@@ -22,10 +22,10 @@ from telegrad_protocol.ops import Op
 from . import failures, gradients, ordering, queries, uploads
 from .accelerators import Accelerators
 from .ahead import Ahead
+from .answers import Answers
 from .arguments import BY_INDEX, describe_operands
 from .calls import CALLERS
 from .engine import context
-from .engine.autograd.inplace import requires_grad
 from .engine.backend import Backend, Event
 from .engine.context import Context
 from .engine.random import Generator
@@ -33,7 +33,7 @@ from .engine.value import Value
 from .failures import Absent
 from .hindsight import Hindsight
 from .modes import set_mode
-from .transfer import Barrier, Chunk, Frame, Incoming, Outgoing, Pending, Transfers
+from .transfer import Barrier, Chunk, Frame, Incoming, Outgoing, Transfers
 from .verbs import SERVER_IDS
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 CHUNK_COST = 16
 """A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
-PENDING_BYTES = 64 << 20
-"""Beyond this many bytes of copies that the device has yet to deliver, the next read waits for those before it."""
 
 
 class Session:
@@ -64,17 +62,13 @@ class Session:
         self.sites: dict[int, str] = {}
         self.inbox: deque[Any] = deque()
         self.instruction: Any = None  # what is being executed
-        self.replies: list[messages.Reply] = []
-        self.frames: list[Frame] = []
-        self.pending: deque[Pending] = deque()
         self.upload: Incoming | None = None
         self.transfers = Transfers()
         self.hindsight = Hindsight(self)
+        self.answers = Answers(self.hindsight.look)
         self.context.ahead = Ahead(self)
         self.send: Callable[[], None] = _wait
         """Sends the replies that there are, where somebody can; else they wait to be taken."""
-        self.shows_memory = False
-        """Whether frames that show memory of tensors are on their way; nothing is executed until they have left."""
         self.expects_more = False
         """Whether there are further frames, which will be handed over once these instructions are executed."""
         self.failure = 0
@@ -85,7 +79,7 @@ class Session:
         self._handlers: dict[type, Callable[[Any], int | None]] = {
             messages.Free: self._free, messages.Site: self._site,
             messages.Upload: partial(uploads.upload, self), Chunk: partial(uploads.chunk, self),
-            messages.Read: self._read, messages.Describe: self._describe,
+            messages.Read: self._read, messages.Describe: partial(queries.describe, self),
             messages.Backward: self.hindsight.covering(partial(gradients.backward, self)),
             messages.Gradient: self.hindsight.covering(partial(gradients.grad, self)),
             messages.SetRequiresGrad: partial(gradients.set_requires_grad, self),
@@ -112,6 +106,11 @@ class Session:
             self.inbox.append(error)
 
     @property
+    def shows_memory(self) -> bool:
+        """Whether frames that show memory of tensors are on their way; nothing is executed until they have left."""
+        return self.answers.shows_memory
+
+    @property
     def has_work(self) -> bool:
         """Whether instructions are waiting that can be executed."""
         return bool(self.inbox) and not self.shows_memory and not self.holds
@@ -123,24 +122,24 @@ class Session:
 
     def frames_left(self) -> None:
         """Told by who took frames: they have been sent, or copied; memory that they show may change again."""
-        self.shows_memory = False
+        self.answers.shows_memory = False
 
     @property
     def waits(self) -> bool:
         """Whether answers wait for the device."""
-        return bool(self.pending or self.hindsight.outstanding)
+        return self.answers.waits or bool(self.hindsight.outstanding)
 
     def run(self, budget: int) -> int:
         """Execute up to ``budget`` instructions, less where large ones are among them; returns how much it used."""
         self.activate()
         if self.waits:
             self.poll()
-        inbox, handlers, hindsight = self.inbox, self._handlers, self.hindsight
+        inbox, handlers, hindsight, answers = self.inbox, self._handlers, self.hindsight, self.answers
         outstanding, done, refuse = hindsight.outstanding, hindsight.done, self._refuse
         values, callers = self.values, CALLERS
         used = 0
         self._accelerators.let_wait()
-        while used < budget and inbox and not self.shows_memory:
+        while used < budget and inbox and not answers.shows_memory:
             if outstanding and hindsight.must_wait(inbox[0]):
                 break
             self.instruction = instruction = inbox.popleft()
@@ -190,15 +189,11 @@ class Session:
     def poll(self) -> None:
         """See what the device has found wrong, and give the answers that it has got to, in order."""
         self.hindsight.look()
-        while self.pending and self.pending[0].is_ready():
-            self._deliver_first()
+        self.answers.deliver()
 
     def take_replies(self) -> list[Frame]:
         """Frames to send, in order."""
-        if self.replies:
-            self._close_batch()
-        frames, self.frames = self.frames, []
-        return frames
+        return self.answers.take()
 
     def control(self, verb: str, args: list[Any]) -> Any:
         """Answer a request from beside the stream, such as one over HTTP."""
@@ -212,9 +207,7 @@ class Session:
     def close(self) -> None:
         """Drop everything that the client holds, and what is on its way."""
         self.inbox.clear()
-        self.pending.clear()
-        self.replies.clear()
-        self.frames.clear()
+        self.answers.clear()
         self.upload, self.send = None, _wait
         self.transfers.close()
         self.values.clear()
@@ -300,10 +293,8 @@ class Session:
     def _read(self, read: messages.Read) -> int:
         value = self.value(read.id)
         nbytes = value.meta.nbytes
-        while self.pending and nbytes + sum([each.nbytes for each in self.pending]) > PENDING_BYTES:
-            self.pending[0].wait()
-            self._deliver_first()
-        self._answer_later(Outgoing(read.request, value))
+        self.answers.make_room(nbytes)
+        self.answers.add_later(Outgoing(read.request, value))
         return nbytes * CHUNK_COST // messages.CHUNK_BYTES
 
     def answer_now(self, read: messages.Read) -> None:
@@ -313,38 +304,8 @@ class Session:
         except Exception:  # it is none of the instruction's that is being executed
             return
         self.inbox.remove(read)
-        if self.replies:
+        if self.answers.has_replies:
             self.send()
-
-    def _answer_later(self, pending: Pending) -> None:
-        """Answer now, if the device has got that far and nothing else waits."""
-        self.pending.append(pending)
-        if len(self.pending) == 1 and pending.is_ready():
-            self._deliver_first()
-
-    def _deliver_first(self) -> None:
-        """Give the first answer, unless the device has found by now that it should never have been computed."""
-        first = self.pending[0]
-        self.hindsight.look()
-        if self.pending and self.pending[0] is first:
-            self._deliver(self.pending.popleft())
-
-    def _deliver(self, pending: Pending) -> None:
-        message, chunks = pending.frames()
-        self.shows_memory = self.shows_memory or pending.is_live
-        self.replies.append(message)
-        if chunks:
-            self._close_batch()
-            self.frames.extend(chunks)
-
-    def _close_batch(self) -> None:
-        self.frames.append((wire.BATCH, [wire.encode_batch(self.replies)]))
-        self.replies = []
-
-    def _describe(self, describe: messages.Describe) -> None:
-        found = [self.value(id) for id in describe.ids]
-        metas = [(v.shape, v.meta.strides, v.meta.offset, v.dtype.code, requires_grad(v)) for v in found]
-        self.replies.append(messages.Description(describe.request, metas))
 
     def _seed(self, seed: messages.Seed) -> None:
         only = self.host.backend(seed.device).device if seed.device else None
@@ -355,9 +316,9 @@ class Session:
     def _query(self, query: messages.Query) -> None:
         later = ordering.later(self, query.what, query.args)
         if later is not None:
-            self._answer_later(Barrier(query.request, *later))
+            self.answers.add_later(Barrier(query.request, *later))
         else:
-            self.replies.append(messages.Answer(query.request, queries.answer(self, query.what, query.args)))
+            self.answers.add(messages.Answer(query.request, queries.answer(self, query.what, query.args)))
 
     def _resume(self, resume: messages.Resume) -> None:
         if resume.failure == self.failure:
@@ -386,7 +347,7 @@ class Session:
             self.values.setdefault(self.upload.id, Absent(self.failure_reason))
             self.upload = None
         self.last_failure = failure
-        self.replies.append(failure)
+        self.answers.add(failure)
 
     def _pass_over(self, instruction: Any) -> None:
         if instruction.__class__ in _NOTES:
@@ -401,7 +362,7 @@ class Session:
         self._mark_absent(instruction)
         request = getattr(instruction, "request", None)
         if request is not None and self.last_failure is not None:
-            self.replies.append(failures.for_request(self.last_failure, request))
+            self.answers.add(failures.for_request(self.last_failure, request))
 
     def _note(self, instruction: Any) -> None:
         """The client's tensors have changed already, so the server's follow, as far as they were computed."""

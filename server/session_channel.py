@@ -44,7 +44,9 @@ class Session(Protocol):
     def holds(self) -> bool: ...
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
 
-    shows_memory: bool
+    @property
+    def shows_memory(self) -> bool: ...
+
     expects_more: bool
     send: Callable[[], None]
 

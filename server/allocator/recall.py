@@ -27,7 +27,8 @@ from server.allocator.shortage import Situation
 LONG = 4096
 # States, or pieces of memory, beyond which the memory starts anew: it only saves time.
 REMEMBERED = 1 << 16
-# Where calls do not repeat, after how many of them nothing is remembered for a while: at first, and at most.
+# Where calls do not repeat, after how many of them nothing is remembered for a while: at first, and at most. The steps
+# of large models have thousands, and are known after about five.
 PATIENCE, MOST_PATIENCE = 1 << 16, 1 << 18
 # How much longer that while is.
 REST = 8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,20 +15,6 @@ from telegrad_protocol.errors import AutogradError, ShapeError
 
 from ..ops.adapters import EngineAdapter
 from ..ops.harness import Comparison
-
-
-@pytest.fixture
-def adapter() -> Iterator[EngineAdapter]:
-    """An engine whose memory is all given back at the end, without a garbage collection."""
-    adapter = EngineAdapter()
-    stats = adapter.backends[adapter.device].allocator.memory_stats
-    gc.collect()
-    gc.freeze()  # what is there is not looked through again
-    before = stats()["allocated_bytes.all.current"]
-    gc.disable()
-    yield adapter
-    gc.enable()
-    assert stats()["allocated_bytes.all.current"] == before
 
 
 def _leaf(adapter: EngineAdapter, *numbers: float) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from tests.ops.adapters import TORCH_TO_OURS, EngineAdapter, to_torch
 pytestmark = pytest.mark.gpu
 
 TOLERANCES = {torch.float16: 5e-4, torch.bfloat16: 4e-3}
-"""Of the whole result, beside its length: halves round by half as much at most."""
+"""How far a result may be from float64's, as a share of its length: weights and results are rounded to halves."""
 SCALE = 0.15
 
 
@@ -29,7 +28,7 @@ def adapter() -> EngineAdapter:
 
 
 @pytest.fixture(autouse=True)
-def hopper(adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def hopper(adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module under test, which takes whatever it can."""
     from server.engine.cuda_kernels import hopper_attention
 
@@ -37,7 +36,7 @@ def hopper(adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch) -
     adapter.activate()
     monkeypatch.setattr(hopper_attention, "_LEAST_ROWS", 1)
     monkeypatch.setattr(hopper_attention, "_LEAST_BALANCE", 0)
-    yield hopper_attention
+    return hopper_attention
 
 
 def _operands(sizes: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
@@ -47,20 +46,22 @@ def _operands(sizes: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.randn(shape).to(dtype).transpose(1, 2) for shape in shapes]
 
 
-def _takes(hopper: Any, adapter: EngineAdapter, tensors: list[torch.Tensor], scale: float = SCALE) -> bool:
+def _takes(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool = True, scale: float = SCALE) -> bool:
+    from server.engine.cuda_kernels import hopper_attention
     from server.engine.operators import OPERATORS, Request
 
     op, backend = OPERATORS["_attention"].op, adapter.backends[adapter.device]
     metas = [Meta.of(tuple(t.shape), TORCH_TO_OURS[t.dtype], adapter.device, tuple(t.stride())) for t in tensors]
-    args = (*metas, None, True, scale, True)
-    return hopper.forward(Request(op, backend, args, op.infer(args), None)) is not None
+    args = (*metas, None, is_causal, scale, True)
+    return hopper_attention.forward(Request(op, backend, args, op.infer(args), None)) is not None
 
 
 def _attend(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The results of the step itself: output and logarithms."""
+    """The results of the step itself, which the kernel takes: output and logarithms."""
     from server.engine.dispatcher import dispatch
     from server.engine.operators import OPERATORS
 
+    assert _takes(adapter, tensors, is_causal)
     values = [adapter.tensor(t) for t in tensors]
     found = dispatch(OPERATORS["_attention"], (*values, None, is_causal, SCALE, True))
     output, logarithms = [to_torch(adapter.numpy(each)) for each in found]
@@ -94,10 +95,9 @@ CASES = [
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("sizes", CASES, ids=str)
 def test_results_and_logarithms(
-    hopper: Any, adapter: EngineAdapter, sizes: tuple[int, ...], dtype: torch.dtype, is_causal: bool
+    adapter: EngineAdapter, sizes: tuple[int, ...], dtype: torch.dtype, is_causal: bool
 ) -> None:
     tensors = _operands(sizes, dtype)
-    assert _takes(hopper, adapter, tensors)
     _check(adapter, tensors, is_causal)
     _check(adapter, [t.contiguous() for t in tensors], is_causal)
 
@@ -110,20 +110,18 @@ def test_large_scores_and_rows_of_one_weight(adapter: EngineAdapter, width: int,
 
 
 @pytest.mark.parametrize("offset", [0, 8, 72])
-def test_parts_of_one_projection(hopper: Any, adapter: EngineAdapter, offset: int) -> None:
+def test_parts_of_one_projection(adapter: EngineAdapter, offset: int) -> None:
     packed = torch.randn(3, 260, 3 * 256 + 80).bfloat16()
     parts = [packed[..., offset + 256 * i : offset + 256 * (i + 1)].unflatten(-1, (4, 64)) for i in range(3)]
-    tensors = [part.transpose(1, 2) for part in parts]
-    assert _takes(hopper, adapter, tensors)
-    _check(adapter, tensors, True)
+    _check(adapter, [part.transpose(1, 2) for part in parts], True)
 
 
-def test_gradients(hopper: Any, adapter: EngineAdapter) -> None:
+def test_gradients(adapter: EngineAdapter) -> None:
     tensors = _operands((2, 4, 2, 270, 270, 64), torch.bfloat16)
     grad = torch.randn(2, 270, 4, 64).bfloat16().transpose(1, 2)
     values = [adapter.tensor(t, True) for t in tensors]
     options: dict[str, Any] = {"is_causal": True, "enable_gqa": True, "scale": SCALE}
-    assert _takes(hopper, adapter, tensors)
+    assert _takes(adapter, tensors)
     out = adapter.functional.scaled_dot_product_attention(*values, **options)
     found = adapter.grad([out], [adapter.tensor(grad)], values, False)
     doubles = [t.double().requires_grad_() for t in tensors]
@@ -135,9 +133,7 @@ def test_gradients(hopper: Any, adapter: EngineAdapter) -> None:
 
 def test_more_tiles_than_a_launch_takes(hopper: Any, adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hopper, "CAPACITIES", (16, 64))
-    tensors = _operands((3, 16, 8, 500, 500, 64), torch.float16)  # three tiles each of 48 heads
-    assert _takes(hopper, adapter, tensors)
-    _check(adapter, tensors, True)
+    _check(adapter, _operands((3, 16, 8, 500, 500, 64), torch.float16), True)  # three tiles each of 48 heads
 
 
 @pytest.mark.parametrize("width", [64, 128])
@@ -161,15 +157,13 @@ def test_results_do_not_vary(adapter: EngineAdapter) -> None:
 
 @pytest.mark.parametrize("width", [32, 64, 96, 128])
 @pytest.mark.parametrize("scale", [-1.0, 0.0, 0.5])
-def test_what_it_takes(hopper: Any, adapter: EngineAdapter, width: int, scale: float) -> None:
+def test_what_it_takes(adapter: EngineAdapter, width: int, scale: float) -> None:
     tensors = _operands((1, 2, 2, 40, 40, width), torch.float16)
-    assert _takes(hopper, adapter, tensors, scale) == (width in (64, 128) and scale > 0)
+    assert _takes(adapter, tensors, scale=scale) == (width in (64, 128) and scale > 0)
 
 
-def test_small_problems_are_left_to_smaller_tiles(
-    hopper: Any, adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_problems_are_left_to_smaller_tiles(adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert _takes(hopper, adapter, _operands((8, 12, 12, 1024, 1024, 64), torch.bfloat16))
-    assert not _takes(hopper, adapter, _operands((1, 4, 4, 1024, 1024, 64), torch.bfloat16))
-    assert not _takes(hopper, adapter, _operands((64, 32, 32, 1, 1024, 64), torch.bfloat16))
+    assert _takes(adapter, _operands((8, 12, 12, 1024, 1024, 64), torch.bfloat16))
+    assert not _takes(adapter, _operands((1, 4, 4, 1024, 1024, 64), torch.bfloat16))
+    assert not _takes(adapter, _operands((64, 32, 32, 1, 1024, 64), torch.bfloat16))

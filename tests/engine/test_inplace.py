@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,24 +16,6 @@ from telegrad_protocol.errors import AutogradError, InplaceError, TelegradError
 
 from ..ops.adapters import EngineAdapter
 from ..ops.harness import Comparison
-
-
-@pytest.fixture
-def adapter() -> Iterator[EngineAdapter]:
-    """An engine whose memory is all given back at the end, without a garbage collection."""
-    adapter = EngineAdapter()
-    gc.collect()  # what earlier tests left is not counted
-    gc.freeze()  # what they keep is not looked through again
-    before = _allocated(adapter)
-    gc.disable()
-    yield adapter
-    gc.enable()
-    assert _allocated(adapter) == before
-
-
-def _allocated(adapter: EngineAdapter) -> int:
-    allocator = adapter.backends[adapter.device].allocator
-    return int(allocator.memory_stats()["allocated_bytes.all.current"])
 
 
 class Theirs:

@@ -231,15 +231,5 @@ template <int N, class F> __device__ __forceinline__ void each(F f) {
         #pragma unroll
         for (int i = 0; i < 4; ++i) f(j, i);
 }
-
-// Over the four threads that share a row
-__device__ __forceinline__ float row_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ __forceinline__ float row_sum(float x) {
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
 """
 )

@@ -9,22 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import attention_gradients, attention_products
+from . import attention_gradients, attention_products, attention_rows
 from .attention_products import PAD, THREADS, TILE
 
 _SHAPE = r"""
-#define HIDDEN __int_as_float(0xff800000)
-#define LOG2_E 1.4426950408889634f
-#define LN_2 0.6931471805599453f
-
 struct shape_t { int batch, heads, group, rows, columns, width, depth, causal; float scale, scale_2; };
-
-// Results below 2^-126 are zero
-__device__ __forceinline__ float power_of_two(float x) {
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-}
 """
 
 _FORWARD = r"""
@@ -98,7 +87,7 @@ template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline
 }
 """
 
-TEXT = attention_products.TEXT + _SHAPE + _FORWARD + attention_gradients.TEXT
+TEXT = attention_products.TEXT + attention_rows.TEXT + _SHAPE + _FORWARD + attention_gradients.TEXT
 
 _OPERANDS = {
     "forward": ("T* out, float* logsum, const T* q, const T* k, const T* v", "so sq sk sv"),

@@ -8,17 +8,9 @@ log2(e), and is positive.
 
 from __future__ import annotations
 
+from . import attention_rows
+
 _SOFTMAX = r"""
-#define HIDDEN __int_as_float(0xff800000)
-#define LN_2 0.6931471805599453f
-
-// Results below 2^-126 are zero
-__device__ __forceinline__ float power_of_two(float x) {
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-}
-
 // Of a thread's two rows: the largest score so far, the sum of all weights, and by how much both shrank last.
 // Element 4 * j + 2 * i + e of scores is column 8 * j + e, from the thread's first on, of row i.
 struct softmax_t {
@@ -32,8 +24,7 @@ struct softmax_t {
             float x = fmaxf(scores[2 * i], scores[2 * i + 1]);
             #pragma unroll
             for (int j = 1; j < COLUMNS / 8; ++j) x = fmaxf(x, fmaxf(scores[4 * j + 2 * i], scores[4 * j + 2 * i + 1]));
-            x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-            high[i] = fmaxf(top[i], fmaxf(x, __shfl_xor_sync(~0u, x, 2)) * scale_2);
+            high[i] = fmaxf(top[i], row_max(x) * scale_2);
         }
         const bool grows = __any_sync(~0u, high[0] > top[0] || high[1] > top[1]);
         #pragma unroll
@@ -61,10 +52,7 @@ struct softmax_t {
     }
     __device__ __forceinline__ void finish() {
         #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            total[i] += __shfl_xor_sync(~0u, total[i], 1);
-            total[i] += __shfl_xor_sync(~0u, total[i], 2);
-        }
+        for (int i = 0; i < 2; ++i) total[i] = row_sum(total[i]);
     }
 };
 """
@@ -208,4 +196,4 @@ __device__ __forceinline__ void attend(const tiles_t& all, const memory_t& at, c
 }
 """
 
-TEXT = _SOFTMAX + _ATTEND
+TEXT = attention_rows.TEXT + _SOFTMAX + _ATTEND

@@ -52,11 +52,11 @@ class Kernel:
     ) -> Launch:
         """A launch of fixed geometry; call it with the stream and the varying parameters, which come first.
 
-        ``varying`` has a ``struct`` format per parameter (``PPP`` for three pointers), or ``8s`` for eight bytes of a
-        structure by value. ``constants`` follow
-        in the kernel's signature: ``("i64", 5)``, also ``int unsigned u64 float double pointer``; or the bytes of a
-        structure by value. ``shared`` is in bytes. ``table``: the first parameter is an array of so many addresses by
-        value, which come before the varying parameters.
+        ``varying`` has a ``struct`` format per parameter: ``PPP`` for three pointers, ``("P", "32s")`` for a pointer
+        and a structure of 32 bytes by value. ``constants`` follow in the kernel's signature: ``("i64", 5)``, also
+        ``int unsigned u64 float double pointer``; or the bytes of a structure by value. ``shared`` is in bytes.
+        ``table``: the first parameter is an array of so many addresses by value, which come before the varying
+        parameters.
         """
         buffer, parameters = _parameters(varying, constants, table)
         if shared > _LARGEST_STATIC:

@@ -1,0 +1,26 @@
+"""The CUDA text that attention's kernels share: exponentials, and what the four threads of a row have together."""
+
+from __future__ import annotations
+
+TEXT = r"""
+#define HIDDEN __int_as_float(0xff800000)
+#define LOG2_E 1.4426950408889634f
+#define LN_2 0.6931471805599453f
+
+// Results below 2^-126 are zero
+__device__ __forceinline__ float power_of_two(float x) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+
+// Over the four threads that share a row
+__device__ __forceinline__ float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ __forceinline__ float row_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+"""
