@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ops.adapters import EngineAdapter
+if TYPE_CHECKING:
+    from tests.ops.adapters import EngineAdapter
 
 
 @pytest.fixture
 def adapter() -> Iterator[EngineAdapter]:
     """An engine whose memory is all given back at the end, without a garbage collection."""
+    from tests.ops.adapters import EngineAdapter  # the kernel cache is tested where there is no torch, too
+
     adapter = EngineAdapter()
     stats = adapter.backends[adapter.device].allocator.memory_stats
     gc.collect()  # what earlier tests left is not counted
