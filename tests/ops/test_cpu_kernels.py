@@ -36,7 +36,8 @@ def run(adapter: EngineAdapter, name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def agree(found: torch.Tensor, expected: torch.Tensor, rtol: float = 2e-6, atol: float = 1e-6) -> None:
-    torch.testing.assert_close(found.double(), expected.double(), rtol=rtol, atol=atol, equal_nan=True)
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    torch.testing.assert_close(found.to(wide), expected.to(wide), rtol=rtol, atol=atol, equal_nan=True)
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> torch.Tensor:
@@ -166,6 +167,25 @@ def test_running_sums_are_exact_to_their_size(adapter: EngineAdapter, rng: Any, 
     expected = x.double().cumsum(1)
     agree(run(adapter, "cumsum", x, 1), expected, rtol=1e-6)
     agree(run(adapter, "cumsum", x.double(), 1), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+@pytest.mark.parametrize("shape", [(70_001, 2), (70_001,), (20_000, 70), (10_000, 300)])
+def test_running_values_are_rounded_once(adapter: EngineAdapter, rng: Any, shape: Any, dtype: torch.dtype) -> None:
+    x = torch.from_numpy(rng.random(shape) + 1j * rng.random(shape))
+    x = (x if dtype.is_complex else x.real).to(dtype)
+    wide = x.to(torch.complex128 if dtype.is_complex else torch.float64)
+    rtol = 3e-7 if len(shape) == 1 else 1e-7  # single rows are added in groups
+    agree(run(adapter, "cumsum", x, 0), wide.cumsum(0), rtol=rtol)
+    near_one = (1 + (x - 0.5) / 1000).to(dtype)
+    agree(run(adapter, "cumprod", near_one, 0), near_one.to(wide.dtype).cumprod(0), rtol=1e-7)
+    if not dtype.is_complex:
+        agree(run(adapter, "logcumsumexp", x, 0), wide.logcumsumexp(0), rtol=1e-7)
+        rows = near_one[:, None] if len(shape) == 1 else near_one
+        expected, state = torch.zeros(rows.shape, dtype=torch.float64), torch.zeros(rows.shape[1:], dtype=torch.float64)
+        for i, (decay, each) in enumerate(zip(rows.double(), (rows * 0.1).double(), strict=True)):
+            expected[i] = state = decay * state + each
+        agree(run(adapter, "_linear_recurrence", rows, rows * 0.1, 0), expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])

@@ -22,7 +22,7 @@ from .rows import add_column, is_fast
 
 Array = Any
 _GROUP = 32
-_WIDE = 64
+_WIDE = 256
 """Rows at least this long are added as wholes."""
 
 
@@ -42,9 +42,10 @@ def cumsum(xp, input, dim, *, dtype, out):
 
 
 def _down_columns(source: Array, target: Array) -> None:
-    target[0] = source[0]
-    for i in range(1, len(target)):
-        np.add(target[i - 1], source[i], out=target[i])
+    running = np.zeros(target.shape[1:], generic.sums_in(np, target.dtype))
+    for one, result in zip(source, target, strict=True):
+        running += one
+        result[...] = running
 
 
 def _along_rows(x: Array, out: Array) -> None:

@@ -21,13 +21,18 @@ def _flipped(function, grad, dim):
     return F.flip(function(F.flip(grad, (dim,))), (dim,))
 
 
+def sums_in(xp, dtype):
+    """The type that running values of ``dtype`` are kept in: NumPy rounds each, so theirs is a double, as PyTorch's."""
+    return np.promote_types(dtype, np.float64) if xp is np and dtype.kind in "fc" else dtype
+
+
 @implements(ops.cumsum, input=lambda grad, dim: _flipped(lambda g: F.cumsum(g, dim), grad, dim))
 def cumsum(xp, input, dim, *, dtype, out):
     if input.ndim == 0:
         out[...] = converted(input, out.dtype)
         return
     input = converted(input, out.dtype)
-    xp.cumsum(input, axis=dim, dtype=out.dtype, out=out)
+    xp.cumsum(input, axis=dim, dtype=sums_in(xp, out.dtype), out=out)
 
 
 def _cumprod_backward(grad, input, dim):
@@ -60,7 +65,7 @@ def cumprod(xp, input, dim, *, dtype, out):
         out[...] = converted(input, out.dtype)
         return
     input = converted(input, out.dtype)
-    xp.cumprod(input, axis=dim, dtype=out.dtype, out=out)
+    xp.cumprod(input, axis=dim, dtype=sums_in(xp, out.dtype), out=out)
 
 
 def _log_sum_backward(grad, input, dim):
@@ -83,7 +88,7 @@ def logcumsumexp(xp, input, dim, *, out):
         out[...] = input
         return
     if xp is np and not np.iscomplexobj(input):
-        np.logaddexp.accumulate(input, axis=dim, out=out)
+        np.logaddexp.accumulate(input, axis=dim, dtype=sums_in(xp, out.dtype), out=out)
         return
     source, target = (xp.moveaxis(a, dim, 0) for a in (input, out))
     target[0] = source[0]
@@ -193,6 +198,6 @@ def _linear_recurrence(xp, decay, input, dim, *, out):
         out[...] = input
         return
     factors, source, target = (xp.moveaxis(a, dim, 0) for a in (decay, input, out))
-    target[0] = source[0]
+    target[0] = running = source[0].astype(sums_in(xp, out.dtype))
     for i in range(1, len(source)):
-        target[i] = factors[i] * target[i - 1] + source[i]
+        target[i] = running = factors[i] * running + source[i]
