@@ -80,18 +80,18 @@ def _gpt(lib: Any) -> Any:
     return GPT
 
 
-def gpt(lib: Any, s: Setting, device: str, is_flipped: bool = False, seed: int = 0) -> Step:
+def gpt(lib: Any, s: Setting, device: str, order: int = 0, seed: int = 0) -> Step:
     """A training step, AdamW, over batches that repeat; returns the loss.
 
-    ``is_flipped`` turns batches and channels round: the same model, whose sums are made in another order.
+    ``order`` shuffles samples and channels unless it is 0: the same model, whose sums are made in another order.
     """
     rng = np.random.default_rng(seed)
     model = _gpt(lib)(s)
-    _set_weights(lib, model, rng, is_flipped)
+    _set_weights(lib, model, rng, order)
     model = model.to(device)
     optimizer = lib.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     batches = rng.integers(0, s.vocabulary, (4, s.batch, s.context + 1))
-    data = lib.tensor(np.ascontiguousarray(batches[:, ::-1]) if is_flipped else batches, device=device)
+    data = lib.tensor(_shuffled(batches, (1,), order), device=device)
     places = lib.arange(s.context, device=device)
     count = 0
 
@@ -110,16 +110,15 @@ def gpt(lib: Any, s: Setting, device: str, is_flipped: bool = False, seed: int =
     return step
 
 
-def mlp(lib: Any, device: str, is_flipped: bool = False, seed: int = 0) -> Step:
-    """A training step of 784-256-256-10 on a batch of 128, AdamW; ``is_flipped`` turns samples and channels round."""
+def mlp(lib: Any, device: str, order: int = 0, seed: int = 0) -> Step:
+    """A training step of 784-256-256-10 on a batch of 128, AdamW; ``order`` shuffles samples and channels unless 0."""
     nn, rng = lib.nn, np.random.default_rng(seed)
     model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    _set_weights(lib, model, rng, is_flipped)
+    _set_weights(lib, model, rng, order)
     model = model.to(device)
     optimizer = lib.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    samples, classes = rng.standard_normal((128, 784), np.float32), rng.integers(0, 10, 128)
-    if is_flipped:
-        samples, classes = samples[::-1, ::-1].copy(), classes[::-1].copy()
+    samples = _shuffled(rng.standard_normal((128, 784), np.float32), (0, 1), order)
+    classes = _shuffled(rng.integers(0, 10, 128), (0,), order)
     x, y = lib.tensor(samples, device=device), lib.tensor(classes, device=device)
     loss_of = nn.CrossEntropyLoss()
 
@@ -140,13 +139,19 @@ _CHANNELS = {
 """By layer, the dimensions of its weight that are channels whose order is free: not those of heads or classes."""
 
 
-def _set_weights(lib: Any, model: Any, rng: np.random.Generator, is_flipped: bool) -> None:
-    """GPT-2's initial weights, the same in both libraries; channels turned round if they are to be."""
+def _shuffled(array: np.ndarray, dims: tuple[int, ...], order: int) -> np.ndarray:
+    """The array with these dimensions in an order that depends on their size alone; as it is if ``order`` is 0."""
+    for dim in dims if order else ():
+        array = array.take(np.random.default_rng(order).permutation(array.shape[dim]), dim)
+    return array
+
+
+def _set_weights(lib: Any, model: Any, rng: np.random.Generator, order: int) -> None:
+    """GPT-2's initial weights, the same in both libraries."""
     with lib.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
                 drawn = rng.standard_normal(tuple(parameter.shape), np.float32) * np.float32(0.02)
-                turned = np.flip(drawn, _CHANNELS[name.split(".")[-2]]).copy() if is_flipped else drawn
-                parameter.copy_(lib.tensor(turned))
+                parameter.copy_(lib.tensor(_shuffled(drawn, _CHANNELS[name.split(".")[-2]], order)))
             elif "ln" not in name:
                 parameter.zero_()

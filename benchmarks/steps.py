@@ -1,7 +1,7 @@
 """Whole training steps on the GPU through a real client and server, beside local PyTorch eager in the same run.
 
-``python -m benchmarks.steps [--save FILE] [--only WORD]``. Loss curves of both are compared; two more PyTorch runs show
-the noise between two runs: one that makes all sums in another order, one that uses other libraries' kernels.
+``python -m benchmarks.steps [--save FILE] [--only WORD]``. Loss curves of both are compared. More PyTorch runs show the
+noise between two runs: sums in other orders, other libraries' kernels, sums of halves' products in float32 alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from .measure import Figure, about, figure, save_at
 from .models import GPT_2, GPT_MIDDLE, GPT_SMALL, Step
 
 ROUNDS = 7
-Make = Callable[[Any, str, bool], Step]
+ORDERS = (1, 2, 3)
+Make = Callable[[Any, str, int], Step]
 
 
-def _gpt(setting: models.Setting, lib: Any, device: str, is_flipped: bool) -> Step:
-    return models.gpt(lib, setting, device, is_flipped)
+def _gpt(setting: models.Setting, lib: Any, device: str, order: int) -> Step:
+    return models.gpt(lib, setting, device, order)
 
 
 WORK: list[tuple[str, Make, float, int]] = [
@@ -42,7 +44,7 @@ def run(tg: Any, torch: Any, device: str, only: str = "") -> list[Figure]:
 
 
 def _compare(tg: Any, torch: Any, device: str, name: str, make: Make, goal: float, steps: int) -> Figure:
-    ours, theirs = make(tg, device, False), make(torch, device, False)
+    ours, theirs = make(tg, device, 0), make(torch, device, 0)
     mine, reference = _losses(ours, steps), _losses(theirs, steps)
     noise = _noise(torch, partial(make, torch, device), steps, reference)
     times = [
@@ -58,11 +60,13 @@ def _compare(tg: Any, torch: Any, device: str, name: str, make: Make, goal: floa
     )  # fmt: skip
 
 
-def _noise(torch: Any, make: Callable[[bool], Step], steps: int, reference: list[float]) -> float:
-    """How far the same training is apart in another order, or by PyTorch's other kernels."""
-    found = _apart(_losses(make(True), steps), reference)
-    with _other_kernels(torch.backends.cuda):
-        return max(found, _apart(_losses(make(False), steps), reference))
+def _noise(torch: Any, make: Callable[[int], Step], steps: int, reference: list[float]) -> float:
+    """The most that two PyTorch runs of the same training are apart."""
+    curves = [reference, *[_losses(make(order), steps) for order in ORDERS]]
+    for change in (_other_kernels, _float32_sums):
+        with change(torch.backends.cuda):
+            curves.append(_losses(make(0), steps))
+    return max(_apart(a, b) for a, b in combinations(curves, 2))
 
 
 @contextmanager
@@ -76,6 +80,17 @@ def _other_kernels(switches: Any) -> Iterator[None]:
     finally:
         switches.enable_cudnn_sdp(uses_cudnn)
         switches.preferred_blas_library(library)
+
+
+@contextmanager
+def _float32_sums(switches: Any) -> Iterator[None]:
+    """Parts of products of bfloat16 are added up in float32; PyTorch rounds them first unless it is told not to."""
+    before = switches.matmul.allow_bf16_reduced_precision_reduction
+    switches.matmul.allow_bf16_reduced_precision_reduction = False
+    try:
+        yield
+    finally:
+        switches.matmul.allow_bf16_reduced_precision_reduction = before
 
 
 def _losses(step: Step, steps: int) -> list[float]:

@@ -149,6 +149,36 @@ def test_what_is_not_a_number_reaches_those_who_see_it(adapter: EngineAdapter, w
     torch.testing.assert_close(logarithms[0, 1, :200].double(), clean[0, 1, :200], rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf])
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("width", [64, 128])
+def test_infinities_stay_what_they_are(adapter: EngineAdapter, width: int, which: int, value: float) -> None:
+    tensors = _operands((1, 2, 2, 300, 300, width), torch.bfloat16)
+    tensors[which][0, 1, [3, 299], [0, width - 1]] = value
+    _check_each(adapter, tensors)
+
+
+def _check_each(adapter: EngineAdapter, tensors: list[torch.Tensor]) -> None:
+    """What is not finite is where it should be; the rest is near."""
+    output, logarithms = _attend(adapter, tensors, False)
+    expected, sums = _reference(tensors, False)
+    atol = TOLERANCES[output.dtype] * expected[expected.isfinite()].abs().max().item()
+    torch.testing.assert_close(output.double(), expected, rtol=0.01, atol=atol, equal_nan=True)
+    seen = expected.isfinite().any(-1)
+    torch.testing.assert_close(logarithms[seen].double(), sums[seen], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_rows_whose_scores_are_all_minus_infinity_are_zero(adapter: EngineAdapter, width: int) -> None:
+    query, key, value = _operands((1, 2, 2, 300, 300, width), torch.float16)
+    query[0, 1] = query[0, 1].abs() + 0.1
+    key[0, 1] = -torch.inf
+    output, logarithms = _attend(adapter, [query, key, value], False)
+    assert (output[0, 1] == 0).all()
+    assert (logarithms[0, 1] == torch.inf).all()
+    assert output[0, 0].isfinite().all()
+
+
 def test_results_do_not_vary(adapter: EngineAdapter) -> None:
     tensors = _operands((4, 16, 16, 640, 640, 128), torch.bfloat16)
     first, second = _attend(adapter, tensors, True), _attend(adapter, tensors, True)

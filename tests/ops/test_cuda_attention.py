@@ -82,6 +82,48 @@ def _projected(made: list[torch.Tensor], start: int = 4) -> list[torch.Tensor]:
 _LAYOUTS = {"mixed": _mixed, "projected": _projected, "misaligned": lambda made: _projected(made, 1)}
 
 
+def _some(tensor: torch.Tensor, value: float) -> torch.Tensor:
+    """The tensor with a few elements of one head replaced."""
+    changed = tensor.clone()
+    changed[0, 0, [1, tensor.shape[2] - 1], [0, tensor.shape[3] - 1]] = value
+    return changed
+
+
+@pytest.mark.parametrize(("dtype", "layout"), [FORMS[0], FORMS[2], (torch.float16, "misaligned")], ids=str)
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("sizes", [(1, 2, 1, 70, 150, 40, 24), (1, 2, 2, 33, 20, 128, 128)], ids=str)
+def test_infinities_stay_what_they_are(
+    engine: EngineAdapter, seed: int, sizes: Any, which: int, value: float, dtype: Any, layout: str
+) -> None:
+    torch.manual_seed(seed)
+    batch, heads, shared, rows, columns, width, depth = sizes
+    shapes = (batch, heads, rows, width), (batch, shared, columns, width), (batch, shared, columns, depth)
+    made = [torch.randn(shape).to(dtype) for shape in shapes]
+    grad = torch.randn(batch, heads, rows, depth).to(dtype)
+    made[which] = _some(made[which], value)
+    wide = [tensor.double().requires_grad_() for tensor in made]
+    expected = torch.nn.functional.scaled_dot_product_attention(*wide, enable_gqa=heads != shared)
+    expected.backward(grad.double())
+    found = _run(engine, _LAYOUTS[layout](made), grad, False)
+    for mine, reference in zip(found, [expected.detach(), *[w.grad for w in wide]], strict=True):
+        result = to_torch(mine).double()
+        scale = max(1.0, float(reference[reference.isfinite()].abs().max())) if reference.isfinite().any() else 1.0
+        torch.testing.assert_close(result, reference, rtol=0, atol=TOLERANCES[dtype] * scale, equal_nan=True)
+
+
+def test_rows_whose_scores_are_all_minus_infinity_are_zero(engine: EngineAdapter, seed: int) -> None:
+    torch.manual_seed(seed)
+    query, key, value, grad = [torch.rand(1, 2, 70, 24) + 0.1 for _ in range(4)]
+    key[0, 1] = -torch.inf
+    out, by_query, by_key, by_value = [to_torch(each) for each in _run(engine, [query, key, value], grad, False)]
+    assert (out[0, 1] == 0).all()
+    assert by_query[0, 1].isnan().all()
+    assert (by_key[0, 1] == 0).all()
+    assert (by_value[0, 1] == 0).all()
+    assert all(each[0, 0].isfinite().all() and (each[0, 0] != 0).any() for each in (out, by_query, by_key, by_value))
+
+
 @pytest.mark.parametrize("width", [32, 64, 96, 128])
 def test_the_layout_changes_no_result(engine: EngineAdapter, seed: int, width: int) -> None:
     torch.manual_seed(seed)

@@ -30,7 +30,7 @@ template <int D, bool FAST, class T> __device__ __forceinline__ void row_product
     }
 }
 
-template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void by_query(
+template <int D, int N, int STAGES, bool FAST, bool IS_PLAIN, class T> __device__ __forceinline__ bool by_query(
     T* dq, float* delta, const T* grad, const T* out, const T* q, const T* k, const T* v, const float* logsum,
     steps_t sdq, steps_t sg, steps_t so, steps_t sq, steps_t sk, steps_t sv, shape_t s) {
     constexpr int LD = D + PAD;
@@ -65,9 +65,9 @@ template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline
         if (STAGES == 2 && start + N < end) bring(start + N);
         const float *k_tile = stages + start / N % STAGES * (2 * N * LD), *v_tile = k_tile + N * LD;
         if (!s.causal || start < mine + 16) {
-            float weights[N / 8][4] = {}, change[N / 8][4] = {};
-            by_rows<N, D>(weights, q_tile + me.warp_row * LD, k_tile);
-            by_rows<N, D>(change, grad_tile + me.warp_row * LD, v_tile);
+            float weights[N / 8][4], change[N / 8][4];
+            by_rows<N, D, IS_PLAIN>(weights, q_tile + me.warp_row * LD, k_tile);
+            by_rows<N, D, IS_PLAIN>(change, grad_tile + me.warp_row * LD, v_tile);
             const bool is_edge = start + N > (s.causal ? min(s.columns, mine + 1) : s.columns);
             each<N>([&](int j, int i) {
                 const int column = start + 8 * j + 2 * me.quad + i % 2;
@@ -75,14 +75,15 @@ template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline
                 x = power_of_two(weights[j][i] * s.scale_2 - lse[i / 2]) * (x - means[i / 2]);
                 if (is_edge && (column >= s.columns || (s.causal && column > mine + me.row + i / 2 * 8))) x = 0;
             });
-            by_columns<N, D>(sums, change, k_tile);
+            by_columns<N, D, IS_PLAIN>(sums, change, k_tile);
         }
         if (STAGES == 1 && start + N < end) { __syncthreads(); bring(start + N); }
     }
     put<D, FAST>(dq, sdq, sums, first, s.rows, s.width, {s.scale, s.scale});
+    return __syncthreads_and(are_finite<D>(sums));
 }
 
-template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void by_key(
+template <int D, int N, int STAGES, bool FAST, bool IS_PLAIN, class T> __device__ __forceinline__ bool by_key(
     T* dk, T* dv, const T* grad, const T* q, const T* k, const T* v, const float* logsum, const float* delta,
     steps_t sdk, steps_t sdv, steps_t sg, steps_t sq, steps_t sk, steps_t sv, shape_t s) {
     constexpr int LD = D + PAD, STAGE = 2 * N * LD + 2 * N;
@@ -100,7 +101,7 @@ template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline
         fetch<D, N, FAST>(stage, q + n * sq.n + head * sq.h, sq, start, s.rows, s.width);
         fetch<D, N, FAST>(stage + N * LD, grad + n * sg.n + head * sg.h, sg, start, s.rows, s.depth);
         const i64 statistic = ((i64)n * s.heads + head) * s.rows + start;
-        for (int i = threadIdx.x; i < 2 * N; i += THREADS) {  // missing rows are zero in all, and add nothing
+        for (int i = threadIdx.x; i < 2 * N; i += THREADS) {  // missing rows are zero in all
             const int is_there = start + i % N < s.rows;
             asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::
                 "r"((u32)__cvta_generic_to_shared(stage + 2 * N * LD + i)),
@@ -117,25 +118,27 @@ template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline
         const int start = (skipped + tile % per_head) * N;
         const float *q_tile = stages + tile % STAGES * STAGE, *grad_tile = q_tile + N * LD, *lse = grad_tile + N * LD;
         if (!s.causal || start + N > mine) {
-            float weights[N / 8][4] = {}, change[N / 8][4] = {};
-            by_rows<N, D>(weights, k_tile + me.warp_row * LD, q_tile);
-            const bool is_edge = s.causal && start < mine + 15;
+            float weights[N / 8][4], change[N / 8][4];
+            by_rows<N, D, IS_PLAIN>(weights, k_tile + me.warp_row * LD, q_tile);
+            const bool is_edge = start + N > s.rows || (s.causal && start < mine + 15);
             each<N>([&](int j, int i) {
-                const int at = 8 * j + 2 * me.quad + i % 2;
+                const int at = 8 * j + 2 * me.quad + i % 2, row = start + at;
                 float& x = weights[j][i];
                 x = power_of_two(x * s.scale_2 - lse[at] * LOG2_E);
-                if (is_edge && mine + me.row + i / 2 * 8 > start + at) x = 0;
+                if (is_edge && (row >= s.rows || (s.causal && mine + me.row + i / 2 * 8 > row))) x = 0;
             });
-            by_columns<N, D>(by_v, weights, grad_tile);
-            by_rows<N, D>(change, v_tile + me.warp_row * LD, grad_tile);
+            by_columns<N, D, IS_PLAIN>(by_v, weights, grad_tile);
+            by_rows<N, D, IS_PLAIN>(change, v_tile + me.warp_row * LD, grad_tile);
             each<N>([&](int j, int i) {
-                change[j][i] = weights[j][i] * (change[j][i] - lse[N + 8 * j + 2 * me.quad + i % 2]);
+                float& x = change[j][i];
+                x = weights[j][i] == 0 ? 0 : weights[j][i] * (x - lse[N + 8 * j + 2 * me.quad + i % 2]);
             });
-            by_columns<N, D>(by_k, change, q_tile);
+            by_columns<N, D, IS_PLAIN>(by_k, change, q_tile);
         }
         if (STAGES == 1 && tile + 1 < tiles) { __syncthreads(); bring(tile + 1); }
     }
     put<D, FAST>(dk + n * sdk.n + shared_head * sdk.h, sdk, by_k, first, s.columns, s.width, {s.scale, s.scale});
     put<D, FAST>(dv + n * sdv.n + shared_head * sdv.h, sdv, by_v, first, s.columns, s.depth, {1, 1});
+    return __syncthreads_and(are_finite<D>(by_k) && are_finite<D>(by_v));
 }
 """

@@ -9,7 +9,10 @@ A warp multiplies 16 rows. Its fragments are those of ``mma.m16n8k8`` (PTX ISA, 
 element a place in a fragment stands for is ours to choose, as long as both factors agree: a thread's elements lie side
 by side, so tiles are read and results written in vectors, and the result of one product is the factor of the next as
 it is. Rows of a tile lie ``width + 4`` floats apart, which lets the threads of a warp reach different banks in each of
-these patterns. Knows nothing of softmax.
+these patterns.
+
+The parts of an infinity, and their products, add up to NaN. So a block whose results are not finite makes them anew,
+number by number: with IS_PLAIN. Knows nothing of softmax.
 """
 
 from __future__ import annotations
@@ -80,13 +83,42 @@ template <int N> __device__ __forceinline__ void add(float (*sums)[4], const flo
         for (int i = 0; i < 4; ++i) sums[j][i] += part[j][i];
 }
 
-// sums += a @ b.T: 16 rows of ``a``, N rows of ``b``. A thread has columns 8 j + 2 quad and the next in sums[j], of row
-// ``row`` in [0] and [1], of row ``row + 8`` in [2] and [3].
-template <int N, int D> __device__ __forceinline__ void by_rows(
+// A function of fragment and place, at all numbers that a thread has of N columns
+template <int N, class F> __device__ __forceinline__ void each(F f) {
+    #pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) f(j, i);
+}
+
+template <int N> __device__ __forceinline__ bool are_finite(const float (&sums)[N / 8][4]) {
+    float nothing = 0;
+    each<N>([&](int j, int i) { nothing = fmaf(sums[j][i], 0.0f, nothing); });
+    return nothing == 0;
+}
+
+template <int N, int D> __device__ __forceinline__ void by_rows_plainly(
     float (&sums)[N / 8][4], const float* a, const float* b) {
     constexpr int LD = D + PAD;
     const thread_t me;
+    each<N>([&](int j, int i) { sums[j][i] = 0; });
+    #pragma unroll 1
+    for (int d = 0; d < D; ++d)
+        each<N>([&](int j, int i) {
+            const float left = a[(me.row + i / 2 * 8) * LD + d], right = b[(8 * j + 2 * me.quad + i % 2) * LD + d];
+            sums[j][i] = fmaf(left, right, sums[j][i]);
+        });
+}
+
+// sums = a @ b.T: 16 rows of ``a``, N rows of ``b``. A thread has columns 8 j + 2 quad and the next in sums[j], of row
+// ``row`` in [0] and [1], of row ``row + 8`` in [2] and [3].
+template <int N, int D, bool IS_PLAIN> __device__ __forceinline__ void by_rows(
+    float (&sums)[N / 8][4], const float* a, const float* b) {
+    if constexpr (IS_PLAIN) return by_rows_plainly<N, D>(sums, a, b);
+    constexpr int LD = D + PAD;
+    const thread_t me;
     a += me.row * LD + 8 * me.quad; b += me.row * LD + 8 * me.quad;
+    each<N>([&](int j, int i) { sums[j][i] = 0; });
     float small[N / 8][4] = {};
     #pragma unroll
     for (int c = 0; c < D / 16; ++c) {
@@ -117,10 +149,29 @@ template <int N, int D> __device__ __forceinline__ void by_rows(
     add<N / 8>(sums, small);
 }
 
+template <int N, int D> __device__ __forceinline__ void by_columns_plainly(
+    float (&sums)[D / 8][4], const float (&a)[N / 8][4], const float* b) {
+    const thread_t me;
+    #pragma unroll
+    for (int k = 0; k < N / 8; ++k)
+        #pragma unroll
+        for (int i = 0; i < 2; ++i)
+            #pragma unroll 1
+            for (int owner = 0; owner < 4; ++owner) {
+                const float* line = b + (8 * k + 2 * owner + i) * (D + PAD) + 8 * me.quad;
+                const float left[2] = {
+                    __shfl_sync(0xffffffffu, a[k][i], owner, 4), __shfl_sync(0xffffffffu, a[k][i + 2], owner, 4)};
+                each<D>([&](int j, int at) {
+                    sums[j][at] = fmaf(left[at / 2], line[j / 4 * 32 + at % 2 * 4 + j % 4], sums[j][at]);
+                });
+            }
+}
+
 // sums += a @ b: ``a`` as by_rows leaves it, N rows of ``b``. A thread has columns 32 c + 8 quad + i in
 // sums[4 c + i % 4], of row ``row`` in [i / 4], of row ``row + 8`` in [2 + i / 4].
-template <int N, int D> __device__ __forceinline__ void by_columns(
+template <int N, int D, bool IS_PLAIN> __device__ __forceinline__ void by_columns(
     float (&sums)[D / 8][4], const float (&a)[N / 8][4], const float* b) {
+    if constexpr (IS_PLAIN) return by_columns_plainly<N, D>(sums, a, b);
     constexpr int LD = D + PAD;
     const thread_t me;
     b += 2 * me.quad * LD + 4 * me.row;
@@ -222,14 +273,6 @@ template <int D, bool FAST, class T> __device__ __forceinline__ void put(
                 put_four<FAST>(line, step.d, 32 * c + 8 * me.quad + 4 * e, width, v);
             }
     }
-}
-
-// A function of fragment and place, at all numbers that a thread has of a result of by_rows
-template <int N, class F> __device__ __forceinline__ void each(F f) {
-    #pragma unroll
-    for (int j = 0; j < N / 8; ++j)
-        #pragma unroll
-        for (int i = 0; i < 4; ++i) f(j, i);
 }
 """
 )

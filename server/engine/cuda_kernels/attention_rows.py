@@ -14,6 +14,13 @@ __device__ __forceinline__ float power_of_two(float x) {
     return r;
 }
 
+// Of a row whose largest score is ``top``: its sum's logarithm, and what a weight is to be multiplied by. Where all
+// scores are -inf, all weights are zero; that logarithm makes them zero in the backward pass, too.
+__device__ __forceinline__ float logarithm(float top, float sum) {
+    return sum == 0 ? -HIDDEN : (top + log2f(sum)) * LN_2;
+}
+__device__ __forceinline__ float share(float sum) { return sum == 0 ? 0.0f : 1.0f / sum; }
+
 // Over the four threads that share a row
 __device__ __forceinline__ float row_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));

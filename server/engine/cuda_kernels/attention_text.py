@@ -17,7 +17,7 @@ struct shape_t { int batch, heads, group, rows, columns, width, depth, causal; f
 """
 
 _FORWARD = r"""
-template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline__ void forward(
+template <int D, int N, int STAGES, bool FAST, bool IS_PLAIN, class T> __device__ __forceinline__ bool forward(
     T* out, float* logsum, const T* q, const T* k, const T* v, steps_t so, steps_t sq, steps_t sk, steps_t sv,
     shape_t s) {
     constexpr int LD = D + PAD;
@@ -42,8 +42,8 @@ template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline
         if (STAGES == 2 && start + N < end) bring(start + N);
         const float *k_tile = stages + start / N % STAGES * (2 * N * LD), *v_tile = k_tile + N * LD;
         if (!s.causal || start < mine + 16) {
-            float scores[N / 8][4] = {};
-            by_rows<N, D>(scores, q_tile + me.warp_row * LD, k_tile);
+            float scores[N / 8][4];
+            by_rows<N, D, IS_PLAIN>(scores, q_tile + me.warp_row * LD, k_tile);
             const bool is_edge = start + N > (s.causal ? min(s.columns, mine + 1) : s.columns);
             each<N>([&](int j, int i) {
                 const int column = start + 8 * j + 2 * me.quad + i % 2, row = mine + me.row + i / 2 * 8;
@@ -70,7 +70,7 @@ template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline
                 #pragma unroll
                 for (int c = 0; c < D / 8; ++c) { sums[c][e] *= shrink; sums[c][e + 1] *= shrink; }
             }
-            by_columns<N, D>(sums, scores, v_tile);
+            by_columns<N, D, IS_PLAIN>(sums, scores, v_tile);
         }
         if (STAGES == 1 && start + N < end) { __syncthreads(); bring(start + N); }
     }
@@ -80,10 +80,11 @@ template <int D, int N, int STAGES, bool FAST, class T> __device__ __forceinline
         const int row = mine + me.row + 8 * half;
         const float sum = row_sum(total[half]);
         if (logsum && me.quad == 0 && row < s.rows)
-            logsum[((i64)n * s.heads + head) * s.rows + row] = (top[half] + log2f(sum)) * LN_2;
-        factor.at[half] = 1.0f / sum;
+            logsum[((i64)n * s.heads + head) * s.rows + row] = logarithm(top[half], sum);
+        factor.at[half] = share(sum);
     }
     put<D, FAST>(out, so, sums, first, s.rows, s.depth, factor);
+    return __syncthreads_and(are_finite<D>(sums));
 }
 """
 
@@ -129,11 +130,13 @@ def text_of(kernel: str, ctype: str, depth: int, is_fast: bool) -> str:
     """A kernel for elements of a C type and heads up to ``depth`` wide; rows in vectors of four if ``is_fast``."""
     rows, stages, blocks = TILINGS[kernel][depth]
     operands, steps = _OPERANDS[kernel]
-    names = ", ".join(word.split()[-1].lstrip("*") for word in operands.split(","))
+    parameters = f"{operands}, {', '.join(f'steps_t {name}' for name in steps.split())}, shape_t s"
+    arguments = ", ".join(word.split()[-1].lstrip("*") for word in parameters.split(","))
+    sizes = f"{depth}, {rows}, {stages}, {str(is_fast).lower()}"
     return f"""{TEXT}
 typedef {ctype} T;
-extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) attention_{kernel}(
-    {operands}, {", ".join(f"steps_t {name}" for name in steps.split())}, shape_t s) {{
-    {kernel}<{depth}, {rows}, {stages}, {str(is_fast).lower()}>({names}, {", ".join(steps.split())}, s);
+__device__ __noinline__ void plainly({parameters}) {{ {kernel}<{sizes}, true>({arguments}); }}
+extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) attention_{kernel}({parameters}) {{
+    if (!{kernel}<{sizes}, false>({arguments})) plainly({arguments});
 }}
 """

@@ -66,7 +66,7 @@ struct group_t {
           row(GROUP_ROWS * number + 16 * warp + lane / 4), column(lane % 4 * 2) {}
     __device__ __forceinline__ void await() const { await_turn(1 + number); }
     __device__ __forceinline__ void call_next() const { give_turn(1 + (number + 1) % GROUPS); }
-    __device__ __forceinline__ void release(u32 barrier) const { if (lane == 0) arrive_at(barrier); }
+    __device__ __forceinline__ void release(u32 barrier, int by = 0) const { if (lane == by) arrive_at(barrier); }
 };
 
 __device__ __forceinline__ void score(float (&scores)[COLUMNS / 2], u64 queries, u32 keys) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void hide(
 // Sums over totals, as halves, in the place in shared memory that queries had
 __device__ __forceinline__ void lay_down(
     u32 to, const float (&sums)[WIDTH / 2], const float (&total)[2], const group_t& me) {
-    const float over[2] = {1.0f / total[0], 1.0f / total[1]};
+    const float over[2] = {share(total[0]), share(total[1])};
     const int row = GROUP_ROWS * me.number + 16 * me.warp + me.lane % 16;
     #pragma unroll
     for (int j = 0; j < WIDTH / 8; j += 2) {
@@ -161,13 +161,14 @@ __device__ __forceinline__ void attend(const tiles_t& all, const memory_t& at, c
             add_values(sums, weights, at.v + last.at * BLOCK_BYTES);
             me.call_next();
             wait_for_products<1>(scores);
-            me.release(at.k_free + 8 * stage.at);
-            if (softmax.rise(scores, s.scale_2)) {
-                wait_for_products<0>(sums);
+            const bool grows = softmax.rise(scores, s.scale_2);
+            // Which lane tells the fetching warp depends on the largest score: the compiler would wait for all products
+            // before it looks for that one if it could.
+            me.release(at.k_free + 8 * stage.at, grows);
+            wait_for_products<0>(sums);
+            if (grows) {
                 #pragma unroll
                 for (int j = 0; j < WIDTH / 2; ++j) sums[j] *= softmax.shrink[j / 2 % 2];
-            } else {  // in both branches: the compiler moves a wait that stands before them up
-                wait_for_products<0>(sums);
             }
             me.release(at.v_free + 8 * last.at);
             softmax.weigh(scores, s.scale_2);
@@ -182,7 +183,7 @@ __device__ __forceinline__ void attend(const tiles_t& all, const memory_t& at, c
             const int row = t.first + me.row + 8 * i;
             const i64 head = (i64)t.sample * s.heads + t.head;
             if (logsum && me.column == 0 && t.has(row))
-                logsum[head * s.rows + row] = (softmax.top[i] + log2f(softmax.total[i])) * LN_2;
+                logsum[head * s.rows + row] = logarithm(softmax.top[i], softmax.total[i]);
         }
         wait_for_products<0>(sums);
         me.release(at.v_free + 8 * stage.at);
