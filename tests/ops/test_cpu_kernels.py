@@ -73,6 +73,18 @@ def test_logarithms_of_probabilities_stay_exact_for_large_scores(
     agree(run(adapter, "cross_entropy", x, target), TF.cross_entropy(x.double(), target), atol=2e-6)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("offset", [0.0, 50.0, -300.0])
+@pytest.mark.parametrize("shape", [(400, 10), (60, 1025), (3, 12, 11, 7)])
+def test_the_loss_of_a_sure_answer_keeps_its_digits(
+    adapter: EngineAdapter, rng: Any, shape: Any, offset: float, smoothing: float
+) -> None:
+    x, target = numbers(rng, *shape) + offset, torch.from_numpy(rng.integers(0, shape[1], (shape[0], *shape[2:])))
+    x = x.scatter_add(1, target.unsqueeze(1), torch.full(shape, 12.0))
+    options: dict[str, Any] = {"reduction": "none", "label_smoothing": smoothing}
+    agree(run(adapter, "cross_entropy", x, target, **options), TF.cross_entropy(x.double(), target, **options), 1e-6)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_backward_of_softmax_agrees(adapter: EngineAdapter, rng: Any, shape: Any) -> None:
     grad, x = numbers(rng, *shape), numbers(rng, *shape)

@@ -213,6 +213,20 @@ def test_nll_loss(engine: EngineAdapter, shape: tuple[int, ...], reduction: str,
     check(engine, mine, theirs, torch.randn(shape, dtype=torch.float64).to(dtype))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("offset", [0.0, 50.0, -300.0])
+@pytest.mark.parametrize("shape", [(400, 10), (60, 1025), (3, 12, 11, 7)], ids=str)
+def test_the_loss_of_a_sure_answer_keeps_its_digits(
+    engine: EngineAdapter, shape: tuple[int, ...], offset: float, smoothing: float
+) -> None:
+    x, target = torch.randn(shape) + offset, torch.randint(0, shape[1], (shape[0], *shape[2:]))
+    x = x.scatter_add(1, target.unsqueeze(1), torch.full(shape, 12.0))
+    options: dict[str, Any] = {"reduction": "none", "label_smoothing": smoothing}
+    found = engine.functional.cross_entropy(engine.tensor(x), engine.tensor(target), **options)
+    expected = functional.cross_entropy(x.double(), target, **options)
+    torch.testing.assert_close(to_torch(engine.numpy(found)).double(), expected, rtol=1e-6, atol=3e-7)
+
+
 def test_cross_entropy_of_many_small_rows_and_of_none(engine: EngineAdapter) -> None:
     x, target = torch.randn(300_001, 10), torch.randint(0, 10, (300_001,))
     found = engine.functional.cross_entropy(engine.tensor(x), engine.tensor(target))

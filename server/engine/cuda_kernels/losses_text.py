@@ -89,10 +89,10 @@ __device__ __forceinline__ void cross_entropy_rows(
         A sum = over_row<Sum, N>(seen.sum, scratch[1]);
         if (SMOOTH) { spread = over_row<Sum, N>(spread, scratch[2]); share = over_row<Sum, N>(share, scratch[3]); }
         if (!there || lane) continue;
-        A lse = top + row_log(sum);
-        A result = found < 0 ? (A)0 : own * (lse - picked);
+        A log_of_sum = row_log(sum), lse = top + log_of_sum;
+        A result = found < 0 ? (A)0 : own * (log_of_sum + (top - picked));  // lse has lost digits where top is large
         if (SMOOTH && found >= 0)
-            result = (1 - smoothing) * result + smoothing / targets.classes * (share * (lse - shift) - spread);
+            result = (1 - smoothing) * result + smoothing / targets.classes * (share * (log_of_sum + (top - shift)) - spread);
         log_sum[sample] = lse;
         if (loss) loss[sample] = cast<T>(result);
         losses += result;
@@ -122,10 +122,13 @@ __device__ __forceinline__ void cross_entropy_pixels(
             seen.take(x);
             if (SMOOTH) { A w = targets.weigh(k); share += w; spread += w * (x - shift); }
         }
-        A lse = seen.top + row_log(seen.sum), own = 0, result = 0;
-        if (found >= 0) { own = targets.weigh(found); result = own * (lse - (A)widen(pixel[found * inner])); }
+        A log_of_sum = row_log(seen.sum), lse = seen.top + log_of_sum, own = 0, result = 0;
+        if (found >= 0) {
+            own = targets.weigh(found);
+            result = own * (log_of_sum + (seen.top - (A)widen(pixel[found * inner])));
+        }
         if (SMOOTH && found >= 0)
-            result = (1 - smoothing) * result + smoothing / targets.classes * (share * (lse - shift) - spread);
+            result = (1 - smoothing) * result + smoothing / targets.classes * (share * (log_of_sum + (seen.top - shift)) - spread);
         log_sum[sample] = lse;
         if (loss) loss[sample] = cast<T>(result);
         losses += result;
