@@ -26,6 +26,23 @@ def negative(xp: Any, array: Array, out: Array) -> None:
     xp.negative(array, out=out)
 
 
+def sum_over(xp: Any, array: Array, axis: int | tuple[int, ...] | None, keepdims: bool = False) -> Array:
+    """The sum over ``axis``, in the array's type. Where NumPy would add row to row in float32, in doubles."""
+    dtype = array.dtype
+    if xp is not np or dtype.char not in "fF" or not array.ndim or _is_innermost(array, axis):
+        return xp.sum(array, axis=axis, keepdims=keepdims, dtype=dtype)
+    return np.sum(array, axis=axis, keepdims=keepdims, dtype=np.promote_types(dtype, np.float64)).astype(dtype)
+
+
+def _is_innermost(array: Array, axis: int | tuple[int, ...] | None) -> bool:
+    """Whether neighbours in memory are added to each other: NumPy's rounding errors stay small there."""
+    if axis is None:
+        return True
+    steps = [abs(step) if size > 1 else math.inf for step, size in zip(array.strides, array.shape, strict=True)]
+    innermost = min(range(array.ndim), key=steps.__getitem__)
+    return innermost in {a % array.ndim for a in ((axis,) if isinstance(axis, int) else axis)}
+
+
 def scalar(number: complex, dtype: Any) -> Any:
     """A number as ``dtype``, wrapped around where it does not fit."""
     return np.asarray(number).astype(dtype)[()]

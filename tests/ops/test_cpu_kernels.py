@@ -181,6 +181,24 @@ def test_running_sums_are_exact_to_their_size(adapter: EngineAdapter, rng: Any, 
     agree(run(adapter, "cumsum", x.double(), 1), expected, rtol=1e-13)
 
 
+REDUCTIONS: dict[str, tuple[Any, ...]] = {
+    "sum": (), "mean": (), "nansum": (), "nanmean": (), "logsumexp": (), "norm": (3.0,), "var": (), "std": (),
+    "softmax": (), "log_softmax": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize(("shape", "dim"), [((90_000, 4), 0), ((3, 30_000, 4), 1), ((4, 30_000), 0), ((5000, 20), 1)])
+def test_reductions_are_exact_whichever_dimension_goes(
+    adapter: EngineAdapter, rng: Any, shape: Any, dim: int, offset: float, name: str
+) -> None:
+    x = torch.from_numpy(rng.random(shape).astype(np.float32)) + offset
+    args = (*REDUCTIONS[name], dim)
+    found, expected = run(adapter, name, x, *args), getattr(torch.Tensor, name)(x.double(), *args)
+    agree(found, expected, rtol=1e-6, atol=4e-6 if name == "log_softmax" else 0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
 @pytest.mark.parametrize("shape", [(70_001, 2), (70_001,), (20_000, 70), (10_000, 300)])
 def test_running_values_are_rounded_once(adapter: EngineAdapter, rng: Any, shape: Any, dtype: torch.dtype) -> None:

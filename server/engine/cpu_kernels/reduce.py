@@ -166,11 +166,12 @@ def _squared_deviations(x: Array) -> Array:
     """The sums of (x - mean) ** 2 over the rows of a block; a row that is longer than one goes in pieces."""
     means = row_sums(x) * (1 / x.shape[1])
     step = BLOCK_BYTES // x.itemsize
-    total = np.zeros(len(x))
+    total, rest = np.zeros((2, len(x)))  # what is left of the sums, since means were rounded
     for start in range(0, x.shape[1], step):
         part = x[:, start : start + step]
         centred = scratch("centred", part.shape, part.dtype.char)
         np.copyto(centred, part)
         add_column(centred, -means)
         total += row_dots(centred, centred)
-    return total
+        rest += row_sums(centred)
+    return total - rest * rest / x.shape[1]

@@ -92,7 +92,8 @@ __device__ __forceinline__ void cross_entropy_rows(
         A log_of_sum = row_log(sum), lse = top + log_of_sum;
         A result = found < 0 ? (A)0 : own * (log_of_sum + (top - picked));  // lse has lost digits where top is large
         if (SMOOTH && found >= 0)
-            result = (1 - smoothing) * result + smoothing / targets.classes * (share * (log_of_sum + (top - shift)) - spread);
+            result = (1 - smoothing) * result
+                + smoothing / targets.classes * (share * (log_of_sum + (top - shift)) - spread);
         log_sum[sample] = lse;
         if (loss) loss[sample] = cast<T>(result);
         losses += result;
@@ -128,7 +129,8 @@ __device__ __forceinline__ void cross_entropy_pixels(
             result = own * (log_of_sum + (seen.top - (A)widen(pixel[found * inner])));
         }
         if (SMOOTH && found >= 0)
-            result = (1 - smoothing) * result + smoothing / targets.classes * (share * (log_of_sum + (seen.top - shift)) - spread);
+            result = (1 - smoothing) * result
+                + smoothing / targets.classes * (share * (log_of_sum + (seen.top - shift)) - spread);
         log_sum[sample] = lse;
         if (loss) loss[sample] = cast<T>(result);
         losses += result;

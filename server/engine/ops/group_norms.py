@@ -6,6 +6,7 @@ from telegrad_protocol.ops import normalization as ops
 
 from .. import functional as F
 from .. import keys
+from ..arrays import sum_over
 from ..operators import composite, implements
 from .normalization import affine, by_input_of_rows, chosen, in_float32
 
@@ -113,8 +114,8 @@ def _group_norm_gradients(xp, grad_out, input, mean, rstd, weight, num_groups, *
     shape = (*mean.shape, input.shape[1] // num_groups, -1)
     x = (input.reshape(*mean.shape, -1) - mean[..., None]) * rstd[..., None]
     x, grad = x.reshape(shape), grad_out.reshape(shape)
-    by_weight[...] = xp.sum(grad * x, axis=(0, 3)).reshape(by_weight.shape)
-    by_bias[...] = xp.sum(grad, axis=(0, 3)).reshape(by_bias.shape)
+    by_weight[...] = sum_over(xp, grad * x, (0, 3)).reshape(by_weight.shape)
+    by_bias[...] = sum_over(xp, grad, (0, 3)).reshape(by_bias.shape)
     scaled = grad if weight is None else grad * weight.reshape(1, num_groups, -1, 1)
     centred = scaled - xp.mean(scaled, axis=(2, 3), keepdims=True)
     centred = centred - x * xp.mean(scaled * x, axis=(2, 3), keepdims=True)

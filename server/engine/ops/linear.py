@@ -7,6 +7,7 @@ import math
 from telegrad_protocol.ops import linalg as ops
 
 from .. import functional as F
+from ..arrays import sum_over
 from ..dispatcher import dispatch
 from ..operators import OPERATORS, composite, implements
 from .complex import conj
@@ -96,7 +97,7 @@ def _linear_backward(xp, grad_out, input, weight, bias, *, out):
         xp.matmul(rows.T, input.reshape(len(rows), input.shape[-1]), out=out[number])
         number += 1
     if bias:
-        xp.sum(rows, axis=0, out=out[number])
+        out[number][...] = sum_over(xp, rows, 0)
 
 
 @composite(ops.bilinear)

@@ -11,6 +11,7 @@ from telegrad_protocol.ops import normalization as ops
 
 from .. import functional as F
 from .. import keys
+from ..arrays import sum_over
 from ..backend import HALVES
 from ..operators import OPERATORS, composite, implements
 from ..value import Value
@@ -116,7 +117,7 @@ def _layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
 )
 def _layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shape, *, out):
     axis = tuple(range(input.ndim - len(normalized_shape)))
-    xp.sum((input - mean) * rstd * grad_out, axis=axis, out=out)
+    out[...] = sum_over(xp, (input - mean) * rstd * grad_out, axis)
 
 
 def _own_kernel(xp, name):
@@ -145,7 +146,7 @@ def _layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_sh
     _own_kernel(xp, "_layer_norm_backward")(xp, grad_out, input, mean, rstd, weight, out=by_input)
     by_rows = _own_kernel(xp, "_layer_norm_weight_backward")
     by_rows(xp, grad_out, input, mean, rstd, normalized_shape, out=by_weight)
-    xp.sum(grad_out, axis=tuple(range(input.ndim - len(normalized_shape))), out=by_bias)
+    by_bias[...] = sum_over(xp, grad_out, tuple(range(input.ndim - len(normalized_shape))))
 
 
 @implements(
@@ -198,7 +199,7 @@ def _rms_by_input(grads, grad_out, input, rstd, weight, normalized_shape):
 def _rms_norm_gradients(xp, grad_out, input, rstd, weight, normalized_shape, *, out):
     by_input, by_weight = out
     x = input * rstd
-    xp.sum(x * grad_out, axis=tuple(range(input.ndim - len(normalized_shape))), out=by_weight)
+    by_weight[...] = sum_over(xp, x * grad_out, tuple(range(input.ndim - len(normalized_shape))))
     scaled = grad_out if weight is None else grad_out * weight
     along = xp.mean(scaled * x, axis=tuple(range(-len(normalized_shape), 0)), keepdims=True)
     by_input[...] = (scaled - x * along) * rstd
@@ -319,9 +320,10 @@ def _batch_by_weight(grads, grad_out, input, mean, rstd):
 def _batch_norm(xp, input, weight, bias, eps, *, out):
     result, mean, var, rstd = out
     axis, shape = (0, *range(2, input.ndim)), (1, -1, *(1 for _ in input.shape[2:]))
-    mean[...] = xp.mean(input, axis=axis)
+    count = max(input.size // max(input.shape[1], 1), 1)
+    mean[...] = sum_over(xp, input, axis) / count
     centred = input - mean.reshape(shape)
-    var[...] = xp.mean(centred * centred, axis=axis)
+    var[...] = sum_over(xp, centred * centred, axis) / count
     rstd[...] = 1 / xp.sqrt(var + eps)
     scale = rstd if weight is None else rstd * weight
     xp.multiply(centred, scale.reshape(shape), out=result)
@@ -342,7 +344,7 @@ def _batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
     axis, shape = (0, *range(2, input.ndim)), (1, -1, *(1 for _ in input.shape[2:]))
     count = input.size // max(input.shape[1], 1)
     x = (input - mean.reshape(shape)) * rstd.reshape(shape)
-    along, total = xp.sum(grad_out * x, axis=axis), xp.sum(grad_out, axis=axis)
+    along, total = sum_over(xp, grad_out * x, axis), sum_over(xp, grad_out, axis)
     by_weight[...], by_bias[...] = along, total
     scale = rstd if weight is None else rstd * weight
     centred = grad_out - (total / count).reshape(shape) - x * (along / count).reshape(shape)

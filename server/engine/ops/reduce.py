@@ -8,6 +8,7 @@ from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import reduce as ops
 
 from .. import functional as F
+from ..arrays import sum_over
 from ..operators import composite, implements
 
 
@@ -48,9 +49,10 @@ def converted(input, dtype):
 
 @implements(ops.sum, input=lambda grad, input_meta, dim, keepdim: restore(grad, input_meta, dim, keepdim))
 def sum(xp, input, dim, keepdim, *, dtype, out):
-    if input.dtype.kind in "fc":
-        input = converted(input, out.dtype)
-    xp.sum(input, axis=axes(input, dim), keepdims=keepdim, dtype=out.dtype, out=out)
+    if input.dtype.kind in "fc" or out.dtype.kind in "fc":
+        out[...] = sum_over(xp, converted(input, out.dtype), axes(input, dim), keepdim)
+    else:
+        xp.sum(input, axis=axes(input, dim), keepdims=keepdim, dtype=out.dtype, out=out)
 
 
 def _nansum_backward(grad, input, input_meta, dim, keepdim):
@@ -60,7 +62,7 @@ def _nansum_backward(grad, input, input_meta, dim, keepdim):
 @implements(ops.nansum, input=_nansum_backward)
 def nansum(xp, input, dim, keepdim, *, dtype, out):
     input = converted(input, out.dtype)
-    xp.nansum(input, axis=axes(input, dim), keepdims=keepdim, out=out)
+    out[...] = sum_over(xp, xp.where(xp.isnan(input), 0, input), axes(input, dim), keepdim)
 
 
 def _mean_backward(grad, input_meta, dim, keepdim):
@@ -72,8 +74,7 @@ def _mean_backward(grad, input_meta, dim, keepdim):
 def mean(xp, input, dim, keepdim, *, dtype, out):
     input = converted(input, out.dtype)
     count = input.size // out.size if out.size else 1
-    xp.sum(input, axis=axes(input, dim), keepdims=keepdim, out=out)
-    xp.divide(out, out.dtype.type(count), out=out)
+    xp.divide(sum_over(xp, input, axes(input, dim), keepdim), out.dtype.type(count), out=out)
 
 
 @composite(ops.nanmean)
@@ -281,9 +282,9 @@ def logsumexp(xp, input, dim, keepdim, *, out):
     axis = axes(input, dim)
     input = converted(input, out.dtype)
     if input.size == 0:
-        out[...] = xp.log(xp.sum(input, axis=axis, keepdims=keepdim))
+        out[...] = xp.log(sum_over(xp, input, axis, keepdim))
         return
     largest = xp.amax(input.real, axis=axis, keepdims=True)
     largest = xp.where(xp.isfinite(largest), largest, 0)
-    summed = xp.log(xp.sum(xp.exp(input - largest), axis=axis, keepdims=True)) + largest
+    summed = xp.log(sum_over(xp, xp.exp(input - largest), axis, True)) + largest
     out[...] = summed.reshape(out.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from telegrad_protocol.ops import softmax as ops
 
 from .. import functional as F
+from ..arrays import sum_over
 from ..operators import composite, implements
 from .reduce import axes, converted
 
@@ -22,7 +23,7 @@ def softmax(xp, input, dim, dtype, *, out):
         input = converted(input, out.dtype)
         xp.subtract(input, _largest(xp, input, dim), out=out)
         xp.exp(out, out=out)
-        out /= xp.sum(out, axis=axes(out, dim), keepdims=True)
+        out /= sum_over(xp, out, axes(out, dim), True)
 
 
 @composite(ops.softmax_functional)
@@ -38,7 +39,7 @@ def log_softmax(xp, input, dim, dtype, *, out):
     if out.size:
         input = converted(input, out.dtype)
         xp.subtract(input, _largest(xp, input, dim), out=out)
-        out -= xp.log(xp.sum(xp.exp(out), axis=axes(out, dim), keepdims=True))
+        out -= xp.log(sum_over(xp, xp.exp(out), axes(out, dim), True))
 
 
 @composite(ops.log_softmax_functional)
@@ -64,7 +65,7 @@ def _softmax_twice(grad, grad_output, output, dim):
 )
 def _softmax_backward_data(xp, grad_output, output, dim, input_dtype, *, out):
     xp.multiply(grad_output, output, out=out)
-    out -= output * xp.sum(out, axis=axes(out, dim), keepdims=True)
+    out -= output * sum_over(xp, out, axes(out, dim), True)
 
 
 def _log_softmax_twice(grad, grad_output, output, dim):
@@ -77,7 +78,7 @@ def _log_softmax_twice(grad, grad_output, output, dim):
     output=_log_softmax_twice,
 )
 def _log_softmax_backward_data(xp, grad_output, output, dim, input_dtype, *, out):
-    summed = xp.sum(grad_output, axis=axes(out, dim), keepdims=True)
+    summed = sum_over(xp, grad_output, axes(out, dim), True)
     xp.exp(output, out=out)
     out *= summed
     xp.subtract(grad_output, out, out=out)

@@ -7,6 +7,7 @@ import numpy as np
 from telegrad_protocol.ops import spread as ops
 
 from .. import functional as F
+from ..arrays import sum_over
 from ..operators import composite, implements
 from .reduce import axes, converted, count_of, greatest, least, restore
 
@@ -45,13 +46,13 @@ def norm(xp, input, p, dim, keepdim, *, dtype, out):
     if p in (float("inf"), float("-inf")):
         (greatest if p > 0 else least)(xp, xp.abs(input), axis, keepdim, out)
     elif p == 2:
-        xp.sqrt(xp.sum(input * input, axis=axis, keepdims=keepdim, dtype=out.dtype), out=out)
+        xp.sqrt(sum_over(xp, input * input, axis, keepdim), out=out)
     elif p == 0:
         out[...] = xp.count_nonzero(input, axis=axis).reshape(out.shape)
     else:
         powers = xp.abs(input) if p == 1 else xp.abs(input) ** p
-        total = xp.sum(powers, axis=axis, keepdims=keepdim, dtype=out.dtype)
-        out[...] = total if p == 1 else total ** (1 / p)
+        summed = sum_over(xp, powers, axis, keepdim)
+        out[...] = summed if p == 1 else summed ** (1 / p)
 
 
 def _accumulator(input, out):
@@ -91,11 +92,15 @@ def _std_backward(grad, input, input_meta, out, dim, correction, keepdim):
 def var(xp, input, dim, *, correction, keepdim, out):
     axis = axes(input, dim)
     count = input.size // out.size if out.size else 1
-    squares = input - xp.sum(input, axis=axis, keepdims=True) / max(count, 1)  # mean() warns of empty slices
-    squares = xp.abs(squares) ** 2 if squares.dtype.kind == "c" else squares * squares
+    centred = input - sum_over(xp, input, axis, True) / max(count, 1)  # mean() warns of empty slices
     left = count - _correction(correction)
-    summed = xp.sum(squares, axis=axis, keepdims=keepdim)
+    rest = sum_over(xp, centred, axis, keepdim)  # the mean was rounded
+    summed = sum_over(xp, _squares(xp, centred), axis, keepdim) - _squares(xp, rest) / max(count, 1)
     xp.divide(summed, out.dtype.type(left if left > 0 else 0), out=out)
+
+
+def _squares(xp, array):
+    return xp.abs(array) ** 2 if array.dtype.kind == "c" else array * array
 
 
 @composite(ops.var_unbiased)
