@@ -17,6 +17,8 @@ from . import context
 Array = Any
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 _WIDENED = frozenset(("float16", "bfloat16"))
+_FEW = 16
+"""So many numbers are added in their own type."""
 
 
 def negative(xp: Any, array: Array, out: Array) -> None:
@@ -27,20 +29,32 @@ def negative(xp: Any, array: Array, out: Array) -> None:
 
 
 def sum_over(xp: Any, array: Array, axis: int | tuple[int, ...] | None, keepdims: bool = False) -> Array:
-    """The sum over ``axis``, in the array's type. Where NumPy would add row to row in float32, in doubles."""
+    """The sum over ``axis``, in the array's type.
+
+    NumPy adds neighbours in memory pairwise, and all else one after another: that is done in doubles here.
+    """
     dtype = array.dtype
-    if xp is not np or dtype.char not in "fF" or not array.ndim or _is_innermost(array, axis):
+    if xp is not np or dtype.char not in "fF" or axis is None or not array.ndim:
         return xp.sum(array, axis=axis, keepdims=keepdims, dtype=dtype)
-    return np.sum(array, axis=axis, keepdims=keepdims, dtype=np.promote_types(dtype, np.float64)).astype(dtype)
+    axes = {a % array.ndim for a in ((axis,) if isinstance(axis, int) else axis)}
+    inner = _neighbours(array, axes)
+    part = np.sum(array, axis=inner, keepdims=True) if inner else array
+    if rest := tuple(axes - set(inner)):
+        is_long = math.prod(array.shape[a] for a in rest) > _FEW
+        wide = np.promote_types(dtype, np.float64) if is_long else dtype
+        part = np.sum(part, axis=rest, keepdims=True, dtype=wide).astype(dtype, copy=False)
+    return part if keepdims else part.squeeze(tuple(axes))
 
 
-def _is_innermost(array: Array, axis: int | tuple[int, ...] | None) -> bool:
-    """Whether neighbours in memory are added to each other: NumPy's rounding errors stay small there."""
-    if axis is None:
-        return True
-    steps = [abs(step) if size > 1 else math.inf for step, size in zip(array.strides, array.shape, strict=True)]
-    innermost = min(range(array.ndim), key=steps.__getitem__)
-    return innermost in {a % array.ndim for a in ((axis,) if isinstance(axis, int) else axis)}
+def _neighbours(array: Array, axes: set[int]) -> tuple[int, ...]:
+    """Those of ``axes`` along which elements lie one after another in memory, innermost first."""
+    found, step = [], array.itemsize
+    for axis in sorted(range(array.ndim), key=lambda a: (array.strides[a], array.shape[a])):
+        if axis not in axes or array.strides[axis] != step:
+            break
+        found.append(axis)
+        step *= array.shape[axis]
+    return tuple(found)
 
 
 def scalar(number: complex, dtype: Any) -> Any:

@@ -199,6 +199,22 @@ def test_reductions_are_exact_whichever_dimension_goes(
     agree(found, expected, rtol=1e-6, atol=4e-6 if name == "log_softmax" else 0)
 
 
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("shape", [(64, 8, 30, 30), (40_000, 8)])
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_batch_statistics_are_exact(
+    adapter: EngineAdapter, rng: Any, shape: Any, offset: float, format: torch.memory_format
+) -> None:
+    x = torch.from_numpy(rng.random(shape).astype(np.float32)) + offset
+    if len(shape) == 4:
+        x = x.contiguous(memory_format=format)
+    mean, var, rstd = run(adapter, "_batch_norm", x, None, None, 1e-5)[1:]
+    dims = [d for d in range(len(shape)) if d != 1]
+    agree(mean, x.double().mean(dims), rtol=2e-7, atol=0)
+    agree(var, x.double().var(dims, correction=0), rtol=1e-6, atol=0)
+    agree(rstd, (x.double().var(dims, correction=0) + 1e-5).rsqrt(), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
 @pytest.mark.parametrize("shape", [(70_001, 2), (70_001,), (20_000, 70), (10_000, 300)])
 def test_running_values_are_rounded_once(adapter: EngineAdapter, rng: Any, shape: Any, dtype: torch.dtype) -> None:

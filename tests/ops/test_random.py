@@ -123,6 +123,13 @@ def test_the_first_draw_without_replacement_follows_the_weights(adapter: EngineA
     assert np.abs(np.bincount(first, minlength=3) / N - [1 / 8, 2 / 8, 5 / 8]).max() < 0.02
 
 
+def test_multinomial_has_as_many_categories_as_pytorchs(adapter: EngineAdapter) -> None:
+    one = adapter.tensor(torch.ones(1))
+    adapter.functional.multinomial(adapter.functional.expand(one, (1 << 24,)), 1, True)
+    with pytest.raises(ArgumentError, match="more than 2.24 categories"):
+        adapter.functional.multinomial(adapter.functional.expand(one, ((1 << 24) + 1,)), 1, True)
+
+
 @pytest.mark.parametrize(
     ("name", "args", "error", "message"),
     [

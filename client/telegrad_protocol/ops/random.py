@@ -12,6 +12,8 @@ from .contract import Scalar, op
 from .creation import like, new
 
 _DRAWN: dict[str, Any] = {"out": False, "differentiable": False, "random": True}
+_MOST_CATEGORIES = 1 << 24
+"""Of ``multinomial``, as in PyTorch."""
 
 
 def _floating(name: str, meta: Meta, also_complex: bool = False) -> Meta:
@@ -221,6 +223,8 @@ def multinomial(input: Meta, num_samples: int, replacement: bool = False) -> Met
         raise ShapeError(f"multinomial: expected weights in 1 or 2 dimensions, got {input}")
     if num_samples <= 0:
         raise ArgumentError(f"multinomial: num_samples must be positive, got {num_samples}")
+    if input.shape[-1] > _MOST_CATEGORIES:
+        raise ArgumentError(f"multinomial: cannot draw from {input}: a row has more than 2^24 categories")
     if not replacement and num_samples > input.shape[-1]:
         raise ArgumentError(f"multinomial: cannot draw {num_samples} from {input} without replacement")
     return input.like((*input.shape[:-1], num_samples), int64)
