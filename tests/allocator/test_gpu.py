@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from server.allocator import AllocatorConfig, CachingAllocator
@@ -188,31 +189,40 @@ def _bytes_after_filling(block: Any, value: int) -> set[int]:
 
 
 def test_what_another_stream_still_reads_is_not_overwritten(allocator: CachingAllocator, rng: Any) -> None:
-    """A slow stream copies what a fast one wrote, and freed in the meantime, many times over."""
+    """A slow stream copies what a fast one wrote, and freed in the meantime, many times over; the first wait for us."""
     import cupy as cp
 
     wait = cp.RawKernel(
-        'extern "C" __global__ void wait(long long cycles)'
-        " { long long begin = clock64(); while (clock64() - begin < cycles) { } }", "wait"
+        'extern "C" __global__ void wait(const volatile int* is_open, long long cycles)'
+        " { while (!*is_open) { } long long begin = clock64(); while (clock64() - begin < cycles) { } }", "wait"
     )  # fmt: skip
+    wait.compile()
     fast, slow = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
-    nbytes = 1 << 20
+    nbytes, held = 1 << 20, 8
     copies = cp.zeros((64, nbytes), cp.uint8)
-    pointers = set()
+    pointers = []
+    gate = cp.cuda.alloc_pinned_memory(4)
+    is_open = np.frombuffer(gate, np.int32, 1)
+    is_open[0] = 0
     cp.cuda.Device().synchronize()
-    for at in range(len(copies)):
-        block = allocator.allocate(nbytes, fast.ptr, 1)
-        pointers.add(block.pointer)
-        cp.cuda.runtime.memsetAsync(block.pointer, at + 1, nbytes, fast.ptr)
-        slow.wait_event(fast.record())
-        with slow:
-            wait((1,), (1,), (int(rng.integers(100_000)),))
-        cp.cuda.runtime.memcpyAsync(copies[at].data.ptr, block.pointer, nbytes, 3, slow.ptr)
-        allocator.record_stream(block, slow.ptr)
-        allocator.free(block)
-    slow.synchronize()
+    try:
+        for at in range(len(copies)):
+            if at == held:
+                is_open[0] = 1
+            block = allocator.allocate(nbytes, fast.ptr, 1)
+            pointers.append(block.pointer)
+            cp.cuda.runtime.memsetAsync(block.pointer, at + 1, nbytes, fast.ptr)
+            slow.wait_event(fast.record())
+            with slow:
+                wait((1,), (1,), (np.uint64(gate.ptr), int(rng.integers(100_000))))
+            cp.cuda.runtime.memcpyAsync(copies[at].data.ptr, block.pointer, nbytes, 3, slow.ptr)
+            allocator.record_stream(block, slow.ptr)
+            allocator.free(block)
+    finally:
+        is_open[0] = 1
+        slow.synchronize()
     assert (copies.get() == cp.arange(1, 65, dtype=cp.uint8).get()[:, None]).all()
-    assert len(pointers) > 1
+    assert len(set(pointers[:held])) == held
     allocator.free(allocator.allocate(nbytes, fast.ptr, 1))
     assert allocator.memory_stats()["active.all.current"] == 0
 
@@ -314,7 +324,6 @@ def test_a_private_pool_keeps_its_memory_to_itself(allocator: CachingAllocator) 
 @pytest.mark.parametrize("registers", [False, True])
 def test_pinned_memory_is_reused_once_the_copy_is_done(registers: bool) -> None:
     import cupy as cp
-    import numpy as np
 
     from server.allocator import CudaUpstream
 

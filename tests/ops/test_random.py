@@ -126,7 +126,7 @@ def test_the_first_draw_without_replacement_follows_the_weights(adapter: EngineA
 def test_multinomial_has_as_many_categories_as_pytorchs(adapter: EngineAdapter) -> None:
     one = adapter.tensor(torch.ones(1))
     adapter.functional.multinomial(adapter.functional.expand(one, (1 << 24,)), 1, True)
-    with pytest.raises(ArgumentError, match="more than 2.24 categories"):
+    with pytest.raises(ArgumentError, match=r"more than 2\^24 categories"):
         adapter.functional.multinomial(adapter.functional.expand(one, ((1 << 24) + 1,)), 1, True)
 
 
