@@ -217,18 +217,16 @@ def _file(contract: Op, choose_carry: Callable[[DType, DType], Carry | None]) ->
 
 
 _WIDER = {"float": "double", "c64": "c128"}
-"""Sums of single precision are carried in double precision: every partial sum is a result."""
+"""Sums and products of single precision are carried in double precision: every partial one is a result."""
 
 
-def _sum(element: DType, result: DType) -> Carry:
-    kept = CTYPES[computing(result)]
-    kept = _WIDER.get(kept, kept) if result.itemsize >= 4 else kept
-    return Carry(f"RunningSum<{CTYPES[element]}, {CTYPES[result]}, {kept}>", BYTES[kept])
+def _plain(name: str) -> Callable[[DType, DType], Carry]:
+    def choose_carry(element: DType, result: DType) -> Carry:
+        kept = CTYPES[computing(result)]
+        kept = _WIDER.get(kept, kept) if result.itemsize >= 4 else kept
+        return Carry(f"{name}<{CTYPES[element]}, {CTYPES[result]}, {kept}>", BYTES[kept])
 
-
-def _product(element: DType, result: DType) -> Carry:
-    kept = CTYPES[computing(result)]
-    return Carry(f"RunningProduct<{CTYPES[element]}, {CTYPES[result]}, {kept}>", BYTES[kept])
+    return choose_carry
 
 
 def _log_sum(element: DType, result: DType) -> Carry | None:
@@ -251,8 +249,8 @@ def _recurrence(element: DType, result: DType) -> Carry:
     return Carry(f"Recurrence<{CTYPES[element]}, {kept}>", 2 * BYTES[kept])
 
 
-_file(ops.cumsum, _sum)
-_file(ops.cumprod, _product)
+_file(ops.cumsum, _plain("RunningSum"))
+_file(ops.cumprod, _plain("RunningProduct"))
 _file(ops.logcumsumexp, _log_sum)
 _file(ops.cummax, _extreme("true"))
 _file(ops.cummin, _extreme("false"))
