@@ -34,9 +34,10 @@ def sum_over(xp: Any, array: Array, axis: int | tuple[int, ...] | None, keepdims
     NumPy adds neighbours in memory pairwise, and all else one after another: that is done in doubles here.
     """
     dtype = array.dtype
-    if xp is not np or dtype.char not in "fF" or axis is None or not array.ndim:
+    if xp is not np or dtype.char not in "fF" or not array.ndim:
         return xp.sum(array, axis=axis, keepdims=keepdims, dtype=dtype)
-    axes = {a % array.ndim for a in ((axis,) if isinstance(axis, int) else axis)}
+    listed = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = {a % array.ndim for a in listed}
     inner = _neighbours(array, axes)
     part = np.sum(array, axis=inner, keepdims=True) if inner else array
     if rest := tuple(axes - set(inner)):

@@ -74,9 +74,10 @@ def _running_sums(x: Array, out: Array, before: Array) -> Array:
             before = before + ends[:, -1:]
     if whole == x.shape[1]:
         return before
-    np.add.accumulate(x[:, whole:], axis=1, out=out[:, whole:])
-    out[:, whole:] += before.astype(x.dtype)
-    return out[:, -1:].astype(np.float64)
+    wide = np.add.accumulate(x[:, whole:], axis=1, dtype=np.float64)
+    wide += before
+    out[:, whole:] = wide
+    return wide[:, -1:]
 
 
 @cache
