@@ -147,7 +147,7 @@ def _shuffled(array: np.ndarray, dims: tuple[int, ...], order: int) -> np.ndarra
 
 
 def _set_weights(lib: Any, model: Any, rng: np.random.Generator, order: int) -> None:
-    """GPT-2's initial weights, the same in both libraries."""
+    """GPT-2's initial weights, the same in both libraries; ``order`` is that of channels."""
     with lib.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1:

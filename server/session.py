@@ -301,7 +301,7 @@ class Session:
         """Answer a read that waits, before its turn; one that fails does so in its turn."""
         try:
             self._read(read)
-        except Exception:  # it is none of the instruction's that is being executed
+        except Exception:  # not what is being executed has failed: the read stays in the inbox
             return
         self.inbox.remove(read)
         if self.answers.has_replies:

@@ -28,13 +28,18 @@ def negative(xp: Any, array: Array, out: Array) -> None:
     xp.negative(array, out=out)
 
 
+def sums_in(xp: Any, dtype: Any) -> Any:
+    """The type that running values of ``dtype`` are kept in: NumPy rounds each, so theirs is a double, as PyTorch's."""
+    return np.promote_types(dtype, np.float64) if xp is np and dtype.kind in "fc" else dtype
+
+
 def sum_over(xp: Any, array: Array, axis: int | tuple[int, ...] | None, keepdims: bool = False) -> Array:
     """The sum over ``axis``, in the array's type.
 
     NumPy adds neighbours in memory pairwise, and all else one after another: that is done in doubles here.
     """
     dtype = array.dtype
-    if xp is not np or dtype.char not in "fF" or not array.ndim:
+    if sums_in(xp, dtype) == dtype or not array.ndim:
         return xp.sum(array, axis=axis, keepdims=keepdims, dtype=dtype)
     listed = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = {a % array.ndim for a in listed}
@@ -42,7 +47,7 @@ def sum_over(xp: Any, array: Array, axis: int | tuple[int, ...] | None, keepdims
     part = np.sum(array, axis=inner, keepdims=True) if inner else array
     if rest := tuple(axes - set(inner)):
         is_long = math.prod(array.shape[a] for a in rest) > _FEW
-        wide = np.promote_types(dtype, np.float64) if is_long else dtype
+        wide = sums_in(np, dtype) if is_long else dtype
         part = np.sum(part, axis=rest, keepdims=True, dtype=wide).astype(dtype, copy=False)
     return part if keepdims else part.squeeze(tuple(axes))
 

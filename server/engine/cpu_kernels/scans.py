@@ -15,6 +15,7 @@ import numpy as np
 from telegrad_protocol.ops import scans as ops
 
 from .. import keys
+from ..arrays import sums_in
 from ..operators import kernel
 from ..ops import scans as generic
 from .memory import BLOCK_BYTES
@@ -42,7 +43,7 @@ def cumsum(xp, input, dim, *, dtype, out):
 
 
 def _down_columns(source: Array, target: Array) -> None:
-    running = np.zeros(target.shape[1:], generic.sums_in(np, target.dtype))
+    running = np.zeros(target.shape[1:], sums_in(np, target.dtype))
     for one, result in zip(source, target, strict=True):
         running += one
         result[...] = running

@@ -130,7 +130,7 @@ template <int D, int N, int STAGES, bool FAST, bool IS_PLAIN, class T> __device_
             by_columns<N, D, IS_PLAIN>(by_v, weights, grad_tile);
             by_rows<N, D, IS_PLAIN>(change, v_tile + me.warp_row * LD, grad_tile);
             each<N>([&](int j, int i) {
-                float& x = change[j][i];
+                float& x = change[j][i];  // what is hidden adds nothing, not even where a value is infinite
                 x = weights[j][i] == 0 ? 0 : weights[j][i] * (x - lse[N + 8 * j + 2 * me.quad + i % 2]);
             });
             by_columns<N, D, IS_PLAIN>(by_k, change, q_tile);

@@ -11,7 +11,7 @@ from telegrad_protocol.ops import losses as ops
 
 from .. import functional as F
 from .. import keys
-from ..arrays import check_index
+from ..arrays import check_index, sum_over
 from ..operators import composite, implements
 
 
@@ -157,14 +157,14 @@ def _cross_entropy(xp, input, target, weight, reduction, ignore_index, label_smo
     logits = input.reshape(_layout(input.shape))
     positions, scale, share = _class_weights(xp, logits, target, weight, ignore_index, label_smoothing)
     top = xp.amax(logits, axis=1, keepdims=True) if logits.size else xp.zeros((len(logits), 1, logits.shape[2]))
-    log_of_sum = xp.log(xp.sum(xp.exp(logits - top), axis=1, keepdims=True))
+    log_of_sum = xp.log(sum_over(xp, xp.exp(logits - top), 1, True))
     log_sum[...] = (top + log_of_sum).reshape(log_sum.shape)
-    below = log_of_sum + (top - logits)  # log_sum has lost digits where ``top`` is large
-    own = xp.take(below.reshape(-1), positions) if logits.size else log_sum.reshape(positions.shape)
+    picked = xp.take(logits.reshape(-1), positions) if logits.size else log_sum.reshape(positions.shape)
+    own = log_of_sum[:, 0] + (top[:, 0] - picked)  # log_sum has lost digits where ``top`` is large
     losses = xp.where(scale != 0, own * scale, 0)
     counted = target.reshape(positions.shape) != ignore_index
     if label_smoothing:
-        smooth = xp.sum(below * share, axis=1)
+        smooth = sum_over(xp, (log_of_sum + (top - logits)) * share, 1)
         losses = (1 - label_smoothing) * losses + xp.where(counted, smooth, 0)
     total[...] = xp.sum(scale) if reduction == "mean" else 1
     loss[...] = losses.reshape(loss.shape) if reduction == "none" else xp.sum(losses) / total

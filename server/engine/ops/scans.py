@@ -11,6 +11,7 @@ from telegrad_protocol.ops import scans as ops
 
 from .. import functional as F
 from .. import keys
+from ..arrays import sums_in
 from ..operators import composite, implements, kernel
 from .complex import conj
 from .reduce import converted, exclusive_cumprod
@@ -19,11 +20,6 @@ from .reduce import converted, exclusive_cumprod
 def _flipped(function, grad, dim):
     """A scan from the end: the transpose of a scan from the beginning."""
     return F.flip(function(F.flip(grad, (dim,))), (dim,))
-
-
-def sums_in(xp, dtype):
-    """The type that running values of ``dtype`` are kept in: NumPy rounds each, so theirs is a double, as PyTorch's."""
-    return np.promote_types(dtype, np.float64) if xp is np and dtype.kind in "fc" else dtype
 
 
 @implements(ops.cumsum, input=lambda grad, dim: _flipped(lambda g: F.cumsum(g, dim), grad, dim))
