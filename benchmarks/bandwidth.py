@@ -16,8 +16,9 @@ from typing import Any
 import cupy as cp
 import torch
 
-from server.engine import backend, context
+from server.engine import context
 from server.engine import functional as F
+from server.engine.device import backend
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from server.engine.cuda_kernels.cudnn_graph import BUILT
+from server.engine.cuda.runtime.cudnn_graph import BUILT
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from server.allocator import CachingAllocator, SimulatedUpstream
-from server.allocator.options import parse_options
+from server.allocator.core.options import parse_options
 
 from .chart import Line, chart
 from .measure import Figure, save

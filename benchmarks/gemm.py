@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from server.engine import backend, context
+from server.engine import context
+from server.engine.device import backend
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
-from server.tuning import on_one_stack
-from server.worker import GARBAGE_THRESHOLD
+from server.ipc.worker_environment import on_one_stack
+from server.worker.__main__ import GARBAGE_THRESHOLD
 
 from . import on_gpu
 from .measure import Figure, about, figure, save_at

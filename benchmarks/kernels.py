@@ -21,10 +21,11 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from server.engine import backend, context, ops
+from server.engine import context, ops
 from server.engine import functional as F
 from server.engine.autograd.graph import make_leaf
 from server.engine.context import Context
+from server.engine.device import backend
 from telegrad_protocol.meta import CPU, Meta
 
 from .kernel_cases import CASES, Case

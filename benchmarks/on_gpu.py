@@ -14,9 +14,10 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from server.engine import backend, context, ops
+from server.engine import context, ops
 from server.engine.autograd.graph import make_leaf
 from server.engine.context import Context
+from server.engine.device import backend
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Device, Meta

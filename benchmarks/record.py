@@ -110,7 +110,7 @@ def step(model: GPT, tokens: torch.Tensor) -> None:
 def record_telegrad(steps: int) -> dict[str, Any]:
     """What telegrad's own engine allocates for training steps of six layers with GELU and layer norm, AdamW."""
     import telegrad as tg
-    from server.host import Host
+    from server.worker.host import Host
 
     host = Host(["cpu"])
     events, numbers, ends = [], dict[int, int](), []

@@ -39,7 +39,7 @@ def replay(events: list[int], allocate: Callable[[int], Any], free: Callable[[An
 def replay_ours(events: list[int], options: str) -> dict[str, float]:
     """Through this allocator."""
     from server.allocator import CachingAllocator, CudaUpstream
-    from server.allocator.options import parse_options
+    from server.allocator.core.options import parse_options
 
     allocator = CachingAllocator(CudaUpstream(0), parse_options(options), device="cuda:0")
     allocator.mem_get_info()  # creates the context

@@ -18,7 +18,7 @@ from typing import Any
 import stubs
 from pydantic.fields import FieldInfo
 
-from server.settings import CLIENT_VARIABLES, PREFIX, Settings
+from server.gateway.settings import CLIENT_VARIABLES, PREFIX, Settings
 from telegrad_protocol.ops import FAMILIES, TABLE, Op
 
 DOCS = Path(__file__).resolve().parent

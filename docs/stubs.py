@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import telegrad
-from telegrad import _functions
-from telegrad._tensor import Tensor
+from telegrad._ops import functions
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.params import Param
@@ -37,7 +37,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 
-from ._tensor import Tensor
+from ._tensor.tensor import Tensor
 from .cuda.streams import Stream
 
 _Scalar = _bool | _int | _float | _complex
@@ -76,7 +76,7 @@ def stub() -> str:
 def top_level() -> Iterator[str]:
     """Functions of the package that come from contracts."""
     for name in PUBLIC:
-        if vars(telegrad).get(name) is _functions.function(name):
+        if vars(telegrad).get(name) is functions.function(name):
             yield name
 
 
@@ -86,7 +86,7 @@ def method_lines() -> Iterator[str]:
     for name, value in vars(Tensor).items():
         if name in declared or name in Tensor.__slots__ or name == "__slots__":
             continue
-        if name in PUBLIC and value is _functions.function(name):
+        if name in PUBLIC and value is functions.function(name):
             yield from function_lines(name, "self")
         elif name.startswith("__"):
             yield from operator_lines(name)
@@ -98,7 +98,7 @@ def method_lines() -> Iterator[str]:
 
 def class_body() -> Iterator[str]:
     """The names that are written in the class."""
-    tree = ast.parse((CLIENT / "_tensor.py").read_text())
+    tree = ast.parse((CLIENT / "_tensor/tensor.py").read_text())
     body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Tensor").body
     for node in body:
         if isinstance(node, ast.FunctionDef):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from telegrad_protocol.errors import ConfigurationError
 
 from . import __version__
-from .logs import configure_logs
-from .settings import Settings, load_settings, unknown_variables
+from .gateway.settings import Settings, load_settings, unknown_variables
+from .ipc.logs import configure_logs
 
 log = logging.getLogger("server")
 
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(settings: Settings, announce: bool) -> None:
     # Importing the application takes a while, and bad settings should be told at once.
-    from .app import create_app
-    from .serving import check_descriptors, listen, serve
+    from .gateway.app import create_app
+    from .gateway.serving import check_descriptors, listen, serve
 
     check_descriptors(settings)
     app = create_app(settings)

@@ -46,7 +46,7 @@ def rng(seed: int) -> np.random.Generator:
 @pytest.fixture(scope="session")
 def host() -> Any:
     """An engine in this process."""
-    from server.host import Host
+    from server.worker.host import Host
 
     return Host(["cpu"])
 
@@ -54,7 +54,7 @@ def host() -> Any:
 @pytest.fixture(scope="session")
 def cuda_host() -> Any:
     """An engine in this process whose default device is a GPU."""
-    from server.host import Host
+    from server.worker.host import Host
 
     return Host(["cuda:0"])
 
@@ -94,7 +94,7 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 
 def _sessions() -> set[Any]:
-    from telegrad import _modes
+    from telegrad._session import modes as _modes
 
     return {s for s in (*_modes._open, *_modes._shared, *_modes.thread.sessions) if not s.was_left}
 

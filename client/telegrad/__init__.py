@@ -36,21 +36,9 @@ from telegrad_protocol.memory_format import (
 )
 from telegrad_protocol.meta import Device
 
-from . import (
-    _conversions,
-    _functions,
-    _properties,
-    _restructuring,
-    amp,
-    autograd,
-    backends,
-    cuda,
-    errors,
-    nn,
-    optim,
-    random,
-)
-from ._composites import (
+from . import amp, autograd, backends, cuda, errors, nn, optim, random
+from ._ops import functions as _functions
+from ._ops.composites import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -66,8 +54,23 @@ from ._composites import (
     triu_indices,
     unique,
 )
-from ._connect import Connection, connect, disconnect
-from ._creation import (
+from ._ops.einsum import einsum, tensordot
+from ._ops.memory_formats import clone
+from ._session.connect import Connection, connect, disconnect
+from ._session.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_default_dtype,
+    set_grad_enabled,
+)
+from ._session.wire_stats import WireStats, wire_stats
+from ._tensor import conversions as _conversions
+from ._tensor import properties as _properties
+from ._tensor import restructuring as _restructuring
+from ._tensor.creation import (
     allclose,
     as_tensor,
     asarray,
@@ -81,22 +84,10 @@ from ._creation import (
     tensor,
     where,
 )
-from ._einsum import einsum, tensordot
-from ._formats import clone
-from ._modes import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_default_dtype,
-    set_grad_enabled,
-)
-from ._printing import printoptions, set_printoptions
-from ._size import Size
-from ._stats import WireStats, wire_stats
-from ._storage import load, save
-from ._tensor import Tensor
+from ._tensor.printing import printoptions, set_printoptions
+from ._tensor.size import Size
+from ._tensor.storage import load, save
+from ._tensor.tensor import Tensor
 from .amp.autocast_mode import (
     autocast,
     autocast_decrement_nesting,
@@ -133,14 +124,14 @@ newaxis = None
 
 def finfo(dtype: DType | None = None) -> Any:
     """Limits of a floating-point type."""
-    from ._limits import float_limits
+    from ._tensor.limits import float_limits
 
     return float_limits(dtype or get_default_dtype())
 
 
 def iinfo(dtype: DType) -> Any:
     """Limits of an integer type."""
-    from ._limits import integer_limits
+    from ._tensor.limits import integer_limits
 
     return integer_limits(dtype)
 

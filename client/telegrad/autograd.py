@@ -9,9 +9,9 @@ from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 from telegrad_protocol.meta import Meta
 
-from ._modes import enable_grad, inference_mode, no_grad, set_grad_enabled, thread
-from ._reach import Node, receivers
-from ._tensor import Tensor, require_one_session
+from ._ops.reachability import Node, receivers
+from ._session.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, thread
+from ._tensor.tensor import Tensor, require_one_session
 
 __all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
 

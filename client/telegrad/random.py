@@ -7,9 +7,9 @@ from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.messages import Seed
 from telegrad_protocol.meta import Device
 
-from . import _modes
-from ._creation import tensor
-from ._tensor import Tensor
+from ._session import modes as _modes
+from ._tensor.creation import tensor
+from ._tensor.tensor import Tensor
 
 
 def manual_seed(seed: int) -> None:

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from server.allocator.block import Block, Segment
-from server.allocator.caching import CachingAllocator
-from server.allocator.config import AllocatorConfig
-from server.allocator.host import HostUpstream
-from server.allocator.simulated import SimulatedUpstream
+from server.allocator.cache.caching import CachingAllocator
+from server.allocator.core.block import Block, Segment
+from server.allocator.core.config import AllocatorConfig
+from server.allocator.upstream.host import HostUpstream
+from server.allocator.upstream.simulated import SimulatedUpstream
 
 if TYPE_CHECKING:
-    from server.allocator.cuda import CudaUpstream
+    from server.allocator.upstream.cuda import CudaUpstream
 
 __all__ = [
     "AllocatorConfig",
@@ -39,7 +39,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "CudaUpstream":
-        from server.allocator.cuda import CudaUpstream
+        from server.allocator.upstream.cuda import CudaUpstream
 
         return CudaUpstream
     raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import keys
 from .checks import Checks
+from .device.streams import Streams
 from .random import Generator
-from .streams import Streams
 from .switches import DEFAULT
 from .tuning import Tuner
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from telegrad_protocol.meta import Device
 
     from .autocast import CastCache
-    from .backend import Backend
+    from .device.backend import Backend
 
 
 class CudnnModes(NamedTuple):

@@ -18,7 +18,7 @@ from . import keys
 from .value import Value
 
 if TYPE_CHECKING:
-    from .backend import Backend
+    from .device.backend import Backend
 
 Kernel = Callable[..., Any]
 Formula = Callable[..., Any]

@@ -16,9 +16,9 @@ from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedErro
 from telegrad_protocol.layout import is_dense, overlaps_itself
 from telegrad_protocol.meta import CPU, Device, Meta
 
-from .. import blas
+from . import blas_threads as blas
 from . import context
-from .backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
+from .device.backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
 from .keys import AUTOGRAD
 from .operators import KernelInfo, Operator
 from .prepared import Run, array_run, prepared_run

@@ -13,7 +13,7 @@ from typing import Any
 
 from telegrad_protocol.meta import Meta
 
-from .backend import Backend
+from .device.backend import Backend
 from .operators import Kernel, Launch, Operator, Request
 from .value import Value
 

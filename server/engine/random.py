@@ -20,7 +20,7 @@ import numpy as np
 
 from telegrad_protocol.errors import ArgumentError
 
-from . import gaussian
+from .array_library import gaussian
 
 DEFAULT_SEED: Final = 67280421310721
 STATE_BYTES: Final = 16

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from server.allocator import Block
 
     from .autograd.graph import AutogradMeta
-    from .backend import Backend
+    from .device.backend import Backend
 
 
 class Storage:

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 from server.allocator import Block, CachingAllocator, Segment
-from server.allocator.events import EventQueue
-from server.allocator.options import parse_options
-from server.allocator.sizes import MIB
+from server.allocator.core.events import EventQueue
+from server.allocator.core.options import parse_options
+from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import OutOfMemoryError
 
 Step = tuple[str, int, int]

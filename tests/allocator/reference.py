@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
 from server.allocator import AllocatorConfig
-from server.allocator.sizes import MIB
+from server.allocator.core.sizes import MIB
 
 GROUPS = ("all", "small_pool", "large_pool")
 FREE, IN_USE, WAITING, UNMAPPED = "free", "in use", "waiting", "unmapped"

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
-from server.allocator import CachingAllocator, HostUpstream, recall
-from server.allocator.sizes import MIB
+from server.allocator import CachingAllocator, HostUpstream
+from server.allocator.cache import recall
+from server.allocator.core.sizes import MIB
 from server.engine import context
-from server.engine.cpu import CpuBackend
+from server.engine.device.cpu_backend import CpuBackend
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Meta

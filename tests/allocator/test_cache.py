@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream, pool
-from server.allocator.block import MIXED
-from server.allocator.residue import Residue
-from server.allocator.sizes import MIB
+from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream
+from server.allocator.core import pool
+from server.allocator.core.block import MIXED
+from server.allocator.core.residue import Residue
+from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import ArgumentError, InternalError, OutOfMemoryError
 from tests.allocator.reference import FREE, ReferenceAllocator
 

@@ -9,7 +9,7 @@ import pytest
 import torch.cuda._memory_viz as viz
 
 from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream
-from server.allocator.sizes import MIB
+from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import OutOfMemoryError
 from tests.allocator.reference import OutOfMemory, ReferenceAllocator
 

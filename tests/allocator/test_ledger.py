@@ -6,8 +6,19 @@ import random
 
 import pytest
 
-from server.allocator import ledger
-from server.allocator.ledger import ALL, BYTES, COUNT, LARGE, REQUESTED, SMALL, SPLIT, SPLIT_BYTES, UNLIMITED, Ledger
+from server.allocator.sessions import ledger
+from server.allocator.sessions.ledger import (
+    ALL,
+    BYTES,
+    COUNT,
+    LARGE,
+    REQUESTED,
+    SMALL,
+    SPLIT,
+    SPLIT_BYTES,
+    UNLIMITED,
+    Ledger,
+)
 
 FIELDS = [(group, which) for group in (ALL, SMALL, LARGE) for which in (COUNT, BYTES, REQUESTED, SPLIT, SPLIT_BYTES)]
 

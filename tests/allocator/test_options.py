@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from server.allocator import AllocatorConfig
-from server.allocator.options import parse_options
-from server.allocator.sizes import MIB
+from server.allocator.core.options import parse_options
+from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import ConfigurationError
 
 

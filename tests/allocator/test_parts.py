@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from server.allocator import AllocatorConfig, Block, CachingAllocator, Segment, SimulatedUpstream
-from server.allocator.block import CLEAN, MIXED, absorb, blend, carve, extend
-from server.allocator.events import EventQueue
-from server.allocator.pool import Pool
-from server.allocator.sizes import MIB, human, segment_size
+from server.allocator.core.block import CLEAN, MIXED, absorb, blend, carve, extend
+from server.allocator.core.events import EventQueue
+from server.allocator.core.pool import Pool
+from server.allocator.core.sizes import MIB, human, segment_size
 from telegrad_protocol.errors import OutOfMemoryError
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from server.allocator import AllocatorConfig, CachingAllocator, SimulatedUpstream
-from server.allocator.pluggable import ALLOC, FREE, VARIABLE, PluggableUpstream, plugged_in
-from server.allocator.sizes import MIB
+from server.allocator.core.sizes import MIB
+from server.allocator.upstream.pluggable import ALLOC, FREE, VARIABLE, PluggableUpstream, plugged_in
 from telegrad_protocol.errors import ConfigurationError, OutOfMemoryError
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from server.allocator import AllocatorConfig, Block, CachingAllocator, SimulatedUpstream
-from server.allocator.pool import Shelf
-from server.allocator.sizes import MIB
+from server.allocator.core.pool import Shelf
+from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import OutOfMemoryError
 from tests.allocator.reference import IN_USE, OutOfMemory, ReferenceAllocator
 

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream, recall
-from server.allocator.block import Block, Segment
-from server.allocator.sizes import MIB
+from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream
+from server.allocator.cache import recall
+from server.allocator.core.block import Block, Segment
+from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import InternalError, OutOfMemoryError
 from tests.allocator.reference import ReferenceAllocator
 

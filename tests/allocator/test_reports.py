@@ -12,8 +12,8 @@ import torch.cuda._memory_viz as viz
 import torch.cuda.memory as torch_memory
 
 from server.allocator import AllocatorConfig, CachingAllocator, SimulatedUpstream
-from server.allocator.sizes import MIB
-from server.allocator.snapshot import to_pickle
+from server.allocator.core.sizes import MIB
+from server.allocator.reports.snapshot import to_pickle
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 
 LINE = [{"filename": "train.py", "line": 12, "name": "add"}]

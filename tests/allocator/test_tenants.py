@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from server.allocator import AllocatorConfig, CachingAllocator, SimulatedUpstream
-from server.allocator.history import MOST_ENTRIES_OF_A_SESSION
-from server.allocator.sizes import MIB
+from server.allocator.core.sizes import MIB
+from server.allocator.reports.history import MOST_ENTRIES_OF_A_SESSION
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 
 

@@ -15,7 +15,7 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSuppor
 
 def _engine(tg: Any) -> Any:
     """The server's session."""
-    session = tg._modes.current_session()
+    session = tg._session.modes.current_session()
     session.flush()
     return session.transport._session
 
@@ -219,7 +219,7 @@ def test_a_region_leaves_no_memory_behind(tg: Any) -> None:
 
 def test_a_region_costs_no_round_trip(tg: Any) -> None:
     w = tg.ones(4, 4, requires_grad=True)
-    session = tg._modes.current_session()
+    session = tg._session.modes.current_session()
     trips = session.round_trips
     for _ in range(3):
         with tg.autocast("cpu"):
@@ -229,9 +229,9 @@ def test_a_region_costs_no_round_trip(tg: Any) -> None:
 
 
 def test_the_trace_shows_autocast_above_autograd(tg: Any) -> None:
-    session = tg._modes.current_session()
+    session = tg._session.modes.current_session()
     w = tg.ones(2, 2, requires_grad=True)
-    session.submit(tg._modes.Mode("trace", True))
+    session.submit(tg._session.modes.Mode("trace", True))
     with tg.autocast("cpu"):
         _ = w.mm(w)
     lines = session.query("trace")
@@ -247,8 +247,8 @@ def test_the_trace_shows_autocast_above_autograd(tg: Any) -> None:
 def test_malformed_settings_are_refused(tg: Any, value: Any) -> None:
     from telegrad import TelegradError
 
-    session = tg._modes.current_session()
-    session.submit(tg._modes.Mode("autocast", value))
+    session = tg._session.modes.current_session()
+    session.submit(tg._session.modes.Mode("autocast", value))
     with pytest.raises(TelegradError, match="autocast"):
         session.synchronize()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.host import Host
+from server.worker.host import Host
 from telegrad_protocol.errors import ArgumentError
 
 
@@ -21,7 +21,7 @@ def host() -> Host:
 def lib(host: Host) -> Iterator[Any]:
     """telegrad, with every switch as it was before afterwards."""
     import telegrad as tg
-    from telegrad import _switches
+    from telegrad._session import switches as _switches
 
     before = dict(_switches._chosen)
     try:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad import _call, _forms
-from telegrad._outgoing import BATCH_OPERATIONS
+from telegrad._ops import call as _call
+from telegrad._ops import call_forms as _forms
+from telegrad._session.send_queue import BATCH_OPERATIONS
 from telegrad_protocol.errors import DeviceError
 
 

@@ -64,7 +64,7 @@ def test_scale_and_parameters_follow_pytorch(tg: Any, rng: np.random.Generator, 
 @pytest.mark.parametrize("clips", [False, True])
 def test_a_step_waits_for_nothing(tg: Any, name: str, clips: bool) -> None:
     side = _Side(tg, name, np.ones(4, np.float32))
-    session = tg._modes.current_session()
+    session = tg._session.modes.current_session()
     side.step(np.ones(4, np.float32), False)
     trips = session.round_trips
     for overflows in (True, False):
@@ -81,7 +81,7 @@ def test_an_optimizer_that_is_a_program_is_skipped_with_one_round_trip(tg: Any) 
 
     side = _Side(tg, "SGD", np.ones(4, np.float32))
     side.optimizer = Plain([side.weight], {})
-    session = tg._modes.current_session()
+    session = tg._session.modes.current_session()
     for overflows in (False, True):
         trips = session.round_trips
         side.step(np.ones(4, np.float32), overflows)
@@ -210,7 +210,7 @@ def test_gradients_are_checked_and_unscaled_together(tg: Any, dtype: str, bad: s
     if bad is not None:
         grads[1][2] = float(bad)
     found, inverse = tg.zeros(()), tg.tensor(0.25)
-    tg._functions.function("_amp_foreach_non_finite_check_and_unscale_")(grads, found, inverse)
+    tg._ops.functions.function("_amp_foreach_non_finite_check_and_unscale_")(grads, found, inverse)
     assert found.item() == (bad is not None)
     np.testing.assert_array_equal(grads[0].float().numpy(), np.full((3, 2), 0.25, np.float32))
     assert grads[1][0].item() == 0.75

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from server.engine import functional as F
-from telegrad._indexing import getitem, setitem
+from telegrad._tensor.indexing import getitem, setitem
 from telegrad_protocol.errors import TelegradError
 
 from ..ops.adapters import EngineAdapter

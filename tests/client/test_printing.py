@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from telegrad import _printing as printing
+from telegrad._tensor import printing
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
 

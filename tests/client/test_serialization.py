@@ -20,8 +20,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from telegrad import _serialization as serialization
-from telegrad._serialization import RawTensor
+from telegrad._tensor import serialization
+from telegrad._tensor.serialization import RawTensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 

@@ -42,7 +42,7 @@ def test_every_make_command_in_the_pages_is_a_target():
 
 
 def test_the_variables_of_the_docs_exist():
-    from server.settings import CLIENT_VARIABLES, PREFIX, Settings
+    from server.gateway.settings import CLIENT_VARIABLES, PREFIX, Settings
 
     known = {PREFIX + name.upper() for name in Settings.model_fields} | CLIENT_VARIABLES.keys()
     pages = [*PAGES, *(ROOT / "deploy").iterdir()]

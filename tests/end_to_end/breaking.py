@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from server.allocator import HostUpstream, Segment
-from server.host import Host
+from server.worker.host import Host
 
 FATAL_BYTES = 78 << 20
 """What to allocate to lose the device."""

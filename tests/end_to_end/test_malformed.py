@@ -14,8 +14,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 import telegrad
-from telegrad._connection import Address
-from telegrad._transport import SocketTransport
+from telegrad._transport.socket_transport import SocketTransport
+from telegrad._transport.websocket import Address
 from telegrad.errors import (
     AuthenticationError,
     CommunicationError,

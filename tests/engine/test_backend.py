@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.allocator import CachingAllocator, HostUpstream
-from server.engine.cpu import CpuBackend
+from server.engine.device.cpu_backend import CpuBackend
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Meta
 

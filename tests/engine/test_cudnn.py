@@ -248,7 +248,7 @@ def test_convolutions_that_are_products(
 
 
 def test_the_fastest_of_several_plans_gives_the_same_results(adapter: EngineAdapter, seed: int) -> None:
-    from server.engine.cuda_kernels import cudnn_graph
+    from server.engine.cuda.runtime import cudnn_graph
 
     adapter.context.cudnn = CudnnModes(benchmark=True)
     spent = cudnn_graph.BUILT.seconds

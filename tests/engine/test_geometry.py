@@ -8,8 +8,8 @@ import struct
 import numpy as np
 import pytest
 
-from server.engine.cuda_kernels import geometry
-from server.engine.cuda_kernels.geometry import Layout, collapse, divider, layout_of, packed, vector_width
+from server.engine.cuda.runtime import geometry
+from server.engine.cuda.runtime.geometry import Layout, collapse, divider, layout_of, packed, vector_width
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.meta import Meta

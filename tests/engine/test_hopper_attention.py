@@ -20,7 +20,7 @@ SCALE = 0.15
 @pytest.fixture(scope="module")
 def adapter() -> EngineAdapter:
     found = EngineAdapter("cuda:0")
-    from server.engine.cuda_kernels.launch import architecture
+    from server.engine.cuda.runtime.launch import architecture
 
     if architecture(0) != "sm_90":
         pytest.skip("needs a Hopper GPU")
@@ -30,7 +30,7 @@ def adapter() -> EngineAdapter:
 @pytest.fixture(autouse=True)
 def hopper(adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module under test, which takes whatever it can."""
-    from server.engine.cuda_kernels import hopper_attention
+    from server.engine.cuda.attention import hopper as hopper_attention
 
     torch.manual_seed(seed)
     adapter.activate()
@@ -47,7 +47,7 @@ def _operands(sizes: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
 
 
 def _takes(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool = True, scale: float = SCALE) -> bool:
-    from server.engine.cuda_kernels import hopper_attention
+    from server.engine.cuda.attention import hopper as hopper_attention
     from server.engine.operators import OPERATORS, Request
 
     op, backend = OPERATORS["_attention"].op, adapter.backends[adapter.device]

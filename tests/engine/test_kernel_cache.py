@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("cuda.bindings.nvrtc")
 pytest.importorskip("cupy")
 
-from server.engine.cuda_kernels import compiler, warm
+from server.engine.cuda import warm
+from server.engine.cuda.runtime import compiler
 from telegrad_protocol import dtypes
 
 TARGET = "sm_90"

@@ -14,9 +14,9 @@ pytest.importorskip("cupy")
 
 import cupy
 
-from server.engine.cuda_kernels.launch import Kernel
-from server.engine.cuda_kernels.pointwise import launcher
-from server.engine.launches import Launches
+from server.engine.cuda.pointwise.pointwise import launcher
+from server.engine.cuda.runtime.launch import Kernel
+from server.engine.device.launch_queue import Launches
 
 
 @pytest.fixture

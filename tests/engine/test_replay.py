@@ -11,10 +11,11 @@ import torch
 
 from server.engine import functional as F
 from server.engine import keys
-from server.engine.autograd import recording, replay
 from server.engine.autograd.engine import backward
 from server.engine.operators import OPERATORS
-from server.host import Host
+from server.engine.replay import backward_recording as recording
+from server.engine.replay import backward_replay as replay
+from server.worker.host import Host
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import CPU
 from tests.ops.adapters import EngineAdapter

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from server import blas
+from server.engine import blas_threads as blas
 
 
 @pytest.fixture

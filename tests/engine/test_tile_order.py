@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from server.engine.cuda_kernels.hopper_attention_order import Order, Walk, order_of
+from server.engine.cuda.attention.hopper_order import Order, Walk, order_of
 
 MEGABYTE = 1 << 20
 CAUSAL = tuple(range(1, 17))

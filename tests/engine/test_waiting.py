@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from server.engine import launch_runs, launches
-from server.engine.launches import FEW, MOST, Launches
+from server.engine.device import launch_queue as launches
+from server.engine.device.launch_queue import FEW, MOST, Launches
+from server.engine.replay import launch_runs
 
 STREAM = 7
 FIRST = 16

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from server.app import create_app
-from server.settings import Settings
+from server.gateway.app import create_app
+from server.gateway.settings import Settings
 
 from .registry import FakeRegistry, OpenSession
 

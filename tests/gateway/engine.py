@@ -1,4 +1,4 @@
-"""An engine of a few NumPy operations that answers ``server.verbs``: what the gateway needs, and no more.
+"""An engine of a few NumPy operations that answers ``server.ipc.requests``: what the gateway needs, and no more.
 
 The operation ``open`` fails with the numbers of uploads and reads that have not ended.
 
@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from server import verbs
+from server.ipc import requests as verbs
 from telegrad_protocol.errors import (
     ArgumentError,
     DeviceError,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import sys
 
-import server.app
+import server.gateway.app
 from server.__main__ import main
-from server.supervisor import Supervisor
+from server.gateway.supervisor import Supervisor
 
 if __name__ == "__main__":
-    server.app.Supervisor = functools.partial(Supervisor, host="tests.gateway.engine:Host")  # type: ignore[misc]
+    server.gateway.app.Supervisor = functools.partial(Supervisor, host="tests.gateway.engine:Host")  # type: ignore[misc]
     sys.exit(main())

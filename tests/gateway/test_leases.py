@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from server import registry
-from server.registry import Registry
+from server.gateway import sessions as registry
+from server.gateway.sessions import Registry
 
 LEASE = 60.0
 
 
 class Clock:
-    """The time in ``server.registry``, and the gateway's turns in it."""
+    """The time in ``server.gateway.sessions``, and the gateway's turns in it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0

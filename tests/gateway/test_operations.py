@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server import verbs
+from server.ipc import requests as verbs
 
 from .conftest import Client
 

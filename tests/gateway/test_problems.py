@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from server.logs import JsonFormatter
-from server.problems import problem_response, status_of
+from server.gateway.problems import problem_response, status_of
+from server.ipc.logs import JsonFormatter
 from telegrad_protocol.errors import BY_CODE, revive
 
 from .conftest import Client, Http

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from server.app import create_app
-from server.auth import OPEN_PATHS
+from server.gateway.app import create_app
+from server.gateway.auth import OPEN_PATHS
 from telegrad_protocol.messages import PROTOCOL_VERSION
 
 from .conftest import TOKEN, Client, Http, settings_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from server.__main__ import main
-from server.hardware import gpu_count, with_devices
-from server.settings import CLIENT_VARIABLES, Settings, is_loopback, load_settings, unknown_variables
+from server.gateway.hardware import gpu_count, with_devices
+from server.gateway.settings import CLIENT_VARIABLES, Settings, is_loopback, load_settings, unknown_variables
 from telegrad_protocol.errors import ConfigurationError
 
 BAD = [
@@ -87,8 +87,8 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_devices_are_all_gpus_or_else_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.hardware.gpu_count", lambda: 2)
+    monkeypatch.setattr("server.gateway.hardware.gpu_count", lambda: 2)
     assert with_devices(Settings()).devices == ("cuda:0", "cuda:1")
-    monkeypatch.setattr("server.hardware.gpu_count", lambda: 0)
+    monkeypatch.setattr("server.gateway.hardware.gpu_count", lambda: 0)
     assert with_devices(Settings()).devices == ("cpu",)
     assert with_devices(Settings(devices=("cpu",))).devices == ("cpu",)

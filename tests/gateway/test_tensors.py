@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.lib import format as npy
 
-from server import payloads
-from server.transfers import Body
+from server.gateway.http import tensor_files as payloads
+from server.gateway.http.tensor_streams import Body
 from telegrad_protocol.dtypes import BY_NAME
 from telegrad_protocol.errors import TelegradError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from server.tuning import on_one_stack
+from server.ipc.worker_environment import on_one_stack
 
 CALLS = 400
 DEPTHS = range(250)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from server.warming import Warming, architecture_of
+from server.gateway.warmup import Warming, architecture_of
 
 PATIENCE_SECONDS = 20.0
 NOTES_AND_WAITS = (

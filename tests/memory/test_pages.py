@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from server.auth import OPEN_PATHS
+from server.gateway.auth import OPEN_PATHS
 from tests.session.server import HttpSession, ServerProcess
 
 STATIC = sorted(path for path in OPEN_PATHS if path.startswith("/static/"))

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from server.app import create_app
-from server.host import Host
-from server.settings import Settings
+from server.gateway.app import create_app
+from server.gateway.settings import Settings
+from server.worker.host import Host
 from telegrad_protocol.errors import ConfigurationError, InternalError
 
 
@@ -51,7 +51,7 @@ def test_options_are_refused_when_the_server_starts_by_name() -> None:
 
 def test_options_reach_the_engine() -> None:
     script = (
-        "from server.host import Host\n"
+        "from server.worker.host import Host\n"
         "config = Host(['cpu']).backend('cpu').allocator.config\n"
         "print(config.max_split_size, config.garbage_collection_threshold)\n"
     )

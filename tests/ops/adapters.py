@@ -44,8 +44,9 @@ class EngineAdapter:
     """Calls ``server.engine.functional`` on values."""
 
     def __init__(self, device: str = "cpu") -> None:
-        from server.engine import backend, functional, ops
+        from server.engine import functional, ops
         from server.engine.context import Context
+        from server.engine.device import backend
 
         self.functional, self.ops = functional, ops
         self.device = Device(device)

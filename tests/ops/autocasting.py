@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import telegrad
-from telegrad._functions import function
+from telegrad._ops.functions import function
 
 from .adapters import OURS_TO_TORCH, TORCH_TO_OURS, to_numpy
 from .harness import flatten, tree_map

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as TF
 
-from server.engine.cpu_kernels.copies import copy
+from server.engine.cpu.copies import copy
 
 from .adapters import EngineAdapter, to_torch
 

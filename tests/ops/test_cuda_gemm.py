@@ -301,7 +301,7 @@ def test_sizes_that_tensor_cores_do_not_take(
     _switched(gpu, "allow_tf32", True)
     sizes = [(2048, 1024, 2047), (2047, 1024, 2048), (2048, 1023, 2048)]
     if forced:
-        from server.engine.cuda_kernels import gemm_padding
+        from server.engine.cuda.gemm import padding as gemm_padding
 
         monkeypatch.setattr(gemm_padding, "_GAIN", 0.0)
         sizes = [(56, 72, 83), (83, 72, 56), (56, 83, 72), (89, 91, 97), (1, 83, 5), (5, 1, 83)]

@@ -172,6 +172,6 @@ def test_every_expression_is_known_to_both_devices() -> None:
 
 @pytest.mark.gpu
 def test_every_expression_is_known_to_the_gpu() -> None:
-    from server.engine.cuda_kernels.foreach import EXPRESSIONS
+    from server.engine.cuda.optim.foreach import EXPRESSIONS
 
     assert set(EXPRESSIONS) == set(contracts.EXPRESSIONS)

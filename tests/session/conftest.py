@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.host import Host
+from server.worker.host import Host
 
 from .driver import Talk
 

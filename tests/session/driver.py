@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from server.failures import Absent
-from server.host import Host
-from server.session import Session
+from server.session.failures import Absent
+from server.session.session import Session
+from server.worker.host import Host
 from telegrad_protocol import dtypes, wire
 from telegrad_protocol.messages import (
     CHUNK_BYTES,

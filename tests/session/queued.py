@@ -9,9 +9,9 @@ from typing import Any
 from server.allocator import CachingAllocator, HostUpstream
 from server.engine import keys
 from server.engine.context import Context
-from server.engine.cpu import CpuBackend
-from server.engine.streamed import StreamedBackend
-from server.host import Host
+from server.engine.device.cpu_backend import CpuBackend
+from server.engine.device.stream_backend import StreamedBackend
+from server.worker.host import Host
 from telegrad_protocol.meta import Device
 
 GPU = Device("cuda", 7)

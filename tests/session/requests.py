@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from server import verbs
-from server.verbs import NewTensor, RunOp, RunOps
+from server.ipc import requests as verbs
+from server.ipc.requests import NewTensor, RunOp, RunOps
 
 from .driver import Talk
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from server import session
-from server.session import Session
-from server.transfer import Outgoing
+from server.session import session
+from server.session.session import Session
+from server.session.transfers import Outgoing
 from telegrad_protocol.messages import Backward
 
 STEPS = 6

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.calls import CALLERS
 from server.engine import plan
-from server.failures import Absent
+from server.session.call_cache import CALLERS
+from server.session.failures import Absent
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import Call, Free, Mode, SetRequiresGrad
 from telegrad_protocol.ops import TABLE

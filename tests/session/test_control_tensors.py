@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from server import verbs
-from server.host import Host
+from server.ipc import requests as verbs
+from server.worker.host import Host
 from telegrad_protocol.errors import (
     ArgumentError,
     DeviceError,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server import verbs
-from server.verbs import SERVER_IDS, NewTensor, RunOp, RunOps
+from server.ipc import requests as verbs
+from server.ipc.requests import SERVER_IDS, NewTensor, RunOp, RunOps
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import (
     ArgumentError,

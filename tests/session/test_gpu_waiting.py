@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.engine.backend import open_device
+from server.engine.device.backend import open_device
 from telegrad_protocol.meta import Device
 
 pytestmark = pytest.mark.gpu
@@ -25,7 +25,7 @@ Step = Callable[[Any, list[Any], str], None]
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A number for each graph that was launched."""
-    from server.engine.cuda_graphs import CudaGraph
+    from server.engine.device.cuda_graphs import CudaGraph
 
     found: list[int] = []
     launch = CudaGraph.launch

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.host import Host
+from server.worker.host import Host
 from telegrad_protocol import wire
 from telegrad_protocol.messages import (
     Answer,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from server.failures import Absent
-from server.host import Host
+from server.session.failures import Absent
+from server.worker.host import Host
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import (
     Data,

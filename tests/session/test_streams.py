@@ -34,7 +34,7 @@ def queues() -> Iterator[QueuedBackend]:
 
 
 def _session() -> Any:
-    session = telegrad._modes.current_session()
+    session = telegrad._session.modes.current_session()
     session.flush()
     return session
 
@@ -239,7 +239,7 @@ def test_passes_on_one_stream_join_nothing(queues: QueuedBackend) -> None:
 
 
 def test_nodes_from_long_ago_wait_for_all_streams(queues: QueuedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    from server.engine import streams
+    from server.engine.device import streams
 
     monkeypatch.setattr(streams, "_KEPT_CHANGES", 4)
     found = _passes()
@@ -326,7 +326,7 @@ def test_malformed_questions_are_refused(queues: QueuedBackend, what: str, args:
 
 
 def test_a_session_has_a_limited_number_of_events(queues: QueuedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    from server import ordering
+    from server.session import streams as ordering
 
     monkeypatch.setattr(ordering, "MAX_EVENTS", 2)
     events = [telegrad.cuda.Event() for _ in range(3)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.failures import Absent
+from server.session.failures import Absent
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import (
     CHUNK_BYTES,

@@ -13,8 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from telegrad._opening import open_session
-from telegrad._transport import SocketTransport
+from telegrad._session.handshake import open_session
+from telegrad._transport.socket_transport import SocketTransport
 from telegrad_protocol import wire
 from telegrad_protocol.messages import CHUNK_BYTES, Answer, Data, Failure, Query, Read, Upload
 

@@ -13,11 +13,11 @@ import threading
 
 import uvicorn
 
-from server.app import create_app
-from server.registry import Registry
-from server.settings import Settings
-from server.stream import StreamProtocol
-from server.supervisor import Supervisor
+from server.gateway.app import create_app
+from server.gateway.sessions import Registry
+from server.gateway.settings import Settings
+from server.gateway.supervisor import Supervisor
+from server.gateway.websocket import StreamProtocol
 
 
 class _Server(uvicorn.Server):

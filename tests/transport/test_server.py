@@ -12,10 +12,10 @@ import httpx
 import psutil
 import pytest
 
-from telegrad._connection import Address
-from telegrad._in_process import InProcessTransport
-from telegrad._opening import open_session
-from telegrad._transport import SocketTransport
+from telegrad._session.handshake import open_session
+from telegrad._transport.in_process import InProcessTransport
+from telegrad._transport.socket_transport import SocketTransport
+from telegrad._transport.websocket import Address
 from telegrad_protocol.errors import CommunicationError, InternalError, SessionLostError, TelegradError
 from telegrad_protocol.messages import Call, Failure, Hello, Query, Read
 
@@ -91,7 +91,7 @@ def test_a_session_that_cannot_be_opened_says_why(connect: Connect, gateway: Gat
 
 def test_a_killed_client_is_reclaimed_when_its_lease_ends() -> None:
     program = (
-        "import sys, time; from telegrad._opening import open_session; t = open_session(sys.argv[1], {});"
+        "import sys, time; from telegrad._session.handshake import open_session; t = open_session(sys.argv[1], {});"
         "print(t.hello.session, flush=True); time.sleep(1000)"
     )
     with GatewayProcess(STUB_LEASE="1") as gateway:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from telegrad import _connection
-from telegrad._connection import Address
-from telegrad._opening import open_session
-from telegrad._transport import SocketTransport
+from telegrad._session.handshake import open_session
+from telegrad._transport import websocket as _connection
+from telegrad._transport.socket_transport import SocketTransport
+from telegrad._transport.websocket import Address
 from telegrad_protocol.errors import AuthenticationError, CommunicationError, ConnectError, SessionLostError
 from telegrad_protocol.messages import Call
 

@@ -9,13 +9,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from telegrad._session import modes as _modes
+from telegrad._session.modes import AutocastSettings, _Block, forget_casts, set_autocast, thread
 from telegrad_protocol.autocast import DEVICE_TYPES, LOWER_DTYPES, check_device_type
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.meta import Device
-
-from .. import _modes
-from .._modes import AutocastSettings, _Block, forget_casts, set_autocast, thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+from telegrad._ops.functions import function as operation
+from telegrad._session.modes import Modes, thread
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.autocast import Autocast, composed_target, is_eligible
 from telegrad_protocol.dtypes import DType
-
-from .._functions import function as operation
-from .._modes import Modes, thread
-from .._tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from telegrad._ops.functions import function
+from telegrad._session import modes as _modes
+from telegrad._session.modes import no_grad
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float16, float32, float64, int32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, StateDictError
 from telegrad_protocol.meta import Device
 
-from .. import _modes
-from .._functions import function
-from .._modes import no_grad
-from .._tensor import Tensor
 from .autocast_mode import device_type_of
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from . import cuda as cuda
-from . import cudnn as cudnn
+from . import cuda, cudnn
 
 __all__ = ["cuda", "cudnn"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._session import switches as _switches
 from telegrad_protocol.errors import ArgumentError
-
-from .. import _switches
 
 _LIBRARIES = ("default", "cublas", "cublaslt", "own")
 _PRECISIONS = ("highest", "high", "medium")

@@ -10,7 +10,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .. import _modes, _switches
+from telegrad._session import modes as _modes
+from telegrad._session import switches as _switches
 
 _SWITCHES = {
     "allow_tf32": "cudnn_allow_tf32", "deterministic": "cudnn_deterministic", "benchmark": "cudnn_benchmark",

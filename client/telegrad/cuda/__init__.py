@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._session import modes as _modes
 from telegrad_protocol.errors import DeviceError
 from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError
 from telegrad_protocol.meta import Device
 
-from .. import _modes
 from . import amp as amp
 from . import memory as memory
 from . import tunable as tunable
@@ -72,7 +72,7 @@ def synchronize(device: Place = None) -> None:
 
 def manual_seed(seed: int) -> None:
     """Seed the GPU's generator."""
-    from ..random import seed_device
+    from telegrad.random import seed_device
 
     seed_device(name_of(None), seed)
 

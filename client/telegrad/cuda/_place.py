@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from telegrad._session import modes as _modes
 from telegrad_protocol.errors import DeviceError
 from telegrad_protocol.meta import Device
-
-from .. import _modes
 
 Place: TypeAlias = int | str | Device | None
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from telegrad.amp.autocast_mode import autocast as _autocast
+from telegrad.amp.grad_scaler import GradScaler as _GradScaler
 from telegrad_protocol.dtypes import DType, float16
-
-from ..amp.autocast_mode import autocast as _autocast
-from ..amp.grad_scaler import GradScaler as _GradScaler
 
 __all__ = ["GradScaler", "autocast"]
 

@@ -11,7 +11,7 @@ from telegrad_protocol.meta import Device
 from .streams import Stream, check_stream, current_stream, gpu_of
 
 if TYPE_CHECKING:
-    from .._session import Session
+    from telegrad._session.session import Session
 
 
 class Event:

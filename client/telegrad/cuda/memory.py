@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from telegrad._session import modes as _modes
 from telegrad_protocol.errors import ArgumentError
 
-from .. import _modes
 from ._place import Place, name_of
 
 __all__ = [

@@ -11,17 +11,18 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from telegrad._session import modes as _modes
+from telegrad._session.modes import thread
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
 from telegrad_protocol.messages import STREAM_LEVELS, STREAMS_PER_LEVEL, RecordStream
 from telegrad_protocol.meta import Device
 
-from .. import _modes
-from .._modes import thread
-from .._tensor import Tensor
 from ._place import Place, name_of
 
 if TYPE_CHECKING:
-    from .._session import Session
+    from telegrad._session.session import Session
+
     from .events import Event
 
 _turning = threading.Lock()

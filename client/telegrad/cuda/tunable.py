@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from telegrad._session import modes as _modes
+from telegrad._session import switches as _switches
 from telegrad_protocol.errors import ArgumentError
-
-from .. import _modes, _switches
 
 _ENABLED, _TUNES, _DURATION, _ITERATIONS = range(4)
 _filename = "tunableop_results.csv"

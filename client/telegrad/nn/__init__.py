@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import functional, init, utils
-from .activation import (
+from .activation import (  # fmt: skip
     CELU,
     ELU,
     GELU,
@@ -30,14 +30,14 @@ from .activation import (
     Tanh,
     Tanhshrink,
     Threshold,
-)  # fmt: skip
+)
 from .attention import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Fold, Unfold
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d
 from .embedding import Embedding
 from .linear import Bilinear, Flatten, Identity, Linear, Unflatten
-from .loss import (
+from .loss import (  # fmt: skip
     BCELoss,
     BCEWithLogitsLoss,
     CosineSimilarity,
@@ -48,7 +48,7 @@ from .loss import (
     MSELoss,
     NLLLoss,
     SmoothL1Loss,
-)  # fmt: skip
+)
 from .module import Module
 from .normalization import GroupNorm, LayerNorm, RMSNorm
 from .parameter import Parameter

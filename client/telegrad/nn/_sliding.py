@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
+from telegrad._ops.functions import function
+from telegrad._tensor.numbers import is_number
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
-
-from .._functions import function
-from .._numbers import is_number
-from .._tensor import Tensor
 
 Numbers = int | Sequence[int]
 

@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from telegrad._session.modes import no_grad
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, StateDictError
 
-from .._modes import no_grad
-from .._tensor import Tensor
 from .parameter import Parameter
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 
-from .._tensor import Tensor
 from . import functional as F
 from . import init
 from .linear import Place, new_parameter

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType, bool_
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
-from .._tensor import Tensor
 from . import functional as F
 from . import init
 from .containers import ModuleList

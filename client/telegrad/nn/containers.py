@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError
 
-from .._tensor import Tensor
 from ._text import indent
 from .module import Module
 from .parameter import Parameter

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, cast
 
+from telegrad._ops.functions import function
+from telegrad._tensor.numbers import is_integer
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.ops.convolution import same_padding
 
-from .._functions import function
-from .._numbers import is_integer
-from .._tensor import Tensor
 from . import functional as F
 from . import init
 from ._sliding import Numbers, spread, unfold

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .._tensor import Tensor
+from telegrad._tensor.tensor import Tensor
+
 from . import functional as F
 from .module import Module
 

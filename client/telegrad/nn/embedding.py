@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from telegrad._session.modes import no_grad
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
-from .._modes import no_grad
-from .._tensor import Tensor
 from . import functional as F
 from . import init
 from .linear import Place, new_parameter

@@ -9,12 +9,12 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from telegrad._ops.functions import function, populate
+from telegrad._tensor.numbers import is_number
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
-from .._functions import function, populate
-from .._numbers import is_number
-from .._tensor import Tensor
 from ._sliding import (  # noqa: F401 - users find them here
     adaptive_avg_pool1d,
     avg_pool1d,

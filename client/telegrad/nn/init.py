@@ -7,11 +7,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from telegrad._ops.functions import function
+from telegrad._session.modes import no_grad
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
-
-from .._functions import function
-from .._modes import no_grad
-from .._tensor import Tensor
 
 _GAINS: dict[str, float] = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Device
 
-from .._functions import function
-from .._tensor import Tensor
 from . import functional as F
 from . import init
 from .module import Module

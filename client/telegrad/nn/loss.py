@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
-from .._tensor import Tensor
 from . import functional as F
 from .module import Module
 

@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
+from telegrad._session.modes import no_grad
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import BY_NAME, DType
 from telegrad_protocol.errors import ArgumentTypeError, DTypeError
 from telegrad_protocol.meta import Device
 
-from .._modes import no_grad
-from .._tensor import Tensor
 from ._hooks import Handle, call_with_hooks
 from ._moving import convert, destination, in_format
 from ._state import LoadResult, load_into, save_from
@@ -286,7 +286,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
-        from ..optim._gradients import clear
+        from telegrad.optim._gradients import clear
 
         clear(list(self.parameters()), set_to_none)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError
 
-from .._tensor import Tensor
 from . import functional as F
 from . import init
 from .linear import Place, new_parameter

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._functions import function
-from .._tensor import Tensor
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
 
 
 class Parameter(Tensor):

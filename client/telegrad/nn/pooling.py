@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from .._functions import function
-from .._tensor import Tensor
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
+
 from . import functional as F
 from ._sliding import Numbers, spread
 from .module import Module

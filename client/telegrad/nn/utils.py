@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError
-
-from .._functions import function
-from .._tensor import Tensor
 
 Tensors = Tensor | Iterable[Tensor]
 

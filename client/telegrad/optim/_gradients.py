@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from telegrad._ops.functions import function
+from telegrad._session.session import Session
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.messages import DropGrads
-
-from .._functions import function
-from .._session import Session
-from .._tensor import Tensor
 
 
 def clear(parameters: Sequence[Tensor], set_to_none: bool) -> None:

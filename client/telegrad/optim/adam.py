@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._ops.functions import function
+from telegrad._tensor.numbers import is_number
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
-from .._functions import function
-from .._numbers import is_number
-from .._tensor import Tensor
 from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
 
+from telegrad._session.modes import enable_grad
+from telegrad._tensor.numbers import is_number
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
 from telegrad_protocol.meta import Device
 
-from .._modes import enable_grad
-from .._numbers import is_number
-from .._tensor import Tensor
 from ._gradients import by_device, clear
 
 Group = dict[str, Any]

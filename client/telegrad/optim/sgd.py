@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
-from .._functions import function
-from .._tensor import Tensor
 from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least
 
 

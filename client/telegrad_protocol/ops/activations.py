@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import float32
-from ..errors import ArgumentError
-from ..meta import Meta
+from telegrad_protocol.dtypes import float32
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, pointwise
 from .creation import check_fits
 from .rules import check_backward

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..dtypes import FLOAT, DType, bool_, float32, int64
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes, result_strides
-from ..meta import Meta
+from telegrad_protocol.dtypes import FLOAT, DType, bool_, float32, int64
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size, broadcast_shapes, result_strides
+from telegrad_protocol.meta import Meta
+
 from .contract import op
 
 _NAME = "scaled_dot_product_attention"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..dtypes import BOOL, result_type
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import broadcast_shapes
-from ..meta import Meta
+from telegrad_protocol.dtypes import BOOL, result_type
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import broadcast_shapes
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, alias, op, pointwise
 from .creation import check_fits
 from .pointwise import same_dtype

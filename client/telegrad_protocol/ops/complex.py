@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..dtypes import float32, float64
-from ..errors import DTypeError, ShapeError
-from ..meta import Meta
+from telegrad_protocol.dtypes import float32, float64
+from telegrad_protocol.errors import DTypeError, ShapeError
+from telegrad_protocol.meta import Meta
+
 from .contract import op, pointwise
 from .creation import like
 from .pointwise import same_dtype

@@ -11,10 +11,11 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, overload
 
-from ..dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, int64, result_type
-from ..errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
-from ..layout import broadcast_shapes, result_strides
-from ..meta import Device, Meta
+from telegrad_protocol.dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, int64, result_type
+from telegrad_protocol.errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
+from telegrad_protocol.layout import broadcast_shapes, result_strides
+from telegrad_protocol.meta import Device, Meta
+
 from .params import KINDS, Param, read_params
 
 Scalar: TypeAlias = bool | int | float | complex

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 
-from ..dtypes import FLOAT, bfloat16, bool_, float16, float32, float64
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import Size
-from ..memory_format import channels_last_strides, is_channels_last
-from ..meta import Meta
+from telegrad_protocol.dtypes import FLOAT, bfloat16, bool_, float16, float32, float64
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size
+from telegrad_protocol.memory_format import channels_last_strides, is_channels_last
+from telegrad_protocol.meta import Meta
+
 from .contract import op
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ..dtypes import BOOL, COMPLEX, FLOAT, DType, get_default_dtype, int64, of_scalar
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes, result_strides
-from ..meta import CPU, Device, Meta
+from telegrad_protocol.dtypes import BOOL, COMPLEX, FLOAT, DType, get_default_dtype, int64, of_scalar
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size, broadcast_shapes, result_strides
+from telegrad_protocol.meta import CPU, Device, Meta
+
 from .contract import Scalar, op
 from .rules import check_size
 

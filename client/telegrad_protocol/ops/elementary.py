@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..dtypes import FLOAT
-from ..errors import DTypeError
-from ..meta import Meta
+from telegrad_protocol.dtypes import FLOAT
+from telegrad_protocol.errors import DTypeError
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, alias, pointwise
 from .rules import check_backward
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import ArgumentTypeError, DTypeError
-from ..meta import Meta
+from telegrad_protocol.errors import ArgumentTypeError, DTypeError
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, alias, pointwise
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeAlias
 
-from ..errors import ArgumentError, DTypeError
-from ..meta import Meta
+from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.meta import Meta
+
 from .contract import PUBLIC, Scalar, op
 
 UNARY = (

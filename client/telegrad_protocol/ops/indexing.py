@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dtypes import FLOAT, bool_, int32, int64, uint8
-from ..errors import (
+from telegrad_protocol.dtypes import FLOAT, bool_, int32, int64, uint8
+from telegrad_protocol.errors import (  # fmt: skip
     ArgumentError,
     DimensionError,
     DTypeError,
     IndexOutOfRangeError,
     NotSupportedError,
     ShapeError,
-)  # fmt: skip
-from ..layout import (
+)
+from telegrad_protocol.layout import (  # fmt: skip
     Size,
     broadcast_shapes,
     broadcast_strides,
@@ -24,8 +24,9 @@ from ..layout import (
     result_strides,
     view_strides,
     wrap_dim,
-)  # fmt: skip
-from ..meta import Meta
+)
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, op
 from .creation import check_fits as check_number
 from .creation import like

@@ -5,10 +5,11 @@ Matrix products are row-major whatever the strides of their operands, as in PyTo
 
 from __future__ import annotations
 
-from ..dtypes import FLOAT, DType, bool_, int64, result_type
-from ..errors import ArgumentError, DimensionError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes, result_strides, wrap_dim
-from ..meta import Meta
+from telegrad_protocol.dtypes import FLOAT, DType, bool_, int64, result_type
+from telegrad_protocol.errors import ArgumentError, DimensionError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size, broadcast_shapes, result_strides, wrap_dim
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, op
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import DType, bool_, float32, int64, uint8
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes, wrap_dim
-from ..meta import Meta
+from telegrad_protocol.dtypes import DType, bool_, float32, int64, uint8
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size, broadcast_shapes, wrap_dim
+from telegrad_protocol.meta import Meta
+
 from .contract import op, pointwise, pointwise_meta
 
 REDUCTIONS = ("none", "mean", "sum")

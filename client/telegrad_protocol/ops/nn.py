@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..dtypes import FLOAT, DType, bool_, get_default_dtype
-from ..errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
-from ..layout import Size, result_strides, wrap_dim
-from ..meta import Meta
+from telegrad_protocol.dtypes import FLOAT, DType, bool_, get_default_dtype
+from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
+from telegrad_protocol.layout import Size, result_strides, wrap_dim
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, op
 from .creation import check_fits
 

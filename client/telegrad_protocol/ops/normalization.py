@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from ..dtypes import float32
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import Size, wrap_dims
-from ..memory_format import channels_last_strides, is_channels_last
-from ..meta import Meta
+from telegrad_protocol.dtypes import float32
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size, wrap_dims
+from telegrad_protocol.memory_format import channels_last_strides, is_channels_last
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, op
 from .rules import check_backward
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dtypes import FLOAT, float32
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..meta import Meta
+from telegrad_protocol.dtypes import FLOAT, float32
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, op
 
 

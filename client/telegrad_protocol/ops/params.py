@@ -9,9 +9,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..dtypes import ALL, DType
-from ..errors import ArgumentError, ProtocolError
-from ..meta import Device, Meta
+from telegrad_protocol.dtypes import ALL, DType
+from telegrad_protocol.errors import ArgumentError, ProtocolError
+from telegrad_protocol.meta import Device, Meta
 
 IsTensor = Callable[[Any], bool]
 Accepted = tuple[bool, Any]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..dtypes import COMPLEX, FLOAT, DType, result_type
-from ..errors import ArgumentError, DTypeError
-from ..meta import Device, Meta
+from telegrad_protocol.dtypes import COMPLEX, FLOAT, DType, result_type
+from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.meta import Device, Meta
+
 from .contract import Scalar, alias, op, pointwise
 from .creation import check_fits, like
 

@@ -5,11 +5,12 @@ Operands are (n, c, *size), or (c, *size) without a batch. The private operation
 
 from __future__ import annotations
 
-from ..dtypes import FLOAT, bool_, int64
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import Size
-from ..memory_format import channels_last_strides, is_channels_last
-from ..meta import Meta
+from telegrad_protocol.dtypes import FLOAT, bool_, int64
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size
+from telegrad_protocol.memory_format import channels_last_strides, is_channels_last
+from telegrad_protocol.meta import Meta
+
 from .contract import op
 from .convolution import check_positive, spread
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import FLOAT, DType, int64
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes
-from ..meta import Device, Meta
+from telegrad_protocol.dtypes import FLOAT, DType, int64
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size, broadcast_shapes
+from telegrad_protocol.meta import Device, Meta
+
 from .contract import Scalar, op
 from .creation import like, new
 

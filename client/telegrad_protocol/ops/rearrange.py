@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dtypes import int32, int64, result_type
-from ..errors import ArgumentError, DimensionError, ShapeError
-from ..layout import Size, extent, overlaps_itself, wrap_dim, wrap_dims
-from ..memory_format import channels_last_strides, is_channels_last
-from ..meta import Meta
+from telegrad_protocol.dtypes import int32, int64, result_type
+from telegrad_protocol.errors import ArgumentError, DimensionError, ShapeError
+from telegrad_protocol.layout import Size, extent, overlaps_itself, wrap_dim, wrap_dims
+from telegrad_protocol.memory_format import channels_last_strides, is_channels_last
+from telegrad_protocol.meta import Meta
+
 from .contract import device_of, op
 from .creation import like
 from .views import diagonal, select, slice

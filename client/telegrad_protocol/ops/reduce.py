@@ -5,10 +5,11 @@ Names of this module shadow Python's own (``sum``, ``max``, ``any``): rules here
 
 from __future__ import annotations
 
-from ..dtypes import DType, bool_, get_default_dtype, int64, uint8
-from ..errors import DimensionError, DTypeError, ShapeError
-from ..layout import Size, broadcast_shapes, wrap_dims
-from ..meta import Meta
+from telegrad_protocol.dtypes import DType, bool_, get_default_dtype, int64, uint8
+from telegrad_protocol.errors import DimensionError, DTypeError, ShapeError
+from telegrad_protocol.layout import Size, broadcast_shapes, wrap_dims
+from telegrad_protocol.meta import Meta
+
 from .contract import op, pointwise_meta
 
 

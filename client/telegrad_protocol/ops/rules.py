@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import ArgumentError, ShapeError
-from ..layout import Size
-from ..meta import Meta
+from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.layout import Size
+from telegrad_protocol.meta import Meta
 
 
 def check_size(name: str, size: Size) -> Size:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..dtypes import DType, int64
-from ..errors import ArgumentError, ShapeError
-from ..layout import result_strides, wrap_dim
-from ..meta import Meta
+from telegrad_protocol.dtypes import DType, int64
+from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.layout import result_strides, wrap_dim
+from telegrad_protocol.meta import Meta
+
 from .contract import op
 from .reduce import check_differentiable, check_real
 

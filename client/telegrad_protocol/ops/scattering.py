@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import ArgumentError, DimensionError, DTypeError, IndexOutOfRangeError, ShapeError
-from ..layout import broadcast_shapes, wrap_dim
-from ..meta import Meta
+from telegrad_protocol.errors import ArgumentError, DimensionError, DTypeError, IndexOutOfRangeError, ShapeError
+from telegrad_protocol.layout import broadcast_shapes, wrap_dim
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, op
 from .creation import check_fits, like
 from .indexing import check_integers, check_source, vector_shape

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..dtypes import DType
-from ..errors import DTypeError, ShapeError
-from ..layout import wrap_dim
-from ..meta import Meta
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import DTypeError, ShapeError
+from telegrad_protocol.layout import wrap_dim
+from telegrad_protocol.meta import Meta
+
 from .contract import op
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..dtypes import int32, int64
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..layout import result_strides, wrap_dim
-from ..meta import Meta
+from telegrad_protocol.dtypes import int32, int64
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.layout import result_strides, wrap_dim
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, op
 from .reduce import check_real, chosen
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-from ..errors import ArgumentError, DimensionError, ShapeError
-from ..layout import Size, wrap_dim
-from ..meta import Meta
+from telegrad_protocol.errors import ArgumentError, DimensionError, ShapeError
+from telegrad_protocol.layout import Size, wrap_dim
+from telegrad_protocol.meta import Meta
+
 from .contract import op
 from .views import select, slice, sliced
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..dtypes import DType
-from ..errors import ArgumentError, DTypeError
-from ..layout import Size
-from ..meta import Meta
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.layout import Size
+from telegrad_protocol.meta import Meta
+
 from .contract import Scalar, op, pointwise_meta
 from .reduce import check_differentiable, check_nonempty, reduced
 

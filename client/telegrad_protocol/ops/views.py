@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..dtypes import DType
-from ..errors import ArgumentError, DimensionError, IndexOutOfRangeError, ShapeError
-from ..layout import Size, broadcast_strides, infer_size, view_strides, wrap_dim, wrap_dims
-from ..meta import Meta
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError, DimensionError, IndexOutOfRangeError, ShapeError
+from telegrad_protocol.layout import Size, broadcast_strides, infer_size, view_strides, wrap_dim, wrap_dims
+from telegrad_protocol.meta import Meta
+
 from .contract import op
 
 

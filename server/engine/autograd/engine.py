@@ -8,15 +8,15 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import attrgetter
 
+from server.engine import context
+from server.engine import functional as F
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
+from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError, ShapeError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
-from .. import context
-from .. import functional as F
-from ..dispatcher import dispatch
-from ..operators import OPERATORS
-from ..value import Value
 from .graph import AccumulateGrad, AutogradMeta, Edge, Node
 from .inplace import edge_of
 
@@ -74,7 +74,7 @@ def _edge_for(value: Value) -> Edge:
 
 def _new_run(retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> _Run:
     if not context.current.own_streams.are_many:
-        from .replay import ReplayingRun
+        from server.engine.replay.backward_replay import ReplayingRun
 
         return (_Run if create_graph or capture else ReplayingRun)(retain_graph, create_graph, capture)
     from .streams import StreamedRun

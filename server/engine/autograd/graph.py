@@ -10,11 +10,10 @@ import itertools
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ReferenceType, ref
 
+from server.engine import context, keys
+from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
-
-from .. import context, keys
-from ..value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

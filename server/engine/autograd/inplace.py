@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from server.engine import functional as F
+from server.engine.operators import OPERATORS
+from server.engine.value import MULTIPLE, TRACKED, UNTRACKED, Value
 from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError, NotSupportedError
 from telegrad_protocol.meta import Meta
 
-from .. import functional as F
-from ..operators import OPERATORS
-from ..value import MULTIPLE, TRACKED, UNTRACKED, Value
 from .graph import Edge, Node, accumulator_of, make_leaf, with_history
 from .node import OpNode, Tape
 

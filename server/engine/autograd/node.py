@@ -10,12 +10,12 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
+from server.engine import functional as F
+from server.engine.operators import TOGETHER, Derivative, Formula, Operator
+from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
-from .. import functional as F
-from ..operators import TOGETHER, Derivative, Formula, Operator
-from ..value import Value
 from .graph import Edge, Node, Saved, SavedList, next_sequence
 
 Source: TypeAlias = "tuple[str, int]"

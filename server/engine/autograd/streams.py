@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from server.engine import context
+from server.engine.value import Value
 from telegrad_protocol.meta import Device
 
-from .. import context
-from ..value import Value
 from .engine import _Run
 from .graph import AccumulateGrad, Edge, Node
 
 if TYPE_CHECKING:
-    from ..backend import Backend
+    from server.engine.device.backend import Backend
 
 
 class StreamedRun(_Run):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .. import autocast as _autocast  # files the Autocast keys' boxed kernels
-from ..autograd import kernel as _autograd  # files the Autograd key's boxed kernel
-from ..operators import check_complete
+from server.engine import autocast as _autocast  # files the Autocast keys' boxed kernels
+from server.engine.autograd import kernel as _autograd  # files the Autograd key's boxed kernel
+from server.engine.operators import check_complete
+
 from . import (
     activations,
     amp,
@@ -40,7 +41,7 @@ from . import (
     views,
 )
 
-from .. import cpu_kernels as _cpu_kernels  # isort: skip  # files kernels over those above
+from server.engine import cpu as _cpu_kernels  # isort: skip  # files kernels over those above
 
 __all__ = [
     "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "attention_dropout",

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 
+from server.engine import functional as F
+from server.engine.array_library.cache_blocks import in_blocks, number, select
+from server.engine.array_library.special_functions import erf
+from server.engine.operators import composite, implements
 from telegrad_protocol.ops import activations as ops
 
-from .. import functional as F
-from ..blocks import in_blocks, number, select
-from ..operators import composite, implements
-from ..special import erf
 from .complex import conj
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from server.engine.operators import implements
 from telegrad_protocol.ops import amp as ops
-
-from ..operators import implements
 
 
 @implements(ops._amp_foreach_non_finite_check_and_unscale_, movement=True)

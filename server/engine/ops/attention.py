@@ -8,17 +8,16 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from server.engine import context, keys
+from server.engine import functional as F
+from server.engine.autograd.inplace import requires_grad
+from server.engine.device.backend import HALVES
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS, composite
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
-
-from .. import context, keys
-from .. import functional as F
-from ..autograd.inplace import requires_grad
-from ..backend import HALVES
-from ..dispatcher import dispatch
-from ..operators import OPERATORS, composite
 
 _ATTENTION = OPERATORS["_attention"]
 _DROPPING = OPERATORS["_attention_dropout"]

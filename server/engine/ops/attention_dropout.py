@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from server.engine import functional as F
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS, implements
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.ops import attention as ops
-
-from .. import functional as F
-from ..dispatcher import dispatch
-from ..operators import OPERATORS, implements
 
 _BACKWARD = OPERATORS["_attention_dropout_backward"]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS, implements
 from telegrad_protocol.ops import attention as ops
 
-from .. import functional as F
-from ..dispatcher import dispatch
-from ..operators import OPERATORS, implements
 from .attention import repeated_heads, turned, weights_of, widened
 
 _BACKWARD = OPERATORS["_attention_backward"]

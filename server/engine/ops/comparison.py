@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine.array_library.cache_blocks import number, select
+from server.engine.operators import implements
 from telegrad_protocol.ops import comparison as ops
-
-from .. import functional as F
-from ..blocks import number, select
-from ..operators import implements
 
 
 @implements(ops.eq)

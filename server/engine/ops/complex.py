@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from server.engine import functional as F
+from server.engine.operators import composite, derive, implements
+from server.engine.value import Value
 from telegrad_protocol.ops import complex as ops
-
-from .. import functional as F
-from ..operators import composite, derive, implements
-from ..value import Value
 
 
 def conj(factor):

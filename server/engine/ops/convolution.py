@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS, composite, implements
+from server.engine.value import Value
 from telegrad_protocol.memory_format import is_channels_last
 from telegrad_protocol.ops import convolution as ops
 
-from .. import functional as F
-from ..dispatcher import dispatch
-from ..operators import OPERATORS, composite, implements
-from ..value import Value
 from . import windows
 from .complex import conj
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine.array_library.cache_blocks import number
+from server.engine.operators import implements
 from telegrad_protocol.ops import creation as ops
 
-from .. import functional as F
-from ..blocks import number
-from ..operators import implements
 from .pointwise import cast_into
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
+from server.engine import functional as F
+from server.engine.array_library import indexing as arrays
+from server.engine.array_library.cache_blocks import in_blocks
+from server.engine.array_library.special_functions import erf as fast_erf
+from server.engine.array_library.special_functions import special
+from server.engine.operators import implements
+from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import elementary as ops
 
-from .. import arrays
-from .. import functional as F
-from ..blocks import in_blocks
-from ..operators import implements
-from ..special import erf as fast_erf
-from ..special import special
-from ..value import Value
 from .complex import conj
 
 

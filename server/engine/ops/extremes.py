@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from server.engine import functional as F
+from server.engine.operators import implements
 from telegrad_protocol.ops import extremes as ops
 
-from .. import functional as F
-from ..operators import implements
 from .pointwise import is_number
 
 

@@ -10,15 +10,14 @@ from functools import partial
 
 import numpy as np
 
+from server.engine import context
+from server.engine import functional as F
+from server.engine.autograd.inplace import requires_grad
+from server.engine.operators import composite, implements
+from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.ops import PUBLIC
 from telegrad_protocol.ops import foreach as ops
-
-from .. import context
-from .. import functional as F
-from ..autograd.inplace import requires_grad
-from ..operators import composite, implements
-from ..value import Value
 
 _NUMERIC = {
     "abs": lambda xp, s, a: xp.abs(a),

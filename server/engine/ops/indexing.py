@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 
+from server.engine import functional as F
+from server.engine.array_library import indexing as arrays
+from server.engine.array_library.cache_blocks import number
+from server.engine.array_library.indexing import check_index, dimension
+from server.engine.operators import composite, implements
 from telegrad_protocol.dtypes import bool_
 from telegrad_protocol.errors import IndexOutOfRangeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import indexing as ops
-
-from .. import arrays
-from .. import functional as F
-from ..arrays import check_index, dimension
-from ..blocks import number
-from ..operators import composite, implements
 
 
 def zeros(like, shape):

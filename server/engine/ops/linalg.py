@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from server.engine import functional as F
+from server.engine.autograd.inplace import requires_grad
+from server.engine.operators import composite, implements
 from telegrad_protocol.ops import linalg as ops
 
-from .. import functional as F
-from ..autograd.inplace import requires_grad
-from ..operators import composite, implements
 from .complex import conj
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from server.engine import functional as F
+from server.engine.array_library.indexing import sum_over
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS, composite, implements
 from telegrad_protocol.ops import linalg as ops
 
-from .. import functional as F
-from ..arrays import sum_over
-from ..dispatcher import dispatch
-from ..operators import OPERATORS, composite, implements
 from .complex import conj
 
 

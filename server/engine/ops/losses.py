@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine import keys
+from server.engine.array_library.indexing import check_index, sum_over
+from server.engine.operators import composite, implements
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import losses as ops
-
-from .. import functional as F
-from .. import keys
-from ..arrays import check_index, sum_over
-from ..operators import composite, implements
 
 
 @composite(ops.cross_entropy)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
+from server.engine import functional as F
+from server.engine import random
+from server.engine.array_library.cache_blocks import number
+from server.engine.operators import composite, implements
 from telegrad_protocol.ops import nn as ops
-
-from .. import functional as F
-from .. import random
-from ..blocks import number
-from ..operators import composite, implements
 
 
 def _scale(p):

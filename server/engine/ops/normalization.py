@@ -6,15 +6,14 @@ from functools import wraps
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine import keys
+from server.engine.array_library.indexing import sum_over
+from server.engine.device.backend import HALVES
+from server.engine.operators import OPERATORS, composite, implements
+from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import normalization as ops
-
-from .. import functional as F
-from .. import keys
-from ..arrays import sum_over
-from ..backend import HALVES
-from ..operators import OPERATORS, composite, implements
-from ..value import Value
 
 _EPSILON = {
     dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52, dtypes.complex64: 2.0**-23, dtypes.complex128: 2.0**-52,

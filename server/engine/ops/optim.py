@@ -10,9 +10,8 @@ from functools import partial
 
 import numpy as np
 
+from server.engine.operators import implements
 from telegrad_protocol.ops import optim as ops
-
-from ..operators import implements
 
 _BLOCK = 1 << 16
 """Elements of a block: few enough for the cache, enough to hide what calls of the array library cost."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS, composite, implements
 from telegrad_protocol.ops import pooling as ops
 
-from .. import functional as F
-from ..dispatcher import dispatch
-from ..operators import OPERATORS, composite, implements
 from . import windows
 from .windows import Size
 

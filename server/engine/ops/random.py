@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine import random
+from server.engine.operators import implements
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import random as ops
-
-from .. import functional as F
-from .. import random
-from ..operators import implements
 
 _WIDE = np.dtype(np.float64)
 _NARROW = np.dtype(np.float32)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from server.engine import functional as F
+from server.engine.array_library import indexing as arrays
+from server.engine.operators import composite, implements
 from telegrad_protocol.errors import ArgumentError, ShapeError
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import rearrange as ops
-
-from .. import arrays
-from .. import functional as F
-from ..operators import composite, implements
 
 
 @implements(ops._in_layout, movement=True, input=lambda grad: grad)

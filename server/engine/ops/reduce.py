@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine.array_library.indexing import sum_over
+from server.engine.operators import composite, implements
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import reduce as ops
-
-from .. import functional as F
-from ..arrays import sum_over
-from ..operators import composite, implements
 
 
 def axes(input, dim):

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine import keys
+from server.engine.array_library.indexing import sums_in
+from server.engine.operators import composite, implements, kernel
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import scans as ops
 
-from .. import functional as F
-from .. import keys
-from ..arrays import sums_in
-from ..operators import composite, implements, kernel
 from .complex import conj
 from .reduce import converted, exclusive_cumprod
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from server.engine import functional as F
+from server.engine.array_library import indexing as arrays
+from server.engine.array_library.cache_blocks import number
+from server.engine.array_library.indexing import check_index, dimension
+from server.engine.operators import OPERATORS, composite, implements
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import scattering as ops
 
-from .. import arrays
-from .. import functional as F
-from ..arrays import check_index, dimension
-from ..blocks import number
-from ..operators import OPERATORS, composite, implements
 from .indexing import start, zeros
 
 

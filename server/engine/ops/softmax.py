@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from server.engine import functional as F
+from server.engine.array_library.indexing import sum_over
+from server.engine.operators import composite, implements
 from telegrad_protocol.ops import softmax as ops
 
-from .. import functional as F
-from ..arrays import sum_over
-from ..operators import composite, implements
 from .reduce import axes, converted
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from server.engine import functional as F
+from server.engine.array_library.indexing import check_index
+from server.engine.operators import composite, implements
 from telegrad_protocol.ops import sorting as ops
 
-from .. import functional as F
-from ..arrays import check_index
-from ..operators import composite, implements
 from .reduce import select_backward
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from server.engine import functional as F
+from server.engine.operators import composite, derive
 from telegrad_protocol.layout import wrap_dim
 from telegrad_protocol.ops import splitting as ops
-
-from .. import functional as F
-from ..operators import composite, derive
 
 derive(ops.unbind, input=lambda grads, dim: F.stack(grads, dim))
 derive(ops.split, tensor=lambda grads, dim: F.cat(grads, dim))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from server.engine import functional as F
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS, composite, derive
 from telegrad_protocol.layout import extent, overlaps_itself
 from telegrad_protocol.ops import views as ops
-
-from .. import functional as F
-from ..dispatcher import dispatch
-from ..operators import OPERATORS, composite, derive
 
 
 def _zeros(like, shape):

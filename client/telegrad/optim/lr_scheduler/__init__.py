@@ -5,7 +5,7 @@ from __future__ import annotations
 from .base import LRScheduler
 from .compound import ChainedScheduler, SequentialLR
 from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts
-from .factors import (
+from .factors import (  # fmt: skip
     ConstantLR,
     ExponentialLR,
     LambdaLR,
@@ -14,7 +14,7 @@ from .factors import (
     MultiStepLR,
     PolynomialLR,
     StepLR,
-)  # fmt: skip
+)
 from .one_cycle import OneCycleLR
 from .plateau import ReduceLROnPlateau
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
+from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
-
-from ..._tensor import Tensor
-from ..optimizer import Optimizer
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError
 
-from ..optimizer import Optimizer
 from .base import LRScheduler, check_optimizer, one_each
 
 

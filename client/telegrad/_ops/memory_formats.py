@@ -1,0 +1,58 @@
+"""Memory formats of tensors: the functions that take ``memory_format``.
+
+``preserve_format`` keeps the order of an operand; that is what operations do by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.memory_format import MemoryFormat, contiguous_format, lies_in, preserve_format, strides_of
+
+from .functions import function
+
+
+def _checked(name: str, wanted: Any) -> MemoryFormat:
+    if not isinstance(wanted, MemoryFormat):
+        raise ArgumentTypeError(f"{name}: memory_format must be one such as telegrad.channels_last, not {wanted!r}")
+    return wanted
+
+
+def laid_out(name: str, tensor: Tensor, wanted: Any) -> Tensor:
+    """The tensor in a format; itself where it is, or where its order is to be kept."""
+    format = _checked(name, wanted)
+    meta = tensor._meta
+    if format is preserve_format or lies_in(meta.shape, meta.strides, format):
+        return tensor
+    return function("_in_layout")(tensor, strides_of(meta.shape, format))  # type: ignore[no-any-return]
+
+
+def contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format) -> Tensor:
+    """The tensor without gaps in the order of a format; itself where it is."""
+    if memory_format is contiguous_format:
+        return self if self._meta.is_contiguous else function("contiguous")(self)
+    if memory_format is preserve_format:
+        raise ArgumentError("contiguous: preserve_format is not an order of elements")
+    return laid_out("contiguous", self, memory_format)
+
+
+def is_contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format) -> bool:
+    """Whether elements lie without gaps in the order of a format."""
+    if memory_format is contiguous_format:
+        return self._meta.is_contiguous
+    wanted = _checked("is_contiguous", memory_format)
+    return self.ndim == wanted.ndim and lies_in(self._meta.shape, self._meta.strides, wanted)
+
+
+def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Tensor:
+    """A copy in the same memory order, or in that of a format."""
+    if memory_format is preserve_format:
+        return function("clone")(input)  # type: ignore[no-any-return]
+    format = _checked("clone", memory_format)
+    return function("_in_layout")(input, strides_of(input._meta.shape, format))  # type: ignore[no-any-return]
+
+
+for _method in (contiguous, is_contiguous, clone):
+    setattr(Tensor, _method.__name__, _method)

@@ -1,0 +1,134 @@
+"""Connecting: to a server by address, to a private one that is started here, or to an engine in this very process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+from typing import TYPE_CHECKING, Any
+
+from telegrad_protocol.messages import Hello
+
+from . import modes as _modes
+from . import switches as _switches
+from .session import Session
+
+if TYPE_CHECKING:
+    from telegrad._transport.socket_transport import Transport
+
+    from .private_server import PrivateServer
+
+
+class Connection:
+    """An open session; current from ``connect`` on until ``disconnect`` or the end of its ``with`` block."""
+
+    def __init__(self, session: Session, server: PrivateServer | None = None) -> None:
+        self.session = session
+        self._server = server
+
+    @property
+    def id(self) -> str:
+        """The session's public name, as operators see it."""
+        return self.session.transport.hello.session
+
+    def __enter__(self) -> Connection:
+        _modes.enter(self.session, is_block=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def use(self) -> Connection:
+        """Make this the session that new tensors of this thread belong to."""
+        _modes.enter(self.session)
+        return self
+
+    def disconnect(self) -> None:
+        """End the session, and the private server if this started one."""
+        _modes.leave(self.session)
+        if self in _connections:
+            _connections.remove(self)
+        self.session.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def __repr__(self) -> str:
+        state = "open" if self.session.is_open else "closed"
+        return f"<telegrad session {self.id}, {state}, devices {', '.join(map(str, self.session.devices))}>"
+
+
+_connections: list[Connection] = []
+
+
+def connect(
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    in_process: Any = None,
+    devices: str | None = None,
+    tls: Any = None,
+) -> Connection:
+    """Open a session and make it current.
+
+    ``url``: such as ``"http://gpu-node:8000"``; by default that of ``TELEGRAD_URL``, else a private server is started
+    here, on a GPU if there is one (``devices`` chooses). ``token``: as the server wants it, by default
+    ``TELEGRAD_TOKEN``. ``tls``: an ``ssl.SSLContext`` for https addresses. ``in_process``: a ``Host`` of
+    ``server.worker.host`` to run in this process, without a socket.
+
+    Raises ConnectError, AuthenticationError or HandshakeError.
+    """
+    server = None
+    token = token or os.environ.get("TELEGRAD_TOKEN")
+    if in_process is not None:
+        session = Session(lambda flush: _in_process(in_process))
+    else:
+        url = url or os.environ.get("TELEGRAD_URL")
+        if url is None:
+            from .private_server import PrivateServer
+
+            server = PrivateServer(devices)
+            url = server.url
+        session = Session(lambda flush: _remote(url, token, flush, tls))
+    connection = Connection(session, server)
+    _connections.append(connection)
+    _modes.enter(session)
+    _modes.announce(session)
+    _switches.announce(session)
+    return connection
+
+
+def _remote(url: str, token: str | None, flush: Any, tls: Any) -> Transport:
+    from .handshake import open_session
+
+    client = {"client": "telegrad", "python": platform.python_version(), "pid": os.getpid(), "host": platform.node()}
+    return open_session(url, client, token, flush, tls)
+
+
+def _in_process(host: Any) -> Transport:
+    from telegrad._transport.in_process import (
+        InProcessTransport,  # the socket's libraries cost an import a tenth of its time
+    )
+
+    number = host.new_number()
+    hello = Hello(session=f"in-process-{number}", key="", server_version="", lease_seconds=0.0, **host.hello())
+    return InProcessTransport(host.open(number, {}), hello)
+
+
+def disconnect() -> None:
+    """End the current session."""
+    if _modes.has_session():
+        session = _modes.current_session()
+        next(c for c in _connections if c.session is session).disconnect()
+
+
+def _open_default() -> Session:
+    return connect().session
+
+
+_modes._open_default = _open_default
+
+
+@atexit.register
+def _disconnect_all() -> None:
+    for connection in reversed(_connections[:]):
+        connection.disconnect()

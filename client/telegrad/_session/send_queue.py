@@ -1,0 +1,248 @@
+"""The way out of a session: a queue of instructions, sent in batches, in one order whichever threads they come from.
+
+Any thread may queue; one at a time sends. An interrupt may come between any two steps: what is queued leaves the queue
+after the transport accepted it, so that it is neither lost nor sent twice. Knows no answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from telegrad_protocol import messages, wire
+from telegrad_protocol.errors import CommunicationError, TelegradError
+from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
+from telegrad_protocol.meta import Meta
+
+from .call_sites import Sites
+from .modes import DEFAULT, Modes, thread
+
+if TYPE_CHECKING:
+    from telegrad._transport.socket_transport import Transport
+
+BATCH_OPERATIONS: Final = 64
+BATCH_BYTES: Final = 1 << 15
+_MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read))
+"""What a thread's modes make a difference to."""
+_ALLOCATING: Final[frozenset[type]] = frozenset((messages.Backward, messages.Gradient, messages.Upload))
+"""What may take the memory of what died before it, beside calls: those carry the numbers of the dead themselves."""
+
+
+class _Draft(NamedTuple):
+    """A batch on its way out: its last instruction, what had been sent before it, the modes that it ends in."""
+
+    end: object
+    accepted: int
+    told: Modes
+
+
+class Outgoing:
+    """What a session sends; the rest of it says how to wait, how to look for failures, and what to do at the end."""
+
+    def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
+        self._pending: deque[Any] = deque()
+        self._pending_bytes = 0
+        self._dead: deque[int] = deque()
+        self.free: Callable[[int], None] = self._dead.append
+        """Forget a tensor; called by its finalizer, so it only notes the number."""
+        self._draft: _Draft | None = None
+        self._uploading: messages.Upload | None = None
+        self._told = DEFAULT
+        self._is_mixed = self._is_armed = False
+        self._sending = threading.RLock()
+        self.new_id = count(1).__next__
+        self.operations = 0
+        self._full_at = BATCH_OPERATIONS
+        self.is_open = True
+        self.sites = Sites(self._pending.append)
+        self.blocking = os.environ.get("TELEGRAD_LAUNCH_BLOCKING", "0") not in ("", "0")
+        self._is_urgent = self.blocking
+        self.transport = open_transport(self.flush_quietly)
+
+    def synchronize(self, device: str = "") -> None:
+        """Wait until everything submitted so far has run; raises what failed."""
+        raise NotImplementedError
+
+    def _poll(self) -> None:
+        """Take what has arrived, and raise a failure that has."""
+        raise NotImplementedError
+
+    def _lose(self, error: TelegradError) -> None:
+        """The transport gave up."""
+        raise NotImplementedError
+
+    def _require_open(self) -> None:
+        """Raise why the session has ended, if it has."""
+        raise NotImplementedError
+
+    def call(self, op: int, site: int, outs: tuple[int, ...], args: list[Any], modes: Modes) -> None:
+        """Queue a call; what died before it is freed before it, so that memory is reused as PyTorch would."""
+        self.queue(messages.Call(op, site, outs, args, self.take_dead() if self._dead else ()), modes)
+
+    def submit(self, instruction: Any, modes: Modes = DEFAULT) -> None:
+        """Queue an instruction that runs under ``modes``; sends the batch when it is full."""
+        if self._dead and instruction.__class__ in _ALLOCATING:
+            self._pending.append(self._frees())
+        self.queue(instruction, modes)
+
+    def queue(self, instruction: Any, modes: Modes) -> None:
+        """``submit`` for what does not take the memory of the dead, or frees them itself."""
+        if modes is DEFAULT:
+            self._pending.append(instruction)
+        else:
+            self._is_mixed = True
+            self._pending.append((modes, instruction))
+        if not self._is_armed:
+            self._is_armed = True
+            self.transport.arm()
+        self.operations = count = self.operations + 1
+        if count >= self._full_at or self._is_urgent:
+            self._send_full()
+
+    def _under_modes(self, instruction: Any) -> Any:
+        """An instruction as it is queued, under this thread's modes."""
+        modes = thread.modes
+        if modes is DEFAULT:
+            return instruction
+        self._is_mixed = True
+        return modes, instruction
+
+    def _frees(self) -> messages.Free:
+        return messages.Free(self.take_dead())
+
+    def take_dead(self) -> list[int]:
+        """What died and has not been said to be dead yet."""
+        dead = self._dead
+        ids: list[int] = []
+        try:
+            while dead:
+                ids.append(dead.popleft())
+        except IndexError:  # another thread takes from it too
+            pass
+        return ids
+
+    def _send_full(self) -> None:
+        if self.blocking:
+            self.synchronize()
+            return
+        self.flush()
+        self._poll()
+
+    def flush(self) -> None:
+        """Send what is queued."""
+        self._require_open()
+        with self._sending:
+            self._send_pending()
+
+    def _send_pending(self, uploading: messages.Upload | None = None) -> None:
+        """Send a batch; the caller holds ``_sending``."""
+        if self._draft is not None:
+            self._settle(self._draft)
+        self._is_armed = False
+        self._full_at = self.operations + BATCH_OPERATIONS
+        pending = self._pending
+        if self._uploading is not uploading:
+            self._end_cut_upload()
+        if self._dead:
+            pending.append(self._frees())
+        if not pending:
+            return
+        end = pending[-1]
+        batch = list(pending)
+        while batch[-1] is not end:  # other threads queue meanwhile
+            batch.pop()
+        told = self._told
+        if self._is_mixed or told is not DEFAULT:
+            self._is_mixed = False
+            batch, told = _with_modes(batch, told)
+        body = wire.encode_batch(batch)
+        self._draft = _Draft(end, self.transport.accepted, told)
+        try:
+            self.transport.send_batch(body)
+        except CommunicationError as error:
+            self._lose(error)
+            self._require_open()
+        self._forget_sent(self._draft)
+
+    def _end_cut_upload(self) -> None:
+        """Tell the server that no more chunks follow, since an interrupt came between them."""
+        cut = self._uploading
+        if cut is not None:
+            queued = [item for item in list(self._pending) if item is cut or (type(item) is tuple and item[1] is cut)]
+            for item in queued:  # none, if it was sent
+                self._pending.remove(item)
+            self._pending.appendleft(messages.Free([cut.id]))
+            self._uploading = None
+
+    def _settle(self, draft: _Draft) -> None:
+        """Finish what an interrupt cut short: what went out leaves the queue, what did not stays in it."""
+        if self.transport.accepted == draft.accepted:
+            self._is_mixed = True
+        elif any(item is draft.end for item in list(self._pending)):
+            self._forget_sent(draft)
+        self._draft = None
+
+    def _forget_sent(self, draft: _Draft) -> None:
+        self._told = draft.told
+        self._pending_bytes = 0
+        pending, end = self._pending, draft.end
+        while pending.popleft() is not end:
+            pass
+        self._draft = None
+
+    def flush_quietly(self) -> None:
+        """Send what is queued, from the timer's thread: errors are left for the user's next call."""
+        self._is_armed = False
+        if self.is_open:
+            with contextlib.suppress(CommunicationError):
+                self.flush()
+
+    def upload(self, meta: Meta, data: memoryview, site: int) -> int:
+        """Make a tensor of row-major bytes."""
+        id = self.new_id()
+        shape, device = meta.shape, meta.device.name
+        if len(data) <= INLINE_BYTES:
+            self.submit(messages.Upload(id, site, meta.dtype.code, shape, device, bytes(data)), thread.modes)
+            self._pending_bytes += len(data)
+            if self._pending_bytes > BATCH_BYTES:
+                self.flush()
+            return id
+        try:
+            with self._sending:
+                self._send_in_chunks(messages.Upload(id, site, meta.dtype.code, shape, device), data)
+            self._poll()
+        except BaseException:
+            self.free(id)
+            raise
+        return id
+
+    def _send_in_chunks(self, upload: messages.Upload, data: memoryview) -> None:
+        self.flush()
+        self._uploading = upload
+        self._pending.append(self._under_modes(upload))
+        self.operations += 1
+        self._send_pending(upload)
+        try:
+            for start in range(0, len(data), CHUNK_BYTES):
+                self.transport.send_chunk(upload.id, start, data[start : start + CHUNK_BYTES])
+        except CommunicationError as error:
+            self._lose(error)
+            self._require_open()
+        self._uploading = None
+
+
+def _with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
+    """The instructions, with the changes of mode between them; and the modes at the end."""
+    batch: list[Any] = []
+    for item in queued:
+        modes, instruction = item if isinstance(item, tuple) else (DEFAULT, item)
+        if modes is not told and type(instruction) in _MODAL:
+            batch.extend(modes.changes_from(told))
+            told = modes
+        batch.append(instruction)
+    return batch, told

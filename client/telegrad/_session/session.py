@@ -1,0 +1,227 @@
+"""The client's side of a session: requests, answers and failures, on top of what ``Outgoing`` sends.
+
+Nothing waits but ``request``. Any thread may wait; one at a time reads for all that do. An interrupt may come between
+any two steps: an answer leaves the transport after it was taken, so that it is not lost. Knows no operations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from telegrad_protocol import messages, wire
+from telegrad_protocol.dtypes import ALL, DType
+from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError, revive
+from telegrad_protocol.messages import Failure
+from telegrad_protocol.meta import Device, Meta
+
+from .downloads import Download
+from .send_queue import Outgoing
+
+if TYPE_CHECKING:
+    from telegrad._transport.socket_transport import Transport
+
+
+class Session(Outgoing):
+    """One conversation with a server."""
+
+    def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
+        self._reading = threading.RLock()
+        self._waiting: dict[int, threading.Event | None] = {}
+        self._answers: dict[int, Any] = {}
+        self._downloads: dict[int, Download] = {}
+        self._failure: Failure | None = None
+        self._raised = 0
+        self._lost: TelegradError | None = None
+        self._new_request = count(1).__next__
+        self.round_trips = 0
+        self.was_left = False
+        self.stream_turns: dict[tuple[str, int], count[int]] = {}
+        super().__init__(open_transport)
+        hello = self.transport.hello
+        self.default_device = Device(hello.default_device)
+        self.devices = [Device(name) for name in hello.devices]
+        self.places = (self.default_device, *self.devices)
+
+    def request(self, make: Callable[[int], Any]) -> Any:
+        """Send a request and wait for its answer: one round trip."""
+        self._require_open()
+        number = self._new_request()
+        self._waiting[number] = None
+        try:
+            if self._dead:
+                self._pending.append(self._frees())  # before the request, which may be about memory
+            self._pending.append(self._under_modes(make(number)))
+            self.operations += 1
+            self.round_trips += 1
+            with self._sending:
+                self._send_pending()
+            answer = self._await(number)
+        finally:
+            del self._waiting[number]
+            self._answers.pop(number, None)
+            self._downloads.pop(number, None)
+        if isinstance(answer, Failure):
+            self._raise(answer)
+        return answer
+
+    def _await(self, number: int) -> Any:
+        answers = self._answers
+        answered: threading.Event | None = None
+        while number not in answers:
+            self._require_open()
+            if self._reading.acquire(blocking=False):
+                try:
+                    if number not in answers:
+                        self._receive(None)
+                finally:
+                    self._stop_reading(number)
+            elif answered is None:
+                answered = self._waiting[number] = threading.Event()  # and look again: the reader may be gone
+            else:
+                answered.wait()
+                answered.clear()
+        return answers[number]
+
+    def _stop_reading(self, number: int | None = None) -> None:
+        """Leave reading to another thread, if there is one that waits."""
+        self._reading.release()
+        if len(self._waiting) > (number in self._waiting):
+            self._wake()
+
+    def _wake(self) -> None:
+        for answered in list(self._waiting.values()):
+            if answered is not None:
+                answered.set()
+
+    def read(self, id: int) -> tuple[DType, tuple[int, ...], memoryview]:
+        """The elements of a tensor, row-major: dtype, shape, bytes."""
+        answer = self.request(lambda number: messages.Read(number, id))
+        if isinstance(answer, Download):
+            data = answer.message
+            return ALL[data.dtype], data.shape, memoryview(answer.buffer)
+        return ALL[answer.dtype], answer.shape, memoryview(answer.data or b"")
+
+    def describe(self, ids: tuple[int, ...], device: Device) -> list[tuple[Meta, bool]]:
+        """Metas of tensors whose shape only the data could tell, and whether they require grad."""
+        answer = self.request(lambda number: messages.Describe(number, ids))
+        return [
+            (Meta.of(shape, ALL[dtype], device, strides, offset), grad)
+            for shape, strides, offset, dtype, grad in answer.metas
+        ]
+
+    def query(self, what: str, *args: Any) -> Any:
+        """Ask something in order with the operations."""
+        return self.request(lambda number: messages.Query(number, what, list(args))).value
+
+    def synchronize(self, device: str = "") -> None:
+        """Wait until everything submitted so far has run; raises what failed."""
+        self.query("synchronize", device)
+
+    def _poll(self) -> None:
+        """Take what has arrived, and raise a failure that has."""
+        if self._reading.acquire(blocking=False):
+            try:
+                while self._receive(0):
+                    pass
+            finally:
+                self._stop_reading()
+        self._require_open()
+        failure = self._failure
+        if failure is not None:
+            self._raise(failure)
+
+    def _receive(self, timeout: float | None) -> bool:
+        """Take one frame; the caller holds ``_reading``. Taking it again after an interrupt changes nothing."""
+        try:
+            frame = self.transport.peek(timeout)
+            if frame is None:
+                return False
+            kind, body = frame
+            if kind == wire.CHUNK:
+                self._take_chunk(body)
+            else:
+                for reply in wire.decode_replies(body):
+                    self._take(reply)
+        except CommunicationError as error:
+            self._end(error)
+            return False
+        self.transport.drop()
+        return True
+
+    def _take(self, reply: Any) -> None:
+        if isinstance(reply, Failure):
+            self._take_failure(reply)
+        elif isinstance(reply, messages.Data) and reply.data is None and reply.nbytes:
+            if reply.request in self._waiting:
+                self._downloads[reply.request] = Download(reply)
+        else:
+            self._answer(reply.request, reply)
+
+    def _answer(self, request: int, reply: Any) -> None:
+        """Hand an answer to who waits for it; whoever was interrupted does not."""
+        if request in self._waiting:
+            self._answers[request] = reply
+            answered = self._waiting.get(request)
+            if answered is not None:
+                answered.set()
+
+    def _take_failure(self, failure: Failure) -> None:
+        if failure.number == 0:
+            self._end(_error_of(failure))
+        elif failure.request is not None:
+            self._answer(failure.request, failure)
+        elif failure.number > self._raised:
+            self._failure = failure
+
+    def _take_chunk(self, body: memoryview) -> None:
+        request, offset, data = wire.split_chunk(body)
+        download = self._downloads.get(request)
+        if download is None:
+            return  # who wanted it was interrupted
+        download.write(offset, data)
+        if download.is_complete:
+            self._answer(request, download)
+
+    def _raise(self, failure: Failure) -> None:
+        """Raise a failure, once, and let the session go on."""
+        if self._failure is not None and self._failure.number <= failure.number:
+            self._failure = None
+        self._raised = max(self._raised, failure.number)
+        self._pending.append(messages.Resume(failure.number))
+        raise _error_of(failure)
+
+    def _lose(self, error: TelegradError) -> None:
+        """The transport gave up; the server may have said why before."""
+        with self._reading:
+            while self._receive(0):
+                pass
+        self._end(error)
+
+    def _end(self, error: TelegradError) -> None:
+        self._lost = self._lost or error
+        self.is_open = False
+        self._is_urgent = True
+        self._wake()
+
+    def _require_open(self) -> None:
+        if self._lost is not None:
+            raise copy.copy(self._lost)
+        if not self.is_open:
+            raise SessionLostError("this session was closed; connect() again")
+
+    def close(self) -> None:
+        """End the session; its tensors are gone."""
+        self.is_open = False
+        self._is_urgent = True
+        with contextlib.suppress(CommunicationError, OSError):
+            self.transport.close()
+        self._wake()
+
+
+def _error_of(failure: Failure) -> TelegradError:
+    return revive(failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback)

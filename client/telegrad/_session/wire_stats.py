@@ -1,0 +1,24 @@
+"""What a session has cost on the wire."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import modes as _modes
+
+
+class WireStats(NamedTuple):
+    """Counts since the session was opened."""
+
+    round_trips: int
+    frames: int
+    operations: int
+    bytes_sent: int
+    bytes_received: int
+
+
+def wire_stats() -> WireStats:
+    """Round trips, frames, operations and bytes of the current session so far. Costs nothing."""
+    session = _modes.current_session()
+    stats = session.transport.stats
+    return WireStats(session.round_trips, stats.frames, session.operations, stats.bytes_sent, stats.bytes_received)

@@ -1,0 +1,97 @@
+"""The transport that drives a server's ``Session`` of this very process: no socket, no frame is ever lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any, Final, Protocol
+
+from telegrad_protocol import wire
+from telegrad_protocol.messages import Hello
+
+from .socket_transport import Stats
+
+
+class LocalSession(Protocol):
+    """What ``InProcessTransport`` wants of a session."""
+
+    def receive(self, kind: int, body: memoryview) -> None: ...
+    def run(self, budget: int) -> int: ...
+    @property
+    def has_work(self) -> bool: ...
+    def poll(self) -> None: ...
+    @property
+    def waits(self) -> bool: ...
+    def take_replies(self) -> list[tuple[int, list[Any]]]: ...
+    def frames_left(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class InProcessTransport:
+    """Drives a server's ``Session`` that lives in this process; what is sent is executed before the call returns."""
+
+    _engine: Final = threading.RLock()
+    """The engine has one thread; those of this process take turns."""
+
+    def __init__(self, session: LocalSession, hello: Hello) -> None:
+        self.hello = hello
+        self.stats = Stats()
+        self._session = session
+        self._inbox: deque[tuple[int, memoryview]] = deque()
+
+    @property
+    def accepted(self) -> int:
+        return self.stats.frames
+
+    def send_batch(self, body: bytes) -> None:
+        self._send(wire.BATCH, body)
+
+    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
+        self._send(wire.CHUNK, b"".join((wire.CHUNK_HEADER.pack(owner, offset), data)))
+
+    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        frame = self.peek(timeout)
+        if frame is not None:
+            self.drop()
+        return frame
+
+    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._inbox:
+            if not self._session.waits or (deadline is not None and time.monotonic() >= deadline):
+                return None
+            with self._engine:
+                self._session.poll()
+                self._execute()
+        return self._inbox[0]
+
+    def drop(self) -> None:
+        self._inbox.popleft()
+
+    def arm(self) -> None:
+        """Nothing to do: who reads, flushes first."""
+
+    def close(self) -> None:
+        with self._engine:
+            self._session.close()
+
+    def _send(self, kind: int, body: bytes) -> None:
+        with self._engine:
+            self.stats.frames += 1
+            self.stats.bytes_sent += len(body)
+            self._session.receive(kind, memoryview(body))
+            self._execute()
+
+    def _execute(self) -> None:
+        while self._session.has_work:
+            self._session.run(1 << 30)
+            self._collect()
+        self._collect()
+
+    def _collect(self) -> None:
+        for kind, parts in self._session.take_replies():
+            body = memoryview(b"".join(parts))
+            self.stats.bytes_received += len(body)
+            self._inbox.append((kind, body))
+        self._session.frames_left()

@@ -1,0 +1,343 @@
+"""How frames get to a session and back over a WebSocket, and what a session wants of any transport.
+
+The calling thread does the work: it writes what it sends, and reads while it waits. A transport knows frames and bodies
+but not what is in them. A body is accepted when the call begins: an exception that a send raises later (an interrupt, a
+lost session) never means that it has to be sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from telegrad_protocol import wire
+from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLostError
+from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, heartbeat_seconds
+from telegrad_protocol.messages import Hello
+
+from .flush_timer import Timer
+from .websocket import READ, WRITE, Address, Connection, masked_message
+
+FLUSH_SECONDS: Final = 0.002
+CLOSE_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 0.25
+"""A thread that waits looks again after this, because another thread may have read what it waits for."""
+FIRST_PAUSE_SECONDS: Final = 0.01
+MAX_PAUSE_SECONDS: Final = 1.0
+
+
+@dataclass
+class Stats:
+    """What went over the wire, resent frames included; bytes without what TLS adds."""
+
+    frames: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    reconnects: int = 0
+
+
+class Transport(Protocol):
+    """Carries the frames of one session, each exactly once and in order."""
+
+    hello: Hello
+
+    @property
+    def stats(self) -> Stats: ...
+
+    def send_batch(self, body: bytes) -> None:
+        """Send a ``BATCH``; waits only while the other end does not keep up."""
+
+    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
+        """Send a ``CHUNK``; ``data`` may be changed afterwards."""
+
+    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        """The next ``BATCH`` or ``CHUNK``: its kind and body; None when there was none for ``timeout`` seconds.
+
+        None waits as long as it takes, and 0 only looks. One thread at a time may receive; any may send.
+        """
+
+    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        """What ``receive`` would return; it stays the next until ``drop``."""
+
+    def drop(self) -> None:
+        """Be done with the frame that ``peek`` gave."""
+
+    @property
+    def accepted(self) -> int:
+        """How many frames were accepted for sending: tells after an interrupt whether a send had begun."""
+
+    def arm(self) -> None:
+        """Have the flush callback called soon, from another thread."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+class SocketTransport:
+    """The stream of a session over a WebSocket that is made anew when it breaks, until the session's lease ends.
+
+    A broken connection, and a send that an interrupt cut short in the middle, are the same to it: the connection is
+    dropped, and the link resends. ``flush`` is called from a timer thread after ``arm``.
+    """
+
+    def __init__(
+        self, address: Address, hello: Hello, flush: Callable[[], object] = lambda: None, window: int = WINDOW_BYTES
+    ) -> None:
+        self.hello = hello
+        self._address, self._flush = address, flush
+        self._link = Link(window)
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._counted = Stats()
+        self._pid = os.getpid()
+        self._heartbeat = heartbeat_seconds(hello.lease_seconds)
+        self._patience = min(self._heartbeat, ACK_SECONDS * 0.8)
+        self._last_alive = time.monotonic()
+        self._last_error = ""
+        self._pause = 0.0
+        self._busy = self._closed = self._waiting = False
+        self._fatal: CommunicationError | None = None
+        self._timer: Timer | None = None
+        if not self._drive(lambda: self._connection is not None, CLOSE_SECONDS):
+            raise ConnectError(f"{address.url} opened a session but its stream cannot be reached: {self._last_error}")
+        self._timer = Timer(self, FLUSH_SECONDS, min(ACK_SECONDS * 0.8, self._heartbeat / 2))
+        _open_transports.add(self)
+
+    @property
+    def stats(self) -> Stats:
+        connection, counted = self._connection, self._counted
+        if connection is None:
+            return counted
+        sent, received = counted.bytes_sent + connection.bytes_written, counted.bytes_received + connection.bytes_read
+        return Stats(counted.frames, sent, received, counted.reconnects)
+
+    def send_batch(self, body: bytes) -> None:
+        self._send(wire.BATCH, body)
+        self._drive(self._has_room, None)
+
+    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
+        self._send(wire.CHUNK, wire.CHUNK_HEADER.pack(owner, offset), data.cast("B") if data.nbytes else b"")
+        self._drive(self._has_room, None)
+
+    @property
+    def accepted(self) -> int:
+        with self._lock:
+            self._recover()
+            return self._link.sent
+
+    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        frame = self.peek(timeout)
+        if frame is not None:
+            self.drop()
+        return frame
+
+    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        inbox = self._link.inbox
+        if not inbox and not self._drive(lambda: bool(inbox), timeout, self._first_look(timeout)):
+            return None
+        with self._lock:
+            self._recover()
+            _, kind, body = inbox[0]
+        return kind, body
+
+    def drop(self) -> None:
+        with self._lock:
+            self._link.inbox.popleft()
+
+    def arm(self) -> None:
+        if self._timer is not None:
+            self._timer.arm()
+
+    def close(self) -> None:
+        if self._closed or self._pid != os.getpid():
+            return
+        try:
+            if self._fatal is None:
+                self._send(wire.CLOSE)
+                self._drive(lambda: False, CLOSE_SECONDS)
+        except (CommunicationError, OSError):
+            pass  # it is closed, or out of reach, and then its lease ends
+        finally:
+            self._closed = True
+            with self._lock:
+                self._drop()
+            if self._timer is not None:
+                self._timer.stop()
+            _open_transports.discard(self)
+
+    def flush_late(self) -> None:
+        """Called by the timer."""
+        if not self._closed and self._fatal is None:
+            with contextlib.suppress(CommunicationError):  # whoever calls next is told
+                self._flush()
+
+    def tick(self) -> None:
+        """Called by the timer: acknowledge, show that we live, and reconnect."""
+        if self._closed or self._fatal is not None or not self._lock.acquire(blocking=False):
+            return  # whoever holds the lock does all of this
+        try:
+            self._check()
+            self._advance(0 if self._waiting else READ)
+        except (CommunicationError, OSError):
+            pass  # whoever calls next is told
+        finally:
+            self._lock.release()
+
+    def abandon(self) -> None:
+        """Leave the connection to the process that we were forked from, whose threads are not here."""
+        self._lock = threading.RLock()
+        if self._connection is not None:
+            self._connection.abandon()
+
+    def _send(self, kind: int, *body: bytes | memoryview) -> None:
+        with self._lock:
+            self._check()
+            self._busy = True
+            parts, length = masked_message(self._link.header(kind), *body)
+            self._link.keep(parts, length)
+            if self._connection is not None:
+                self._connection.queue(parts)
+            self._counted.frames += 1
+            self._busy = False
+
+    def _has_room(self) -> bool:
+        connection = self._connection
+        return connection is not None and not connection.unsent and self._link.can_send
+
+    def _drive(self, done: Callable[[], bool], timeout: float | None, happened: int = 0) -> bool:
+        """Write, read and reconnect until ``done``, or until ``timeout`` seconds have passed.
+
+        ``happened`` is what is known to have happened on the connection before.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._lock:
+                self._waiting = False
+                self._check()
+                self._advance(happened, may_connect=timeout != 0)
+                if done():
+                    return True
+                connection = self._connection
+                if timeout == 0:
+                    return False
+                self._waiting = True
+            left = LOOK_SECONDS if deadline is None else min(deadline - time.monotonic(), LOOK_SECONDS)
+            if left <= 0:
+                return False
+            happened = self._wait(connection, left)
+
+    def _first_look(self, timeout: float | None) -> int:
+        """What happened on the connection; waits for it if nothing else can be done, as after a send."""
+        if timeout is not None:
+            return READ if timeout == 0 else 0
+        with self._lock:
+            connection = self._connection
+            if connection is None or connection.unsent or self._busy or self._link.inbox:
+                return 0
+            self._waiting = True
+        return self._wait(connection, LOOK_SECONDS)
+
+    def _wait(self, connection: Connection | None, seconds: float) -> int:
+        if connection is None:
+            time.sleep(min(seconds, self._pause))
+            return 0
+        try:
+            return connection.wait(READ | WRITE if connection.unsent else READ, seconds)
+        except (OSError, ValueError):
+            return READ  # another thread dropped it meanwhile
+
+    def _check(self) -> None:
+        """Refuse what cannot be done any more."""
+        if self._pid != os.getpid():
+            raise CommunicationError("this session belongs to the process that was forked; connect() anew in this one")
+        if self._fatal is not None:
+            raise self._fatal
+        if self._closed:
+            raise SessionLostError("the session was closed by disconnect()")
+        self._recover()
+
+    def _recover(self) -> None:
+        """Undo an interrupt between two steps that belong together."""
+        if self._busy:
+            self._link.settle()
+            self._drop()
+            self._busy = False
+
+    def _advance(self, happened: int, may_connect: bool = True) -> None:
+        """Do what can be done now without waiting."""
+        self._busy = True
+        try:
+            if self._connection is None:
+                if may_connect:
+                    self._connect()
+            else:
+                self._exchange(self._connection, happened)
+        except CommunicationError as error:
+            self._fatal = error
+            self._drop()
+            self._busy = False
+            if not self._link.inbox:
+                raise
+        except OSError as error:
+            self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
+            self._drop()
+            self._check_lease(error)
+        self._busy = False
+
+    def _exchange(self, connection: Connection, happened: int) -> None:
+        if happened & ~WRITE:
+            connection.read()
+        now = time.monotonic()
+        silent = now - connection.last_write
+        if self._link.wants_acknowledgement or (silent >= self._patience and self._is_due(silent)):
+            connection.queue(masked_message(self._link.header(wire.ACK))[0])
+        if connection.unsent:
+            connection.write()
+        if now - connection.last_read > 3 * self._heartbeat:
+            raise TimeoutError("nothing was heard from the server")
+
+    def _is_due(self, silent: float) -> bool:
+        return silent >= self._heartbeat or (silent >= ACK_SECONDS * 0.8 and self._link.owes_acknowledgement)
+
+    def _connect(self) -> None:
+        link = self._link
+        self._connection = connection = Connection(self._address, link.received, link.receive)
+        for parts in link.resend_after(link.acknowledged):
+            connection.queue(parts)
+        connection.write()
+        self._counted.reconnects += self._pause > 0
+        self._pause = 0.0
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self._pause = self._pause or FIRST_PAUSE_SECONDS
+        if connection is not None:
+            self._last_alive = connection.last_read
+            self._counted.bytes_sent += connection.bytes_written
+            self._counted.bytes_received += connection.bytes_read
+            connection.close()
+
+    def _check_lease(self, error: OSError) -> None:
+        self._last_error = str(error)
+        lease = self.hello.lease_seconds
+        if time.monotonic() - self._last_alive > lease:
+            reason = f"the server could not be reached for {lease:g} s, and the session's lease ended: {error}"
+            self._fatal = SessionLostError(reason)
+
+
+_open_transports: weakref.WeakSet[SocketTransport] = weakref.WeakSet()
+
+
+def _abandon_inherited() -> None:
+    for transport in list(_open_transports):
+        transport.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_inherited)

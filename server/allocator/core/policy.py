@@ -1,0 +1,261 @@
+"""Which block serves a request, and when memory is obtained from and given back to the upstream.
+
+The rules are those of PyTorch's CUDA allocator, in the same order. Knows pools, segments and the upstream; nothing of
+sessions, quotas or events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from server.allocator.core import sizes
+from server.allocator.core.block import CLEAN, Block, Segment, absorb, blend, carve
+from server.allocator.core.config import UNBOUNDED, AllocatorConfig
+from server.allocator.core.pool import Pool, Shelf
+from server.allocator.core.private import MemPool
+from server.allocator.reports.statistics import Statistics
+from server.allocator.upstream.base import Upstream
+
+
+class CachingPolicy:
+    """The pools of free blocks of one device and the segments that they lie in."""
+
+    def __init__(self, upstream: Upstream, config: AllocatorConfig, statistics: Statistics) -> None:
+        self.upstream = upstream
+        self.config = config
+        self.statistics = statistics
+        self.small = self.new_pool(True)
+        self.large = self.new_pool(False)
+        self.private: dict[tuple[int, int], MemPool] = {}
+        self.segments: dict[int, Segment] = {}
+        self.total = 0
+        # How often segments came or went, or memory changed hands.
+        self.changes = 0
+        self.allowed: int | None = None
+        # Whose data lies in memory that went back to the upstream.
+        self.returned_owner = CLEAN
+        self.trace: Callable[..., None] | None = None
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether a bin of the wanted size may not hold what fits best."""
+        return False
+
+    def new_pool(self, is_small: bool, identity: tuple[int, int] = (0, 0)) -> Pool:
+        """An empty pool."""
+        return Pool(is_small, identity)
+
+    def pools(self) -> tuple[Pool, ...]:
+        """All pools."""
+        private = [pool for each in self.private.values() for pool in each.pools]
+        return self.small, self.large, *private
+
+    def releasable(self) -> tuple[Pool, ...]:
+        """The pools whose free memory may be given back: not that of captured graphs, which replay on it."""
+        unused = [pool for each in self.private.values() if not each.uses for pool in each.pools]
+        return self.large, self.small, *unused
+
+    def settle(self) -> None:
+        """Carry out what was merged in the books only, for who looks at segments block by block."""
+        for pool in self.pools():
+            pool.settle()
+
+    def pool_for(self, size: int, route: MemPool | None = None) -> Pool:
+        """The pool that serves requests of this rounded size."""
+        small, large = (self.small, self.large) if route is None else route.pools
+        return small if size <= sizes.SMALL_REQUEST else large
+
+    def cached(self, size: int, shelf: Shelf) -> Block | None:
+        """The free block that fits best, left in its pool, or None."""
+        shelf.pool.searches += 1
+        block = shelf.best_fit(size)
+        if block is None or block.size < self.config.max_split_size:
+            return block
+        return block if self._may_use_oversize(block, size) else None
+
+    def _may_use_oversize(self, block: Block, size: int) -> bool:
+        if size < self.config.max_split_size:
+            return False
+        return block.size < size + self.config.max_non_split_rounding
+
+    def _should_split(self, size: int, remaining: int, pool: Pool) -> bool:
+        """Whether what remains is worth keeping apart."""
+        if pool.is_small:
+            return remaining >= sizes.MIN_BLOCK
+        return size < self.config.max_split_size and remaining > sizes.SMALL_REQUEST
+
+    def take(self, block: Block, size: int, shelf: Shelf) -> tuple[Block, int]:
+        """Take a free block, or the front of it; also the charge of the inactive blocks' change."""
+        pool, was_split = shelf.pool, block.split
+        shelf.remove(block)
+        if self._should_split(size, block.size - size, pool):
+            front = carve(block, size)
+            shelf.add(block)
+            if not was_split:
+                return front, pool.one_count + block.size * pool.one_byte
+            pool.left_bytes += size
+            return front, -size * pool.one_byte
+        if not was_split:
+            return block, 0
+        pool.left_count += 1
+        pool.left_bytes += block.size
+        return block, -pool.one_count - block.size * pool.one_byte
+
+    def put(self, block: Block) -> int:
+        """Merge a block with its free neighbours and make it available; the charge of the inactive blocks' change."""
+        pool = block.segment.pool
+        shelf = pool.shelves[block.stream]
+        if shelf.tail is not None and shelf.is_beside_tail(block):
+            shelf.settle()
+        count = nbytes = 0
+        for neighbour in (block.previous, block.next):
+            if neighbour is not None and neighbour.idle:
+                count -= 1
+                nbytes -= neighbour.size
+                self.changes += block.owner != neighbour.owner
+                shelf.remove(neighbour)
+                absorb(block, neighbour)
+        if block.previous is not None or block.next is not None:
+            count += 1
+            nbytes += block.size
+        else:
+            block.split = False
+            block.segment.age = pool.searches
+        shelf.add(block)
+        if count < 0:
+            pool.left_count -= count
+        if nbytes < 0:
+            pool.left_bytes -= nbytes
+        return count * pool.one_count + nbytes * pool.one_byte
+
+    def obtain(self, size: int, shelf: Shelf, *, is_retry: bool = False) -> Block | None:
+        """A new segment that holds ``size`` bytes, as one free block in its pool."""
+        nbytes = sizes.segment_size(size)
+        if is_retry:
+            self.statistics.num_alloc_retries += 1
+        if self.allowed is not None and self.total + nbytes > self.allowed:
+            return None
+        segment = self.upstream.obtain(nbytes, shelf.stream)
+        return self._adopt(segment, shelf) if segment is not None else None
+
+    def _adopt(self, segment: Segment, shelf: Shelf) -> Block:
+        stream, pool = segment.stream, segment.pool = shelf.stream, shelf.pool
+        owner = CLEAN if self.upstream.scrubbed else self.returned_owner
+        block = segment.first = Block(segment, 0, segment.size, stream, owner)
+        self.segments[segment.pointer] = segment
+        self.total += segment.size
+        self.changes += 1
+        self.statistics.add_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
+        self.count_private(pool, segment.size)
+        if self.trace is not None:
+            self.trace("segment_alloc", segment.pointer, segment.size, stream, 0)
+        segment.age = pool.searches
+        shelf.add(block)
+        return block
+
+    def count_private(self, pool: Pool, nbytes: int) -> None:
+        """Note bytes that a private pool obtained or gave back."""
+        private = self.private.get(pool.identity)
+        if private is not None:
+            private.count(nbytes, pool.is_small)
+
+    def release(self, block: Block) -> None:
+        """Give the segment of a free block that is all of it back to the upstream."""
+        segment = block.segment
+        pool = segment.pool
+        pool.shelves[block.stream].remove(block)
+        del self.segments[segment.pointer]
+        self.total -= segment.size
+        self.changes += 1
+        self.returned_owner = blend(self.returned_owner, block.owner)
+        self.statistics.remove_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
+        self.count_private(pool, -segment.size)
+        if self.trace is not None:
+            self.trace("segment_free", segment.pointer, segment.size, segment.stream, 0)
+        self.upstream.give_back(segment)
+
+    def release_available(self, size: int, shelf: Shelf) -> bool:
+        """Give back oversize blocks of this stream, just enough for ``size``; False if there are not enough."""
+        limit = self.config.max_split_size
+        if limit == UNBOUNDED:
+            return False
+        wanted = max(size, limit)
+        enough = shelf.best_fit(wanted)
+        if enough is not None:
+            self.release(enough)
+            return True
+        released = 0
+        for block in reversed([block for block in shelf.blocks() if block.size >= limit]):
+            if released >= wanted:
+                break
+            released += block.size
+            self.release(block)
+        return released >= wanted
+
+    def release_all(self) -> None:
+        """Give back every segment that is wholly free."""
+        for pool in self.releasable():
+            self.release_pool(pool)
+
+    def release_pool(self, pool: Pool) -> None:
+        """Give back every segment of a pool that is wholly free."""
+        for block in list(pool.blocks()):
+            if self.is_releasable(block):
+                self.release(block)
+
+    def release_where(self, is_meant: Callable[[Block], bool]) -> None:
+        """Give back the wholly free segments whose block is meant."""
+        for pool in self.releasable():
+            for block in list(pool.blocks()):
+                if self.is_releasable(block) and is_meant(block):
+                    self.release(block)
+
+    def is_releasable(self, block: Block) -> bool:
+        """Whether a free block is something that the upstream can take back."""
+        return not block.split
+
+    def collect_garbage(self) -> None:
+        """Give back the large free segments that were unused for longest, until the threshold is kept."""
+        if self.allowed is None:
+            return
+        wanted = self.total - int(self.config.garbage_collection_threshold * self.allowed)
+        idle = [block for block in self.large.blocks() if not block.split]
+        reclaimed, searches = 0, self.large.searches
+        while idle and reclaimed < wanted:
+            average = sum(searches - block.segment.age for block in idle) / len(idle)
+            old = [block for block in idle if searches - block.segment.age >= average]
+            if not old:
+                break
+            reclaimed += sum(block.size for block in old)
+            for block in old:
+                self.release(block)
+            idle = [block for block in idle if block not in old]
+
+    def new_mem_pool(self, identity: tuple[int, int], owner: int) -> MemPool:
+        """A private pool."""
+        found = MemPool(self.new_pool(True, identity), self.new_pool(False, identity), owner)
+        self.private[identity] = found
+        return found
+
+    def drop_mem_pool(self, private: MemPool) -> bool:
+        """Let go of a private pool that nobody uses and that has no memory; False if it has."""
+        if private.uses or any(segment.pool in private.pools for segment in self.segments.values()):
+            return False
+        for common, pool in zip((self.small, self.large), private.pools):
+            common.left_count += pool.left_count
+            common.left_bytes += pool.left_bytes
+        del self.private[private.id]
+        return True
+
+    def largest_free(self) -> int:
+        """The size of the largest free block."""
+        return max((block.size for pool in self.pools() for block in pool.blocks()), default=0)
+
+    def prune(self) -> None:
+        """Drop the bins that no block lies in or will return to."""
+        self.settle()
+        blocks = (block for segment in self.segments.values() for block in segment.blocks())
+        used = {id(block.bin) for block in blocks if block.bin is not None}
+        for pool in self.pools():
+            for shelf in pool.shelves.values():
+                shelf.prune(used)

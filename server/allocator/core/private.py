@@ -1,0 +1,32 @@
+"""Private pools: memory that only the allocations routed to them use, such as those of a captured graph.
+
+Knows pools; nothing of who routes what.
+"""
+
+from __future__ import annotations
+
+from server.allocator.core.pool import Pool
+from server.allocator.reports.statistics import Stat
+from server.allocator.sessions.ledger import LARGE, SMALL
+
+
+class MemPool:
+    """A small and a large pool of their own, kept as long as somebody uses them."""
+
+    __slots__ = ("id", "owner", "pools", "reserved", "uses")
+
+    def __init__(self, small: Pool, large: Pool, owner: int) -> None:
+        self.id = small.identity
+        self.pools = (small, large)
+        self.owner = owner
+        self.uses = 1
+        # Bytes obtained for all of it, for the small pool, for the large one.
+        self.reserved = (Stat(), Stat(), Stat())
+
+    def count(self, nbytes: int, is_small: bool) -> None:
+        """Note that memory was obtained for it, or given back where negative."""
+        for stat in (self.reserved[0], self.reserved[SMALL if is_small else LARGE]):
+            if nbytes >= 0:
+                stat.increase(nbytes)
+            else:
+                stat.decrease(-nbytes)

@@ -1,0 +1,46 @@
+"""Whose data each part of a segment may still hold, for segments that more than one session has used.
+
+A free block is merged from pieces that different sessions had. Without this, all of it would have to be zeroed again
+each time that one of them takes a part of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from server.allocator.core.block import MIXED
+
+
+class Residue:
+    """The owners of a segment's bytes, as ranges in order; what was never claimed may be anybody's."""
+
+    __slots__ = ("_owners", "_starts")
+
+    def __init__(self) -> None:
+        self._starts = [0]
+        self._owners = [MIXED]
+
+    def claim(self, begin: int, end: int, owner: int) -> list[tuple[int, int]]:
+        """Note that ``owner`` has these bytes now; returns the parts, offset and size, that others' data may be in."""
+        first, last = self._cut(begin), self._cut(end)
+        edges = [*self._starts[first:last], end]
+        foreign = [
+            (edges[k], edges[k + 1] - edges[k])
+            for k, other in enumerate(self._owners[first:last])
+            if other != owner
+        ]  # fmt: skip
+        if first and self._owners[first - 1] == owner:
+            first -= 1
+            begin = self._starts[first]
+        if last < len(self._owners) and self._owners[last] == owner:
+            last += 1
+        self._starts[first:last], self._owners[first:last] = [begin], [owner]
+        return foreign
+
+    def _cut(self, offset: int) -> int:
+        """The number of the range that begins here, after one that spans this place was split."""
+        at = bisect_left(self._starts, offset)
+        if at == len(self._starts) or self._starts[at] != offset:
+            self._starts.insert(at, offset)
+            self._owners.insert(at, self._owners[at - 1])
+        return at

@@ -1,0 +1,3 @@
+"""What each session holds and may hold."""
+
+from __future__ import annotations

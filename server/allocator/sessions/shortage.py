@@ -1,0 +1,50 @@
+"""The out-of-memory errors: what was wanted, who holds what, and what is left.
+
+Formats numbers that it is given; knows no blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from server.allocator.core.sizes import human
+from telegrad_protocol.errors import OutOfMemoryError
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where the bytes of a device are when a request cannot be served."""
+
+    device: str
+    wanted: int
+    owner: int
+    held: int
+    quota: int | None
+    others: int
+    reserved: int
+    cached: int
+    limit: int
+    largest: int
+
+    def describe(self, cause: str, remedy: str) -> OutOfMemoryError:
+        """The error to raise."""
+        quota = "no quota" if self.quota is None else f"quota {human(self.quota)}"
+        holder = "the server" if self.owner == 0 else "this session"
+        return OutOfMemoryError(
+            f"allocate: {cause} on {self.device}: wanted {human(self.wanted)}, {holder} holds {human(self.held)}"
+            f" ({quota}), others hold {human(self.others)}, {human(self.cached)} of {human(self.reserved)} reserved"
+            f" are cached, the limit is {human(self.limit)}, the largest free block is {human(self.largest)}; {remedy}"
+        )
+
+
+def device_exhausted(situation: Situation) -> OutOfMemoryError:
+    """The device has no room."""
+    remedy = "free tensors, or ask for smaller ones"
+    if situation.cached >= situation.wanted:
+        remedy += "; enough is cached but in pieces: TELEGRAD_ALLOC_CONF=expandable_segments:True may avoid that"
+    return situation.describe("out of memory", remedy)
+
+
+def over_quota(situation: Situation) -> OutOfMemoryError:
+    """The session may not hold that much."""
+    return situation.describe("session quota exceeded", "free tensors of this session, or raise its quota")

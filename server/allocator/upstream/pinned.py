@@ -1,0 +1,163 @@
+"""Pinned host memory, cached: blocks of power-of-two sizes, reused once the streams that used them have passed.
+
+The cache is for chunks, and for results that are read every step; what is very large goes back at once.
+
+PyTorch's caching host allocator: what copies between host and device run through. One thread calls it, but a buffer may
+be dropped in the middle of anything, by Python's garbage collector: that only notes it. Knows no devices beyond its
+upstream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Protocol
+
+import numpy as np
+
+from server.allocator.core.config import AllocatorConfig
+from server.allocator.reports.statistics import Duration, Stat
+from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
+
+
+class PinnedUpstream(Protocol):
+    """Where pinned memory comes from, and events to know when a stream has passed."""
+
+    def obtain_pinned(self, nbytes: int) -> int | None:
+        """The address of page-locked memory; None where there is no room."""
+
+    def give_back_pinned(self, pointer: int) -> None: ...
+    def record_event(self, stream: int) -> Any: ...
+    def is_done(self, event: Any) -> bool: ...
+    def wait_for(self, event: Any) -> None: ...
+
+
+class PinnedBlock:
+    """A piece of pinned memory."""
+
+    __slots__ = ("pointer", "size", "streams")
+
+    def __init__(self, pointer: int, size: int) -> None:
+        self.pointer = pointer
+        self.size = size
+        self.streams: set[int] = set()
+
+
+class PinnedBuffer:
+    """A block on loan: memory that arrays can be made of, and that goes back with the last of them."""
+
+    __slots__ = ("__weakref__", "_block", "_cache", "nbytes")
+
+    def __init__(self, cache: PinnedCache, block: PinnedBlock, nbytes: int) -> None:
+        self._cache = cache
+        self._block = block
+        self.nbytes = nbytes
+
+    @property
+    def pointer(self) -> int:
+        """The address."""
+        return self._block.pointer
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self._block.pointer, False), "version": 3}
+
+    def array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The bytes; keeps the buffer alive."""
+        return np.asarray(self)
+
+    def record_stream(self, stream: int) -> None:
+        """Hold the block back, once dropped, until what ``stream`` has queued by then is done."""
+        self._block.streams.add(stream)
+
+    def __del__(self) -> None:
+        self._cache.returned.append(self._block)
+
+
+class PinnedCache:
+    """Pinned blocks, free ones by size."""
+
+    def __init__(self, upstream: PinnedUpstream, config: AllocatorConfig | None = None) -> None:
+        self.config = config or AllocatorConfig()
+        # What was dropped and is not yet looked at; appending is all that a finalizer does.
+        self.returned: deque[PinnedBlock] = deque()
+        self._upstream = upstream
+        self._free: dict[int, list[PinnedBlock]] = {}
+        self._waiting: deque[tuple[list[Any], PinnedBlock]] = deque()
+        self._stats = {name: Stat() for name in ("allocations", "allocated_bytes", "active_requests", "active_bytes")}
+        self._alloc_time, self._free_time = Duration(), Duration()
+
+    def allocate(self, nbytes: int) -> PinnedBuffer:
+        """Pinned memory of at least ``nbytes``; raises OutOfMemoryError where there is no room."""
+        if nbytes < 0:
+            raise ArgumentError(f"pinned memory: {nbytes} bytes")
+        self._process()
+        size = self.config.round_pinned(nbytes)
+        free = self._free.get(size)
+        block = free.pop() if free else self._obtain(size)
+        self._stats["active_requests"].increase(1)
+        self._stats["active_bytes"].increase(size)
+        return PinnedBuffer(self, block, nbytes)
+
+    def empty_cache(self) -> None:
+        """Give what is free back to the upstream; waits for no stream."""
+        self._process()
+        for blocks in self._free.values():
+            for block in blocks:
+                self._give_back(block)
+        self._free.clear()
+
+    def stats(self) -> dict[str, int]:
+        """Statistics under the names of ``torch.cuda.host_memory_stats``."""
+        self._process()
+        flat = {f"{name}.{part}": getattr(stat, part) for name, stat in self._stats.items() for part in Stat.__slots__}
+        flat |= self._alloc_time.table("host_alloc_time") | self._free_time.table("host_free_time")
+        return flat | {
+            "num_host_alloc": self._stats["allocations"].allocated, "num_host_free": self._stats["allocations"].freed,
+        }  # fmt: skip
+
+    def _obtain(self, size: int) -> PinnedBlock:
+        begin = time.perf_counter()
+        pointer = self._upstream.obtain_pinned(size)
+        if pointer is None:
+            self.empty_cache()
+            pointer = self._upstream.obtain_pinned(size)
+        self._alloc_time.note(time.perf_counter() - begin)
+        if pointer is None:
+            held = self._stats["allocated_bytes"].current
+            raise OutOfMemoryError(f"pinned memory: no room for {size} bytes on the host, {held} bytes are held")
+        self._stats["allocations"].increase(1)
+        self._stats["allocated_bytes"].increase(size)
+        return PinnedBlock(pointer, size)
+
+    def _give_back(self, block: PinnedBlock) -> None:
+        begin = time.perf_counter()
+        self._upstream.give_back_pinned(block.pointer)
+        self._free_time.note(time.perf_counter() - begin)
+        self._stats["allocations"].decrease(1)
+        self._stats["allocated_bytes"].decrease(block.size)
+
+    def _process(self) -> None:
+        """Record events for what was dropped, and free what no stream uses any more."""
+        while self.returned:
+            block = self.returned.popleft()
+            if block.streams:
+                self._waiting.append(([self._upstream.record_event(stream) for stream in sorted(block.streams)], block))
+            else:
+                self._release(block)
+        for _ in range(len(self._waiting)):
+            events, block = self._waiting.popleft()
+            events[:] = [event for event in events if not self._upstream.is_done(event)]
+            if events:
+                self._waiting.append((events, block))
+            else:
+                self._release(block)
+
+    def _release(self, block: PinnedBlock) -> None:
+        block.streams.clear()
+        self._stats["active_requests"].decrease(1)
+        self._stats["active_bytes"].decrease(block.size)
+        if block.size > self.config.pinned_max_cached_size:
+            self._give_back(block)
+        else:
+            self._free.setdefault(block.size, []).append(block)

@@ -1,0 +1,262 @@
+"""Array work that NumPy and CuPy do differently: scattering with duplicates, bounds of indices, windows over memory.
+
+Accumulation is deterministic on both: contributions to one element are added in the order in which they are given.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from server.engine import context
+from telegrad_protocol.errors import IndexOutOfRangeError
+
+Array = Any
+_UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+_WIDENED = frozenset(("float16", "bfloat16"))
+_FEW = 16
+"""So many numbers are added in their own type."""
+
+
+def negative(xp: Any, array: Array, out: Array) -> None:
+    """``-array``. NumPy 2.4 gives wrong numbers where a result with gaps is the operand itself, so that is copied."""
+    if xp is np and not out.flags.c_contiguous and np.may_share_memory(array, out):
+        array = array.copy()
+    xp.negative(array, out=out)
+
+
+def sums_in(xp: Any, dtype: Any) -> Any:
+    """The type that running values of ``dtype`` are kept in: NumPy rounds each, so theirs is a double, as PyTorch's."""
+    return np.promote_types(dtype, np.float64) if xp is np and dtype.kind in "fc" else dtype
+
+
+def sum_over(xp: Any, array: Array, axis: int | tuple[int, ...] | None, keepdims: bool = False) -> Array:
+    """The sum over ``axis``, in the array's type.
+
+    NumPy adds neighbours in memory pairwise, and all else one after another: that is done in doubles here.
+    """
+    dtype = array.dtype
+    if sums_in(xp, dtype) == dtype or not array.ndim:
+        return xp.sum(array, axis=axis, keepdims=keepdims, dtype=dtype)
+    listed = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = {a % array.ndim for a in listed}
+    inner = _neighbours(array, axes)
+    part = np.sum(array, axis=inner, keepdims=True) if inner else array
+    if rest := tuple(axes - set(inner)):
+        is_long = math.prod(array.shape[a] for a in rest) > _FEW
+        wide = sums_in(np, dtype) if is_long else dtype
+        part = np.sum(part, axis=rest, keepdims=True, dtype=wide).astype(dtype, copy=False)
+    return part if keepdims else part.squeeze(tuple(axes))
+
+
+def _neighbours(array: Array, axes: set[int]) -> tuple[int, ...]:
+    """Those of ``axes`` along which elements lie one after another in memory, innermost first."""
+    found, step = [], array.itemsize
+    for axis in sorted(range(array.ndim), key=lambda a: (array.strides[a], array.shape[a])):
+        if axis not in axes or array.strides[axis] != step:
+            break
+        found.append(axis)
+        step *= array.shape[axis]
+    return tuple(found)
+
+
+def scalar(number: complex, dtype: Any) -> Any:
+    """A number as ``dtype``, wrapped around where it does not fit."""
+    return np.asarray(number).astype(dtype)[()]
+
+
+def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = False) -> None:
+    """Refuse an index array that points beyond ``size``; negative ones count from the end where ``wraps``."""
+    if index.size == 0:
+        return
+    lowest, highest = int(index.min()), int(index.max())
+    low = -size if wraps else 0
+    if lowest < low or highest >= size:
+        offending = lowest if lowest < low else highest
+        raise IndexOutOfRangeError(f"{op}: index {offending} is out of range for {where}")
+
+
+def check_room(xp: Any, nbytes: int) -> None:
+    """Refuse to make an array, of a size that data decides, that the session could never hold."""
+    for backend in context.current.backends.values():
+        if backend.xp is xp:
+            backend.check_room(nbytes)
+            return
+
+
+def dimension(dim: int, size: int) -> str:
+    """How messages call the dimension that an index missed."""
+    return f"dimension {dim} of size {size}"
+
+
+def wrapped(xp: Any, index: Array, size: int) -> Array:
+    """Checked indices with negative ones counted from the front."""
+    return xp.where(index < 0, index + size, index)
+
+
+def window(xp: Any, array: Array, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Array:
+    """A view of the memory behind a freshly allocated ``array``; strides and offset in elements from its first one."""
+    step = array.itemsize
+    view = xp.lib.stride_tricks.as_strided
+    length = 1 + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // step if array.size else 0
+    memory = view(array, (length,), (step,)) if length else array.reshape(-1)
+    return view(memory[offset:], size, [s * step for s in stride])
+
+
+def take_rows(xp: Any, array: Array, index: Array, axis: int, out: Array) -> None:
+    """``array`` at checked positions of one axis; negative ones count from the end."""
+    if xp is np and out.flags.c_contiguous:
+        np.take(array, index, axis=axis, out=out, mode="wrap")
+    else:
+        xp.copyto(out, xp.take(array, index, axis=axis))
+
+
+def along(xp: Any, index: Array, dim: int) -> tuple[Array, ...]:
+    """A key that addresses ``array[..., index[i, j, k], ...]`` at ``dim`` and the own position elsewhere."""
+    key = []
+    for d, length in enumerate(index.shape):
+        shape = [1] * index.ndim
+        shape[d] = length
+        key.append(index if d == dim else xp.arange(length).reshape(shape))
+    return tuple(key)
+
+
+def reduce_at(xp: Any, target: Array, key: tuple[Array, ...], values: Array, how: str) -> None:
+    """``target[key] = target[key] (how) values``, duplicates included; ``key`` indexes the first dimensions.
+
+    Indices are checked and not negative. Half precision is added up in float32.
+    """
+    leading, rest = target.shape[: len(key)], target.shape[len(key) :]
+    width = _product(rest)
+    places = xp.broadcast_to(_positions(key, leading), np.broadcast_shapes(*(k.shape for k in key)))
+    rows = xp.broadcast_to(xp.asarray(values), places.shape + rest).reshape(places.size, width)
+    flat = target.reshape(_product(leading), width)
+    reduce_rows(xp, flat, places.reshape(-1), rows, how)
+    if not xp.may_share_memory(flat, target):
+        target[...] = flat.reshape(target.shape)
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    return math.prod(sizes)
+
+
+def _positions(key: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
+    """The row-major position of every part that a key of index arrays addresses."""
+    position: Any = 0
+    step = 1
+    for indices, size in zip(reversed(key), reversed(shape), strict=True):
+        position = position + indices * step
+        step *= size
+    return position
+
+
+def add_at(xp: Any, target: Array, key: tuple[Any, ...], values: Array) -> None:
+    """``target[key] += values``, duplicates included, for a key of checked index arrays and whole dimensions."""
+    if any(not isinstance(k, slice) and k.dtype == bool for k in key):
+        target[key] += values  # a 0-d mask picks everything or nothing, never twice
+        return
+    dims = [d for d, k in enumerate(key) if not isinstance(k, slice)]
+    picked = [wrapped(xp, key[d], target.shape[d]) for d in dims]
+    block = np.broadcast_shapes(*(p.shape for p in picked))
+    at = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
+    rest = [target.shape[d] for d in range(target.ndim) if d not in dims]
+    rows = xp.broadcast_to(xp.asarray(values), (*rest[:at], *block, *rest[at:]))
+    rows = xp.moveaxis(rows, range(at, at + len(block)), range(len(block)))
+    reduce_at(xp, xp.moveaxis(target, dims, range(len(dims))), tuple(picked), rows, "sum")
+
+
+def identity(how: str, dtype: Any) -> Any:
+    """What a reduction of nothing gives."""
+    if how in ("sum", "mean", "prod"):
+        return 1 if how == "prod" else 0
+    if dtype.kind == "b":
+        return how == "amin"
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if how == "amax" else np.iinfo(dtype).max
+    return -np.inf if how == "amax" else np.inf
+
+
+def mean_at(xp: Any, target: Array, key: tuple[Array, ...], values: Array, include_self: bool) -> None:
+    """The mean of the given values, and of what is there with ``include_self``; integers round down."""
+    count = xp.full(target.shape, int(include_self), "int64")
+    reduce_at(xp, count, key, xp.ones(values.shape, "int64"), "sum")
+    count = xp.maximum(count, 1)
+    reduce_at(xp, target, key, values, "sum")
+    if target.dtype.kind in "iub":
+        target[...] = target // count
+    else:
+        target[...] = (target / count.astype(target.dtype)).astype(target.dtype)
+
+
+def reduce_rows(xp: Any, target: Array, index: Array, rows: Array, how: str = "sum") -> None:
+    """``target[index[i]] = target[index[i]] (how) rows[i]`` for every row, duplicates included, in order.
+
+    ``target`` is (n, width), ``index`` (m,), ``rows`` broadcasts to (m, width). Half precision is added in float32.
+    """
+    if not index.size or not target.size:
+        return
+    rows = xp.broadcast_to(rows, (index.size, target.shape[1]))
+    wide = target.astype(np.float32) if target.dtype.name in _WIDENED else target
+    if xp is np:
+        _reduce_host(wide, index, rows, how)
+    else:
+        _reduce_device(xp, wide, index, rows, how)
+    if wide is not target:
+        target[...] = wide.astype(target.dtype)
+
+
+def _reduce_host(target: Array, index: Array, rows: Array, how: str) -> None:
+    ufunc = _UFUNCS[how]
+    if target.shape[1] == 1:
+        ufunc.at(target[:, 0], index, rows[:, 0].astype(target.dtype, copy=False))
+        return
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    sums = ufunc.reduceat(rows[order].astype(target.dtype, copy=False), starts, axis=0)
+    places = ordered[starts]
+    target[places] = ufunc(target[places], sums)
+
+
+_SEGMENTS: dict[str, Any] = {}
+_STEPS = {
+    "sum": "total = total + value", "prod": "total = total * value",
+    "amax": "total = (value != value || value > total) ? value : total",
+    "amin": "total = (value != value || value < total) ? value : total",
+}  # fmt: skip
+
+
+def _reduce_device(xp: Any, target: Array, index: Array, rows: Array, how: str) -> None:
+    """One thread per target element walks through its contributions, sorted stably by place."""
+    order = xp.argsort(index, kind="stable").astype(np.int64)
+    ordered = index[order]
+    is_first = xp.concatenate((xp.ones(1, bool), ordered[1:] != ordered[:-1]))
+    starts = xp.concatenate((xp.flatnonzero(is_first), xp.asarray([index.size]))).astype(np.int64)
+    places = ordered[starts[:-1]].astype(np.int64)
+    dense = target if target.flags.c_contiguous else xp.ascontiguousarray(target)
+    kernel = _SEGMENTS.get(how) or _SEGMENTS.setdefault(how, _segment_kernel(xp, how))
+    rows = xp.ascontiguousarray(rows).astype(target.dtype, copy=False)
+    kernel(rows, order, starts, places, target.shape[1], dense, size=places.size * target.shape[1])
+    if dense is not target:
+        target[...] = dense
+
+
+def _segment_kernel(xp: Any, how: str) -> Any:
+    body = f"""
+    long long segment = i / width, column = i % width;
+    long long place = places[segment] * width + column;
+    T total = target[place];
+    for (long long k = starts[segment]; k < starts[segment + 1]; ++k) {{
+        T value = rows[order[k] * width + column];
+        {_STEPS[how]};
+    }}
+    target[place] = total;
+    """
+    return xp.ElementwiseKernel(
+        "raw T rows, raw int64 order, raw int64 starts, raw int64 places, int64 width",
+        "raw T target",
+        body,
+        f"segment_{how}",
+    )

@@ -1,0 +1,52 @@
+"""Where special functions come from: SciPy on the host, CuPy's counterpart on a GPU; and a fast error function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .cache_blocks import in_blocks
+
+
+def special(xp: Any) -> Any:
+    """The module of special functions that belongs to an array library."""
+    if xp is np:
+        import scipy.special
+
+        return scipy.special
+    import cupyx.scipy.special
+
+    return cupyx.scipy.special
+
+
+def erf(xp: Any, input: Any, out: Any) -> None:
+    """The error function; in float32 on the host ten times as fast as SciPy's, to 3e-7 of the value."""
+    if xp is not np or out.dtype.char != "f":
+        special(xp).erf(input, out=out)
+        return
+    for piece, target in in_blocks(xp, input, out):
+        _erf_by_tanh(piece, target)
+
+
+_END = 4.2
+"""Where the argument of tanh has passed 10, from which NumPy's is exactly 1; beyond 4 erf is, in single precision."""
+
+# artanh(erf(x)) / x in powers of x ** 2 on [0, 16], fitted by weighted least squares to the relative error of erf.
+_COEFFICIENTS = (
+    1.418528902306211e-07, -5.668485990412858e-06, 8.763738216453136e-05, -6.197847790615002e-04,
+    -1.9183069497128022e-04, 1.0276905576031875e-01, 1.1283792743080223,
+)  # fmt: skip
+
+
+def _erf_by_tanh(x: Any, out: Any) -> None:
+    """tanh(x * p(x ** 2)): the polynomial's error shrinks where tanh is flat."""
+    near = x.clip(-_END, _END)
+    squared = near * near
+    total = squared * _COEFFICIENTS[0]
+    for coefficient in _COEFFICIENTS[1:-1]:
+        total += coefficient
+        total *= squared
+    total += _COEFFICIENTS[-1]
+    total *= near
+    np.tanh(total, out=out)

@@ -1,0 +1,113 @@
+"""Cross-entropy and the log-likelihood of classes for plain targets: a matrix of scores, one class per row."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from server.engine import keys
+from server.engine.operators import kernel
+from server.engine.ops import losses as generic
+from telegrad_protocol.ops import losses as ops
+
+from .memory import in_pieces, scratch
+from .rows import in_row_blocks, is_fast, row_sums, times_column
+from .softmax import PRECISE, exponentials
+
+Array = Any
+_INT64 = np.dtype(np.int64)
+
+
+@lru_cache(maxsize=16)
+def _starts(rows: int, length: int) -> Array:
+    """Where the rows of a matrix begin."""
+    found = np.arange(0, rows * length, length)
+    found.flags.writeable = False
+    return found
+
+
+def _positions(shape: tuple[int, ...], target: Array, ignore_index: int) -> Array | None:
+    """Where each target's class is in the flattened matrix; None unless every target is a class that counts."""
+    if len(shape) != 2 or target.dtype is not _INT64 or not target.size or not target.flags.c_contiguous:
+        return None
+    rows, classes = shape
+    largest = np.maximum.reduce(target.view(np.uint64))  # negative ones are large as unsigned
+    if 0 <= ignore_index < classes or largest >= classes:
+        return None
+    return _starts(rows, classes) + target
+
+
+@kernel(ops._nll_loss_forward, keys.CPU)
+def nll_loss(xp, input, target, weight, reduction, ignore_index, *, out):
+    positions = _positions(input.shape, target, ignore_index) if weight is None else None
+    if positions is None or not input.flags.c_contiguous:
+        generic._nll_loss_forward(xp, input, target, weight, reduction, ignore_index, out=out)
+        return
+    loss, total = out
+    picked = input.reshape(-1)[positions]
+    total[...] = len(positions)
+    if reduction == "none":
+        np.negative(picked, out=loss)
+    else:
+        loss[...] = -np.add.reduce(picked) / (len(positions) if reduction == "mean" else 1)
+
+
+@kernel(ops._nll_loss_backward, keys.CPU)
+def nll_loss_backward(xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, *, out):
+    positions = _positions(size, target, ignore_index) if weight is None else None
+    if positions is None or not out.flags.c_contiguous:
+        generic._nll_loss_backward(
+            xp, grad_output, target, weight, total_weight, size, reduction, ignore_index, out=out
+        )
+        return
+    out.fill(0)
+    out.reshape(-1)[positions] = -grad_output / len(positions) if reduction == "mean" else -grad_output
+
+
+@kernel(ops._softmax_cross_entropy, keys.CPU)
+def cross_entropy(xp, input, target, reduction, ignore_index, *, out):
+    loss, probabilities = out
+    positions = _positions(input.shape, target, ignore_index)
+    if positions is None or not is_fast(input) or not probabilities.flags.c_contiguous:
+        generic._softmax_cross_entropy(xp, input, target, reduction, ignore_index, out=out)
+        return
+    losses = np.negative(input.reshape(-1)[positions], out=loss if reduction == "none" else None)
+    shifts = None
+    for block, (x, y) in in_row_blocks((input,), (probabilities,)):
+        sums, inverses, shifts = exponentials(x, y, PRECISE, shifts is not None)
+        times_column(y, inverses, y)
+        if shifts is not None:
+            losses[block] += shifts
+        losses[block] += np.log(sums, out=sums)
+    if reduction != "none":
+        loss[...] = row_sums(losses[None])[0] / (len(losses) if reduction == "mean" else 1)
+
+
+@kernel(ops._softmax_cross_entropy_backward, keys.CPU)
+def cross_entropy_backward(xp, grad_loss, input, probabilities, target, reduction, ignore_index, *, out):
+    positions = _positions(probabilities.shape, target, ignore_index)
+    if positions is None or not out.flags.c_contiguous:
+        generic._softmax_cross_entropy_backward(
+            xp, grad_loss, input, probabilities, target, reduction, ignore_index, out=out
+        )
+        return
+    scale = grad_loss / len(positions) if reduction == "mean" else grad_loss
+    np.multiply(probabilities, scale[:, None] if reduction == "none" else scale, out=out)
+    out.reshape(-1)[positions] -= scale
+
+
+@kernel(ops._huber_error, keys.CPU)
+def huber_error(xp, input, target, delta, *, out):
+    """m * (|d| - m / 2), m the smaller of |d| and delta"""
+    if out.dtype.char not in "fd" or not input.shape == target.shape == out.shape:
+        generic._huber_error(xp, input, target, delta, out=out)
+        return
+    for x, y, error in in_pieces(input, target, out):
+        size = np.subtract(x, y, out=scratch("size", error.shape, error.dtype.char))
+        np.absolute(size, out=size)
+        least = size.clip(0, delta, out=scratch("least", error.shape, error.dtype.char))
+        np.multiply(least, 0.5, out=error)
+        np.subtract(size, error, out=error)
+        np.multiply(error, least, out=error)

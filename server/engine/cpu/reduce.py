@@ -1,0 +1,177 @@
+"""Sums, means and norms over dimensions of row-major tensors, as sums of the rows and columns of a matrix."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from server.engine import keys
+from server.engine.operators import kernel
+from server.engine.ops import reduce as generic
+from server.engine.ops import spread as generic_spread
+from telegrad_protocol.layout import wrap_dims
+from telegrad_protocol.ops import reduce as ops
+from telegrad_protocol.ops import spread
+
+from .fallback import call_generic
+from .halves import is_half
+from .memory import BLOCK_BYTES, scratch
+from .rows import add_column, column_sums, in_row_blocks, is_fast, row_dots, row_sums
+
+Array = Any
+Dims = int | tuple[int, ...] | None
+
+
+@lru_cache(maxsize=4096)
+def _view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | None:
+    """The tensor as (before, kept, after), the outer two of which are summed over; None if it is not of this form."""
+    ndim = len(shape)
+    if not ndim or dim is None or dim == ():
+        return 1, 1, math.prod(shape)
+    dims = set(wrap_dims("sum", (dim,) if isinstance(dim, int) else dim, ndim))
+    first = next((d for d in range(ndim) if d not in dims), ndim)
+    last = next((d for d in range(ndim, first, -1) if d - 1 not in dims), first)
+    if first == ndim:
+        return 1, 1, math.prod(shape)
+    if any(d in dims for d in range(first, last)):
+        return None
+    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
+
+
+def sum_into(x: Array, dim: Dims, out: Array) -> bool:
+    """Sum what ``is_fast`` accepts over ``dim``; False if it was not done."""
+    view = _view(x.shape, dim)
+    if view is None:
+        return False
+    before, kept, after = view
+    if after == 1:
+        column_sums(x.reshape(before, kept), out.reshape(kept))
+        return True
+    sums = row_sums(x.reshape(before * kept, after))
+    if before == 1:
+        out[...] = sums.reshape(out.shape)
+    else:
+        column_sums(sums.reshape(before, kept), out.reshape(kept))
+    return True
+
+
+def _sum_halves(x: Array, dim: Dims, out: Array) -> bool:
+    """The same for half precision, where whole rows are summed."""
+    view = _view(x.shape, dim)
+    if view is None or view[0] != 1 or not x.flags.c_contiguous or not x.size:
+        return False
+    flat = out.reshape(-1)
+    rows = x.reshape(view[1], view[2])
+    if rows.shape[0] == 1:
+        return False
+    for block, (part,) in in_row_blocks((rows,), ()):
+        flat[block] = row_sums(part)
+    return True
+
+
+def _summed(x: Array, dim: Dims, out: Array) -> bool:
+    if x.dtype is not out.dtype or not out.flags.c_contiguous:
+        return False
+    if is_fast(x):
+        return sum_into(x, dim, out)
+    return is_half(x) and _sum_halves(x, dim, out)
+
+
+@kernel(ops.sum, keys.CPU, movement=True)
+def sum(xp, input, dim, keepdim, *, dtype, out):
+    if not _summed(input, dim, out):
+        call_generic(generic.sum, input, dim, keepdim, dtype=dtype, out=out)
+
+
+@kernel(ops.mean, keys.CPU, movement=True)
+def mean(xp, input, dim, keepdim, *, dtype, out):
+    if not is_half(input) and _summed(input, dim, out):
+        np.multiply(out, out.size / input.size, out=out)
+    else:
+        call_generic(generic.mean, input, dim, keepdim, dtype=dtype, out=out)
+
+
+@kernel(spread.norm, keys.CPU)
+def norm(xp, input, p, dim, keepdim, *, dtype, out):
+    view = _view(input.shape, dim) if p in (None, 2) and is_fast(input) and input.dtype is out.dtype else None
+    if view is None or view[0] != 1:
+        generic_spread.norm(xp, input, p, dim, keepdim, dtype=dtype, out=out)
+        return
+    x = input.reshape(view[1], view[2])
+    np.sqrt(row_dots(x, x).reshape(out.shape), out=out)
+
+
+_SHORT = 128
+"""Rows shorter than this are compared as columns."""
+_FEW = 16
+
+
+def _extreme(function: Any, x: Array, dim: Dims, out: Array) -> bool:
+    """Reduce short rows with ``maximum`` or ``minimum``, block by block; False if it was not done."""
+    view = _view(x.shape, dim) if is_fast(x) and out.flags.c_contiguous else None
+    if view is None or view[0] != 1 or not 1 < view[2] < _SHORT or view[1] < _SHORT:
+        return False
+    flat = out.reshape(-1)
+    for block, (part,) in in_row_blocks((x.reshape(view[1], view[2]),), ()):
+        function.reduce(_as_columns(function, part), axis=0, out=flat[block])
+    return True
+
+
+def _as_columns(function: Any, part: Array) -> Array:
+    """Rows folded in half until few elements are left of each, transposed."""
+    while part.shape[1] > _FEW and part.shape[1] % 2 == 0:
+        half = part.shape[1] // 2
+        part = function(part[:, :half], part[:, half:], out=scratch(f"half {half}", (len(part), half), part.dtype.char))
+    columns = scratch("columns", part.shape[::-1], part.dtype.char)
+    np.copyto(columns, part.T)
+    return columns
+
+
+@kernel(ops.amax, keys.CPU)
+def amax(xp, input, dim, keepdim, *, out):
+    if not _extreme(np.maximum, input, dim, out):
+        generic.amax(xp, input, dim, keepdim, out=out)
+
+
+@kernel(ops.amin, keys.CPU)
+def amin(xp, input, dim, keepdim, *, out):
+    if not _extreme(np.minimum, input, dim, out):
+        generic.amin(xp, input, dim, keepdim, out=out)
+
+
+@kernel(spread.var, keys.CPU)
+def var(xp, input, dim, *, correction, keepdim, out):
+    are_fast = is_fast(input) and input.dtype is out.dtype and out.flags.c_contiguous
+    view = _view(input.shape, dim) if are_fast else None
+    if view is None or view[0] != 1 or view[2] < _FEW:
+        generic_spread.var(xp, input, dim, correction=correction, keepdim=keepdim, out=out)
+        return
+    flat = out.reshape(-1)
+    for block, (part,) in in_row_blocks((input.reshape(view[1], view[2]),), ()):
+        flat[block] = _squared_deviations(part)
+    left = view[2] - (1 if correction is None else correction)
+    np.divide(out, out.dtype.type(left if left > 0 else 0), out=out)
+
+
+@kernel(spread.std, keys.CPU)
+def std(xp, input, dim, *, correction, keepdim, out):
+    var(xp, input, dim, correction=correction, keepdim=keepdim, out=out)
+    np.sqrt(out, out=out)
+
+
+def _squared_deviations(x: Array) -> Array:
+    """The sums of (x - mean) ** 2 over the rows of a block; a row that is longer than one goes in pieces."""
+    means = row_sums(x) * (1 / x.shape[1])
+    step = BLOCK_BYTES // x.itemsize
+    total, rest = np.zeros((2, len(x)))  # what is left of the sums, since means were rounded
+    for start in range(0, x.shape[1], step):
+        part = x[:, start : start + step]
+        centred = scratch("centred", part.shape, part.dtype.char)
+        np.copyto(centred, part)
+        add_column(centred, -means)
+        total += row_dots(centred, centred)
+        rest += row_sums(centred)
+    return total - rest * rest / x.shape[1]

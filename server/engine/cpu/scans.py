@@ -1,0 +1,87 @@
+"""Cumulative sums.
+
+Along rows, groups of neighbours are summed by a product with a triangle of ones, and the groups before are added; down
+columns, row is added to row. NumPy's accumulate takes one element at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from server.engine import keys
+from server.engine.array_library.indexing import sums_in
+from server.engine.operators import kernel
+from server.engine.ops import scans as generic
+from telegrad_protocol.ops import scans as ops
+
+from .memory import BLOCK_BYTES
+from .rows import add_column, is_fast
+
+Array = Any
+_GROUP = 32
+_WIDE = 256
+"""Rows at least this long are added as wholes."""
+
+
+@kernel(ops.cumsum, keys.CPU)
+def cumsum(xp, input, dim, *, dtype, out):
+    if not out.size or not out.ndim or input.dtype is not out.dtype:
+        generic.cumsum(xp, input, dim, dtype=dtype, out=out)
+        return
+    width = math.prod(out.shape[dim % out.ndim + 1 :])
+    if width == 1 and out.shape[dim] >= 2 * _GROUP and is_fast(input) and out.flags.c_contiguous:
+        length = out.shape[dim]
+        _along_rows(input.reshape(-1, length), out.reshape(-1, length))
+    elif width >= _WIDE:
+        _down_columns(np.moveaxis(input, dim, 0), np.moveaxis(out, dim, 0))
+    else:
+        generic.cumsum(xp, input, dim, dtype=dtype, out=out)
+
+
+def _down_columns(source: Array, target: Array) -> None:
+    running = np.zeros(target.shape[1:], sums_in(np, target.dtype))
+    for one, result in zip(source, target, strict=True):
+        running += one
+        result[...] = running
+
+
+def _along_rows(x: Array, out: Array) -> None:
+    rows, length = x.shape
+    block = BLOCK_BYTES // x.itemsize
+    step = max(1, block // length)
+    for start in range(0, rows, step):
+        before = np.zeros((min(step, rows - start), 1))
+        for column in range(0, length, block):
+            part = slice(start, start + step), slice(column, column + block)
+            before = _running_sums(x[part], out[part], before)
+
+
+def _running_sums(x: Array, out: Array, before: Array) -> Array:
+    """The running sums of a block, on top of what came before it in each row; returns the last ones."""
+    whole = x.shape[1] - x.shape[1] % _GROUP
+    if whole:
+        sums = x[:, :whole].reshape(-1, _GROUP).dot(_triangle(x.dtype.char))
+        ends = np.add.accumulate(sums[:, -1].reshape(len(x), -1), axis=1, dtype=np.float64)
+        if not np.isfinite(ends[:, -1]).all():  # an infinity's product with a zero of the triangle is NaN
+            whole = 0
+        else:
+            starts = np.concatenate((before, before + ends[:, :-1]), axis=1)
+            add_column(sums, starts.astype(x.dtype).reshape(-1))
+            out[:, :whole] = sums.reshape(len(x), whole)
+            before = before + ends[:, -1:]
+    if whole == x.shape[1]:
+        return before
+    wide = np.add.accumulate(x[:, whole:], axis=1, dtype=np.float64)
+    wide += before
+    out[:, whole:] = wide
+    return wide[:, -1:]
+
+
+@cache
+def _triangle(char: str) -> Array:
+    """The matrix whose product with a row gives its running sums."""
+    return np.triu(np.ones((_GROUP, _GROUP), char))

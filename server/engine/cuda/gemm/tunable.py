@@ -1,0 +1,109 @@
+"""Tunable operations: which way to compute a product is the fastest on this device, measured on the operands at hand.
+
+The ways are cuBLASLt's most promising algorithms, cuBLAS, and our own kernel. While one is measured nothing else runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cupy as cp
+
+from server.engine.operators import Launch
+from server.engine.switches import Switches
+from server.engine.tuning import Tuner
+from server.engine.value import Value
+
+from . import cublaslt
+from .gemm import variant
+from .layout import Matrices
+from .product import Product, compute_type
+
+_ALGORITHMS = 8
+_OWN_LIMIT = 1 << 26
+"""Products of more multiplications are not worth trying our own kernel on."""
+
+
+def tuned(
+    backend: Any, product: Product, switches: Switches, tuner: Tuner, args: tuple[Any, ...], outs: tuple[Value, ...]
+) -> Launch | None:
+    """The way that is known to be the fastest, or found so now; None where neither."""
+    operation, parameters = _signature(product, switches)
+    known = tuner.solution(operation, parameters)
+    if known is not None:
+        return variant(backend, product, switches, _checked(known))
+    if not tuner.tunes or _is_capturing():
+        return None
+    ways = _ways(backend, product, switches)
+    targets = tuple([backend.empty(out.meta) for out in outs])  # what measuring writes, nobody is to see
+    measures = {name: _measure(launch, args, targets) for name, launch in ways.items()}
+    result = tuner.fastest(measures)
+    tuner.note(operation, parameters, result)
+    return ways[result.solution]
+
+
+def _is_capturing() -> bool:
+    return bool(cp.cuda.get_current_stream().is_capturing())
+
+
+def _checked(solution: str) -> str | None:
+    """A solution's name, if we have such a way; it may come from a file."""
+    kind, _, rank = solution.partition("_")
+    is_ranked = kind == "cublaslt" and rank.isdecimal() and int(rank) < _ALGORITHMS
+    return solution if solution in ("own", "cublas") or is_ranked else None
+
+
+def _ways(backend: Any, product: Product, switches: Switches) -> dict[str, Launch]:
+    names = [f"cublaslt_{rank}" for rank in range(_ALGORITHMS)]
+    names.append("cublas")
+    work = product.out.batch * product.out.rows * product.out.columns * product.left.columns
+    if work <= _OWN_LIMIT:
+        names.append("own")
+    found = {name: variant(backend, product, switches, name) for name in names}
+    return {name: launch for name, launch in found.items() if launch is not None}
+
+
+def _measure(launch: Launch, args: tuple[Any, ...], outs: tuple[Value, ...]) -> Callable[[int], float]:
+    """Milliseconds that a number of runs take on the device."""
+
+    def measure(runs: int) -> float:
+        begin, end = cp.cuda.Event(), cp.cuda.Event()
+        begin.record()
+        for _ in range(runs):
+            launch(args, outs)
+        end.record()
+        end.synchronize()
+        return float(cp.cuda.get_elapsed_time(begin, end))
+
+    return measure
+
+
+def _signature(product: Product, switches: Switches) -> tuple[str, str]:
+    """What the choice depends on, as PyTorch writes it: operation and types, then layouts, sizes and steps."""
+    left, right, out = product.left, product.right, product.out
+    layout = f"{_letter(right)}{_letter(left)}"
+    kind = "GemmAndBiasTunableOp" if product.adds_bias else "GemmTunableOp"
+    kind = "GemmStridedBatchedTunableOp" if out.batch > 1 else kind
+    tf32 = "_tf32" if compute_type(product, switches) == cublaslt.COMPUTE_32F_FAST_TF32 else ""
+    sizes = f"{layout.lower()}_{out.columns}_{out.rows}_{left.columns}"
+    batch = f"_B_{out.batch}" if out.batch > 1 else ""
+    leading = "_".join(str(m.row_step if m.is_by_rows else m.column_step) for m in (right, left, out))
+    added = "" if product.added is None else f"_add_{product.beta != 0:d}"
+    gradient = "" if product.bias_gradient_at is None else "_bgrad"
+    return f"{kind}_{out.dtype.name}{tf32}_{layout}", f"{sizes}{batch}_ld_{leading}{added}{gradient}"
+
+
+def _letter(of: Matrices) -> str:
+    return "N" if of.is_by_rows else "T"
+
+
+def validators(backend: Any) -> list[list[str]]:
+    """What results are only good for: as PyTorch's, name and value."""
+    properties = backend.properties()
+    return [
+        ["TELEGRAD_VERSION", "1"],
+        ["CUDA_RUNTIME", str(cp.cuda.runtime.runtimeGetVersion())],
+        ["CUBLASLT_VERSION", cublaslt.version() if cublaslt.is_available() else "none"],
+        ["GPU_NAME", str(properties["name"])],
+    ]

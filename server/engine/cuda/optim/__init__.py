@@ -1,0 +1,3 @@
+"""CUDA kernels that treat whole parameter lists: optimizer steps, gradient norms, ``_foreach_`` operations."""
+
+from __future__ import annotations

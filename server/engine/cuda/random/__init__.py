@@ -1,0 +1,3 @@
+"""CUDA kernels that draw random numbers."""
+
+from __future__ import annotations

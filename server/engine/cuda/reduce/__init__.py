@@ -1,0 +1,3 @@
+"""CUDA kernels that combine elements: reductions and cumulative operations."""
+
+from __future__ import annotations

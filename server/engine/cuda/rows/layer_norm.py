@@ -1,0 +1,298 @@
+"""Layer and RMS normalization over the last dimensions, forward and backward.
+
+Backward reads the gradient and the input once for all three gradients: blocks keep what their rows give to the
+parameters, and a second, small launch adds that up in a fixed order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from server.engine import keys
+from server.engine.cuda.runtime.launch import load
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.operators import Launch, Request, prepares
+from telegrad_protocol import dtypes
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import normalization as ops
+
+from .norm_text import MOMENTS, NORMS
+from .rowwise import (
+    ROWS,
+    address,
+    fits_grid,
+    held_rows,
+    offset_of,
+    power_of_two,
+    row_major,
+    streamed_threads,
+    vector_width,
+    widest,
+)
+
+_HELD = 8
+"""Elements of a row that a thread of the backward pass holds, beside as many sums for each parameter."""
+_BLOCKS = 792
+"""Blocks that share the rows in the backward pass: six for each multiprocessor of a large device."""
+_COLUMNS = 128
+
+
+def _kernel(threads: int, parameters: str, call: str) -> Any:
+    body = f'extern "C" __global__ void __launch_bounds__({threads}) run({parameters}) {{ {call}; }}\n'
+    return load(f"{PRELUDE}{ROWS}{MOMENTS}{NORMS}\n{body}", "run")
+
+
+def _wide(meta: Meta) -> str:
+    return "double" if meta.dtype is dtypes.float64 else "float"
+
+
+def _are_wide(input: Meta, *statistics: Meta) -> bool:
+    """Whether statistics have the type that rows of ``input`` are computed in."""
+    return all(CTYPES[each.dtype] == _wide(input) for each in statistics)
+
+
+def _type(meta: Meta | None, otherwise: str) -> str:
+    return otherwise if meta is None else CTYPES[meta.dtype]
+
+
+@prepares(ops._layer_norm, keys.CUDA, deferrable=True)
+@row_major
+def layer_norm(request: Request) -> Launch | None:
+    input, shape, weight, bias, eps = request.args
+    fire = _forward(input, request.outs, math.prod(shape), weight, bias, eps, rms=False)
+    if fire is None:
+        return None
+    backend, (o, m, r) = request.backend, map(offset_of, request.outs)
+    x, w, b = offset_of(input), offset_of(weight), offset_of(bias)
+
+    def launch(args: Any, outs: Any) -> None:
+        weight, bias = args[2], args[3]
+        fire(
+            backend.stream, outs[0].storage.block.pointer + o, outs[1].storage.block.pointer + m,
+            outs[2].storage.block.pointer + r, args[0].storage.block.pointer + x,
+            0 if weight is None else weight.storage.block.pointer + w,
+            0 if bias is None else bias.storage.block.pointer + b,
+        )  # fmt: skip
+
+    return launch
+
+
+@prepares(ops._rms_norm, keys.CUDA, deferrable=True)
+@row_major
+def rms_norm(request: Request) -> Launch | None:
+    input, shape, weight, eps = request.args
+    fire = _forward(input, request.outs, math.prod(shape), weight, None, eps, rms=True)
+    if fire is None:
+        return None
+    backend, (o, r), x, w = request.backend, map(offset_of, request.outs), offset_of(input), offset_of(weight)
+
+    def launch(args: Any, outs: Any) -> None:
+        fire(backend.stream, address(outs[0], o), 0, address(outs[1], r), address(args[0], x), address(args[2], w), 0)
+
+    return launch
+
+
+def _forward(
+    input: Meta, outs: Sequence[Meta], length: int, weight: Meta | None, bias: Meta | None, eps: float, rms: bool
+) -> Any:
+    if not input.numel or not _are_wide(input, *outs[1:]):
+        return None
+    rows, wide, name = input.numel // length, _wide(input), CTYPES[input.dtype]
+    kinds = f"{name}, {_type(weight, name)}, {_type(bias, name)}, {wide}"
+    declared = (
+        f"{name}* out, {wide}* mean, {wide}* rstd, const {name}* in, const {_type(weight, name)}* weight, "
+        f"const {_type(bias, name)}* bias"
+    )
+    passed, flag = "out, mean, rstd, in, weight, bias", str(rms).lower()
+    plan = held_rows(length, (outs[0], input), (input,), also=(weight, bias))
+    if plan is not None:
+        call = f"norm_held<{kinds}, {plan.threads}, {plan.width}, {plan.items}, {flag}>({passed}, rows, length, eps)"
+        kernel = _kernel(plan.block, f"{declared}, i64 rows, int length, {wide} eps", call)
+        grid, block, numbers = plan.grid(rows), plan.block, [("i64", rows), ("int", length), (wide, eps)]
+    else:
+        width = widest(input)
+        block, grid, numbers = streamed_threads(length, width), rows, [("i64", length), (wide, eps)]
+        call = f"norm_streamed<{kinds}, {block}, {width}, {flag}>({passed}, length, eps)"
+        kernel = _kernel(block, f"{declared}, i64 length, {wide} eps", call)
+    return kernel.prepare(grid, block, "PPPPPP", numbers) if fits_grid(grid) else None
+
+
+class _Backward:
+    """The launches that make gradients of rows, of parameters, or both."""
+
+    def __init__(self, request: Request, grad: Meta, input: Meta, weight: Meta | None, length: int, rms: bool) -> None:
+        self.backend = request.backend
+        self.grad, self.input, self.weight, self.length, self.rms = grad, input, weight, length, rms
+        self.rows = input.numel // length
+        self.wide, self.type = _wide(input), CTYPES[input.dtype]
+        self.width = vector_width(length, (grad, input), also=(weight, *request.outs))
+        self.threads = power_of_two(-(-length // max(_HELD, self.width)))
+        self.threads = 32 if 32 < self.threads < 128 else self.threads
+
+    @property
+    def holds(self) -> bool:
+        """Whether a block can hold a row with the sums for parameters."""
+        return self.threads <= 1024
+
+    @property
+    def kinds(self) -> str:
+        return f"{self.type}, {CTYPES[self.grad.dtype]}, {_type(self.weight, self.type)}, {self.wide}"
+
+    @property
+    def declared(self) -> str:
+        return (
+            f"const {CTYPES[self.grad.dtype]}* grad, const {self.type}* in, const {self.wide}* mean, "
+            f"const {self.wide}* rstd, const {_type(self.weight, self.type)}* weight"
+        )
+
+    def held(self, with_rows: bool, with_parameters: bool) -> tuple[Any, int]:
+        """The launch that reads everything once, and its blocks."""
+        block = max(self.threads, 128)
+        items = -(-self.length // (self.threads * self.width))
+        grid = min(-(-self.rows // (block // self.threads)), _BLOCKS * 128 // block if with_parameters else 1 << 30)
+        flags = ", ".join(str(flag).lower() for flag in (self.rms, with_rows, with_parameters))
+        call = (
+            f"norm_backward<{self.kinds}, {self.threads}, {self.width}, {items}, {flags}, {block}>"
+            "(dx, partial, grad, in, mean, rstd, weight, rows, length)"
+        )
+        parameters = f"{self.type}* dx, {self.wide}* partial, {self.declared}, i64 rows, int length"
+        numbers = [("i64", self.rows), ("int", self.length)]
+        return _kernel(block, parameters, call).prepare(grid, block, "PPPPPPP", numbers), grid
+
+    def streamed(self) -> Any:
+        """The launch for the gradients of long rows."""
+        width = widest(self.input, self.grad)
+        block = streamed_threads(self.length, width)
+        call = (
+            f"norm_backward_streamed<{self.kinds}, {block}, {width}, {str(self.rms).lower()}>"
+            "(dx, grad, in, mean, rstd, weight, length)"
+        )
+        kernel = _kernel(block, f"{self.type}* dx, {self.declared}, i64 length", call)
+        return kernel.prepare(self.rows, block, "PPPPPP", [("i64", self.length)])
+
+    def columns(self) -> tuple[Any, int]:
+        """The launch for what rows give to the parameters of long rows, and its partial sums."""
+        across = -(-self.length // _COLUMNS)
+        slices = max(min(self.rows, _BLOCKS // across), 1)
+        call = (
+            f"norm_columns<{self.type}, {CTYPES[self.grad.dtype]}, {self.wide}, {str(self.rms).lower()}>"
+            "(partial, grad, in, mean, rstd, rows, length)"
+        )
+        kernel = _kernel(_COLUMNS, f"{self.wide}* partial, {self.declared}, i64 rows, i64 length", call)
+        numbers = [("i64", self.rows), ("i64", self.length)]
+        return kernel.prepare((across, slices), _COLUMNS, "PPPPPP", numbers), slices
+
+    def sums(self, metas: Sequence[Meta], partials: int) -> Any:
+        """The launch that adds up partial sums into the weight's gradient, and the bias's."""
+        names = [CTYPES[meta.dtype] for meta in metas]
+        first, second = names[0], names[-1]
+        call = f"norm_parameters<{first}, {second}, {self.wide}>(dw, db, partial, blocks, length)"
+        parameters = f"{first}* dw, {second}* db, const {self.wide}* partial, int blocks, i64 length"
+        grid = (-(-self.length // 32), 1 if self.rms else 2)
+        return _kernel(1024, parameters, call).prepare(grid, (32, 32), "PPP", [("int", partials), ("i64", self.length)])
+
+    def scratch(self, partials: int) -> Meta:
+        """Partial sums for both parameters."""
+        dtype = dtypes.float64 if self.wide == "double" else dtypes.float32
+        return Meta.of((2 * partials * self.length,), dtype, self.backend.device)
+
+
+def _gradients(
+    request: Request, statistics: tuple[int | None, int], weight: Meta | None, length: int, dx: bool, parameters: int
+) -> Launch | None:
+    """Gradients of rows (``dx``) and of so many parameters; ``statistics`` are the positions of mean and rstd."""
+    grad, input = request.args[:2]
+    at_mean, at_rstd = statistics
+    stats = [request.args[p] for p in statistics if p is not None]
+    if not input.numel or not _are_wide(input, *stats):
+        return None
+    plan = _Backward(request, grad, input, weight, length, rms=at_mean is None)
+    if not fits_grid(plan.rows):
+        return None
+    whole = plan.holds
+    rows: Any = None
+    columns, partials = None, 0
+    if whole:
+        rows, partials = plan.held(dx, parameters > 0)
+    else:
+        rows = plan.streamed() if dx else None
+        columns, partials = plan.columns() if parameters else (None, 0)
+    finish = plan.sums(request.outs[-parameters:], partials) if parameters else None
+    scratch, backend = plan.scratch(max(partials, 1)), request.backend
+    g, x, w = offset_of(grad), offset_of(input), offset_of(weight)
+    m = offset_of(request.args[at_mean]) if at_mean is not None else 0
+    r, o = offset_of(request.args[at_rstd]), [offset_of(out) for out in request.outs]
+    at_weight = at_rstd + 1
+    has_weight = weight is not None
+
+    def launch(args: Any, outs: Any) -> None:
+        stream = backend.stream
+        held = backend.empty(scratch) if finish is not None else None
+        partial = address(held, 0)
+        operands = (
+            address(args[0], g), address(args[1], x), 0 if at_mean is None else address(args[at_mean], m),
+            address(args[at_rstd], r), address(args[at_weight], w) if has_weight else 0,
+        )  # fmt: skip
+        target = address(outs[0], o[0]) if dx else 0
+        if whole:
+            rows(stream, target, partial, *operands)
+        else:
+            if rows is not None:
+                rows(stream, target, *operands)
+            if columns is not None:
+                columns(stream, partial, *operands)
+        if finish is not None:
+            finish(
+                stream,
+                address(outs[-parameters], o[-parameters]),
+                address(outs[-1], o[-1]) if parameters > 1 else 0,
+                partial,
+            )
+
+    return launch
+
+
+@prepares(ops._layer_norm_gradients, keys.CUDA, deferrable=True)
+@row_major
+def layer_norm_gradients(request: Request) -> Launch | None:
+    return _gradients(request, (2, 3), request.args[4], math.prod(request.args[5]), True, 2)
+
+
+@prepares(ops._rms_norm_gradients, keys.CUDA, deferrable=True)
+@row_major
+def rms_norm_gradients(request: Request) -> Launch | None:
+    return _gradients(request, (None, 2), request.args[3], math.prod(request.args[4]), True, 1)
+
+
+@prepares(ops._layer_norm_backward, keys.CUDA, deferrable=True)
+@row_major
+def layer_norm_backward(request: Request) -> Launch | None:
+    _, input, mean, _, weight = request.args
+    if not mean.numel or input.shape[: mean.ndim] != input.shape:
+        return None
+    length = input.numel // mean.numel
+    if weight is not None and weight.numel != length:
+        return None
+    return _gradients(request, (2, 3), weight, length, True, 0)
+
+
+@prepares(ops._layer_norm_weight_backward, keys.CUDA, deferrable=True)
+@row_major
+def layer_norm_weight_backward(request: Request) -> Launch | None:
+    return _weight_only(request, math.prod(request.args[4]))
+
+
+def _weight_only(request: Request, length: int) -> Launch | None:
+    """The weight's gradient alone: the bias's, which comes with it, goes nowhere."""
+    spare = request.outs[0]
+    both = _gradients(request._replace(outs=(request.outs[0], spare)), (2, 3), None, length, False, 2)
+    if both is None:
+        return None
+    backend, bias = request.backend, spare.like()
+
+    def launch(args: Any, outs: Any) -> None:
+        both(args, (outs[0], backend.empty(bias)))
+
+    return launch

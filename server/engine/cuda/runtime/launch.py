@@ -1,0 +1,260 @@
+"""Kernels that are loaded, and launches of them that are prepared once and then only filled in with pointers.
+
+A launch has its own parameter buffer. The driver copies parameters when it launches, so the buffer is free at once.
+Where a device's launches may wait, they are written down instead; see ``launches``. Knows nothing of operations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import cupy as cp
+from cuda.bindings import driver
+
+from server.engine.device.cuda_graphs import CudaGraph, is_idle
+from server.engine.device.launch_queue import Launches
+from server.engine.value import Value
+
+from .compiler import KernelCompilationError, compile_cubin
+
+_FORMATS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
+_LARGEST_STATIC = 48 << 10
+
+Launch = Callable[..., None]
+
+
+@functools.cache
+def launches_on(device: int) -> Launches:
+    """The launches of a device, which there is one of in a process."""
+    return Launches(CudaGraph.of, is_idle)
+
+
+class Kernel:
+    """A function of a loaded module, and the launches of the device that it was loaded on."""
+
+    def __init__(self, function: Any, name: str, launches: Launches) -> None:
+        self._function = function
+        self.name = name
+        self._launches = launches
+
+    def prepare(
+        self,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        varying: Sequence[str] = "P",
+        constants: Sequence[tuple[str, Any] | bytes] = (),
+        shared: int = 0,
+        table: int = 0,
+    ) -> Launch:
+        """A launch of fixed geometry; call it with the stream and the varying parameters, which come first.
+
+        ``varying`` has a ``struct`` format per parameter: ``PPP`` for three pointers, ``("P", "32s")`` for a pointer
+        and a structure of 32 bytes by value. ``constants`` follow in the kernel's signature: ``("i64", 5)``, also
+        ``int unsigned u64 float double pointer``; or the bytes of a structure by value. ``shared`` is in bytes.
+        ``table``: the first parameter is an array of so many addresses by value, which come before the varying
+        parameters.
+        """
+        buffer, parameters = _parameters(varying, constants, table)
+        if shared > _LARGEST_STATIC:
+            self._allow_shared(shared)
+        fill = struct.Struct(f"={table}Q{''.join(map(_padded, varying))}").pack_into
+        geometry = (*_three(grid), *_three(block), shared)
+        launch = _launch_of_numbers if "f" in varying or "d" in varying else _launch
+        return launch(
+            self._function.ptr, geometry, fill, buffer, parameters, table + len(varying), self._launches
+        )  # fmt: skip
+
+    def _allow_shared(self, nbytes: int) -> None:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (status,) = driver.cuFuncSetAttribute(driver.CUfunction(self._function.ptr), attribute, nbytes)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise KernelCompilationError(f"{self.name}: {nbytes} bytes of shared memory: {status}")
+
+
+def _launch(
+    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: Launches
+) -> Launch:
+    """What fills ``count`` parameters in and launches, or waits where launches do.
+
+    Each usual count has a function of its own: to take any number of them, and hand them on, costs a third more.
+    """
+    gx, gy, gz, bx, by, bz, shared = geometry
+    call, wait = cp.cuda.driver.launchKernel, launches.waiting.append
+
+    def one(stream: int, a: Any) -> None:
+        if launches.is_open:
+            wait((one, stream, a))
+            return
+        fill(buffer, 0, a)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def two(stream: int, a: Any, b: Any) -> None:
+        if launches.is_open:
+            wait((two, stream, a, b))
+            return
+        fill(buffer, 0, a, b)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def three(stream: int, a: Any, b: Any, c: Any) -> None:
+        if launches.is_open:
+            wait((three, stream, a, b, c))
+            return
+        fill(buffer, 0, a, b, c)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def four(stream: int, a: Any, b: Any, c: Any, d: Any) -> None:
+        if launches.is_open:
+            wait((four, stream, a, b, c, d))
+            return
+        fill(buffer, 0, a, b, c, d)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def five(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any) -> None:
+        if launches.is_open:
+            wait((five, stream, a, b, c, d, e))
+            return
+        fill(buffer, 0, a, b, c, d, e)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def six(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+        if launches.is_open:
+            wait((six, stream, a, b, c, d, e, f))
+            return
+        fill(buffer, 0, a, b, c, d, e, f)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    def any_number(stream: int, *values: Any) -> None:
+        if launches.is_open:
+            wait((any_number, stream, *values))
+            return
+        fill(buffer, 0, *values)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    fixed: dict[int, Launch] = {1: one, 2: two, 3: three, 4: four, 5: five, 6: six}
+    return fixed.get(count, any_number)
+
+
+def _launch_of_numbers(
+    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: Launches
+) -> Launch:
+    """The same for a kernel that takes floating-point numbers, and does not wait: of them 0 and -0 are equal."""
+    gx, gy, gz, bx, by, bz, shared = geometry
+    call = cp.cuda.driver.launchKernel
+
+    def launch(stream: int, *values: Any) -> None:
+        launches.flush()
+        fill(buffer, 0, *values)
+        call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+
+    return launch
+
+
+def _padded(form: str) -> str:
+    """A format with the padding to a multiple of eight bytes; pointers are integers to ``struct``."""
+    form = form.replace("P", "Q")
+    return f"{form}{-struct.calcsize('=' + form) % 8}x"
+
+
+def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
+    sizes = (extent,) if isinstance(extent, int) else extent
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def _parameters(varying: Sequence[str], constants: Sequence[tuple[str, Any] | bytes], table: int) -> tuple[Any, int]:
+    """The parameter buffer, constants filled in, and where in it the array of the parameters' addresses begins."""
+    packed = [c if isinstance(c, bytes) else struct.pack("=" + _FORMATS[c[0]], c[1]) for c in constants]
+    offsets, end = [0] if table else [], 8 * table
+    for form in varying:
+        offsets.append(end)
+        end += struct.calcsize("=" + _padded(form))
+    filled = len(offsets)
+    for item in packed:
+        end = -(-end // 16) * 16
+        offsets.append(end)
+        end += len(item)
+    places = -(-end // 8) * 8
+    buffer = ctypes.create_string_buffer(max(places + 8 * len(offsets), 1))
+    start = ctypes.addressof(buffer)
+    for offset, item in zip(offsets[filled:], packed, strict=True):
+        ctypes.memmove(start + offset, item, len(item))
+    struct.pack_into(f"={len(offsets)}Q", buffer, places, *[start + offset for offset in offsets])
+    return buffer, start + places
+
+
+def architecture(device: int) -> str:
+    """The architecture of a device, as the compiler calls it; while texts are collected, the one they are for."""
+    return _target or _architecture(device)
+
+
+@functools.cache
+def _architecture(device: int) -> str:
+    return f"sm_{cp.cuda.Device(device).compute_capability}"
+
+
+def multiprocessors(device: int, at_most: int) -> int:
+    """So many of a device's multiprocessors, or all that it has; while texts are collected, so many."""
+    return at_most if _target else min(at_most, _multiprocessors(device))
+
+
+@functools.cache
+def _multiprocessors(device: int) -> int:
+    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
+
+
+def pointer(value: Value) -> int:
+    """The address of a value's first element; a launch that knows the meta can add the offset by itself."""
+    meta = value.meta
+    return value.storage.block.pointer + meta.offset * meta.dtype.itemsize
+
+
+def nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+    """The prepared kernel where results have no elements."""
+
+
+Texts = dict[tuple[str, tuple[str, ...]], None]
+_collected: Texts | None = None
+_target = ""
+
+
+@contextmanager
+def collecting(target: str) -> Iterator[Texts]:
+    """Load nothing within the block: note texts and options, for whoever compiles them for an architecture."""
+    global _collected, _target
+    found: Texts = {}
+    _collected, _target = found, target
+    try:
+        yield found
+    finally:
+        _collected, _target = None, ""
+
+
+class _Noted(Kernel):
+    """A kernel that was only noted; its launches do nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(None, name, launches_on(0))
+
+    def prepare(self, *geometry: Any, **options: Any) -> Launch:
+        return lambda *values: None
+
+
+def load(source: str, name: str, options: tuple[str, ...] = ()) -> Kernel:
+    """The kernel ``name`` (an ``extern "C"`` function) of ``source`` on the current device; compiled when first met."""
+    if _collected is not None:
+        _collected[source, options] = None
+        return _Noted(name)
+    device = cp.cuda.Device().id
+    return Kernel(_module(source, options, device).get_function(name), name, launches_on(device))
+
+
+@functools.cache
+def _module(source: str, options: tuple[str, ...], device: int) -> Any:
+    module = cp.cuda.function.Module()
+    module.load(compile_cubin(source, architecture(device), options))
+    return module

@@ -1,0 +1,116 @@
+"""The host as the engine sees it: NumPy over the allocator's host arenas."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+import numpy as np
+
+from server.allocator import CachingAllocator, HostUpstream
+from server.allocator.core.options import options_of_environment
+from server.engine import keys
+from server.engine.value import Storage, Value
+from telegrad_protocol.meta import CPU, Meta
+
+from .backend import NUMPY_DTYPES, Backend, Download, Mark, Upload
+
+
+class HostMark:
+    """A host has done what it was given."""
+
+    def is_ready(self) -> bool:
+        return True
+
+
+class HostUpload:
+    """Writes into a host value's own memory."""
+
+    __slots__ = ("_memory", "_value")
+
+    def __init__(self, value: Value) -> None:
+        self._value = value  # keeps the storage alive
+        self._memory = value.array.reshape(-1).view(np.uint8)
+
+    def write(self, offset: int, data: memoryview) -> None:
+        self._memory[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+
+class HostDownload:
+    """A finished copy of a host value."""
+
+    __slots__ = ("_copy",)
+
+    def __init__(self, copy: np.ndarray[Any, Any]) -> None:
+        self._copy = copy
+
+    def is_ready(self) -> bool:
+        return True
+
+    def bytes(self) -> memoryview:
+        flat = self._copy if isinstance(self._copy, _Shown) else self._copy.reshape(-1).view(np.uint8)
+        return flat.data
+
+
+class _Shown(np.ndarray[Any, Any]):
+    """A host value's own memory, which stays allocated for as long as somebody holds this."""
+
+    storage: Storage
+
+
+class CpuBackend(Backend):
+    """NumPy on the allocator's host arenas."""
+
+    xp = np
+    key = keys.CPU
+
+    @classmethod
+    def open(cls) -> CpuBackend:
+        """The backend of this host's memory."""
+        return cls(CPU, CachingAllocator(HostUpstream(), options_of_environment()))
+
+    def array(self, storage: Storage, meta: Meta) -> Any:
+        block = storage.block
+        if block.meta is meta and block.lasting:
+            return block.array
+        itemsize = meta.dtype.itemsize
+        offset = block.offset + meta.offset * itemsize if meta.numel else block.offset
+        strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
+        found = np.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], block.segment.buffer, offset, strides)
+        if strides is None and block.lasting:
+            block.array, block.meta = found, meta
+        return found
+
+    def mark(self) -> Mark:
+        return HostMark()
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        return np.array(array, order="C")
+
+    def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
+        np.copyto(value.array, data)
+
+    def open_upload(self, value: Value) -> Upload:
+        return HostUpload(value)
+
+    def open_download(self, value: Value) -> Download:
+        return HostDownload(self.to_host(value.array))
+
+    def open_window(self, value: Value) -> Download | None:
+        if not value.meta.is_contiguous:
+            return None
+        shown = value.array.reshape(-1).view(np.uint8).view(_Shown)
+        shown.storage = value.storage
+        return HostDownload(shown)
+
+    def memory_info(self) -> tuple[int, int]:
+        page = os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
+
+    def properties(self) -> dict[str, Any]:
+        return {
+            "name": platform.processor() or platform.machine(),
+            "total_memory": self.memory_info()[1],
+            "multi_processor_count": os.cpu_count() or 1,
+        }

@@ -1,0 +1,292 @@
+"""A CUDA device as the engine sees it: CuPy over the allocator's device blocks, one stream per session.
+
+What CuPy allocates for itself (temporaries, workspaces, results of kernels) comes from the same allocator, accounted to
+the session whose turn it is, so that a kernel's result is adopted without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import cupy as cp
+import numpy as np
+
+from server.allocator import Block, CachingAllocator, CudaUpstream
+from server.allocator.core.options import options_of_environment
+from server.allocator.upstream.pinned import PinnedBuffer, PinnedCache, PinnedUpstream
+from server.allocator.upstream.pluggable import plugged_in
+from server.engine import context, keys
+from server.engine.cuda.runtime.launch import launches_on
+from server.engine.operators import Launch
+from server.engine.value import Storage, Value
+from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.meta import Device, Meta
+
+from .backend import NUMPY_DTYPES, Download, Event, Mark, Upload
+from .cuda_graphs import CudaGraph
+from .cuda_streams import CudaEvent, StreamPool
+from .stream_backend import StreamedBackend
+
+_TO_DEVICE = cp.cuda.runtime.memcpyHostToDevice
+_TO_HOST = cp.cuda.runtime.memcpyDeviceToHost
+
+
+class BlockMemory(cp.cuda.memory.BaseMemory):  # type: ignore[misc]
+    """A block as CuPy holds it; given back with the last array that uses it."""
+
+    def __init__(self, backend: CudaBackend, block: Block, nbytes: int) -> None:
+        self.backend = backend
+        self.block = block
+        self.ptr = block.pointer
+        self.size = nbytes
+        self.device_id = backend.index
+
+    def __del__(self) -> None:
+        self.backend.release(self.block)
+
+
+class PinnedMemory:
+    """A pinned buffer as CuPy holds it, until the copy through it is done."""
+
+    __slots__ = ("buffer", "ptr", "size")
+
+    def __init__(self, buffer: PinnedBuffer) -> None:
+        self.buffer = buffer
+        self.ptr = buffer.pointer
+        self.size = buffer.nbytes
+
+
+class CudaUpload:
+    """Writes into device memory, through pinned memory: the source is free when a write returns."""
+
+    __slots__ = ("_pinned", "_pointer", "_stream", "_value")
+
+    def __init__(self, value: Value, stream: int, pinned: PinnedCache) -> None:
+        self._value = value  # keeps the storage alive
+        self._pointer = value.storage.block.pointer
+        self._stream = stream
+        self._pinned = pinned
+
+    def write(self, offset: int, data: memoryview) -> None:
+        if not len(data):
+            return
+        buffer = self._pinned.allocate(len(data))
+        buffer.array()[:] = np.frombuffer(data, np.uint8)
+        cp.cuda.runtime.memcpyAsync(self._pointer + offset, buffer.pointer, len(data), _TO_DEVICE, self._stream)
+        buffer.record_stream(self._stream)
+
+
+class CudaDownload:
+    """A copy into pinned memory, and the event behind it."""
+
+    __slots__ = ("_buffer", "_event", "_source")
+
+    def __init__(self, array: Any, stream: Any, pinned: PinnedCache) -> None:
+        self._source = cp.ascontiguousarray(array)
+        self._buffer = pinned.allocate(array.nbytes)
+        if array.nbytes:
+            cp.cuda.runtime.memcpyAsync(self._buffer.pointer, self._source.data.ptr, array.nbytes, _TO_HOST, stream.ptr)
+            # It may be dropped while the copy is on its way.
+            self._buffer.record_stream(stream.ptr)
+        self._event = cp.cuda.Event(disable_timing=True)
+        self._event.record(stream)
+
+    def is_ready(self) -> bool:
+        return bool(self._event.done)
+
+    def bytes(self) -> memoryview:
+        self._event.synchronize()
+        return self._buffer.array().data
+
+
+class CudaMark:
+    """How far a stream has got."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, stream: int) -> None:
+        self._event = cp.cuda.Event(disable_timing=True)
+        cp.cuda.runtime.eventRecord(self._event.ptr, stream)
+
+    def is_ready(self) -> bool:
+        return bool(self._event.done)
+
+
+class CudaBackend(StreamedBackend):
+    """One GPU."""
+
+    xp = cp
+    key = keys.CUDA
+    can_capture = True
+
+    def __init__(self, device: Device, allocator: CachingAllocator) -> None:
+        super().__init__(device, allocator, StreamPool())
+        self.index = device.index or 0
+        self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
+        self.launches = launches_on(self.index)
+        self._workspaces: dict[int, Block] = {}
+        self._is_capturing = False
+        allocator.free_memory_callbacks.append(self._spare_workspaces)
+
+    @classmethod
+    def open(cls, device: Device) -> CudaBackend:
+        """The backend of a GPU, its context created, CuPy's allocations routed through it."""
+        from server.engine.cuda import families  # noqa: F401
+
+        index = device.index or 0
+        cp.cuda.Device(index).use()
+        options = options_of_environment()
+        flush = launches_on(index).flush
+        own = CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register, settle=flush)
+        upstream = plugged_in(own, index, flush)
+        backend = cls(device, CachingAllocator(upstream, options, device=device.name))
+        cp.cuda.set_allocator(backend._allocate_for_cupy)
+        cp.cuda.set_pinned_memory_allocator(backend._allocate_pinned_for_cupy)
+        return backend
+
+    def _allocate_for_cupy(self, nbytes: int) -> Any:
+        block = self._allocate(nbytes)
+        return cp.cuda.MemoryPointer(BlockMemory(self, block, nbytes), 0)
+
+    def _allocate_pinned_for_cupy(self, nbytes: int) -> Any:
+        if self._is_capturing:
+            raise NotSupportedError("capture: what is copied from the host now would be copied again")
+        return cp.cuda.PinnedMemoryPointer(PinnedMemory(self.pinned.allocate(nbytes)), 0)
+
+    def new_event(self, is_timed: bool) -> Event:
+        return CudaEvent(is_timed)
+
+    def _forget_stream(self, ctx: context.Context, pointer: int) -> None:
+        ctx.checks.records.pop(pointer, None)
+        if pointer in self._workspaces:
+            self.release(self._workspaces.pop(pointer))
+
+    def workspace(self, nbytes: int) -> Block:
+        """Scratch memory for a library's calls on the current stream, kept for the next one.
+
+        Accounted to the server. CuPy's own cuBLAS calls cannot use it: each sets its handle's stream, which makes
+        cuBLAS forget the workspace it was given.
+        """
+        stream = self.stream
+        block = self._workspaces.get(stream)
+        if block is None or block.size < nbytes:
+            if block is not None:
+                self.release(self._workspaces.pop(stream))
+            with self.undisturbed() as allocator:
+                block = self._workspaces[stream] = allocator.allocate(nbytes, stream)
+        return block
+
+    def _spare_workspaces(self) -> bool:
+        """Give other streams' workspaces back where memory is short; what is being launched may use this one's."""
+        spared = [stream for stream in self._workspaces if stream != self.stream]
+        for stream in spared:
+            self.allocator.free(self._workspaces.pop(stream))
+        return bool(spared)
+
+    def allow_waiting(self) -> None:
+        self.launches.allow()
+
+    def flush(self) -> None:
+        self.launches.flush()
+
+    def end_waiting(self) -> None:
+        self.launches.disallow()
+
+    def deferring(self, launch: Launch) -> Launch:
+        return self.launches.deferring(launch)
+
+    def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        return self.launches.at_once(work)
+
+    def capture(self, work: Callable[[], bool]) -> CudaGraph | None:
+        self._is_capturing = True
+        try:
+            found: CudaGraph | None = self.at_once(CudaGraph.of)(self.stream, work)
+            return found
+        finally:
+            self._is_capturing = False
+
+    def place(self) -> tuple[Any, ...]:
+        return self.stream, self._workspaces.get(self.stream)
+
+    def host_memory_stats(self) -> dict[str, int]:
+        return self.pinned.stats()
+
+    def array(self, storage: Storage, meta: Meta) -> Any:
+        itemsize = meta.dtype.itemsize
+        block = storage.block
+        memory = storage.keeper or cp.cuda.UnownedMemory(block.pointer, block.size, storage, self.index)
+        # Without elements the offset means nothing, and CuPy refuses one into memory that was never allocated.
+        pointer = cp.cuda.MemoryPointer(memory, meta.offset * itemsize if meta.numel else 0)
+        strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
+        return cp.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], pointer, strides)
+
+    def adopt(self, array: Any, meta: Meta) -> Value:
+        memory = array.data.mem if isinstance(array, cp.ndarray) else None
+        if not isinstance(memory, BlockMemory) or not _is_laid_out(array, memory, meta):
+            return super().adopt(array, meta)
+        value = Value(Storage(self, memory.block, array.nbytes, memory), meta, self)
+        value._array = array
+        return value
+
+    def store(self, target: Any, array: Any) -> None:
+        self.launches.flush()
+        target[...] = array if getattr(array, "dtype", target.dtype) == target.dtype else array.astype(target.dtype)
+
+    def synchronize(self) -> None:
+        self.launches.flush()
+        cp.cuda.Device(self.index).synchronize()
+        context.current.checks.raise_fault()
+
+    def mark(self) -> Mark:
+        self.launches.flush()
+        return CudaMark(cp.cuda.get_current_stream().ptr)
+
+    def marks(self, ctx: context.Context) -> list[Mark]:
+        self.launches.flush()
+        return [CudaMark(pointer) for pointer in ctx.own_streams.opened.get(self.device, {}).values()]
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        self.launches.flush()
+        # Where CuPy itself makes an array contiguous while it copies, it forgets which stream is current.
+        compact = array if array.flags.c_contiguous else cp.ascontiguousarray(array)
+        host: np.ndarray[Any, Any] = cp.asnumpy(compact)
+        context.current.checks.raise_fault()
+        return host
+
+    def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
+        self.launches.flush()
+        if data.size:
+            value.array[...] = cp.asarray(np.ascontiguousarray(data))
+
+    def open_upload(self, value: Value) -> Upload:
+        self.launches.flush()
+        return CudaUpload(value, context.current.streams.get(self.device, 0), self.pinned)
+
+    def open_download(self, value: Value) -> Download:
+        self.launches.flush()
+        return CudaDownload(value.array, cp.cuda.get_current_stream(), self.pinned)
+
+    def memory_info(self) -> tuple[int, int]:
+        free, total = cp.cuda.Device(self.index).mem_info
+        return int(free), int(total)
+
+    def properties(self) -> dict[str, Any]:
+        found = cp.cuda.runtime.getDeviceProperties(self.index)
+        return {
+            "name": found["name"].decode(),
+            "total_memory": int(found["totalGlobalMem"]),
+            "multi_processor_count": int(found["multiProcessorCount"]),
+            "capability": (int(found["major"]), int(found["minor"])),
+        }
+
+
+def _is_laid_out(array: Any, memory: BlockMemory, meta: Meta) -> bool:
+    itemsize = meta.dtype.itemsize
+    return (
+        array.dtype == NUMPY_DTYPES[meta.dtype]
+        and array.data.ptr == memory.ptr
+        and array.shape == meta.shape
+        and tuple(stride // itemsize for stride in array.strides) == meta.strides
+    )

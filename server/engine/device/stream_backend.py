@@ -1,0 +1,82 @@
+"""A device with streams: which one a session works on, how they are opened and joined, and what a session leaves.
+
+How streams come about is its pool's business. Knows no CUDA.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from server.engine import context
+from server.engine.autograd.graph import next_sequence
+
+from .backend import Backend
+from .streams import DEFAULT_STREAM, priority_of
+
+if TYPE_CHECKING:
+    from server.allocator import CachingAllocator
+    from telegrad_protocol.meta import Device
+
+
+class Pool(Protocol):
+    """The raw streams of a device."""
+
+    def take(self, priority: int = 0) -> int:
+        """A stream that nobody else has."""
+
+    def use(self, pointer: int) -> None:
+        """Launch on this stream from here on."""
+
+    def give_back(self, pointer: int) -> None:
+        """Wait for a stream, and keep it for the next session."""
+
+    def join(self, producer: int, consumer: int) -> None:
+        """Let what ``consumer`` gets from here on wait for what ``producer`` has by now."""
+
+
+class StreamedBackend(Backend):
+    """A device whose work is launched into streams; ``stream`` is the one that is current."""
+
+    def __init__(self, device: Device, allocator: CachingAllocator, pool: Pool) -> None:
+        super().__init__(device, allocator)
+        self._streams = pool
+
+    def enter(self, ctx: context.Context) -> None:
+        pointer = ctx.streams.get(self.device)
+        if pointer is None:
+            pointer = ctx.streams[self.device] = self.stream_of(ctx, DEFAULT_STREAM)
+        if pointer != self.stream:
+            self.flush()
+        self.stream = pointer
+        self._streams.use(pointer)
+
+    def leave(self, ctx: context.Context) -> None:
+        """Wait for a context's streams, and keep them for the next."""
+        self.flush()
+        ctx.streams.pop(self.device, None)
+        for pointer in ctx.own_streams.opened.pop(self.device, {}).values():
+            self._streams.give_back(pointer)
+            self._forget_stream(ctx, pointer)
+
+    def _forget_stream(self, ctx: context.Context, pointer: int) -> None:
+        """Drop what was kept for a context's stream."""
+
+    def stream_of(self, ctx: context.Context, number: int) -> int:
+        opened = ctx.own_streams.opened.setdefault(self.device, {})
+        pointer = opened.get(number)
+        if pointer is None:
+            pointer = opened[number] = self._streams.take(priority_of(number))
+        return pointer
+
+    def use_stream(self, ctx: context.Context, number: int) -> None:
+        before = dict(ctx.streams)
+        self.switch(ctx, self.stream_of(ctx, number))
+        ctx.own_streams.note_change(next_sequence(), before, ctx.streams)
+
+    def switch(self, ctx: context.Context, stream: int) -> None:
+        ctx.streams[self.device] = stream
+        self.enter(ctx)
+
+    def join(self, producer: int, consumer: int) -> None:
+        self.flush()
+        self._streams.join(producer, consumer)

@@ -1,0 +1,3 @@
+"""Everything that recognises what the program did before: repeated launches and repeated backward passes."""
+
+from __future__ import annotations

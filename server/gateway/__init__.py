@@ -1,0 +1,6 @@
+"""Process 1: HTTP and WebSocket, authentication, the registry of sessions, and the supervisor of workers.
+
+It forwards the frames of sessions without decoding their operations, and imports nothing that computes.
+"""
+
+from __future__ import annotations

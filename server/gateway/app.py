@@ -1,0 +1,78 @@
+"""The gateway application: endpoints, authentication, problem documents and sessions, put together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from fastapi import FastAPI
+
+from server import __version__
+from server.allocator.core.options import parse_options
+from telegrad_protocol.errors import TelegradError
+
+from .auth import TokenGuard
+from .dependencies import Gateway, Registry
+from .hardware import with_devices
+from .http.routes import http_router
+from .middleware import AccessLog, BodyLimit
+from .problems import install_problems
+from .sessions import Registry as Sessions
+from .settings import Settings
+from .supervisor import Supervisor
+from .websocket import router as stream_router
+
+_DESCRIPTION: Final = """
+Tensor operations over the network. Open a session with `POST /v1/sessions`, present its key as
+`Telegrad-Session-Key`, and run operations on tensors whose ids you choose. Errors are `application/problem+json` with a
+stable `code`. The Python client streams operations over a WebSocket instead, which is much faster.
+"""
+
+log = logging.getLogger(__name__)
+
+
+def create_app(settings: Settings, registry: Registry | None = None) -> FastAPI:
+    """A server's application; it starts and stops the ``registry``, which the tests replace."""
+    app = FastAPI(
+        title="telegrad",
+        version=__version__,
+        description=_DESCRIPTION,
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    parse_options(settings.alloc_conf)  # the workers would refuse it one by one, where nobody looks
+    settings = with_devices(settings)
+    app.state.gateway = Gateway(settings, registry or _sessions(settings))
+    install_problems(app)
+    app.include_router(http_router())
+    app.include_router(stream_router)
+    app.add_middleware(BodyLimit, limit=settings.max_frame_bytes)
+    app.add_middleware(TokenGuard, settings=settings)
+    app.add_middleware(AccessLog)
+    return app
+
+
+def _sessions(settings: Settings) -> Registry:
+    supervisor = Supervisor(settings.devices, log_level=settings.log_level)
+    return Sessions(supervisor, settings.lease_seconds)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    gateway: Gateway = app.state.gateway
+    try:
+        await gateway.registry.start()
+    except TelegradError as error:
+        log.error("cannot start", extra={"reason": error.message})
+        raise
+    gateway.ready = True
+    log.info("ready", extra={"devices": gateway.settings.devices})
+    try:
+        yield
+    finally:
+        gateway.ready = False
+        await gateway.registry.stop()
+        log.info("stopped")

@@ -1,0 +1,245 @@
+"""The bodies of HTTP requests and answers, as pydantic models. They document themselves at /docs and compute nothing.
+
+``OperationStep`` reads like the call in Python: ``{"op": "add", "args": [{"tensor": 1}, 2.5], "out": 3}``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    model_validator,
+)
+
+MAX_ID = 2**53 - 1
+
+TensorId = Annotated[int, Field(ge=0, le=MAX_ID, description="id of a tensor, chosen by the client")]
+
+
+def _check_plain(value: JsonValue) -> JsonValue:
+    """What ``server.ipc.requests`` calls plain, and MessagePack can carry."""
+    match value:
+        case bool() | None | float():
+            return value
+        case int() if not -(2**63) <= value < 2**64:
+            raise ValueError("an integer does not fit into 64 bits")
+        case str():
+            _check_text(value)
+        case list():
+            for item in value:
+                _check_plain(item)
+        case dict():
+            _check_marked(value)
+    return value
+
+
+def _check_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a string holds half of a surrogate pair") from error
+    return text
+
+
+def _check_marked(value: dict[str, JsonValue]) -> None:
+    match value:
+        case {"tensor": int(id)} if len(value) == 1 and not isinstance(id, bool) and 0 <= id <= MAX_ID:
+            return
+        case {"complex": [int() | float() as re, int() | float() as im]} if len(value) == 1:
+            _check_plain([re, im])
+            return
+    raise ValueError('an object must be {"tensor": id} or {"complex": [re, im]}')
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, int) else value
+
+
+Text = Annotated[str, AfterValidator(_check_text)]
+Plain = Annotated[JsonValue, AfterValidator(_check_plain)]
+Outs = Annotated[tuple[TensorId, ...], BeforeValidator(_as_tuple, json_schema_input_type=int | list[int])]
+
+
+class Strict(BaseModel):
+    """A body in which an unknown member is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class OpenSession(BaseModel):
+    """How a client describes itself; everything is optional, and other members may be added."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Plain] = Field(init=False)
+
+    client: Text | None = Field(default=None, max_length=200, description="name and version, for the logs")
+    protocol: int | None = Field(default=None, description="protocol version; the server refuses another than its own")
+    table_hash: Text | None = Field(default=None, max_length=200, description="hash of the operation table, likewise")
+
+    @model_validator(mode="after")
+    def _check_names(self) -> OpenSession:
+        for name in self.__pydantic_extra__:
+            _check_text(name)
+        return self
+
+
+class SessionOpened(BaseModel):
+    """A new session. `key` is a secret: it goes into the header `Telegrad-Session-Key` of every request about it."""
+
+    session: str
+    key: str
+    protocol: int
+    server_version: str
+    table_hash: str
+    dtypes: list[str]
+    devices: list[str]
+    default_device: str
+    limits: dict[str, int]
+    lease_seconds: float
+
+
+class TensorStep(Strict):
+    """Make a tensor of JSON numbers, nested as its shape; `dtype` is inferred as `torch.tensor` does.
+
+    `{"complex": [re, im]}` is a complex element, and `"NaN"`, `"Infinity"`, `"-Infinity"` are what JSON cannot say.
+    """
+
+    op: Literal["tensor"]
+    data: JsonValue = Field(examples=[[[1, 2], [3, 4]]])
+    dtype: str | None = Field(default=None, examples=["float32"])
+    device: Text = Field("", description="the session's default device where empty")
+    out: TensorId | None = Field(default=None, description="id of the new tensor; chosen by the server where absent")
+    requires_grad: bool = False
+    values: bool = Field(default=False, description="answer the elements too")
+
+
+class OperationStep(Strict):
+    """Call an operation by the name and with the arguments it has in Python.
+
+    An argument is a number, a string (also for a dtype or a device), a boolean, null, a list, `{"tensor": id}` or
+    `{"complex": [re, im]}`.
+    """
+
+    op: Text = Field(min_length=1, max_length=100, examples=["add"])
+    args: list[Plain] = Field([], examples=[[{"tensor": 1}, 2.5]])
+    kwargs: dict[Text, Plain] = Field({}, examples=[{"alpha": 2}])
+    out: Outs | None = Field(
+        default=None, description="id of the result, or a list of ids; chosen by the server where absent", examples=[3]
+    )
+    requires_grad: bool = Field(default=False, description="set on the results, which must be new leaves")
+    values: bool = Field(
+        default=False, description="answer the elements of the results too, as they are after this step"
+    )
+
+
+def _step_kind(value: Any) -> str:
+    name = value.get("op") if isinstance(value, dict) else getattr(value, "op", None)
+    return "tensor" if name == "tensor" else "operation"
+
+
+Step: TypeAlias = Annotated[
+    Annotated[TensorStep, Tag("tensor")] | Annotated[OperationStep, Tag("operation")], Discriminator(_step_kind)
+]
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, dict) else value
+
+
+Steps = Annotated[
+    list[Step],
+    BeforeValidator(_as_list, json_schema_input_type=TensorStep | OperationStep | list[TensorStep | OperationStep]),
+    Field(min_length=1, max_length=10_000),
+]
+
+
+class Tensor(BaseModel):
+    """What is known of a tensor, and its elements where they were asked for; strides and offset in elements."""
+
+    id: int
+    dtype: str
+    shape: list[int]
+    strides: list[int]
+    offset: int
+    device: str
+    requires_grad: bool
+    values: Any = Field(default=None, description='nested as the shape; `"NaN"`, `"Infinity"`, `"-Infinity"` for those')
+
+
+class StepResult(BaseModel):
+    """The results of one step."""
+
+    op: str
+    tensors: list[Tensor]
+
+
+class OpsAnswer(BaseModel):
+    """The results of all steps, in their order."""
+
+    results: list[StepResult]
+
+
+class BackwardRequest(Strict):
+    """Accumulate the gradients of `roots` into the leaves they depend on."""
+
+    roots: Outs = Field(description="id of a tensor, or a list of ids", examples=[7])
+    gradients: list[TensorId | None] | None = Field(
+        default=None, description="ids of the gradients of the roots; null or absent for scalars"
+    )
+    inputs: list[TensorId] | None = Field(
+        default=None, description="the leaves that are wanted; all of them where absent"
+    )
+    retain_graph: bool | None = Field(default=None, description="defaults to `create_graph`")
+    create_graph: bool = False
+    values: bool = Field(default=False, description="answer the elements of the gradients too")
+
+
+class LeafGradient(BaseModel):
+    """A leaf and its accumulated gradient."""
+
+    leaf: int
+    gradient: Tensor
+
+
+class BackwardAnswer(BaseModel):
+    """The gradients that were accumulated."""
+
+    gradients: list[LeafGradient]
+
+
+class Device(BaseModel):
+    """A device of this server; memory in bytes."""
+
+    device: str
+    name: str
+    type: str
+    index: int | None
+    total_memory: int
+    free_memory: int
+    allocated_memory: int
+    reserved_memory: int
+    capability: tuple[int, int] | None = Field(description="CUDA compute capability")
+    multiprocessors: int | None
+    pid: int = Field(description="the worker process that owns it")
+
+
+class Status(BaseModel):
+    """Whether the server lives, or is ready."""
+
+    status: Literal["ok", "ready"]
+
+
+class MemoryHistory(Strict):
+    """What the allocators note of every allocation."""
+
+    enabled: Literal["all", "state"] | None = Field(description="a trace, the lines of what is in use, or nothing")
+    max_entries: int = Field(100_000, ge=0, le=10_000_000, description="length of the trace")
+    device: str = Field("", description="such as `cuda:0`; all devices where empty")

@@ -1,0 +1,28 @@
+"""Whether the server lives and takes sessions: for load balancers and orchestrators, open to everybody."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from server.gateway.dependencies import GatewayHere
+from server.gateway.http import models
+from server.gateway.problems import Problem, unavailable
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Whether the process lives")
+async def healthz() -> models.Status:
+    """Answers as long as the gateway does, however busy the devices are."""
+    return models.Status(status="ok")
+
+
+@router.get("/readyz", summary="Whether new sessions are welcome", responses={503: {"model": Problem}})
+async def readyz(gateway: GatewayHere) -> models.Status:
+    """503 while there is no worker, at the start and after a crash, and while the server drains."""
+    if gateway.draining:
+        unavailable("the server is shutting down")
+    if not gateway.ready:
+        unavailable("the server is starting")
+    _ = gateway.registry.supervisor.worker
+    return models.Status(status="ready")

@@ -1,0 +1,56 @@
+"""Pages for people: memory as a picture, and the HTTP interface's description. All that they load comes from here.
+
+The pages are open and hold no data: what they show they ask for, with the token where the server has one.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.responses import FileResponse, HTMLResponse
+
+router = APIRouter(include_in_schema=False)
+
+_OWN = files("server.gateway.http") / "pages"
+_SWAGGER = files("fastapi_offline") / "static"
+_STATIC: Final = {
+    "memory.js": (_OWN, "text/javascript"),
+    "memory.css": (_OWN, "text/css"),
+    "swagger-ui-bundle.js": (_SWAGGER, "text/javascript"),
+    "swagger-ui.css": (_SWAGGER, "text/css"),
+    "favicon.png": (_SWAGGER, "image/png"),
+}
+_ONLY_FROM_HERE: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@router.get("/memory")
+async def memory() -> Response:
+    """Segments and blocks, live."""
+    return HTMLResponse((_OWN / "memory.html").read_text(), headers=_ONLY_FROM_HERE)
+
+
+@router.get("/docs")
+async def docs(request: Request) -> Response:
+    """The endpoints, to read and to try."""
+    root = request.scope.get("root_path", "")
+    return get_swagger_ui_html(
+        openapi_url=f"{root}/openapi.json", title="telegrad",
+        swagger_js_url=f"{root}/static/swagger-ui-bundle.js", swagger_css_url=f"{root}/static/swagger-ui.css",
+        swagger_favicon_url=f"{root}/static/favicon.png",
+    )  # fmt: skip
+
+
+@router.get("/static/{name}")
+async def static(name: str) -> Response:
+    """What the pages load."""
+    if name not in _STATIC:
+        return Response(status_code=404)
+    folder, media_type = _STATIC[name]
+    return FileResponse(str(folder / name), media_type=media_type, headers={"X-Content-Type-Options": "nosniff"})

@@ -1,0 +1,162 @@
+"""Moves the elements of one tensor between an HTTP body and a worker, a chunk at a time, so that memory stays bounded.
+
+Knows formats only by their headers, and never holds more than a chunk and what the network brought.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import anyio
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from server.gateway.dependencies import Gateway, GatewaySession
+from server.ipc.requests import ReadBegin, ReadChunk, ReadEnd, ReadInfo, TensorInfo, UploadBegin, UploadChunk, UploadEnd
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.messages import CHUNK_BYTES
+
+from . import models
+from .json_values import decode_values
+from .tensor_files import Header
+
+_FIRST_NAP: Final = 0.0002
+_LONGEST_NAP: Final = 0.02
+
+
+class Body:
+    """A request's body, read piece by piece."""
+
+    def __init__(self, stream: AsyncIterator[bytes]) -> None:
+        self._stream = stream
+        self._held = bytearray()
+
+    async def read(self, size: int) -> bytes:
+        """Exactly ``size`` bytes; ``ArgumentError`` if the body ends before."""
+        while len(self._held) < size:
+            piece = await anext(self._stream, None)
+            if piece is None:
+                raise ArgumentError(f"the body ends {size - len(self._held)} bytes too early")
+            self._held += piece
+        taken = bytes(memoryview(self._held)[:size])
+        del self._held[:size]
+        return taken
+
+    async def skip(self, size: int) -> None:
+        """Pass over ``size`` bytes."""
+        for begin in range(0, size, CHUNK_BYTES):
+            await self.read(min(CHUNK_BYTES, size - begin))
+
+    async def expect_end(self) -> None:
+        """``ArgumentError`` if anything is left."""
+        while not self._held:
+            piece = await anext(self._stream, None)
+            if piece is None:
+                return
+            self._held += piece
+        raise ArgumentError("the body is longer than the tensor's dtype and shape say")
+
+
+async def upload(
+    gateway: Gateway, session: GatewaySession, id: int, header: Header, device: str, body: Body
+) -> TensorInfo:
+    """Send the elements that follow in ``body``; a tensor is there afterwards, or nothing is."""
+    begin = UploadBegin(id, header.dtype, header.shape, device)
+    number: int = await gateway.ask(begin, int, session)
+    try:
+        await body.skip(header.skip)
+        for offset in range(0, header.nbytes, CHUNK_BYTES):
+            data = await body.read(min(CHUNK_BYTES, header.nbytes - offset))
+            await gateway.ask(UploadChunk(number, offset, data), None, session)
+        if header.is_last:
+            await body.expect_end()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await gateway.ask(UploadEnd(number, False), None, session)
+        raise
+    gateway.metrics.tensor_bytes.labels("in").inc(header.nbytes)
+    info: TensorInfo = await gateway.ask(UploadEnd(number, True), TensorInfo, session)
+    return info
+
+
+class Reading:
+    """The elements of a tensor as they were when the reading began."""
+
+    def __init__(self, gateway: Gateway, session: GatewaySession, info: ReadInfo) -> None:
+        self._gateway, self._session, self.info = gateway, session, info
+
+    @classmethod
+    async def begin(cls, gateway: Gateway, session: GatewaySession, id: int) -> Reading:
+        """Hold the elements of tensor ``id``; ``end`` has to follow."""
+        return cls(gateway, session, await gateway.ask(ReadBegin(id), ReadInfo, session))
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """All elements, in order."""
+        for offset in range(0, self.info.nbytes, CHUNK_BYTES):
+            data = await self._chunk(ReadChunk(self.info.read, offset, min(CHUNK_BYTES, self.info.nbytes - offset)))
+            self._gateway.metrics.tensor_bytes.labels("out").inc(len(data))
+            yield data
+
+    async def _chunk(self, request: ReadChunk) -> bytes:
+        nap = _FIRST_NAP
+        while True:
+            data: bytes | None = await self._gateway.ask(request, bytes | None, self._session)
+            if data is not None:
+                return data
+            await asyncio.sleep(nap)
+            nap = min(2 * nap, _LONGEST_NAP)
+
+    async def end(self) -> None:
+        """Let go of what is held, even if the request was cancelled."""
+        with anyio.CancelScope(shield=True):
+            await self._gateway.ask(ReadEnd(self.info.read), None, self._session)
+
+
+class ReadingResponse(StreamingResponse):
+    """Streams a reading behind a header, and ends it when the client has it or has gone."""
+
+    def __init__(self, reading: Reading, header: bytes, media_type: str, headers: Mapping[str, str]) -> None:
+        length = {"Content-Length": str(len(header) + reading.info.nbytes)}
+        super().__init__(self._parts(reading, header), media_type=media_type, headers={**headers, **length})
+        self._reading = reading
+
+    @staticmethod
+    async def _parts(reading: Reading, header: bytes) -> AsyncIterator[bytes]:
+        if header:
+            yield header
+        async for chunk in reading.chunks():
+            yield chunk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._reading.end()
+
+
+async def read_values(gateway: Gateway, session: GatewaySession, id: int) -> Any:
+    """The elements of a small tensor as JSON."""
+    reading = await Reading.begin(gateway, session, id)
+    try:
+        info = reading.info.tensor
+        if reading.info.nbytes > CHUNK_BYTES:
+            raise ArgumentError(
+                f"values: {info.dtype}{list(info.shape)} is larger than {CHUNK_BYTES} bytes, GET tensors/{id} reads it"
+            )
+        data = b"".join([chunk async for chunk in reading.chunks()])
+        return decode_values(data, info.dtype, info.shape)
+    finally:
+        await reading.end()
+
+
+async def as_model(gateway: Gateway, session: GatewaySession, info: TensorInfo, with_values: bool) -> models.Tensor:
+    """A tensor as HTTP answers it, with its elements if they are wanted."""
+    tensor = models.Tensor(
+        id=info.id, dtype=info.dtype, shape=list(info.shape), strides=list(info.strides), offset=info.offset,
+        device=info.device, requires_grad=info.requires_grad,
+    )  # fmt: skip
+    if with_values:
+        tensor.values = await read_values(gateway, session, info.id)
+    return tensor

@@ -1,0 +1,142 @@
+"""Runs the application under uvicorn: where it listens, who is told when it is ready, and how it ends.
+
+SIGTERM drains: sessions may go on for a while, new ones are refused. SIGINT, a second SIGTERM and the end of the parent
+process end it at once. Workers are stopped in every case, and the exit code is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from telegrad_protocol.errors import ConfigurationError
+
+from .dependencies import Gateway
+from .settings import Settings
+from .websocket import StreamProtocol
+
+SOCKET_BUFFER_BYTES: Final = 4 << 20
+SHUTDOWN_SECONDS: Final = 5
+
+log = logging.getLogger(__name__)
+
+
+def uvicorn_options(settings: Settings) -> dict[str, Any]:
+    """Which loop and protocol implementations serve, and their limits."""
+    return {
+        "loop": "uvloop",
+        "http": "httptools",
+        "ws": StreamProtocol,
+        "ws_max_size": settings.max_frame_bytes,
+        "ws_per_message_deflate": False,
+    }
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket bound to the address of ``settings``; ``ConfigurationError`` if that cannot be had."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ConfigurationError(f"TELEGRAD_HOST: {settings.host}: {error.strerror}") from error
+    listener = socket.socket(family, kind, number)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        listener.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    try:
+        listener.bind(address)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"TELEGRAD_PORT: {settings.host}:{settings.port}: {reason}") from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where clients find what listens there."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def check_descriptors(settings: Settings) -> None:
+    """``ConfigurationError`` if a file descriptor was named that is not open, or not what it should be."""
+    for name, fd in (("READY_FD", settings.ready_fd), ("PARENT_FD", settings.parent_fd)):
+        try:
+            mode = stat.S_IFIFO if fd is None else os.fstat(fd).st_mode
+        except OSError as error:
+            raise ConfigurationError(f"TELEGRAD_{name}: {fd} is not an open file descriptor") from error
+        if name == "PARENT_FD" and not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            raise ConfigurationError(f"TELEGRAD_{name}: {fd} is not a pipe")
+
+
+class GatewayServer(uvicorn.Server):
+    """A uvicorn server that announces itself, drains, and does not outlive its parent."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket, announce: bool = False) -> None:
+        self._gateway: Gateway = app.state.gateway
+        super().__init__(
+            uvicorn.Config(
+                app, lifespan="on", log_config=None, access_log=False, server_header=False,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS, **uvicorn_options(self._gateway.settings),
+            )
+        )  # fmt: skip
+        self._listener = listener
+        self._announces = announce
+        self._drained_by: float | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, then say where it is."""
+        parent = self._gateway.settings.parent_fd
+        if parent is not None:
+            asyncio.get_running_loop().add_reader(parent, self._parent_moved, parent)
+        await super().startup(sockets)
+        self._announce()
+
+    async def on_tick(self, counter: int) -> bool:
+        """End the drain when its time is over or nobody is left."""
+        if self._drained_by is not None:
+            self.should_exit |= not self._gateway.registry.sessions or time.monotonic() >= self._drained_by
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first SIGTERM, end at everything else; the exit code stays 0."""
+        if sig != signal.SIGTERM or self._drained_by is not None:
+            self.should_exit = True
+            return
+        self._gateway.draining = True
+        self._drained_by = time.monotonic() + self._gateway.settings.drain_seconds
+        log.info("draining", extra={"sessions": len(self._gateway.registry.sessions)})
+
+    def _parent_moved(self, fd: int) -> None:
+        if os.read(fd, 4096):
+            return
+        asyncio.get_running_loop().remove_reader(fd)
+        log.info("the parent process has ended")
+        self.should_exit = True
+
+    def _announce(self) -> None:
+        url, ready_fd = url_of(self._listener), self._gateway.settings.ready_fd
+        line = json.dumps({"url": url, "pid": os.getpid()})
+        print(line if self._announces else f"telegrad serves at {url}", flush=True)
+        if ready_fd is not None:
+            os.write(ready_fd, line.encode() + b"\n")
+            if ready_fd not in (sys.stdout.fileno(), sys.stderr.fileno()):
+                os.close(ready_fd)
+
+
+def serve(app: FastAPI, listener: socket.socket, announce: bool = False) -> None:
+    """Serve until a signal or the parent's end."""
+    GatewayServer(app, listener, announce).run([listener])
