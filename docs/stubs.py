@@ -86,7 +86,7 @@ def method_lines() -> Iterator[str]:
     for name, value in vars(Tensor).items():
         if name in declared or name in Tensor.__slots__ or name == "__slots__":
             continue
-        if name in PUBLIC and value is functions.function(name):
+        if name in PUBLIC and value is functions.method(name):
             yield from function_lines(name, "self")
         elif name.startswith("__"):
             yield from operator_lines(name)

@@ -6,6 +6,7 @@
 # ruff: noqa: F401, F403 - what is imported here is what users find
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import (
@@ -36,8 +37,9 @@ from telegrad_protocol.memory_format import (
 )
 from telegrad_protocol.meta import Device
 
-from . import amp, autograd, backends, cuda, errors, nn, optim, random
+from . import amp, autograd, backends, cuda, errors, nn, optim, random, return_types
 from ._ops import functions as _functions
+from ._ops import signatures as _signatures
 from ._ops.composites import (
     atleast_1d,
     atleast_2d,
@@ -154,7 +156,12 @@ def is_complex(input: Tensor) -> Any:
 
 
 _functions.populate(globals(), "")
+for _module in (errors, sys.modules[__name__], nn.functional, cuda):
+    _signatures.publish(_module)
+_signatures.publish_methods(Tensor)
 
 __all__ = [
-    name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any", "TYPE_CHECKING")
+    name
+    for name in globals()
+    if not name.startswith("_") and name not in ("annotations", "sys", "Any", "TYPE_CHECKING")
 ]

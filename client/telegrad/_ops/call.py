@@ -6,9 +6,9 @@ and what it is given. Here loops are quicker than ``map``.
 
 from __future__ import annotations
 
-from collections import namedtuple
 from typing import Any
 
+from telegrad import return_types
 from telegrad._session import modes as _modes
 from telegrad._session.modes import Modes, thread
 from telegrad._session.session import Session
@@ -52,7 +52,7 @@ class CallPlan:
         self.outs: tuple[Meta, ...] | None
         self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None
         self.is_tuple = isinstance(inferred, tuple)
-        self.result_type = _result_type(op) if op.returns else tuple
+        self.result_type = return_types.TYPES[op.public]._make if op.returns else tuple
         self.is_view = is_view(op, metas) and metas[op.view_of] is given[op.view_of]  # type: ignore[index]
         self.view_of = op.view_of
         self.differentiable = op.differentiable
@@ -94,24 +94,6 @@ def _encode(op: Op, position: int, argument: Any) -> Any:
     if kind.holds_tensors:
         return [argument.real, argument.imag] if isinstance(argument, complex) else [argument]
     return kind.encode(argument) if kind.encode else argument
-
-
-_RESULT_TYPES: dict[str, Any] = {}
-
-
-def _result_type(op: Op) -> Any:
-    found = _RESULT_TYPES.get(op.name)
-    if found is None:
-        made = namedtuple(op.public, op.returns)  # type: ignore[misc]
-        made.__repr__ = _show_results  # type: ignore[method-assign]
-        found = _RESULT_TYPES[op.name] = made._make
-    return found
-
-
-def _show_results(results: Any) -> str:
-    """As PyTorch prints them, type name included."""
-    lines = ",\n".join(f"{name}={value!r}" for name, value in zip(results._fields, results, strict=True))
-    return f"torch.return_types.{type(results).__name__}(\n{lines})"
 
 
 def call(form: Form, values: tuple[Any, ...]) -> Any:

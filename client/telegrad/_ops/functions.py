@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +16,12 @@ from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.contract import describe
 
+from . import signatures as _signatures
 from .call import call
 from .call_forms import Form
 
 _CACHE: dict[str, Callable[..., Any]] = {}
+_METHODS: dict[str, Callable[..., Any]] = {}
 _REMEMBERED = 256
 """So many forms of calls are remembered by each function."""
 
@@ -33,17 +34,22 @@ def function(public: str) -> Callable[..., Any]:
     return found
 
 
+def method(public: str) -> Callable[..., Any]:
+    """The same function as a method of ``Tensor``."""
+    run = _METHODS.get(public)
+    if run is None:
+        run = _METHODS[public] = _signatures.as_method(function(public), public)
+    return run
+
+
 def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     plain = [op for op in ops if op.form != "out"]
     outs = [op for op in ops if op.form == "out"]
     miss = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
     run = _remembering(_with_out(miss, outs, public) if outs else miss, len(plain) > 1)
-    if any(p.kind.name == "device?" for op in plain for p in op.params) and not public.startswith("_"):
+    if any(map(_signatures.makes_tensors, plain)):
         run = _creating(run, public)
-    run.__name__ = run.__qualname__ = public
-    run.__doc__ = "\n\n".join(f"{op.signature}\n\n{op.doc}" for op in plain)
-    if len(plain) == 1:
-        run.__signature__ = inspect.signature(plain[0].base.rule)  # type: ignore[attr-defined]
+    _signatures.describe(run, public, ops)
     return run
 
 
@@ -239,7 +245,7 @@ def attach_methods() -> None:
     """Give ``Tensor`` its methods and Python's operators."""
     for public, ops in PUBLIC.items():
         if any(op.method for op in ops) and public not in Tensor.__dict__:
-            setattr(Tensor, public, function(public))
+            setattr(Tensor, public, method(public))
     for dunder, public in {**_BINARY, **_COMPARISONS}.items():
         setattr(Tensor, f"__{dunder}__", _operator(public))
     for dunder, public in _BINARY.items():
@@ -247,9 +253,9 @@ def attach_methods() -> None:
         if f"{public}_" in PUBLIC:
             setattr(Tensor, f"__i{dunder}__", _operator(f"{public}_"))
     for dunder, public in _UNARY.items():
-        setattr(Tensor, f"__{dunder}__", function(public))
-    for name, method in (("__getitem__", _index), ("__setitem__", _assign)):
-        setattr(Tensor, name, method)
+        setattr(Tensor, f"__{dunder}__", method(public))
+    for name, access in (("__getitem__", _index), ("__setitem__", _assign)):
+        setattr(Tensor, name, access)
 
 
 attach_methods()

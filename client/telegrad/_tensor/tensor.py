@@ -56,14 +56,14 @@ class Tensor(Attached):
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-    def __init__(self, session: Session, id: int = 0, meta: Meta | None = None) -> None:
+    def __init__(self, session: Session, id: int = 0, meta: Any = None) -> None:
         if meta.__class__ is not Meta:
             raise ArgumentTypeError(
                 "Tensor: tensors are made of data by telegrad.tensor(data), of a shape by empty(shape)"
             )
         self._id = id
         self._session = session
-        self._meta = meta
+        self._meta: Meta = meta
         self._requires_grad = False
         self._node: Reach | None = None
         self._grad: Tensor | None = None

@@ -1,0 +1,303 @@
+"""What ``inspect``, ``help`` and editors are told of the functions that are made from contracts.
+
+Translates a contract's parameters and results, which are metas, into the client's own types. Changes nothing of what a
+function does, and nothing that is read while it runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import reduce
+from inspect import Parameter, Signature
+from operator import or_
+from types import FunctionType, GenericAlias, ModuleType, UnionType
+from typing import Any, get_type_hints
+
+from telegrad import return_types
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.memory_format import MemoryFormat
+from telegrad_protocol.meta import Device
+from telegrad_protocol.ops import Op
+from telegrad_protocol.ops.params import Param
+
+Number = int | float | complex
+Size = int | Sequence[int]
+Place = str | Device | int
+
+TYPES: dict[str, Any] = {
+    "tensor": Tensor, "tensor|scalar": Tensor | Number, "tensors": Sequence[Tensor],
+    "tensors?": Sequence[Tensor | None], "scalar": Number, "int": int, "float": float, "bool": bool, "str": str,
+    "size": Size, "int|size": Size, "sizes?": int | Sequence[int | None], "scalars": Sequence[Number], "dtype": DType,
+    "device": Place,
+}  # fmt: skip
+"""The client's type for each kind of parameter."""
+
+RESULTS: dict[str, Any] = {
+    "Meta": Tensor, "Meta | None": Tensor, "tuple[Meta, ...]": tuple[Tensor, ...],
+    "tuple[Meta, Meta]": tuple[Tensor, Tensor], "tuple[Meta, Meta, Meta]": tuple[Tensor, Tensor, Tensor],
+    "Meta | tuple[Meta, Meta]": Tensor | tuple[Tensor, Tensor],
+}  # fmt: skip
+"""The client's type for what a shape rule returns."""
+
+
+class _NoDefault:
+    """Stands for the default of a parameter that only some forms of an overloaded function have."""
+
+    def __repr__(self) -> str:
+        return "<no value>"
+
+
+NO_DEFAULT = _NoDefault()
+
+
+def describe(run: Any, public: str, forms: Sequence[Op]) -> None:
+    """Give the function of the name ``public`` its name, module, signature, annotations and docstring."""
+    run.__name__ = run.__qualname__ = public
+    run.__module__ = module_of(forms)
+    _annotate(run, merged([form_signature(op, forms) for op in plain(forms)]))
+    run.__doc__ = docstring(public, plain(forms))
+
+
+def plain(forms: Sequence[Op]) -> list[Op]:
+    """The forms that users call by their parameters; those with ``out=`` are part of them."""
+    return [op for op in forms if op.form != "out"]
+
+
+def module_of(forms: Sequence[Op]) -> str:
+    """The module in which users find a function."""
+    modules = {op.base.module for op in forms}
+    return "telegrad" if "" in modules else f"telegrad.{min(modules)}"
+
+
+def as_method(run: Any, name: str) -> Any:
+    """A function as a method of ``Tensor``: it shares code and state with ``run``, and costs nothing more to call."""
+    method = _renamed(run, Tensor, name)
+    _annotate(method, method_signature(inspect.signature(run)))
+    return method
+
+
+def method_signature(signature: Signature) -> Signature:
+    """The signature of a method: its tensor is ``self``, and there is no ``out``."""
+    _, *rest = signature.parameters.values()
+    kept = [p for p in rest if p.name != "out"]
+    self = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor)
+    return signature.replace(parameters=[self, *kept])
+
+
+def _annotate(run: Any, signature: Signature) -> None:
+    run.__signature__ = signature
+    run.__annotations__ = {
+        p.name: p.annotation for p in signature.parameters.values() if p.annotation is not Parameter.empty
+    }
+    run.__annotations__["return"] = signature.return_annotation
+
+
+def form_signature(op: Op, forms: Sequence[Op]) -> Signature:
+    """The signature of one form of a function, which may take ``out`` and the options of creation functions."""
+    positional = [parameter(p) for p in op.params if not p.keyword_only]
+    keywords = {p.name: parameter(p) for p in op.params if p.keyword_only}
+    outs = next((len(form.mutates) for form in forms if form.form == "out" and form.base is op), 0)
+    if outs:
+        keywords["out"] = _option("out", Tensor if outs == 1 else GenericAlias(tuple, (Tensor,) * outs))
+    if makes_tensors(op):
+        keywords = _creation_options(op, keywords)
+    return Signature([*positional, *keywords.values()], return_annotation=result_of(op))
+
+
+def makes_tensors(op: Op) -> bool:
+    """Whether the function makes a tensor out of no other, and so takes what PyTorch's creation functions take."""
+    return any(p.kind.name == "device?" for p in op.params) and not op.public.startswith("_")
+
+
+def _creation_options(op: Op, keywords: dict[str, Parameter]) -> dict[str, Parameter]:
+    """Keyword parameters in PyTorch's order, completed by those that creation functions share."""
+    options = {"layout": _option("layout", type(None)), **keywords}
+    options["requires_grad"] = _option("requires_grad", bool, False)
+    if op.is_random:
+        options["generator"] = _option("generator", type(None))
+    if not op.public.endswith("_like"):
+        options["pin_memory"] = _option("pin_memory", bool, False)
+    if op.public.endswith("_like") or op.public in ("empty", "new_empty"):
+        options["memory_format"] = _option("memory_format", MemoryFormat)
+    return {name: options.pop(name) for name in _CREATION_ORDER if name in options} | options
+
+
+_CREATION_ORDER = ("generator", "out", "dtype", "layout", "device", "requires_grad", "pin_memory", "memory_format")
+
+
+def _option(name: str, annotation: Any, default: Any = None) -> Parameter:
+    return Parameter(
+        name,
+        Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=optional(annotation) if default is None else annotation,
+    )
+
+
+def optional(annotation: Any) -> Any:
+    """The type or None."""
+    return type(None) if annotation is type(None) else annotation | None
+
+
+def parameter(param: Param) -> Parameter:
+    """A contract's parameter with the client's type."""
+    kind = param.kind.name
+    is_optional = kind.endswith("?") and kind not in TYPES
+    annotation = TYPES[kind.removesuffix("?") if is_optional else kind]
+    return Parameter(
+        param.name,
+        _passing(param),
+        default=param.default,
+        annotation=optional(annotation) if is_optional else annotation,
+    )
+
+
+def _passing(param: Param) -> Any:
+    if param.varargs:
+        return Parameter.VAR_POSITIONAL
+    return Parameter.KEYWORD_ONLY if param.keyword_only else Parameter.POSITIONAL_OR_KEYWORD
+
+
+def result_of(op: Op) -> Any:
+    """What a form returns: a tensor, a tuple of tensors, or a tuple whose parts have names."""
+    if op.returns:
+        return return_types.TYPES[op.public]
+    declared = str(inspect.signature(op.rule).return_annotation)
+    if op.data_dependent or declared == "Metas":
+        return Tensor
+    return None if declared == "None" else RESULTS[declared]
+
+
+def merged(signatures: Sequence[Signature]) -> Signature:
+    """One signature for all forms: the parameters of the fullest form, then what the others have, by keyword."""
+    if len(signatures) == 1:
+        return signatures[0]
+    fullest = max(signatures, key=lambda signature: sum(not name.startswith("_") for name in signature.parameters))
+    parameters = [_merged_parameter(parameter, signatures) for parameter in fullest.parameters.values()]
+    others = {p.name: p for signature in signatures for p in signature.parameters.values()}
+    parameters += [
+        _merged_parameter(parameter.replace(kind=Parameter.KEYWORD_ONLY), signatures)
+        for name, parameter in others.items() if name not in fullest.parameters and not name.startswith("_")
+    ]  # fmt: skip
+    results = [signature.return_annotation for signature in signatures]
+    return Signature(_in_order(parameters), return_annotation=union(results))
+
+
+def _positional(signature: Signature) -> list[str]:
+    return [p.name for p in signature.parameters.values() if p.kind is not Parameter.KEYWORD_ONLY]
+
+
+def _merged_parameter(parameter: Parameter, signatures: Sequence[Signature]) -> Parameter:
+    """The parameter with the types that any form takes by its name or in its place."""
+    same = [signature.parameters[parameter.name] for signature in signatures if parameter.name in signature.parameters]
+    annotation = union([p.annotation for p in (*same, *_in_same_place(parameter, signatures))])
+    default = next((p.default for p in same if p.default is not Parameter.empty), Parameter.empty)
+    is_missing = len(same) < len(signatures) and parameter.kind is not Parameter.VAR_POSITIONAL
+    if default is Parameter.empty and is_missing:
+        default = None if type(None) in getattr(annotation, "__args__", ()) else NO_DEFAULT
+    return parameter.replace(default=default, annotation=annotation)
+
+
+def _in_same_place(parameter: Parameter, signatures: Sequence[Signature]) -> list[Parameter]:
+    """What forms without a positional parameter have in its place."""
+    if parameter.kind is Parameter.KEYWORD_ONLY:
+        return []
+    holder = next(signature for signature in signatures if parameter.name in _positional(signature))
+    position = _positional(holder).index(parameter.name)
+    without = [signature for signature in signatures if parameter.name not in signature.parameters]
+    lists = [list(signature.parameters.values()) for signature in without if position < len(_positional(signature))]
+    return [parameters[position] for parameters in lists]
+
+
+def _in_order(parameters: list[Parameter]) -> list[Parameter]:
+    """Parameters after one with a default need one, too."""
+    has_default = False
+    for position, parameter in enumerate(parameters):
+        if parameter.kind is not Parameter.POSITIONAL_OR_KEYWORD:
+            continue
+        if has_default and parameter.default is Parameter.empty:
+            parameters[position] = parameter.replace(default=NO_DEFAULT)
+        has_default = has_default or parameter.default is not Parameter.empty
+    return parameters
+
+
+def union(annotations: Sequence[Any]) -> Any:
+    """One type for all, each alternative named once and None last."""
+    alternatives: dict[Any, None] = {}
+    for annotation in annotations:
+        members = annotation.__args__ if isinstance(annotation, UnionType) else (annotation,)
+        alternatives.update(dict.fromkeys(members))
+    return reduce(or_, sorted(alternatives, key=lambda member: member in (None, type(None))))
+
+
+def docstring(public: str, forms: Sequence[Op]) -> str:
+    """What the operation computes; an overloaded function says it form by form."""
+    if len(forms) == 1:
+        return _described(forms[0])
+    return "\n\n".join(f"{called(public, op)}\n{_indented(_described(op))}" for op in forms)
+
+
+def _described(op: Op) -> str:
+    if op.form != "inplace":
+        return op.doc
+    return f"{op.base.doc}\n\nThe result is written into ``{op.params[0].name}``, which is returned."
+
+
+def called(public: str, op: Op) -> str:
+    """A form as it is called by the name ``public``, which may be an alias of the operation's own."""
+    return f"{public}{op.signature.removeprefix(op.public)}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" if line else line for line in text.splitlines())
+
+
+def publish(module: ModuleType) -> None:
+    """Let functions and classes that users find in ``module`` name it, instead of the module they are written in."""
+    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
+    for name, value in vars(module).items():
+        if isinstance(value, (type, FunctionType)) and not name.startswith("_") and _is_written_in(package, value):
+            _move(value, module.__name__)
+
+
+def _is_written_in(package: str, value: Any) -> bool:
+    return bool(value.__module__.startswith((f"{package}._", "telegrad_protocol.")))
+
+
+def _move(value: Any, module: str) -> None:
+    """Name ``module`` as the home of a function, or of a class and its methods."""
+    if isinstance(value, type) and "__annotations__" in vars(value):
+        value.__annotations__ = get_type_hints(value)  # they are names of the module in which they are written
+    functions = [f for member in vars(value).values() for f in _functions_of(member)] if isinstance(value, type) else []
+    for function in functions:
+        if function.__module__ == value.__module__:
+            function.__module__ = module
+    value.__module__ = module
+
+
+def _functions_of(member: Any) -> list[FunctionType]:
+    parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
+    return [part for part in parts if isinstance(part, FunctionType)]
+
+
+def publish_methods(kind: type) -> None:
+    """Let everything that was attached to ``kind`` carry the name by which it is reached."""
+    for name, value in list(vars(kind).items()):
+        if isinstance(value, FunctionType) and value.__qualname__ != f"{kind.__qualname__}.{name}":
+            setattr(kind, name, _renamed(value, kind, name))
+        elif isinstance(value, property):
+            for accessor in _functions_of(value):
+                accessor.__module__, accessor.__name__ = kind.__module__, name
+                accessor.__qualname__ = f"{kind.__qualname__}.{name}"
+
+
+def _renamed(run: FunctionType, kind: type, name: str) -> Any:
+    """A function of the same code under another name."""
+    method: Any = FunctionType(run.__code__, run.__globals__, name, run.__defaults__, run.__closure__)
+    method.__dict__.update(run.__dict__)
+    method.__kwdefaults__, method.__annotations__ = run.__kwdefaults__, dict(run.__annotations__)
+    method.__qualname__, method.__module__ = f"{kind.__qualname__}.{name}", kind.__module__
+    method.__doc__ = run.__doc__
+    return method

@@ -1,0 +1,33 @@
+"""The named tuples that operations with several results return, such as ``return_types.sort`` with ``values, indices``.
+
+They are made from the contracts, one for each public name; ``return_types.pyi`` tells type checkers of them.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+from telegrad_protocol.ops import PUBLIC
+
+TYPES: dict[str, Any] = {}
+
+
+def _show(results: Any) -> str:
+    """The tuple as PyTorch prints it, type name included."""
+    lines = ",\n".join(f"{name}={value!r}" for name, value in zip(results._fields, results, strict=True))
+    return f"torch.return_types.{type(results).__name__}(\n{lines})"
+
+
+def _make(public: str, fields: tuple[str, ...]) -> Any:
+    result_type = namedtuple(public, fields, module=__name__)  # type: ignore[misc]
+    result_type.__repr__ = _show  # type: ignore[method-assign]
+    return result_type
+
+
+for _public, _ops in PUBLIC.items():
+    for _op in _ops:
+        if _op.returns and _op.public == _public and _public not in TYPES:
+            TYPES[_public] = _make(_public, _op.returns)
+
+globals().update({name: kind for name, kind in TYPES.items() if not name.startswith("_")})
