@@ -18,7 +18,7 @@ import torch
 
 from server.engine import context
 from server.engine import functional as F
-from server.engine.device import backend
+from server.engine.devices import open_device
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
@@ -37,7 +37,7 @@ _NEAR_COPY = 0.97
 
 def to_value(tensor: torch.Tensor) -> Value:
     """The tensor's storage as an engine value of the same layout."""
-    gpu = backend.open_device(GPU)
+    gpu = open_device(GPU)
     dtype = _TYPES[tensor.dtype]
     length = tensor.untyped_storage().nbytes() // dtype.itemsize
     value = gpu.empty(Meta.of((length,), dtype, GPU))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from server.engine import context
-from server.engine.device import backend
+from server.engine.devices import open_device
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.ipc.worker_environment import on_one_stack
@@ -158,7 +158,7 @@ def _host_costs() -> list[Figure]:
 
 def _host_cost(name: str, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Figure:
     samples: list[list[float]] = [[], []]
-    device = backend.open_device(on_gpu.GPU)
+    device = open_device(on_gpu.GPU)
     device.allow_waiting()
     for _ in range(15):
         for run, into in zip((ours, theirs), samples, strict=True):

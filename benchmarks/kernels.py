@@ -25,7 +25,7 @@ from server.engine import context, ops
 from server.engine import functional as F
 from server.engine.autograd.graph import make_leaf
 from server.engine.context import Context
-from server.engine.device import backend
+from server.engine.devices import open_device
 from telegrad_protocol.meta import CPU, Meta
 
 from .kernel_cases import CASES, Case
@@ -38,7 +38,7 @@ _ENOUGH_SECONDS = 0.25
 
 def to_value(tensor: torch.Tensor) -> Any:
     """The tensor's elements as an engine value; a leaf where the tensor is one that requires grad."""
-    host = backend.open_device(CPU)
+    host = open_device(CPU)
     source = tensor.detach().contiguous()
     array = source.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if source.dtype is torch.bfloat16 else source
     value = host.empty(Meta.of(tuple(source.shape), TYPES[source.dtype], CPU))
@@ -50,7 +50,7 @@ def to_value(tensor: torch.Tensor) -> Any:
 
 def run(threads: list[int], only: str = "") -> list[Figure]:
     """One figure per case and number of threads."""
-    context.activate(Context({CPU: backend.open_device(CPU)}))
+    context.activate(Context({CPU: open_device(CPU)}))
     chosen = [case for case in CASES if only in case.name]
     return [each for count in threads for each in _at(count, chosen)]
 

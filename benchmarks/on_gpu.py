@@ -17,7 +17,7 @@ import torch
 from server.engine import context, ops
 from server.engine.autograd.graph import make_leaf
 from server.engine.context import Context
-from server.engine.device import backend
+from server.engine.devices import open_device
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Device, Meta
@@ -35,8 +35,8 @@ _SAMPLE_SECONDS = 20e-3
 
 def open_gpu() -> Any:
     """The engine's backend of the GPU, made current."""
-    found = backend.open_device(GPU)
-    made = Context({CPU: backend.open_device(CPU), GPU: found})
+    found = open_device(GPU)
+    made = Context({CPU: open_device(CPU), GPU: found})
     context.activate(made)
     found.enter(made)
     return found
@@ -44,7 +44,7 @@ def open_gpu() -> Any:
 
 def to_value(tensor: torch.Tensor) -> Value:
     """The elements of a PyTorch tensor, in the same layout, as a value on the GPU; a leaf where the tensor is one."""
-    device = backend.open_device(GPU)
+    device = open_device(GPU)
     flat = torch.as_strided(tensor.detach(), (tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0).cpu()
     array = flat.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if flat.dtype is torch.bfloat16 else flat.numpy()
     dtype = TYPES[tensor.dtype]
@@ -69,7 +69,7 @@ def compare(
     name: str, ours: Callable[[], Any], theirs: Callable[[], Any], *, at_least: float, repeats: int = 9, **extra: Any
 ) -> Figure:
     """PyTorch's time over ours: how many times as fast telegrad is, whose launches wait as they do in a session."""
-    device = backend.open_device(GPU)
+    device = open_device(GPU)
     device.allow_waiting()
     pairs = ((ours, device.synchronize), (theirs, torch.cuda.synchronize))
     for run, wait in pairs:

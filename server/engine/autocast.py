@@ -26,7 +26,7 @@ _KEYS = {"cpu": (keys.AUTOCAST_CPU, keys.CPU), "cuda": (keys.AUTOCAST_CUDA, keys
 _ALL = keys.AUTOCAST_CPU | keys.AUTOCAST_CUDA
 
 
-class CastCache:
+class WeightCasts:
     """Casts of parameters, each made once while autocast is on.
 
     Only leaves that require a gradient and are no views, as in PyTorch. A weight that was modified since is cast anew;
@@ -122,7 +122,7 @@ def _cast(argument: Any, target: DType, device_type: str) -> Any:
     if target is float32 or not _is_weight(argument) or not ctx.autocast.cache_enabled:  # type: ignore[union-attr]
         return F._to_copy(argument, dtype=target)
     if ctx.casts is None:
-        ctx.casts = CastCache()
+        ctx.casts = WeightCasts()
     return ctx.casts.cast(argument, target)
 
 

@@ -6,7 +6,11 @@ The engine has one thread; ``current`` is set by the session before it runs inst
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+from telegrad_protocol.autocast import Autocast
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.meta import Device
 
 from . import keys
 from .checks import Checks
@@ -14,13 +18,17 @@ from .device.streams import Streams
 from .random import Generator
 from .switches import DEFAULT
 from .tuning import Tuner
+from .value import Backend, Value
 
-if TYPE_CHECKING:
-    from telegrad_protocol.autocast import Autocast
-    from telegrad_protocol.meta import Device
 
-    from .autocast import CastCache
-    from .device.backend import Backend
+class CastCache(Protocol):
+    """Casts of parameters that autocast has made: see ``autocast.WeightCasts``."""
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """``value`` as ``dtype``, from the cache if it is there."""
+
+    def clear(self) -> None:
+        """Forget all casts."""
 
 
 class CudnnModes(NamedTuple):

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from server.engine.array_library.dtypes import BY_NUMPY, HALVES, NUMPY_DTYPES
+from server.engine.value import Backend
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError, ShapeError
@@ -18,7 +20,6 @@ from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import blas_threads as blas
 from . import context
-from .device.backend import BY_NUMPY, HALVES, NUMPY_DTYPES, Backend
 from .keys import AUTOGRAD
 from .operators import KernelInfo, Operator
 from .prepared import Run, array_run, prepared_run

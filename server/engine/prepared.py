@@ -11,10 +11,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from server.engine.value import Backend, Launch
 from telegrad_protocol.meta import Meta
 
-from .device.backend import Backend
-from .operators import Kernel, Launch, Operator, Request
+from .operators import Kernel, Operator, Request
 from .value import Value
 
 Arguments = tuple[Any, ...]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from server.engine.context import Context
-from server.engine.device.backend import Backend
+from server.engine.value import Backend
 from telegrad_protocol import messages
 
 Handler = Callable[[Any], "int | None"]

@@ -39,7 +39,7 @@ def _of_device(answer: Asked) -> Asked:
     """A question about one device: ``answer(allocator, session, ...)``, while nothing else touches the allocator."""
 
     def ask(session: Session, device: str = "", *args: Any) -> Any:
-        with session.host.backend(device).undisturbed() as allocator:
+        with session.host.backend(device).exclusive_allocator() as allocator:
             return answer(allocator, session, *args)
 
     return ask
@@ -111,14 +111,14 @@ def _mem_pool_uses(allocator: CachingAllocator, session: Session, first: int, se
 def _empty_cache(session: Session, device: str = "") -> None:
     backend = session.host.backend(device)
     current, others = session.context.streams.get(backend.device, 0), session.context.own_streams.opened
-    with backend.undisturbed() as allocator:
+    with backend.exclusive_allocator() as allocator:
         for stream in {current, *others.get(backend.device, {}).values()}:
             allocator.empty_own_cache(session.number, stream)
 
 
 def _alloc(session: Session, device: str, nbytes: int) -> int:
     backend = session.host.backend(device)
-    with backend.undisturbed() as allocator:
+    with backend.exclusive_allocator() as allocator:
         stream = session.context.streams.get(backend.device, 0)
         return allocator.caching_allocator_alloc(nbytes, stream, session.number)
 

@@ -17,8 +17,8 @@ from . import switches as switching
 from .memory_queries import Question
 
 if TYPE_CHECKING:
-    from server.engine.device.backend import Backend
     from server.engine.random import Generator
+    from server.engine.value import Backend
 
     from .session import Session
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from server.engine import context
 from server.engine.context import Context
-from server.engine.device.backend import Backend, Event
+from server.engine.device.interface import Event
 from server.engine.random import Generator
-from server.engine.value import Value
+from server.engine.value import Backend, Value
 from server.ipc.requests import SERVER_IDS
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import NotComputedError, ProtocolError, TelegradError, UnknownIdError

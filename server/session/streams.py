@@ -15,7 +15,7 @@ from telegrad_protocol.meta import Device
 from .memory_queries import Question
 
 if TYPE_CHECKING:
-    from server.engine.device.backend import Event, Mark
+    from server.engine.device.interface import Event, Mark
 
     from .session import Session
 

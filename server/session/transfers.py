@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from server.engine import functional as F
-from server.engine.device.backend import Backend, Download, Mark
-from server.engine.value import Value
+from server.engine.device.interface import Download, Mark
+from server.engine.value import Backend, Value
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import DType, bool_
 from telegrad_protocol.errors import ArgumentError, ProtocolError, UnknownIdError

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from server.engine import context
 from server.engine import ops as _ops  # the implementations file themselves with the dispatcher
-from server.engine.device.backend import Backend, open_device
+from server.engine.devices import open_device
+from server.engine.value import Backend
 from server.session.call_stack import Frame, frames_of
 from server.session.session import Session
 from telegrad_protocol import dtypes
@@ -75,7 +76,7 @@ class Host:
             return
         del self._everybody[session.number]
         for backend in self.backends.values():
-            with backend.undisturbed() as allocator:
+            with backend.exclusive_allocator() as allocator:
                 allocator.abandon(session.number)
         self._ending[session.number] = COLLECTIONS
         self._settle()

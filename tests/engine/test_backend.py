@@ -19,7 +19,7 @@ def backend() -> CpuBackend:
 
 def test_what_the_garbage_collector_drops_in_the_allocator_is_freed_after(backend: CpuBackend) -> None:
     value, other = backend.empty(META), backend.empty(META)
-    with backend.undisturbed() as allocator:
+    with backend.exclusive_allocator() as allocator:
         held = allocator.allocated_bytes()
         del value
         assert allocator.allocated_bytes() == held
@@ -30,6 +30,6 @@ def test_what_the_garbage_collector_drops_in_the_allocator_is_freed_after(backen
 def test_a_backend_frees_nothing_once_the_process_ends(backend: CpuBackend) -> None:
     value = backend.empty(META)
     held = backend.allocator.allocated_bytes()
-    backend.retire()
+    backend.stop_freeing()
     del value
     assert backend.allocator.allocated_bytes() == held > 0

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine.device.backend import open_device
 from server.engine.device.cpu_backend import CpuBackend
+from server.engine.devices import open_device
 from server.engine.replay.captured_backward import Captures
 from telegrad_protocol.meta import CPU
 from tests.engine.test_replay import MODELS, check_gradients_again, differentiable, train

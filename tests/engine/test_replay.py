@@ -362,7 +362,7 @@ def test_what_fails_in_a_replay_leaves_the_next_pass_whole(
     held = allocator.allocated_bytes()
     out = F.sum(F.exp(F.sin(leaf)))
     with monkeypatch.context() as patch:
-        patch.setattr(adapter.backends[CPU], "_busy", False)
+        patch.setattr(adapter.backends[CPU], "in_allocator", False)
         calls = iter([True, False])
 
         def fails(*args: Any) -> Any:

@@ -46,12 +46,12 @@ class EngineAdapter:
     def __init__(self, device: str = "cpu") -> None:
         from server.engine import functional, ops
         from server.engine.context import Context
-        from server.engine.device import backend
+        from server.engine.devices import open_device
 
         self.functional, self.ops = functional, ops
         self.device = Device(device)
         devices = {CPU, self.device}
-        self.backends = {d: backend.open_device(d) for d in devices}
+        self.backends = {d: open_device(d) for d in devices}
         self.context = Context(self.backends)
         self.activate()
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.engine.device.backend import open_device
+from server.engine.devices import open_device
 from telegrad_protocol.meta import Device
 
 pytestmark = pytest.mark.gpu

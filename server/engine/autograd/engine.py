@@ -12,12 +12,12 @@ from server.engine import context
 from server.engine import functional as F
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
-from server.engine.value import Value
+from server.engine.value import AutogradMeta, Value
 from telegrad_protocol.errors import AutogradError, ShapeError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
-from .graph import AccumulateGrad, AutogradMeta, Edge, Node
+from .graph import AccumulateGrad, Edge, Node
 from .inplace import edge_of
 
 Pending = dict[Node, list[Value | None]]

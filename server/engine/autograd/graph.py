@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ReferenceType, ref
 
 from server.engine import context, keys
-from server.engine.value import Value
+from server.engine.value import AutogradMeta, Value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
@@ -26,25 +26,6 @@ _LAST = 1 << 62
 
 Edge: TypeAlias = "tuple[Node, int]"
 """A node and the number of one of its outputs: where a gradient flows to. Made with every operation, so no class."""
-
-
-class AutogradMeta:
-    """Autograd's part of a value: a leaf's gradient, or where the value came from.
-
-    ``rebased`` is the storage's version at the last in-place operation that changed the history, 0 if there was none.
-    """
-
-    __slots__ = ("accumulator", "grad", "grad_fn", "output", "rebased", "requires_grad")
-
-    grad: Value | None
-    accumulator: ReferenceType[AccumulateGrad] | None
-
-    def __init__(self, requires_grad: bool = False, grad_fn: Node | None = None, output: int = 0) -> None:
-        self.requires_grad = requires_grad
-        self.grad_fn = grad_fn
-        self.output = output
-        self.grad = self.accumulator = None
-        self.rebased = 0
 
 
 class Node:
@@ -223,7 +204,7 @@ def accumulator_of(leaf: Value) -> AccumulateGrad:
     meta = leaf.autograd
     assert meta is not None
     if meta.accumulator is not None:
-        node = meta.accumulator()
+        node: AccumulateGrad | None = meta.accumulator()
         if node is not None:
             return node
     made = AccumulateGrad(leaf)

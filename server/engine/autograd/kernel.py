@@ -14,12 +14,12 @@ from server.engine.dispatcher import BOXED, READY, descend, redispatch, resolve
 from server.engine.operators import Operator
 from server.engine.plan import Plan, metas_of, plan_of, run_backend
 from server.engine.prepared import Run
-from server.engine.value import Value
+from server.engine.value import AutogradMeta, Value
 from telegrad_protocol.dtypes import FLOAT
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.layout import result_strides
 
-from .graph import AutogradMeta, Edge, Saved, SavedList, SavedResult, next_sequence, with_history
+from .graph import Edge, Saved, SavedList, SavedResult, next_sequence, with_history
 from .inplace import Overwritten, check_writable, edge_of, rebase, requires_grad
 from .node import OpNode, Tape, new_node
 

@@ -18,7 +18,7 @@ from .engine import _Run
 from .graph import AccumulateGrad, Edge, Node
 
 if TYPE_CHECKING:
-    from server.engine.device.backend import Backend
+    from server.engine.value import Backend
 
 
 class StreamedRun(_Run):

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
-from server.engine.operators import kernel
 from server.engine.ops import activations as generic
 from server.engine.ops import elementary as generic_elementary
 from server.engine.ops import extremes as generic_extremes
+from server.engine.registry import kernel
 from telegrad_protocol.ops import activations as ops
 from telegrad_protocol.ops import elementary, extremes
 

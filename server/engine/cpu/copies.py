@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
-from server.engine.operators import kernel
 from server.engine.ops.pointwise import cast_into
+from server.engine.registry import kernel
 from telegrad_protocol.ops import creation, pointwise, rearrange
 
 from .halves import narrow, widen

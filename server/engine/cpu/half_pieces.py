@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
-from server.engine.device.backend import HALVES, NUMPY_DTYPES
-from server.engine.operators import OPERATORS, Launch, Request, prepares
-from server.engine.value import Value
+from server.engine.array_library.dtypes import HALVES, NUMPY_DTYPES
+from server.engine.operators import OPERATORS, Request
+from server.engine.registry import prepares
+from server.engine.value import Launch, Value
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
-from server.engine.operators import kernel
 from server.engine.ops import losses as generic
+from server.engine.registry import kernel
 from telegrad_protocol.ops import losses as ops
 
 from .memory import in_pieces, scratch

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
-from server.engine.operators import kernel
 from server.engine.ops import normalization as generic
+from server.engine.registry import kernel
 from telegrad_protocol.ops import normalization as ops
 
 from .fallback import call_generic

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
-from server.engine.operators import kernel
 from server.engine.ops import elementary as generic_elementary
 from server.engine.ops import pointwise as generic
+from server.engine.registry import kernel
 from telegrad_protocol.ops import elementary
 from telegrad_protocol.ops import pointwise as ops
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
-from server.engine.operators import kernel
 from server.engine.ops import reduce as generic
 from server.engine.ops import spread as generic_spread
+from server.engine.registry import kernel
 from telegrad_protocol.layout import wrap_dims
 from telegrad_protocol.ops import reduce as ops
 from telegrad_protocol.ops import spread

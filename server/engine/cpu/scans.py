@@ -14,8 +14,8 @@ import numpy as np
 
 from server.engine import keys
 from server.engine.array_library.indexing import sums_in
-from server.engine.operators import kernel
 from server.engine.ops import scans as generic
+from server.engine.registry import kernel
 from telegrad_protocol.ops import scans as ops
 
 from .memory import BLOCK_BYTES

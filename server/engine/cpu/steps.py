@@ -8,8 +8,10 @@ import numpy as np
 from scipy.linalg.blas import daxpy, saxpy
 
 from server.engine import keys
-from server.engine.device.backend import NUMPY_DTYPES
-from server.engine.operators import Launch, Request, prepares
+from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import linalg, optim

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from server.engine import keys, ops
-from server.engine.device.backend import HALVES
+from server.engine.array_library.dtypes import HALVES
 from server.engine.operators import OPERATORS, Request
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType

@@ -11,10 +11,14 @@ import numpy as np
 from server.allocator import CachingAllocator, HostUpstream
 from server.allocator.core.options import options_of_environment
 from server.engine import keys
+from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.device.interface import Download, Mark, Upload
 from server.engine.value import Storage, Value
 from telegrad_protocol.meta import CPU, Meta
 
-from .backend import NUMPY_DTYPES, Backend, Download, Mark, Upload
+from .memory import AllocatingBackend
+
+np.seterr(all="ignore")  # kernels meet infinities and NaN as a matter of course
 
 
 class HostMark:
@@ -59,7 +63,7 @@ class _Shown(np.ndarray[Any, Any]):
     storage: Storage
 
 
-class CpuBackend(Backend):
+class CpuBackend(AllocatingBackend):
     """NumPy on the allocator's host arenas."""
 
     xp = np

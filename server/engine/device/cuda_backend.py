@@ -17,16 +17,17 @@ from server.allocator.core.options import options_of_environment
 from server.allocator.upstream.pinned import PinnedBuffer, PinnedCache, PinnedUpstream
 from server.allocator.upstream.pluggable import plugged_in
 from server.engine import context, keys
+from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.launch import launches_on
-from server.engine.operators import Launch
-from server.engine.value import Storage, Value
+from server.engine.device.interface import Download, Event, Mark, Upload
+from server.engine.value import Launch, Storage, Value
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Device, Meta
 
-from .backend import NUMPY_DTYPES, Download, Event, Mark, Upload
 from .cuda_graphs import CudaGraph
 from .cuda_streams import CudaEvent, StreamPool
 from .stream_backend import StreamedBackend
+from .streams import StreamUser
 
 _TO_DEVICE = cp.cuda.runtime.memcpyHostToDevice
 _TO_HOST = cp.cuda.runtime.memcpyDeviceToHost
@@ -132,8 +133,6 @@ class CudaBackend(StreamedBackend):
     @classmethod
     def open(cls, device: Device) -> CudaBackend:
         """The backend of a GPU, its context created, CuPy's allocations routed through it."""
-        from server.engine.cuda import families  # noqa: F401
-
         index = device.index or 0
         cp.cuda.Device(index).use()
         options = options_of_environment()
@@ -157,7 +156,7 @@ class CudaBackend(StreamedBackend):
     def new_event(self, is_timed: bool) -> Event:
         return CudaEvent(is_timed)
 
-    def _forget_stream(self, ctx: context.Context, pointer: int) -> None:
+    def _forget_stream(self, ctx: StreamUser, pointer: int) -> None:
         ctx.checks.records.pop(pointer, None)
         if pointer in self._workspaces:
             self.release(self._workspaces.pop(pointer))
@@ -173,7 +172,7 @@ class CudaBackend(StreamedBackend):
         if block is None or block.size < nbytes:
             if block is not None:
                 self.release(self._workspaces.pop(stream))
-            with self.undisturbed() as allocator:
+            with self.exclusive_allocator() as allocator:
                 block = self._workspaces[stream] = allocator.allocate(nbytes, stream)
         return block
 
@@ -243,7 +242,7 @@ class CudaBackend(StreamedBackend):
         self.launches.flush()
         return CudaMark(cp.cuda.get_current_stream().ptr)
 
-    def marks(self, ctx: context.Context) -> list[Mark]:
+    def marks(self, ctx: StreamUser) -> list[Mark]:
         self.launches.flush()
         return [CudaMark(pointer) for pointer in ctx.own_streams.opened.get(self.device, {}).values()]
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from server.engine import context
 from server.engine.autograd.graph import next_sequence
 
-from .backend import Backend
-from .streams import DEFAULT_STREAM, priority_of
+from .memory import AllocatingBackend
+from .streams import DEFAULT_STREAM, StreamUser, priority_of
 
 if TYPE_CHECKING:
     from server.allocator import CachingAllocator
@@ -34,14 +33,14 @@ class Pool(Protocol):
         """Let what ``consumer`` gets from here on wait for what ``producer`` has by now."""
 
 
-class StreamedBackend(Backend):
+class StreamedBackend(AllocatingBackend):
     """A device whose work is launched into streams; ``stream`` is the one that is current."""
 
     def __init__(self, device: Device, allocator: CachingAllocator, pool: Pool) -> None:
         super().__init__(device, allocator)
         self._streams = pool
 
-    def enter(self, ctx: context.Context) -> None:
+    def enter(self, ctx: StreamUser) -> None:
         pointer = ctx.streams.get(self.device)
         if pointer is None:
             pointer = ctx.streams[self.device] = self.stream_of(ctx, DEFAULT_STREAM)
@@ -50,7 +49,7 @@ class StreamedBackend(Backend):
         self.stream = pointer
         self._streams.use(pointer)
 
-    def leave(self, ctx: context.Context) -> None:
+    def leave(self, ctx: StreamUser) -> None:
         """Wait for a context's streams, and keep them for the next."""
         self.flush()
         ctx.streams.pop(self.device, None)
@@ -58,22 +57,22 @@ class StreamedBackend(Backend):
             self._streams.give_back(pointer)
             self._forget_stream(ctx, pointer)
 
-    def _forget_stream(self, ctx: context.Context, pointer: int) -> None:
+    def _forget_stream(self, ctx: StreamUser, pointer: int) -> None:
         """Drop what was kept for a context's stream."""
 
-    def stream_of(self, ctx: context.Context, number: int) -> int:
+    def stream_of(self, ctx: StreamUser, number: int) -> int:
         opened = ctx.own_streams.opened.setdefault(self.device, {})
         pointer = opened.get(number)
         if pointer is None:
             pointer = opened[number] = self._streams.take(priority_of(number))
         return pointer
 
-    def use_stream(self, ctx: context.Context, number: int) -> None:
+    def use_stream(self, ctx: StreamUser, number: int) -> None:
         before = dict(ctx.streams)
         self.switch(ctx, self.stream_of(ctx, number))
         ctx.own_streams.note_change(next_sequence(), before, ctx.streams)
 
-    def switch(self, ctx: context.Context, stream: int) -> None:
+    def switch(self, ctx: StreamUser, stream: int) -> None:
         ctx.streams[self.device] = stream
         self.enter(ctx)
 

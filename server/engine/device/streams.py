@@ -7,7 +7,9 @@ used. Knows nothing of how a device makes streams: ``Backend`` does.
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Protocol
 
+from server.engine.checks import Checks
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.messages import STREAM_LEVELS, STREAMS_PER_LEVEL
 from telegrad_protocol.meta import Device
@@ -58,3 +60,12 @@ class Streams:
         """The raw stream that was current when a node was made; None where that is long ago, and forgotten."""
         place = bisect_right(self._sequences, sequence) - 1
         return self._snapshots[place].get(device) if place >= 0 else None
+
+
+class StreamUser(Protocol):
+    """What a backend needs of a context to choose its streams: see ``context.Context``."""
+
+    streams: dict[Device, int]
+    """The raw stream that is current, by device."""
+    own_streams: Streams
+    checks: Checks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from server.engine import autocast as _autocast  # files the Autocast keys' boxed kernels
 from server.engine.autograd import kernel as _autograd  # files the Autograd key's boxed kernel
-from server.engine.operators import check_complete
+from server.engine.registry import check_complete
 
 from . import (
     activations,

@@ -10,7 +10,7 @@ import math
 from server.engine import functional as F
 from server.engine.array_library.cache_blocks import in_blocks, number, select
 from server.engine.array_library.special_functions import erf
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol.ops import activations as ops
 
 from .complex import conj

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from server.engine.operators import implements
+from server.engine.registry import implements
 from telegrad_protocol.ops import amp as ops
 
 

@@ -10,10 +10,11 @@ from functools import lru_cache
 
 from server.engine import context, keys
 from server.engine import functional as F
+from server.engine.array_library.dtypes import HALVES
 from server.engine.autograd.inplace import requires_grad
-from server.engine.device.backend import HALVES
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS, composite
+from server.engine.operators import OPERATORS
+from server.engine.registry import composite
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from server.engine import functional as F
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS, implements
+from server.engine.operators import OPERATORS
+from server.engine.registry import implements
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.ops import attention as ops
 

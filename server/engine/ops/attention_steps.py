@@ -13,7 +13,8 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS, implements
+from server.engine.operators import OPERATORS
+from server.engine.registry import implements
 from telegrad_protocol.ops import attention as ops
 
 from .attention import repeated_heads, turned, weights_of, widened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server.engine import functional as F
-from server.engine.operators import composite, derive, implements
+from server.engine.registry import composite, derive, implements
 from server.engine.value import Value
 from telegrad_protocol.ops import complex as ops
 

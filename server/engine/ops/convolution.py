@@ -13,7 +13,8 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS, composite, implements
+from server.engine.operators import OPERATORS
+from server.engine.registry import composite, implements
 from server.engine.value import Value
 from telegrad_protocol.memory_format import is_channels_last
 from telegrad_protocol.ops import convolution as ops

@@ -6,7 +6,7 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.cache_blocks import number
-from server.engine.operators import implements
+from server.engine.registry import implements
 from telegrad_protocol.ops import creation as ops
 
 from .pointwise import cast_into

@@ -9,7 +9,7 @@ from server.engine.array_library import indexing as arrays
 from server.engine.array_library.cache_blocks import in_blocks
 from server.engine.array_library.special_functions import erf as fast_erf
 from server.engine.array_library.special_functions import special
-from server.engine.operators import implements
+from server.engine.registry import implements
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import elementary as ops

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server.engine import functional as F
-from server.engine.operators import implements
+from server.engine.registry import implements
 from telegrad_protocol.ops import extremes as ops
 
 from .pointwise import is_number

@@ -13,7 +13,7 @@ import numpy as np
 from server.engine import context
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.ops import PUBLIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from server.engine import functional as F
 from server.engine import keys
 from server.engine.array_library.indexing import sum_over
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol.ops import normalization as ops
 
 from .normalization import affine, by_input_of_rows, chosen, in_float32

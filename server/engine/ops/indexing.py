@@ -8,7 +8,7 @@ from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
 from server.engine.array_library.cache_blocks import number
 from server.engine.array_library.indexing import check_index, dimension
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol.dtypes import bool_
 from telegrad_protocol.errors import IndexOutOfRangeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes

@@ -6,7 +6,7 @@ import math
 
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol.ops import linalg as ops
 
 from .complex import conj

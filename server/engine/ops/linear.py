@@ -7,7 +7,8 @@ import math
 from server.engine import functional as F
 from server.engine.array_library.indexing import sum_over
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS, composite, implements
+from server.engine.operators import OPERATORS
+from server.engine.registry import composite, implements
 from telegrad_protocol.ops import linalg as ops
 
 from .complex import conj

@@ -7,7 +7,7 @@ import numpy as np
 from server.engine import functional as F
 from server.engine import keys
 from server.engine.array_library.indexing import check_index, sum_over
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.layout import broadcast_shapes

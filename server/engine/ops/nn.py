@@ -7,7 +7,7 @@ import math
 from server.engine import functional as F
 from server.engine import random
 from server.engine.array_library.cache_blocks import number
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol.ops import nn as ops
 
 

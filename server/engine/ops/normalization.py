@@ -8,9 +8,10 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine import keys
+from server.engine.array_library.dtypes import HALVES
 from server.engine.array_library.indexing import sum_over
-from server.engine.device.backend import HALVES
-from server.engine.operators import OPERATORS, composite, implements
+from server.engine.operators import OPERATORS
+from server.engine.registry import composite, implements
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import normalization as ops

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from server.engine.operators import implements
+from server.engine.registry import implements
 from telegrad_protocol.ops import optim as ops
 
 _BLOCK = 1 << 16

@@ -10,8 +10,8 @@ import numpy as np
 from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
 from server.engine.array_library.cache_blocks import number
-from server.engine.device.backend import NUMPY_DTYPES
-from server.engine.operators import composite, implements
+from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.registry import composite, implements
 from server.engine.value import Value
 from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops

@@ -14,7 +14,8 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS, composite, implements
+from server.engine.operators import OPERATORS
+from server.engine.registry import composite, implements
 from telegrad_protocol.ops import pooling as ops
 
 from . import windows

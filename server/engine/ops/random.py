@@ -8,7 +8,7 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine import random
-from server.engine.operators import implements
+from server.engine.registry import implements
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import random as ops
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol.errors import ArgumentError, ShapeError
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import rearrange as ops

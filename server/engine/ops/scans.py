@@ -9,7 +9,7 @@ import numpy as np
 from server.engine import functional as F
 from server.engine import keys
 from server.engine.array_library.indexing import sums_in
-from server.engine.operators import composite, implements, kernel
+from server.engine.registry import composite, implements, kernel
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import scans as ops
 

@@ -6,7 +6,8 @@ from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
 from server.engine.array_library.cache_blocks import number
 from server.engine.array_library.indexing import check_index, dimension
-from server.engine.operators import OPERATORS, composite, implements
+from server.engine.operators import OPERATORS
+from server.engine.registry import composite, implements
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import scattering as ops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from server.engine import functional as F
 from server.engine.array_library.indexing import sum_over
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol.ops import softmax as ops
 
 from .reduce import axes, converted

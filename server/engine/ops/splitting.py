@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from server.engine import functional as F
-from server.engine.operators import composite, derive
+from server.engine.registry import composite, derive
 from telegrad_protocol.layout import wrap_dim
 from telegrad_protocol.ops import splitting as ops
 

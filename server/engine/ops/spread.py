@@ -6,7 +6,7 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.indexing import sum_over
-from server.engine.operators import composite, implements
+from server.engine.registry import composite, implements
 from telegrad_protocol.ops import spread as ops
 
 from .reduce import axes, converted, count_of, greatest, least, restore

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from server.engine import functional as F
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS, composite, derive
+from server.engine.operators import OPERATORS
+from server.engine.registry import composite, derive
 from telegrad_protocol.layout import extent, overlaps_itself
 from telegrad_protocol.ops import views as ops
 

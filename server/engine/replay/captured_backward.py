@@ -18,9 +18,9 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from server.engine import context
-from server.engine.autograd.graph import AutogradMeta, Saved, SavedList
+from server.engine.autograd.graph import Saved, SavedList
 from server.engine.autograd.node import OpNode
-from server.engine.value import Storage, Value
+from server.engine.value import AutogradMeta, Storage, Value
 from telegrad_protocol.meta import Meta
 
 from .backward_program import Accumulation, Held, Program, Release, kept_at
@@ -28,7 +28,8 @@ from .backward_program import Accumulation, Held, Program, Release, kept_at
 if TYPE_CHECKING:
     from server.allocator import Block
     from server.allocator.cache.rehearsal import Excerpt, Rehearsal
-    from server.engine.device.backend import Backend, Capture
+    from server.engine.device.interface import Capture
+    from server.engine.value import Backend
 
 _MOST = 8
 """Captured passes of one program: its data lies at so many places."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from server.engine.device.backend import Capture
+from server.engine.device.interface import Capture
 
 Entry: TypeAlias = tuple[Any, ...]
 """What performs a launch, then its arguments: the raw stream, and what else must be the same for it to be the same."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from server.engine.device.backend import Backend
+from server.engine.value import Backend
 from server.ipc import requests as verbs
 from server.ipc.requests import DeviceInfo
 
@@ -21,7 +21,7 @@ def memory_summary(host: Host, request: verbs.MemorySummary) -> str:
     """PyTorch's table, one after the other where no device is named."""
     texts = []
     for backend in _chosen(host, request.device):
-        with backend.undisturbed() as allocator:
+        with backend.exclusive_allocator() as allocator:
             texts.append(allocator.memory_summary(request.session))
     return "\n".join(texts)
 
@@ -30,7 +30,7 @@ def memory_stats(host: Host, request: verbs.MemoryStats) -> dict[str, dict[str, 
     """The statistics of each device."""
     found = {}
     for backend in _chosen(host, request.device):
-        with backend.undisturbed() as allocator:
+        with backend.exclusive_allocator() as allocator:
             found[backend.device.name] = allocator.memory_stats(request.session)
     return found
 
@@ -40,7 +40,7 @@ def memory_snapshot(host: Host, request: verbs.MemorySnapshot) -> dict[str, Any]
     chosen = _chosen(host, request.device)
     merged: dict[str, Any] = {"segments": [], "device_traces": []}
     for number, backend in enumerate(chosen):
-        with backend.undisturbed() as allocator:
+        with backend.exclusive_allocator() as allocator:
             found = allocator.memory_snapshot(request.session, request.traces)
         for segment in found["segments"]:
             segment["device"] = number
@@ -52,7 +52,7 @@ def memory_snapshot(host: Host, request: verbs.MemorySnapshot) -> dict[str, Any]
 def memory_history(host: Host, request: verbs.MemoryHistory) -> None:
     """Switch the operator's history on or off."""
     for backend in _chosen(host, request.device):
-        with backend.undisturbed() as allocator:
+        with backend.exclusive_allocator() as allocator:
             allocator.record_memory_history(request.enabled, request.max_entries)
 
 

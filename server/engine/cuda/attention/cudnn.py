@@ -9,10 +9,10 @@ from server.engine import keys
 from server.engine.cuda.runtime import cudnn_graph
 from server.engine.cuda.runtime.cudnn_graph import Execution, Graph, build
 from server.engine.cuda.runtime.launch import pointer
-from server.engine.device.backend import Backend
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
 from server.engine.ops.attention import suits_cudnn
-from server.engine.value import Value
+from server.engine.registry import prepares
+from server.engine.value import Backend, Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops

@@ -17,9 +17,10 @@ from server.engine.cuda.runtime.launch import Launch as Fire
 from server.engine.cuda.runtime.launch import architecture, load, multiprocessors, pointer
 from server.engine.cuda.runtime.prelude import CTYPES
 from server.engine.cuda.runtime.tile_maps import maps_of
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
 from server.engine.ops.attention import suits_cudnn
-from server.engine.value import Value
+from server.engine.registry import prepares
+from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
 

@@ -10,9 +10,10 @@ from server.engine import keys
 from server.engine.cuda.runtime.launch import Launch as Fire
 from server.engine.cuda.runtime.launch import load, pointer
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
 from server.engine.ops.attention import suits_tiles
-from server.engine.value import Value
+from server.engine.registry import prepares
+from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
 

@@ -14,10 +14,10 @@ from server.engine.context import CudnnModes
 from server.engine.cuda.runtime import cudnn_graph
 from server.engine.cuda.runtime.cudnn_graph import Execution, Graph, build, is_aligned
 from server.engine.cuda.runtime.launch import pointer
-from server.engine.device.backend import Backend
-from server.engine.operators import OPERATORS, Launch, Request, prepares
+from server.engine.operators import OPERATORS, Request
+from server.engine.registry import prepares
 from server.engine.switches import Switches
-from server.engine.value import Value
+from server.engine.value import Backend, Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size, contiguous_strides

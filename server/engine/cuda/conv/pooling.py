@@ -13,7 +13,9 @@ from server.engine.cuda.reduce.layout import floor
 from server.engine.cuda.runtime.geometry import LARGEST_NARROW, VECTOR_BYTES, divider
 from server.engine.cuda.runtime.launch import load, pointer
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import FLOAT, DType
 from telegrad_protocol.layout import Size

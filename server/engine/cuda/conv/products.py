@@ -11,12 +11,14 @@ import math
 from typing import Any
 
 from server.engine import context, keys
+from server.engine.array_library.dtypes import HALVES
 from server.engine.cuda.gemm.gemm import multiplication
 from server.engine.cuda.gemm.layout import Matrices, matrices
 from server.engine.cuda.gemm.product import Product
 from server.engine.cuda.runtime import cudnn_graph
-from server.engine.device.backend import HALVES
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol.memory_format import channels_last_strides
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import convolution as ops

@@ -8,7 +8,9 @@ from server.engine import keys
 from server.engine.cuda.runtime.geometry import blocks, layout_of, vector_width
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta

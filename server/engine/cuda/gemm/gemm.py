@@ -10,9 +10,8 @@ from typing import Any
 
 from server.engine import context
 from server.engine.cuda.runtime.launch import nothing
-from server.engine.operators import Launch
 from server.engine.switches import Switches
-from server.engine.value import Value
+from server.engine.value import Launch, Value
 
 from . import cublas as gemm_cublas
 from . import cublaslt

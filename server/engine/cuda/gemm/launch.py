@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import cupy as cp
 
-from server.engine.operators import Launch
-from server.engine.value import Value
+from server.engine.value import Launch, Value
 from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.meta import Meta
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from server.engine import keys
-from server.engine.operators import OPERATORS, Launch, Request, prepares
+from server.engine.operators import OPERATORS, Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import linalg as ops

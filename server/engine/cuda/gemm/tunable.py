@@ -10,10 +10,9 @@ from typing import Any
 
 import cupy as cp
 
-from server.engine.operators import Launch
 from server.engine.switches import Switches
 from server.engine.tuning import Tuner
-from server.engine.value import Value
+from server.engine.value import Launch, Value
 
 from . import cublaslt
 from .gemm import variant

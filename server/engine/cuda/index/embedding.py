@@ -11,7 +11,9 @@ from server.engine import keys
 from server.engine.checks import Check
 from server.engine.cuda.rows.rowwise import byte_offset, dense, row_major
 from server.engine.cuda.runtime.faults import expect, record_of
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol.ops import indexing as ops
 
 from .row_sums import RowSums

@@ -17,7 +17,9 @@ from server.engine.cuda.runtime import geometry
 from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import Size, broadcast_strides, contiguous_strides
 from telegrad_protocol.meta import Meta

@@ -18,6 +18,7 @@ from server.engine import context, keys
 from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
 from server.engine.array_library.cache_blocks import number
+from server.engine.array_library.dtypes import HALVES, NUMPY_DTYPES
 from server.engine.autograd.inplace import requires_grad
 from server.engine.checks import Check
 from server.engine.cuda.rows.rowwise import byte_offset, dense, fits_grid
@@ -25,9 +26,9 @@ from server.engine.cuda.runtime import geometry
 from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.device.backend import HALVES, NUMPY_DTYPES
-from server.engine.operators import OPERATORS, Launch, Request, prepares
-from server.engine.value import Value
+from server.engine.operators import OPERATORS, Request
+from server.engine.registry import prepares
+from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size, broadcast_strides

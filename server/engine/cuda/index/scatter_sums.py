@@ -13,13 +13,15 @@ from typing import Any
 import cupy as cp
 
 from server.engine import context, keys
+from server.engine.array_library.dtypes import HALVES
 from server.engine.checks import Check
 from server.engine.cuda.rows.rowwise import byte_offset
 from server.engine.cuda.runtime.faults import expect, record_of
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.device.backend import HALVES
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import indexing as ops

@@ -16,7 +16,9 @@ from server.engine.cuda.reduce.launch import counters
 from server.engine.cuda.rows.rowwise import byte_offset
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import PRELUDE
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import optim as ops

@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any
 
 from server.engine import keys
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol.ops import optim as ops
 
 from .adam import rate_of, reads

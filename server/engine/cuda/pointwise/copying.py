@@ -12,9 +12,9 @@ from server.engine import keys
 from server.engine.cuda.runtime.geometry import INDEXING, VECTOR_BYTES, Layout, blocks, layout_of, packed
 from server.engine.cuda.runtime.launch import load, nothing
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.device.backend import Backend
-from server.engine.operators import Launch, Request, prepares
-from server.engine.value import Value
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Backend, Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import wrap_dim

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
+from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.geometry import LARGEST_NARROW
 from server.engine.cuda.runtime.launch import nothing
-from server.engine.device.backend import NUMPY_DTYPES
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta

@@ -12,6 +12,7 @@ from typing import Any
 
 from server.engine import keys
 from server.engine.array_library.cache_blocks import number
+from server.engine.array_library.dtypes import HALVES, NUMPY_DTYPES
 from server.engine.cuda.runtime.geometry import (
     VECTOR_BYTES,
     Layout,
@@ -23,8 +24,9 @@ from server.engine.cuda.runtime.geometry import (
 )
 from server.engine.cuda.runtime.launch import load, nothing
 from server.engine.cuda.runtime.prelude import CTYPES
-from server.engine.device.backend import HALVES, NUMPY_DTYPES, Backend
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Backend, Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta

@@ -19,8 +19,9 @@ from server.engine.cuda.pointwise.pointwise import computing
 from server.engine.cuda.runtime.geometry import VECTOR_BYTES, Layout, blocks, layout_of, layout_type, packed
 from server.engine.cuda.runtime.launch import load, nothing
 from server.engine.cuda.runtime.prelude import CTYPES
-from server.engine.device.backend import Backend
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Backend, Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta

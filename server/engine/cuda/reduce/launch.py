@@ -15,8 +15,7 @@ from server.allocator import Block
 from server.engine.cuda.runtime.geometry import INDEXING, VECTOR_BYTES, blocks, packed
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import PRELUDE
-from server.engine.operators import Launch
-from server.engine.value import Value
+from server.engine.value import Launch, Value
 
 from .layout import Walk, ceiling, flag, floor, index_types
 from .reduce_text import KERNELS, LOADS
@@ -190,7 +189,7 @@ def counters(backend: Any) -> int:
     key = backend.index, backend.stream
     block = _COUNTERS.get(key)
     if block is None:
-        with backend.undisturbed() as allocator:
+        with backend.exclusive_allocator() as allocator:
             block = _COUNTERS[key] = allocator.allocate(4 * _TICKETS, backend.stream)
         backend.flush()
         cp.cuda.runtime.memsetAsync(block.pointer, 0, 4 * _TICKETS, backend.stream)

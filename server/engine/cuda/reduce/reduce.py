@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from server.engine import keys
+from server.engine.array_library.dtypes import HALVES
 from server.engine.cuda.runtime.launch import nothing
 from server.engine.cuda.runtime.prelude import CTYPES
-from server.engine.device.backend import HALVES
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import wrap_dims

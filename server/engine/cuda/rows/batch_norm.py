@@ -13,8 +13,9 @@ from server.engine import functional as F
 from server.engine import keys
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.operators import Launch, Request, prepares
-from server.engine.value import Value
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.memory_format import channels_last_strides
 from telegrad_protocol.meta import Meta

@@ -13,8 +13,8 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from server.engine import functional as F
-from server.engine.operators import Factory, Launch, Request
-from server.engine.value import Value
+from server.engine.operators import Factory, Request
+from server.engine.value import Launch, Value
 from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.meta import Meta
 

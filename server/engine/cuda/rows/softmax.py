@@ -8,7 +8,9 @@ from __future__ import annotations
 from server.engine import keys
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.operators import Launch, Request, prepares
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 from telegrad_protocol.ops import softmax as ops

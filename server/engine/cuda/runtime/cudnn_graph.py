@@ -16,8 +16,8 @@ from typing import Any
 import cupy as cp
 
 from server.engine import context
-from server.engine.device.backend import Backend
 from server.engine.device.cuda_streams import CudaEvent
+from server.engine.value import Backend
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size

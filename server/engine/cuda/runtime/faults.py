@@ -47,7 +47,7 @@ class FaultRecord:
     __slots__ = ("_backend", "_event", "_pinned", "_storage", "_stream", "_words", "pointer")
 
     def __init__(self, backend: CudaBackend, stream: int) -> None:
-        with backend.undisturbed() as allocator:
+        with backend.exclusive_allocator() as allocator:
             block = allocator.allocate(_RECORD_BYTES, stream)
         self._backend = backend
         self._storage = Storage(backend, block, _RECORD_BYTES)

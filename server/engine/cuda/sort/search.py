@@ -10,8 +10,9 @@ from server.engine.cuda.reduce.layout import flag, index_types, needs_wide
 from server.engine.cuda.runtime.geometry import INDEXING, Layout, blocks, collapse, packed
 from server.engine.cuda.runtime.launch import load, nothing
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
-from server.engine.operators import Launch, Request, prepares
-from server.engine.value import Value
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import sorting as ops
 

@@ -7,8 +7,9 @@ from typing import Any
 from server.engine import keys
 from server.engine.cuda.reduce.launch import multiprocessors
 from server.engine.cuda.runtime.launch import nothing
-from server.engine.operators import Launch, Request, prepares
-from server.engine.value import Value
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import sorting as ops
 

@@ -1,0 +1,54 @@
+"""What a device hands out for work in progress: copies in both directions, events and captured work.
+
+Protocols only, below values and backends, so that everything above can name them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Upload(Protocol):
+    """The receiving end of a copy from the host to a device."""
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Store bytes at an offset, counted in bytes from the first element."""
+
+
+class Download(Protocol):
+    """A copy on its way from a device to the host."""
+
+    def is_ready(self) -> bool:
+        """Whether all bytes have arrived."""
+
+    def bytes(self) -> memoryview:
+        """The bytes; waits for them if they have not arrived."""
+
+
+class Mark(Protocol):
+    """A point in the work of a device."""
+
+    def is_ready(self) -> bool:
+        """Whether the device has done all work before this point."""
+
+
+class Event(Mark, Protocol):
+    """A mark that can be recorded again, that streams can wait for, and that may measure time."""
+
+    is_timed: bool
+
+    def record(self, stream: int) -> None:
+        """Become the point after all work that a raw stream has been given so far."""
+
+    def hold(self, stream: int) -> None:
+        """Make later work of a raw stream wait for this event."""
+
+    def milliseconds_to(self, later: Any) -> float:
+        """The milliseconds between two timed events, both of which the device has reached."""
+
+
+class Capture(Protocol):
+    """Work that was captured instead of executed, such as a CUDA graph."""
+
+    def launch(self) -> bool:
+        """Execute the work on the stream that it was captured on; False if the device refused and did nothing."""

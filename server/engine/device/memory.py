@@ -1,0 +1,113 @@
+"""The part of a backend that allocates: new values, and blocks that are given back.
+
+Every value of the process is made here or in ``prepared``; how arrays come about over the memory is the subclasses'
+business. Knows no operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from server.allocator import Block, CachingAllocator
+from server.engine import context
+from server.engine.value import Backend, Launch, Storage, Value, new_storage, new_value
+from telegrad_protocol.meta import Meta
+
+
+class AllocatingBackend(Backend):
+    """A backend whose values lie in blocks of a caching allocator, accounted to the session whose turn it is."""
+
+    def empty(self, meta: Meta) -> Value:
+        """A new value of uninitialised memory, accounted to the current owner."""
+        nbytes = meta.extent * meta.dtype.itemsize
+        self.in_allocator = True  # `_allocate`, without a call
+        try:
+            block = self.allocator.allocate(nbytes, self.stream, context.current.owner)
+        finally:
+            self.in_allocator = False
+            if self.queued_frees:
+                self._releasequeued_frees()
+        storage: Storage = new_storage()
+        storage.backend, storage.block, storage.nbytes = self, block, nbytes
+        storage.keeper, storage.version = None, 0
+        value: Value = new_value()
+        value.storage, value.meta, value.backend = storage, meta, self
+        value.base = value.autograd = value._array = None
+        value.keys = self.key
+        return value
+
+    def writing(self, meta: Meta, launch: Launch) -> Callable[[tuple[Any, ...]], Value]:
+        """What makes a new value, as ``empty`` does, and has ``launch`` write it.
+
+        Most operations do no more than this: what it calls, and what is looked up each time, all of them pay for.
+        """
+        nbytes, key, allocator = meta.extent * meta.dtype.itemsize, self.key, self.allocator
+
+        def run(args: tuple[Any, ...]) -> Value:
+            self.in_allocator = True
+            try:
+                block = allocator.allocate(nbytes, self.stream, context.current.owner)
+            finally:
+                self.in_allocator = False
+                if self.queued_frees:
+                    self._releasequeued_frees()
+            storage: Storage = new_storage()
+            storage.backend, storage.block, storage.nbytes = self, block, nbytes
+            storage.keeper, storage.version = None, 0
+            value: Value = new_value()
+            value.storage, value.meta, value.backend = storage, meta, self
+            value.base = value.autograd = value._array = None
+            value.keys = key
+            launch(args, (value,))
+            return value
+
+        return run
+
+    def _allocate(self, nbytes: int) -> Block:
+        with self.exclusive_allocator() as allocator:
+            return allocator.allocate(nbytes, self.stream, context.current.owner)
+
+    @contextmanager
+    def exclusive_allocator(self) -> Iterator[CachingAllocator]:
+        """The allocator, for more than an allocation: what the garbage collector releases meanwhile is freed after."""
+        before, self.in_allocator = self.in_allocator, True
+        try:
+            yield self.allocator
+        finally:
+            self.in_allocator = before
+        if self.queued_frees and not before:
+            self._releasequeued_frees()
+
+    def check_room(self, nbytes: int) -> None:
+        """Refuse work on more bytes than the session whose turn it is could hold, before any of it is done."""
+        with self.exclusive_allocator() as allocator:
+            allocator.check_room(nbytes, context.current.owner)
+
+    def release(self, block: Block) -> None:
+        """Give a block back; later, where Python's garbage collector struck in the middle of the allocator."""
+        if self.in_allocator:
+            self.queued_frees.append(block)
+            return
+        self.in_allocator = True
+        try:
+            self.allocator.free(block)
+        finally:
+            self.in_allocator = False
+        if self.queued_frees:
+            self._releasequeued_frees()
+
+    def stop_freeing(self) -> None:
+        """Free nothing any more: the process ends, and what frees memory may be gone before the last value is."""
+        self.in_allocator = True
+
+    def _releasequeued_frees(self) -> None:
+        while self.queued_frees:
+            self.release(self.queued_frees.pop())
+
+    def adopt(self, array: Any, meta: Meta) -> Value:
+        """A value of what a kernel returned, in the layout and dtype that the contract promised."""
+        value = self.empty(meta)
+        self.store(value.array, array)
+        return value

@@ -1,0 +1,31 @@
+"""Opens devices: one backend per device and process, with the kernels that belong to it.
+
+The only module that knows all backends. CuPy is optional, so what needs it is imported when a GPU is opened.
+"""
+
+from __future__ import annotations
+
+import atexit
+
+from telegrad_protocol.meta import Device
+
+from .device.cpu_backend import CpuBackend
+from .value import Backend
+
+_OPEN: dict[Device, Backend] = {}
+
+
+def open_device(device: Device) -> Backend:
+    """Return the process's one backend of a device, which is opened at its first use."""
+    backend = _OPEN.get(device)
+    if backend is None:
+        backend = _OPEN[device] = CpuBackend.open() if device.type == "cpu" else _open_cuda(device)
+        atexit.register(backend.stop_freeing)
+    return backend
+
+
+def _open_cuda(device: Device) -> Backend:
+    from .cuda import families  # noqa: F401
+    from .device.cuda_backend import CudaBackend
+
+    return CudaBackend.open(device)
