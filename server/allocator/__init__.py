@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from server.allocator.cache.caching import CachingAllocator
+from server.allocator.allocator import CachingAllocator
 from server.allocator.core.block import Block, Segment
 from server.allocator.core.config import AllocatorConfig
 from server.allocator.upstream.host import HostUpstream

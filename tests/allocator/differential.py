@@ -34,7 +34,7 @@ Stats = dict[str, int]
 class ScriptedUpstream:
     """Gives out the segments that PyTorch obtained, in the same order; events are done at once."""
 
-    scrubbed = True
+    is_zeroed = True
 
     def __init__(self, script: list[tuple[int, int]], total: int) -> None:
         self.script = script
@@ -180,13 +180,15 @@ def step_ours(allocator: CachingAllocator, what: str, number: int, stream: int, 
 def compare(trace: list[Step], streams: list[Any], fraction: float | None) -> dict[str, Any]:
     """The first step whose statistics differ, or how much happened."""
     expected, script, taken_back = replay_torch(trace, streams)
+    upstream = ScriptedUpstream(script, torch.cuda.mem_get_info()[1])
+    events = InPytorchsOrder(upstream)
     allocator = CachingAllocator(
-        ScriptedUpstream(script, torch.cuda.mem_get_info()[1]),
+        upstream,
         parse_options(os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")),
+        events=events,
     )
     if fraction is not None:
         allocator.set_memory_fraction(fraction)
-    events = allocator._events = InPytorchsOrder(allocator.upstream)
     live: list[Any] = []
     done = 0
     for at, (step, theirs) in enumerate(zip(trace, expected)):

@@ -39,7 +39,7 @@ def test_a_piece_that_is_used_again_in_the_same_form_has_the_array_that_it_had(b
 def test_arrays_lie_where_their_blocks_do(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
     for name, number in (("REST", 1), ("WORTH", 1 << 30), ("MOST_PATIENCE", patience)):
         monkeypatch.setattr(recall, name, number)
-    backend.allocator._patience = patience
+    backend.allocator.recall._patience = patience
     draw = random.Random(1)
     print("seed 1")
     held = []
@@ -73,10 +73,10 @@ def test_a_block_that_is_found_elsewhere_has_no_array_of_before(backend: CpuBack
         value = None
         value = new()
         block = value.storage.block
-    assert block.lasting and block.offset == 0
+    assert block.is_stable and block.offset == 0
     if ending == "rest":
-        allocator.catch_up()
-        allocator._lie_down()
+        allocator.flush_deferred()
+        allocator.recall._lie_down()
     else:
         allocator.record_stream(block, 5)
     # All of its segment is free then, as this block, whose second half is what is left after the next request.

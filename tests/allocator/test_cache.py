@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream
-from server.allocator.core import pool
-from server.allocator.core.block import MIXED
-from server.allocator.core.residue import Residue
+from server.allocator.core import block as blocks
+from server.allocator.core.ownership import MIXED, OwnerMap
 from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import ArgumentError, InternalError, OutOfMemoryError
 from tests.allocator.reference import FREE, ReferenceAllocator
@@ -218,14 +217,14 @@ def test_a_session_zeroes_what_others_left_once(
 
 def test_ranges_of_a_segment_are_claimed_and_merged() -> None:
     draw = random.Random(11)
-    residue, owners = Residue(), [MIXED] * 64
+    ranges, owners = OwnerMap(), [MIXED] * 64
     for _ in range(2000):
         begin = draw.randrange(64)
         end, owner = draw.randrange(begin + 1, 65), draw.randrange(3)
-        foreign = {place for offset, size in residue.claim(begin, end, owner) for place in range(offset, offset + size)}
+        foreign = {place for offset, size in ranges.claim(begin, end, owner) for place in range(offset, offset + size)}
         assert foreign == {place for place in range(begin, end) if owners[place] != owner}
         owners[begin:end] = [owner] * (end - begin)
-        assert len(residue._starts) <= 65
+        assert len(ranges) <= 65
 
 
 def test_no_session_reads_what_another_wrote() -> None:
@@ -263,7 +262,7 @@ def test_the_memory_fraction_limits_what_is_reserved(allocator: CachingAllocator
     with pytest.raises(ArgumentError, match="fraction"):
         allocator.set_memory_fraction(1.5)
     config = AllocatorConfig(per_process_memory_fraction=0.25)
-    assert CachingAllocator(SimulatedUpstream(100), config).policy.allowed == 25
+    assert CachingAllocator(SimulatedUpstream(100), config).policy.limit_bytes == 25
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -292,12 +291,12 @@ def test_a_training_like_trace_is_served_as_by_the_reference(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("expandable", [False, True])
-@pytest.mark.parametrize("disappointment", [0, pool.DISAPPOINTMENT])
+@pytest.mark.parametrize("eager_frees", [0, blocks.EAGER_FREES])
 def test_what_is_merged_in_the_books_only_shows_nowhere(
-    seed: int, expandable: bool, disappointment: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, expandable: bool, eager_frees: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small multiples of one size, last in first out: free pieces of all lengths meet sizes that fit them exactly."""
-    monkeypatch.setattr(pool, "DISAPPOINTMENT", disappointment)
+    monkeypatch.setattr(blocks, "EAGER_FREES", eager_frees)
     draw = random.Random(seed)
     config = AllocatorConfig(expandable_segments=expandable)
     allocator = CachingAllocator(SimulatedUpstream(100 * MIB), config)
@@ -316,9 +315,8 @@ def test_what_is_merged_in_the_books_only_shows_nowhere(
             block = allocator.allocate(nbytes, 0, owner)
             assert (block.pointer, block.size) == (pointer, piece.size), step
             live.append((block, stretch, piece))
-        merged += any(
-            shelf.front is not shelf.tail for pool in allocator.policy.pools() for shelf in pool.shelves.values()
-        )
+        lists = [free_list for pool in allocator.policy.pools() for free_list in pool.free_lists.values()]
+        merged += any(free_list.remainder_front is not free_list.remainder for free_list in lists)
         if draw.random() < 0.01:
             states = [
                 block["state"] for segment in allocator.memory_snapshot()["segments"] for block in segment["blocks"]
@@ -326,7 +324,7 @@ def test_what_is_merged_in_the_books_only_shows_nowhere(
             assert states.count("inactive") == sum(p.state == FREE for s in reference.stretches for p in s.pieces)
         expected, found = reference.table(), allocator.memory_stats()
         assert {key: found[key] for key in expected} == expected, step
-    assert merged > 20 or disappointment
+    assert merged > 20 or eager_frees
 
 
 def test_a_block_of_the_tails_size_does_not_hide_the_tail(allocator: CachingAllocator) -> None:
@@ -334,8 +332,8 @@ def test_a_block_of_the_tails_size_does_not_hide_the_tail(allocator: CachingAllo
     _, one, two, _, other, *_ = [allocator.allocate(nbytes) for nbytes in sizes]
     allocator.free(two)
     allocator.free(one)
-    (shelf,) = allocator.policy.small.shelves.values()
-    assert (shelf.front, shelf.tail, shelf.span) == (one, two, 1024)
+    (free_list,) = allocator.policy.small.free_lists.values()
+    assert (free_list.remainder_front, free_list.remainder, free_list.remainder_size) == (one, two, 1024)
     pointer = one.pointer
     allocator.free(other)
     assert allocator.allocate(1024).pointer == pointer

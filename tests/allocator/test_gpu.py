@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from server.allocator import AllocatorConfig, CachingAllocator
+from server.allocator.cache.pinned import PinnedCache
 from server.allocator.core.sizes import MIB
-from server.allocator.upstream.pinned import PinnedCache
 from telegrad_protocol.errors import OutOfMemoryError
 
 pytestmark = pytest.mark.gpu

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from server.allocator.sessions import ledger
-from server.allocator.sessions.ledger import (
+from server.allocator.core import ledger
+from server.allocator.core.ledger import (
     ALL,
     BYTES,
     COUNT,

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from server.allocator import AllocatorConfig, Block, CachingAllocator, Segment, SimulatedUpstream
-from server.allocator.core.block import CLEAN, MIXED, absorb, blend, carve, extend
+from server.allocator.core.block import Pool
 from server.allocator.core.events import EventQueue
-from server.allocator.core.pool import Pool
+from server.allocator.core.ownership import CLEAN, MIXED, merged_owner
 from server.allocator.core.sizes import MIB, human, segment_size
+from server.allocator.core.splitting import coalesce, join_front, split_front
 from telegrad_protocol.errors import OutOfMemoryError
 
 
@@ -44,16 +45,16 @@ def test_pieces_of_a_block_tile_it_and_merge_into_it_again(seed: int) -> None:
     segment = whole.segment
     while len(list(segment.blocks())) < 12:
         block = draw.choice([each for each in segment.blocks() if each.size > 512])
-        front = carve(block, 512 * draw.randrange(1, block.size // 512))
+        front = split_front(block, 512 * draw.randrange(1, block.size // 512))
         assert front.next is block and front.split and block.split
         tile(segment)
     while segment.first.next is not None:
         block = draw.choice(list(segment.blocks())[1:])
         assert block.previous is not None
         if draw.random() < 0.5:
-            extend(block, block.previous)
+            join_front(block, block.previous)
         else:
-            absorb(*draw.sample([block, block.previous], 2))
+            coalesce(*draw.sample([block, block.previous], 2))
         tile(segment)
     assert (segment.first.offset, segment.first.size) == (0, 64 * 512)
 
@@ -67,29 +68,29 @@ def tile(segment: Segment) -> None:
 
 
 def test_a_merged_block_may_hold_the_data_of_both() -> None:
-    assert [blend(*pair) for pair in ((3, 3), (3, CLEAN), (CLEAN, 3), (3, 4), (MIXED, 3), (CLEAN, CLEAN))] == [
+    assert [merged_owner(*pair) for pair in ((3, 3), (3, CLEAN), (CLEAN, 3), (3, 4), (MIXED, 3), (CLEAN, CLEAN))] == [
         3, 3, 3, MIXED, MIXED, CLEAN,
     ]  # fmt: skip
 
 
 def test_the_smallest_block_that_is_large_enough_is_found_at_the_lowest_address(seed: int) -> None:
     draw = random.Random(seed)
-    shelf = Pool(is_small=True).shelf(0)
+    free_list = Pool(is_small=True).free_list(0)
     free: list[Block] = []
     for at in range(400):
         if free and draw.random() < 0.4:
             size = 512 * draw.randrange(1, 40)
             fits = [block for block in free if block.size >= size]
-            found = shelf.best_fit(size)
+            found = free_list.best_fit(size)
             assert found is min(fits, key=lambda block: (block.size, block.pointer), default=None)
             if found is not None:
-                shelf.remove(found)
+                free_list.remove(found)
                 free.remove(found)
         else:
             block = make_block(512 * draw.randrange(1, 40), (1 << 40) + draw.randrange(1 << 20) * 1024 + at)
-            shelf.add(block)
+            free_list.add(block)
             free.append(block)
-    assert list(shelf.blocks()) == sorted(free, key=lambda block: (block.size, block.pointer))
+    assert list(free_list.blocks()) == sorted(free, key=lambda block: (block.size, block.pointer))
 
 
 def test_a_block_is_done_with_its_last_event_and_slow_streams_hold_up_no_others() -> None:
@@ -113,13 +114,13 @@ class Steps:
         self.taken: list[str] = []
         for name in ("cached", "collect_garbage", "obtain", "release_available", "release_all"):
             self._note(allocator.policy, name, monkeypatch)
-        self._note(allocator, "_await_events", monkeypatch)
+        self._note(allocator.core, "await_events", monkeypatch)
 
     def _note(self, part: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         step = getattr(part, name)
 
         def noted(*args: Any, **options: Any) -> Any:
-            self.taken.append(name.strip("_") + ("_again" if options else ""))
+            self.taken.append(name + ("_again" if options else ""))
             return step(*args, **options)
 
         monkeypatch.setattr(part, name, noted)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from server.allocator import AllocatorConfig, SimulatedUpstream
-from server.allocator.upstream.pinned import PinnedCache
+from server.allocator.cache.pinned import PinnedCache
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from server.allocator import AllocatorConfig, Block, CachingAllocator, SimulatedUpstream
-from server.allocator.core.pool import Shelf
+from server.allocator.core.block import FreeList
 from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import OutOfMemoryError
 from tests.allocator.reference import IN_USE, OutOfMemory, ReferenceAllocator
@@ -129,59 +129,59 @@ class Traces(RuleBasedStateMachine):
 
     @rule()
     def carry_out_what_is_merged_in_the_books(self) -> None:
-        self.allocator.catch_up()
-        self.allocator.policy.settle()
-        assert not self.shelves_with_tails()
+        self.allocator.flush_deferred()
+        self.allocator.policy.coalesce_deferred()
+        assert not self.lists_with_remainders()
         policy = self.allocator.policy
-        idle = [block for segment in policy.segments.values() for block in segment.blocks() if block.idle]
+        idle = [block for segment in policy.segments.values() for block in segment.blocks() if block.is_free]
         assert len(idle) == sum(len(list(pool.blocks())) for pool in policy.pools())
 
     def pages(self) -> dict[int, int]:
         """What the device was asked for, as the segments know it."""
         found = {}
         for segment in self.allocator.policy.segments.values():
-            if not segment.page:
+            if not segment.page_size:
                 found[segment.pointer] = segment.size
-            for block in segment.blocks() if segment.page else ():
-                last = (block.offset + block.size - 1) // segment.page
-                pages = range(block.offset // segment.page, last + 1) if block.mapped else ()
-                found |= {segment.pointer + page * segment.page: segment.page for page in pages}
+            for block in segment.blocks() if segment.page_size else ():
+                last = (block.offset + block.size - 1) // segment.page_size
+                pages = range(block.offset // segment.page_size, last + 1) if block.mapped else ()
+                found |= {segment.pointer + page * segment.page_size: segment.page_size for page in pages}
         return found
 
-    def shelves_with_tails(self) -> list[Shelf]:
-        shelves = [shelf for pool in self.allocator.policy.pools() for shelf in pool.shelves.values()]
-        return [shelf for shelf in shelves if shelf.tail is not None]
+    def lists_with_remainders(self) -> list[FreeList]:
+        free_lists = [free_list for pool in self.allocator.policy.pools() for free_list in pool.free_lists.values()]
+        return [free_list for free_list in free_lists if free_list.remainder is not None]
 
     def merged_in_the_books(self) -> set[Block]:
-        """The blocks that are part of a tail, but for the tail itself."""
+        """The blocks that are part of a remainder, but for the remainder itself."""
         found = set()
-        for shelf in self.shelves_with_tails():
-            block = shelf.front
-            while block is not shelf.tail:
+        for free_list in self.lists_with_remainders():
+            block = free_list.remainder_front
+            while block is not free_list.remainder:
                 found.add(block)
                 block = block.next
         return found
 
     @precondition(lambda self: self.looks_at == BLOCKS)
     @invariant()
-    def a_tail_is_one_free_piece_of_one_owner(self) -> None:
-        self.allocator.catch_up()
-        for shelf in self.shelves_with_tails():
-            front, tail = shelf.front, shelf.tail
-            assert front.pointer + shelf.span == tail.pointer + tail.size
-            assert front.segment is tail.segment and tail.split
-            assert front.previous is None or not front.previous.idle
-            assert tail.next is None or not tail.next.idle
-            assert shelf.span not in shelf.sizes
+    def a_last_remainder_is_one_free_piece_of_one_owner(self) -> None:
+        self.allocator.flush_deferred()
+        for free_list in self.lists_with_remainders():
+            front, remainder = free_list.remainder_front, free_list.remainder
+            assert front.pointer + free_list.remainder_size == remainder.pointer + remainder.size
+            assert front.segment is remainder.segment and remainder.split
+            assert front.previous is None or not front.previous.is_free
+            assert remainder.next is None or not remainder.next.is_free
+            assert free_list.remainder_size not in free_list.sizes
             block = front
-            while block is not tail:
-                assert block.idle and block.owner == tail.owner and block.next.previous is block
+            while block is not remainder:
+                assert block.is_free and block.owner == remainder.owner and block.next.previous is block
                 block = block.next
 
     @precondition(lambda self: self.looks_at == BLOCKS)
     @invariant()
     def segments_are_tiled_by_their_blocks(self) -> None:
-        self.allocator.catch_up()
+        self.allocator.flush_deferred()
         segments, loose = self.allocator.policy.segments, self.merged_in_the_books()
         assert self.pages() == self.upstream.live
         for segment in segments.values():
@@ -190,40 +190,42 @@ class Traces(RuleBasedStateMachine):
             for one, other in pairwise(blocks):
                 assert one.next is other and other.previous is one
                 assert one.offset + one.size == other.offset
-                assert not (one.idle and other.idle) or one in loose
+                assert not (one.is_free and other.is_free) or one in loose
 
     @precondition(lambda self: self.looks_at == BLOCKS)
     @invariant()
     def free_blocks_lie_in_the_bins_of_their_sizes(self) -> None:
-        self.allocator.catch_up()
+        self.allocator.flush_deferred()
         policy = self.allocator.policy
-        in_a_tail = self.merged_in_the_books() | {shelf.tail for shelf in self.shelves_with_tails()}
+        in_a_remainder = self.merged_in_the_books() | {
+            free_list.remainder for free_list in self.lists_with_remainders()
+        }
         blocks = [block for segment in policy.segments.values() for block in segment.blocks()]
-        idle = {block.pointer for block in blocks if block.idle and block not in in_a_tail}
-        shelved = []
-        for shelf in (shelf for pool in policy.pools() for shelf in pool.shelves.values()):
-            assert shelf.sizes == sorted(set(shelf.sizes))
-            assert shelf.sizes == sorted(size for size, bin in shelf.bins.items() if bin.listed)
-            for bin in shelf.bins.values():
+        idle = {block.pointer for block in blocks if block.is_free and block not in in_a_remainder}
+        listed = []
+        for free_list in (free_list for pool in policy.pools() for free_list in pool.free_lists.values()):
+            assert free_list.sizes == sorted(set(free_list.sizes))
+            assert free_list.sizes == sorted(size for size, bin in free_list.bins.items() if bin.listed)
+            for bin in free_list.bins.values():
                 pointers = [block.pointer for block in bin.blocks]
                 assert pointers == sorted(pointers, reverse=True)
                 assert all(block.size == bin.size and block.bin is bin for block in bin.blocks)
                 assert bin.listed or not pointers
-                shelved += pointers
-            for edge in getattr(shelf, "edges", ()):
-                assert edge.bin is None and not edge.next.mapped
-                shelved.append(edge.pointer)
-        assert sorted(shelved) == sorted(idle)
+                listed += pointers
+            for growable in getattr(free_list, "growable", ()):
+                assert growable.bin is None and not growable.next.mapped
+                listed.append(growable.pointer)
+        assert sorted(listed) == sorted(idle)
 
     @precondition(lambda self: self.looks_at == BLOCKS)
     @invariant()
     def owners_are_charged_for_what_they_hold(self) -> None:
-        self.allocator.catch_up()
+        self.allocator.flush_deferred()
         held = dict.fromkeys(range(3), 0)
         pieces = {id(piece) for stretch in self.reference.stretches for piece in stretch.pieces if piece.events}
         for segment in self.allocator.policy.segments.values():
             for block in segment.blocks():
-                if not block.idle and block.mapped:
+                if not block.is_free and block.mapped:
                     held[block.owner] += block.size
         assert {owner: self.allocator.allocated_bytes(owner) for owner in held} == held
         assert self.allocator.allocated_bytes() == sum(held.values())

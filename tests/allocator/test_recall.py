@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
 from server.allocator import AllocatorConfig, CachingAllocator, HostUpstream, SimulatedUpstream
 from server.allocator.cache import recall
 from server.allocator.core.block import Block, Segment
+from server.allocator.core.counters import Accumulated
 from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import InternalError, OutOfMemoryError
 from tests.allocator.reference import ReferenceAllocator
@@ -33,7 +35,7 @@ class Both:
     def allocate(self, nbytes: int, stream: int = 0, owner: int = 1) -> tuple:
         pointer, stretch, piece = self.reference.allocate(nbytes, stream)
         block = self.allocator.allocate(nbytes, stream, owner)
-        found = block.pointer, block.offset, block.size, block.requested, block.owner, block.stream, block.idle
+        found = block.pointer, block.offset, block.size, block.requested, block.owner, block.stream, block.is_free
         assert found[:1] + found[2:6] == (pointer, piece.size, nbytes, owner, stream)
         assert block.segment.pointer + block.offset == pointer
         return block, stretch, piece
@@ -149,8 +151,8 @@ def test_a_repeated_step_is_only_written_down(monkeypatch: pytest.MonkeyPatch) -
 
     first, *_ = [step() for _ in range(3)]
     before = allocator.memory_stats()
-    monkeypatch.setattr(recall.BlockCache, "allocate", None)
-    monkeypatch.setattr(recall.BlockCache, "free", None)
+    monkeypatch.setattr(allocator.recall, "allocate_unknown", None)
+    monkeypatch.setattr(allocator.recall, "free_unknown", None)
     for _ in range(recall.LONG // 5):
         assert step() == first
     after = allocator.memory_stats()
@@ -216,7 +218,7 @@ def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None
     both, draw = Both(AllocatorConfig()), random.Random(9)
     for _ in range(40):
         run(both, script(draw, 30))
-        assert max(len(both.allocator._states), len(both.allocator._pieces)) <= 52
+        assert max(both.allocator.recall.remembered()) <= 52
     both.compare()
     both.compare_segments()
 
@@ -238,18 +240,22 @@ def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch:
     for _ in range(5):
         run(both, [(1000, 0, 1), (70_000, 0, 1), (-1, 0), (500, 0, 1), (-1, 1), (-1, 2)])
     held = [both.allocate(1000), both.allocate(70_000)]
-    put_back, count = both.allocator._put_back, both.allocator._count
     interrupt = [lambda: both.free(late.pop())] * 4
 
-    def strike(work, *args) -> None:
+    def strike(work, *args):
         if interrupt:
             interrupt.pop()()
-        work(*args)
+        return work(*args)
 
-    monkeypatch.setattr(both.allocator, "_put_back", lambda *args: strike(put_back, *args))
-    monkeypatch.setattr(both.allocator, "_count", lambda *args: strike(count, *args))
+    for name, work in (
+        ("put", both.allocator.policy.put),
+        ("coalesce_deferred", both.allocator.policy.coalesce_deferred),
+    ):
+        monkeypatch.setattr(both.allocator.policy, name, partial(strike, work))
+    add = Accumulated.add
+    monkeypatch.setattr(Accumulated, "add", lambda *args: strike(add, *args))
     both.allocator.memory_stats()
-    both.allocator.catch_up()
+    both.allocator.flush_deferred()
     assert not interrupt
     both.compare_segments()
     for each in [*held, *late]:
@@ -291,8 +297,8 @@ def test_blocks_are_never_of_a_segment_that_was_at_the_same_address_before(confi
         elif live:
             allocator.free(live.pop(draw.randrange(len(live))))
         if draw.random() < 0.1:
-            allocator.policy.settle()
-            allocator.catch_up()
+            allocator.policy.coalesce_deferred()
+            allocator.flush_deferred()
             tiles = {block for segment in allocator.policy.segments.values() for block in segment.blocks()}
             assert tiles.issuperset(live)
             assert all(block.pointer == block.segment.pointer + block.offset for block in live)

@@ -2,26 +2,25 @@
 
 Which block serves a request depends on nothing but on what is in use, as long as no segment comes or goes and no memory
 changes hands. So this remembers states, named by what is in use in them, and where each call led from there. A call
-that is remembered is only written down; whoever wants to see blocks or totals calls `catch_up` first, which carries out
-what the calls since then amount to. All other calls are carried out by `cache`, and remembered where they start from a
-state that was met before. Knows what `general` knows.
+that is remembered is only written down; whoever wants to see blocks or totals calls `flush_deferred` first, which
+carries out what the calls since then amount to. All other calls are carried out by the layer below, and remembered
+where they start from a state that was met before. Knows the core, whose blocks the layer below hands out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from server.allocator.cache.cache import BlockCache
-from server.allocator.core.block import Block, Segment, carve, exchange, stand_in
-from server.allocator.core.expandable import is_edge
-from server.allocator.sessions.account import Account
-from server.allocator.sessions.ledger import ALL, GUARDS, SPLIT, SPLIT_BYTES, Ledger, field
-from server.allocator.sessions.shortage import Situation
+from server.allocator.cache.placement import place_blocks
+from server.allocator.core.account import Account
+from server.allocator.core.block import Block
+from server.allocator.core.block_cache import BlockCache
+from server.allocator.core.layer import Layer
+from server.allocator.core.ledger import ALL, SPLIT, SPLIT_BYTES, field
+from server.allocator.core.splitting import replace_block, replace_by_copy
 
 # Calls that are written down before their effect on the totals is worked out.
 LONG = 4096
@@ -43,7 +42,10 @@ NOWHERE: State = {}
 class Step:
     """One call from one state: the block that it takes or frees, and what is so after it."""
 
-    __slots__ = ("account", "account_now", "after", "block", "left_bytes", "left_count", "name", "now", "takes")
+    __slots__ = (
+        "account", "account_now", "after", "block", "ended_inactive_bytes", "ended_inactive_count", "name", "now",
+        "takes",
+    )  # fmt: skip
 
     def __init__(self, block: Block, account: Account, *, takes: bool) -> None:
         self.block = block
@@ -57,19 +59,29 @@ class Step:
         self.name = name
         self.now = now
         # What ceased to be an inactive split block.
-        self.left_count = max(0, field(before, ALL, SPLIT) - field(now, ALL, SPLIT))
-        self.left_bytes = max(0, field(before, ALL, SPLIT_BYTES) - field(now, ALL, SPLIT_BYTES))
+        self.ended_inactive_count = max(0, field(before, ALL, SPLIT) - field(now, ALL, SPLIT))
+        self.ended_inactive_bytes = max(0, field(before, ALL, SPLIT_BYTES) - field(now, ALL, SPLIT_BYTES))
 
 
-class RecallingCache(BlockCache):
-    """`BlockCache`, which looks for nothing that it has found before."""
+class Recall:
+    """A layer that looks for nothing that it has found before; the layer below carries out all other calls."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, below: Layer, core: BlockCache) -> None:
+        self._allocate_below = below.allocate
+        self._free_below = below.free
+        # Who gets the calls that are not remembered; a layer above may put itself here.
+        self.allocate_unknown = self.allocate_anew
+        self.free_unknown = self.free_anew
+        self.core = core
+        self._policy = core.policy
+        self._ledger = core.books.ledger
+        self._accounts = core.books.accounts
+        self._oversize = core.config.max_split_size
         # The session whose calls are remembered in the states at hand, and the state that they have led to.
         self._turn = 0
-        self._state = NOWHERE
+        self.state = NOWHERE
         # What was called since the totals were right, and the blocks whose use differs from what the segments say.
-        self._log: list[Step] = []
+        self.log: list[Step] = []
         self._moved: set[Block] = set()
         # All keys of the blocks in use, by exclusive or: the state's name.
         self._name = 0
@@ -85,78 +97,80 @@ class RecallingCache(BlockCache):
         self._patience = PATIENCE
         self._misses = 0
         self._rest = 0
-        super().__init__(*args, **options)
+        core.observer = self
 
     def allocate(self, nbytes: int, stream: int = 0, owner: int = 0) -> Block:
         """Return a block of at least ``nbytes`` for use on ``stream``, accounted to session ``owner``.
 
         Raises OutOfMemoryError when the session's quota or the device has no room.
         """
-        step = self._state.get((nbytes, stream, owner))
+        step = self.state.get((nbytes, stream, owner))
         if step is None:
-            return self._allocate_anew(nbytes, stream, owner)
-        self._state = step.after
-        log = self._log
+            return self.allocate_unknown(nbytes, stream, owner)
+        self.state = step.after
+        log = self.log
         log.append(step)
         if len(log) > LONG:
-            self.reckon()
+            self.flush_totals()
         return step.block
 
     def free(self, block: Block) -> None:
         """Take a block back; it is reused once the streams that used it are done with it."""
-        step = self._state.get(block)
+        step = self.state.get(block)
         if step is None:
-            return self._free_anew(block)
-        self._state = step.after
-        self._log.append(step)
+            return self.free_unknown(block)
+        self.state = step.after
+        self.log.append(step)
 
-    def _allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
+    def allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
+        """Carry out an allocation that is not remembered, and remember where it led."""
         if nbytes <= 0 or (self._rest and self._rests()):
-            return super().allocate(nbytes, stream, owner)
+            return self._allocate_below(nbytes, stream, owner)
         call = nbytes, stream, owner
-        if self._log or self._moved:
-            self.catch_up()
+        if self.log or self._moved:
+            self.flush_deferred()
         state = self._depart(owner)
         if call in state:
             return self._go_on(state).allocate(*call)
-        name, before, changes = self._name, self._ledger.now, self.policy.changes
-        block = self._recognize(super().allocate(nbytes, stream, owner))
-        is_alone = self._name == name and self.policy.changes == changes
+        name, before, changes = self._name, self._ledger.now, self._policy.generation
+        block = self._recognize(self._allocate_below(nbytes, stream, owner))
+        is_alone = self._name == name and self._policy.generation == changes
         self._name ^= block.key
         after = self._arrive(owner)
-        if after is not None and state is not NOWHERE and is_alone and block.lasting and block.size < self._oversize:
+        if after is not None and state is not NOWHERE and is_alone and block.is_stable and block.size < self._oversize:
             step = state[call] = Step(block, self._accounts[owner], takes=True)
             step.lead_to(after, self._name, before, self._ledger.now)
         return block
 
-    def _free_anew(self, block: Block) -> None:
-        if block is self._null:
+    def free_anew(self, block: Block) -> None:
+        """Carry out a free that is not remembered, and remember where it led."""
+        if block is self.core.null:
             return
         if self._is_busy:
             self._late.append(block)
             return
         if self._rest and self._rests():
-            block.lasting = False
-            return super().free(block)
-        if self._log or self._moved:
-            self.catch_up()
-        if block.idle or block in self._events:
-            return super().free(block)
+            block.is_stable = False
+            return self._free_below(block)
+        if self.log or self._moved:
+            self.flush_deferred()
+        if block.is_free or block in self.core.events:
+            return self._free_below(block)
         owner = block.owner
         state = self._depart(owner)
         if block in state:
             return self._go_on(state).free(block)
-        before, changes = self._ledger.now, self.policy.changes
-        super().free(stand_in(block) if block.lasting else block)
-        if block in self._events:
+        before, changes = self._ledger.now, self._policy.generation
+        self._free_below(replace_by_copy(block) if block.is_stable else block)
+        if block in self.core.events:
             return
         self._name ^= block.key
         after = self._arrive(owner)
         if (
             after is not None
             and state is not NOWHERE
-            and self.policy.changes == changes
-            and block.lasting
+            and self._policy.generation == changes
+            and block.is_stable
             and block.size < self._oversize
         ):
             step = state[block] = Step(block, self._accounts[owner], takes=False)
@@ -164,27 +178,27 @@ class RecallingCache(BlockCache):
 
     def _depart(self, owner: int) -> State:
         """Leave the state at hand; what is remembered of this session's calls from it."""
-        state, self._state = self._state, NOWHERE
-        if self.policy.changes != self._changes:
+        state, self.state = self.state, NOWHERE
+        if self._policy.generation != self._changes:
             self.forget()
         if owner == self._turn:
             return state
         self._turn = owner
-        return NOWHERE if self._attentive else self._states.get((self._name, owner), NOWHERE)
+        return NOWHERE if self.core.bypasses else self._states.get((self._name, owner), NOWHERE)
 
-    def _go_on(self, state: State) -> RecallingCache:
-        self._state = state
+    def _go_on(self, state: State) -> Recall:
+        self.state = state
         return self
 
     def _arrive(self, owner: int) -> State | None:
         """Remember the state that a call has led to; None while somebody wants to see every call."""
-        if self._attentive:
+        if self.core.bypasses:
             return None
         self._misses += 1
         if self._misses > self._patience:
             self._lie_down()
             return None
-        if self.policy.changes != self._changes:
+        if self._policy.generation != self._changes:
             self.forget()
         place = self._name, owner
         state = self._states.get(place)
@@ -193,7 +207,7 @@ class RecallingCache(BlockCache):
                 self.forget()
             state = self._states[place] = {}
         else:
-            self._state = state
+            self.state = state
         return state
 
     def _recognize(self, block: Block) -> Block:
@@ -201,18 +215,18 @@ class RecallingCache(BlockCache):
 
         Not if segments have come or gone since: another one may lie at the same address.
         """
-        if self.policy.changes != self._changes:
+        if self._policy.generation != self._changes:
             self.forget()
         piece = block.pointer, block.size, block.requested, block.owner
         known = self._pieces.get(piece)
         if isinstance(known, Block):
-            known.bin, known.split, known.idle = block.bin, block.split, False
-            exchange(block, known)
+            known.bin, known.split, known.is_free = block.bin, block.split, False
+            replace_block(block, known)
             return known
         block.key = known or self._keys.getrandbits(128)
-        block.lasting = known is not None
+        block.is_stable = known is not None
         block.array = block.meta = None
-        self._pieces[piece] = block if block.lasting else block.key
+        self._pieces[piece] = block if block.is_stable else block.key
         return block
 
     def _lie_down(self) -> None:
@@ -226,33 +240,37 @@ class RecallingCache(BlockCache):
         self._rest -= 1
         if not self._rest:
             self._name = 0
-            for segment in self.policy.segments.values():
+            for segment in self._policy.segments.values():
                 for block in segment.blocks():
                     self._look_at(block)
         return self._rest > 0
 
     def _look_at(self, block: Block) -> None:
-        if block.mapped and not block.idle:
-            block.lasting = False
+        if block.mapped and not block.is_free:
+            block.is_stable = False
             block.key = self._keys.getrandbits(128)
             self._name ^= block.key
 
     def forget(self) -> None:
         """Remember nothing; for what changes where calls lead. What is written down must have been carried out."""
-        self._state = NOWHERE
-        self._changes = self.policy.changes
+        self.state = NOWHERE
+        self._changes = self._policy.generation
         for state in self._states.values():
             state.clear()
         self._states.clear()
         self._pieces.clear()
 
-    def reckon(self) -> None:
-        """Bring the totals up to date."""
-        if self._log:
-            self._undisturbed(self._reckon)
+    def remembered(self) -> tuple[int, int]:
+        """How many states, and how many pieces of memory, are remembered."""
+        return len(self._states), len(self._pieces)
 
-    def _reckon(self) -> None:
-        log, self._log = self._log, []
+    def flush_totals(self) -> None:
+        """Bring the totals up to date."""
+        if self.log:
+            self._undisturbed(self._flush_totals)
+
+    def _flush_totals(self) -> None:
+        log, self.log = self.log, []
         self._misses = max(0, self._misses - len(log) // WORTH)
         if len(log) > LONG:
             self._patience = PATIENCE
@@ -268,16 +286,16 @@ class RecallingCache(BlockCache):
         if times & 1:
             self._moved ^= {block}
         if step.takes:
-            step.account.flow.add(times, times * block.size, times * block.requested, pool.is_small)
-            _meet(step.account, step.account_now)
-        pool.left_count += times * step.left_count
-        pool.left_bytes += times * step.left_bytes
-        _meet(self._ledger, step.now)
+            step.account.accumulated.add(times, times * block.size, times * block.requested, pool.is_small)
+            step.account.pass_through(step.account_now)
+        pool.ended_inactive_count += times * step.ended_inactive_count
+        pool.ended_inactive_bytes += times * step.ended_inactive_bytes
+        self._ledger.pass_through(step.now)
 
-    def catch_up(self) -> None:
+    def flush_deferred(self) -> None:
         """Bring the totals and the segments up to date."""
-        if self._log or self._moved:
-            self._undisturbed(self._catch_up)
+        if self.log or self._moved:
+            self._undisturbed(self._flush_deferred)
 
     def _undisturbed(self, work: Callable[[], None]) -> None:
         """Do it all before anything that Python's garbage collector frees meanwhile."""
@@ -291,106 +309,74 @@ class RecallingCache(BlockCache):
         while self._late:
             self.free(self._late.pop())
 
-    def _catch_up(self) -> None:
-        if self._log:
-            self._reckon()
+    def _flush_deferred(self) -> None:
+        if self.log:
+            self._flush_totals()
         if not self._moved:
             return
         moved, self._moved = self._moved, set()
-        self.policy.settle()
-        taken = [block for block in moved if block.idle]
+        self._policy.coalesce_deferred()
+        taken = [block for block in moved if block.is_free]
         for block in moved.difference(taken):
             self._put_back(block)
-        self._put_in_place(taken)
+        place_blocks(taken)
 
     def _put_back(self, block: Block) -> None:
         pool = block.segment.pool
-        counted = pool.left_count, pool.left_bytes
-        self.policy.put(stand_in(block))
-        pool.left_count, pool.left_bytes = counted
+        counted = pool.ended_inactive_count, pool.ended_inactive_bytes
+        self._policy.put(replace_by_copy(block))
+        pool.ended_inactive_count, pool.ended_inactive_bytes = counted
 
-    def _put_in_place(self, blocks: Iterable[Block]) -> None:
-        for segment, group in groupby(sorted(blocks, key=attrgetter("pointer")), attrgetter("segment")):
-            _carve_out(segment, group)
-
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Catch up, and take no state for granted until the next call has been carried out."""
-        self.catch_up()
-        self._state = NOWHERE
+        self.flush_deferred()
+        self.state = NOWHERE
 
-    def start_over(self) -> None:
+    def invalidate(self) -> None:
         """Catch up, and remember nothing."""
-        self.catch_up()
+        self.flush_deferred()
         self.forget()
 
     def record_stream(self, block: Block, stream: int) -> None:
         """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
-        if stream == block.stream or block is self._null:
+        if stream == block.stream or block is self.core.null:
             return
-        self.start_over()
-        block.lasting = False
-        super().record_stream(block, stream)
+        self.invalidate()
+        block.is_stable = False
+        self.core.record_stream(block, stream)
 
     def empty_cache(self) -> None:
         """Give every segment that is wholly free back to the upstream."""
-        self.start_over()
-        super().empty_cache()
+        self.invalidate()
+        self.core.empty_cache()
 
     def set_quota(self, owner: int, nbytes: int | None) -> None:
         """Limit the bytes in use by one session; None lifts the limit."""
-        self.start_over()
-        super().set_quota(owner, nbytes)
+        self.invalidate()
+        self.core.set_quota(owner, nbytes)
 
     def allocated_bytes(self, owner: int | None = None) -> int:
         """Bytes in use by one session, or by all; those that wait for events included."""
-        self.reckon()
-        return super().allocated_bytes(owner)
+        self.flush_totals()
+        return self.core.books.bytes_in_use(owner)
 
     def end_session(self, owner: int) -> None:
         """Drop the account of a session that has freed everything."""
-        self.start_over()
-        super().end_session(owner)
+        self.invalidate()
+        self.core.end_session(owner)
 
-    def _release_cached(self) -> None:
+    def before_release(self) -> None:
+        """Remember nothing, because segments may go."""
         self.forget()
-        super()._release_cached()
 
-    def _resume(self, block: Block) -> None:
-        super()._resume(block)
+    def before_inspection(self) -> None:
+        """Bring totals and segments up to date."""
+        self.flush_deferred()
+
+    def before_bypass_changes(self) -> None:
+        """Bring totals and segments up to date, and leave the state."""
+        self.detach()
+
+    def after_completion(self, block: Block) -> None:
+        """Note that a block is no longer in use."""
         self._name ^= block.key
-
-    def _watch(self) -> None:
-        self.leave()
-        super()._watch()
-
-    def _situation(self, account: Account, wanted: int) -> Situation:
-        self.catch_up()
-        return super()._situation(account, wanted)
-
-
-def _meet(ledger: Ledger, now: int) -> None:
-    """Let a ledger have had these totals."""
-    if (ledger.ceiling - now) & GUARDS != GUARDS:
-        ledger.now = now
-        ledger.take_peaks()
-
-
-def _carve_out(segment: Segment, blocks: Iterable[Block]) -> None:
-    """Put blocks, in the order of their addresses, where there are free ones that hold them."""
-    room: Any = segment.first
-    for block in blocks:
-        while room.offset + room.size <= block.offset:
-            room = room.next
-        shelf = segment.pool.shelves[block.stream]
-        shelf.remove(room)
-        if room.offset < block.offset:
-            shelf.add(carve(room, block.offset - room.offset))
-        block.split = room.split or room.size > block.size
-        if room.size > block.size:
-            exchange(carve(room, block.size), block)
-            shelf.add(room)
-        else:
-            exchange(room, block)
-        block.idle = False
-        block.bin = None if is_edge(block) else shelf.bin(block.size)
-        room = block

@@ -9,9 +9,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from server.allocator.cache.recall import LONG, NOWHERE, RecallingCache, State, Step
+from server.allocator.cache.recall import LONG, NOWHERE, Recall, State, Step
 from server.allocator.core.block import Block
 from telegrad_protocol.errors import InternalError
 
@@ -103,69 +103,75 @@ class Rehearsal:
         return step
 
 
-class RehearsingCache(RecallingCache):
-    """`RecallingCache`, whose remembered calls can be taken out, made at once, and gone through without being made."""
+class Rehearsals:
+    """Takes out calls that `Recall` remembers, makes them at once, and has them gone through without being made."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, recall: Recall) -> None:
+        self._recall = recall
+        self._null = recall.core.null
         self._rehearsal: Rehearsal | None = None
-        super().__init__(*args, **options)
+        # What Recall does not remember comes here first: within a rehearsal it remembers nothing.
+        recall.allocate_unknown = self._allocate
+        recall.free_unknown = self._free
 
     def mark(self) -> Mark | None:
         """Where an excerpt may begin; None where calls are not remembered now."""
-        return None if self._state is NOWHERE else Mark(self._state, self._log, len(self._log))
+        recall = self._recall
+        return None if recall.state is NOWHERE else Mark(recall.state, recall.log, len(recall.log))
 
     def excerpt(self, mark: Mark) -> Excerpt | None:
         """The calls since then; None if they were not all remembered, or are more than one would keep."""
         steps = mark.log[mark.length :]
-        if mark.log is not self._log or len(steps) > LONG // 2:
+        if mark.log is not self._recall.log or len(steps) > LONG // 2:
             return None
         state = mark.state
         for step in steps:
             if step not in state.values():
                 return None
             state = step.after
-        return Excerpt(mark.state, tuple(steps), state) if state is self._state else None
+        return Excerpt(mark.state, tuple(steps), state) if state is self._recall.state else None
 
     def begins(self, excerpt: Excerpt) -> bool:
         """Whether the calls of an excerpt can be made now."""
-        return self._state is excerpt.begin
+        return self._recall.state is excerpt.begin
 
     def repeat(self, excerpt: Excerpt) -> None:
         """Make all calls of an excerpt, which must begin now, at once."""
-        self._log.extend(excerpt.steps)
-        self._state = excerpt.end
-        if len(self._log) > LONG:
-            self.reckon()
+        recall = self._recall
+        recall.log.extend(excerpt.steps)
+        recall.state = excerpt.end
+        if len(recall.log) > LONG:
+            recall.flush_totals()
 
     @contextmanager
     def rehearsing(self, excerpt: Excerpt) -> Iterator[Rehearsal]:
         """Within the block, calls are those of a rehearsal."""
-        collects = gc.isenabled()
+        recall, collects = self._recall, gc.isenabled()
         gc.disable()
-        state, self._state = self._state, NOWHERE
+        state, recall.state = recall.state, NOWHERE
         rehearsal = self._rehearsal = Rehearsal(excerpt, self._null)
         try:
             yield rehearsal
         finally:
-            self._rehearsal, self._state = None, state
+            self._rehearsal, recall.state = None, state
             if collects:
                 gc.enable()
             for block in rehearsal.late:
-                self.free(block)
+                recall.free(block)
 
-    def _allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
+    def _allocate(self, nbytes: int, stream: int, owner: int) -> Block:
         if self._rehearsal is not None:
             return self._rehearsal.allocate(nbytes, stream, owner)
-        return super()._allocate_anew(nbytes, stream, owner)
+        return self._recall.allocate_anew(nbytes, stream, owner)
 
-    def _free_anew(self, block: Block) -> None:
+    def _free(self, block: Block) -> None:
         if self._rehearsal is not None:
             self._rehearsal.free(block)
         elif block.__class__ is not Echo:  # one that outlived its rehearsal stands for nothing
-            super()._free_anew(block)
+            self._recall.free_anew(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
         """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
         if block.__class__ is Echo:
             raise Strayed("allocator: memory that is rehearsed with goes to another stream")
-        super().record_stream(block, stream)
+        self._recall.record_stream(block, stream)

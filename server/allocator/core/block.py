@@ -1,25 +1,29 @@
-"""Blocks, the segments they tile, and how they split and merge.
+"""The memory of a device in pieces: segments, the blocks that tile them, and the free blocks in bins by size.
 
-Knows addresses and neighbours only; nothing of pools, policy, statistics or devices.
+A free block is found by best fit: the smallest that is large enough, and of those the one at the lowest address. Blocks
+of one size on one stream share a bin, so that a repeated size is found without a search. The five classes refer to each
+other and so share this file. It knows nothing of sessions, devices, or of which block serves a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from typing import Any
 
-if TYPE_CHECKING:
-    from server.allocator.core.pool import Bin, Pool
-    from server.allocator.core.residue import Residue
+from server.allocator.core.ledger import inactive
+from server.allocator.core.ownership import OwnerMap
 
-CLEAN = -1  # memory that was never handed out, or is known to be zero
-MIXED = -2  # memory that more than one session has written
+# How many frees of a size are coalesced at once after deferring that did not pay; then it is tried again.
+EAGER_FREES = 16
 
 
 class Segment:
     """One piece of memory from an upstream, tiled without gaps by its blocks."""
 
-    __slots__ = ("age", "buffer", "first", "handle", "page", "pointer", "pool", "residue", "size", "stream")
+    __slots__ = (
+        "buffer", "first", "freed_at_search", "handle", "owners", "page_size", "pointer", "pool", "size", "stream",
+    )  # fmt: skip
 
     pool: Pool
     first: Block
@@ -28,14 +32,14 @@ class Segment:
         self.pointer = pointer
         self.size = size
         # Memory comes and goes in pages of this size where the segment is only addresses; 0: all of it is memory.
-        self.page = page
+        self.page_size = page
         self.buffer = buffer
         self.handle = handle
         self.stream = 0
         # The pool's search count when all of it became free.
-        self.age = 0
+        self.freed_at_search = 0
         # Whose data its parts may hold, once more than one session has had some of it.
-        self.residue: Residue | None = None
+        self.owners: OwnerMap | None = None
 
     def blocks(self) -> Iterator[Block]:
         """The blocks in address order."""
@@ -56,9 +60,9 @@ class Block:
     """
 
     __slots__ = (
-        "array", "bin", "charge", "device_charge", "idle", "key", "lasting", "meta", "next", "offset", "owner",
+        "array", "bin", "charge", "device_charge", "is_free", "is_stable", "key", "meta", "next", "offset", "owner",
         "pointer", "previous", "requested", "segment", "size", "split", "stream",
-    )  # fmt: skip
+    )  # fmt: skip  # fmt: skip
 
     # Whether there is memory behind it.
     mapped = True
@@ -73,18 +77,18 @@ class Block:
         self.previous: Block | None = None
         self.next: Block | None = None
         self.requested = self.charge = self.device_charge = 0
-        self.split = self.idle = self.lasting = False
+        self.split = self.is_free = self.is_stable = False
         self.key = 0
         self.array: Any = None
         self.meta: Any = None
         self.bin: Bin | None = None
 
     def __repr__(self) -> str:
-        state = "idle" if self.idle else "in use"
+        state = "is_free" if self.is_free else "in use"
         return f"<Block {self.pointer:#x} {self.size} bytes, {state}, stream {self.stream}, owner {self.owner}>"
 
 
-class Gap(Block):
+class UnmappedBlock(Block):
     """Addresses of an expandable segment without memory behind them; never idle, because nobody can have them."""
 
     __slots__ = ()
@@ -92,80 +96,218 @@ class Gap(Block):
     mapped = False
 
 
-def carve(block: Block, size: int) -> Block:
-    """Split the first ``size`` bytes off as a new block; ``block`` becomes the remainder."""
-    front = Block(block.segment, block.offset, size, block.stream, block.owner)
-    previous = block.previous
-    if previous is None:
-        block.segment.first = front
-    else:
-        front.previous = previous
-        previous.next = front
-    front.next = block
-    block.previous = front
-    block.offset += size
-    block.pointer += size
-    block.size -= size
-    front.split = block.split = True
-    return front
+def _descending(block: Block) -> int:
+    return -block.pointer
 
 
-def extend(block: Block, front: Block) -> None:
-    """Let a block begin where its neighbour does; ``front`` is no longer part of the segment."""
-    before = block.previous = front.previous
-    if before is None:
-        block.segment.first = block
-    else:
-        before.next = block
-    block.offset, block.pointer = front.offset, front.pointer
-    block.size += front.size
+class Bin:
+    """The free blocks of one size on one stream, highest address first."""
 
+    __slots__ = ("blocks", "eager_frees", "free_list", "listed", "size")
 
-def absorb(block: Block, neighbour: Block) -> None:
-    """Merge an adjacent free block into ``block``; ``neighbour`` is no longer part of the segment."""
-    if neighbour is block.next:
-        beyond = block.next = neighbour.next
-        if beyond is not None:
-            beyond.previous = block
-    else:
-        block.offset, block.pointer = neighbour.offset, neighbour.pointer
-        before = block.previous = neighbour.previous
-        if before is not None:
-            before.next = block
+    def __init__(self, free_list: FreeList, size: int) -> None:
+        self.free_list = free_list
+        self.size = size
+        self.blocks: list[Block] = []
+        # Whether the free_list's index names this size. An emptied bin stays named until a search passes it.
+        self.listed = False
+        # How many more frees of this size are coalesced at once, because a deferred one was not wanted back as it was.
+        self.eager_frees = 0
+
+    def add(self, block: Block) -> None:
+        """Put a block in its place."""
+        if not self.listed:
+            if self.size == self.free_list.remainder_size:
+                self.free_list.coalesce_deferred()
+            if not self.listed:
+                self.listed = True
+                insort(self.free_list.sizes, self.size)
+        blocks = self.blocks
+        if blocks and blocks[-1].pointer < block.pointer:
+            insort(blocks, block, key=_descending)
         else:
-            block.segment.first = block
-    block.size += neighbour.size
-    if block.owner != neighbour.owner:
-        block.owner = blend(block.owner, neighbour.owner)
-    # Shows the mistake when a stale handle is freed once more.
-    neighbour.idle = True
+            blocks.append(block)
+
+    def unlist(self) -> None:
+        """Strike an empty bin off the index."""
+        self.listed = False
+        del self.free_list.sizes[bisect_left(self.free_list.sizes, self.size)]
+
+    def remove(self, block: Block) -> None:
+        """Take out this very block."""
+        del self.blocks[bisect_left(self.blocks, -block.pointer, key=_descending)]
 
 
-def exchange(block: Block, other: Block) -> None:
-    """Put another block in the place of one, which is no longer part of the segment."""
-    before, behind = other.previous, other.next = block.previous, block.next
-    if before is None:
-        block.segment.first = other
-    else:
-        before.next = other
-    if behind is not None:
-        behind.previous = other
-    # They must not keep each other alive.
-    block.previous = block.next = None
-    block.idle = True
+class FreeList:
+    """The free blocks of one pool on one stream, by size; and the last remainder.
+
+    The last remainder is the free block that was split last. It lies in no bin, and its coalescing is deferred: what is
+    freed right in front of it counts as part of it and stays a block of its own until somebody needs one block. Its
+    ``remainder_size`` bytes begin at ``remainder_front``, the block that was freed in front of it last, or the
+    remainder itself. All blocks from there to the remainder are free, follow one another, and hold the same owner's
+    data. No bin of exactly ``remainder_size`` is listed, so that whoever finds a block of the size it wants in a bin
+    need not look at the remainder.
+    """
+
+    __slots__ = ("bins", "pool", "remainder", "remainder_front", "remainder_size", "sizes", "stream")
+
+    # Whether memory can be put behind some of its blocks.
+    expands = False
+
+    def __init__(self, pool: Pool, stream: int) -> None:
+        self.pool = pool
+        self.stream = stream
+        self.bins: dict[int, Bin] = {}
+        self.sizes: list[int] = []
+        self.remainder: Block | None = None
+        self.remainder_front: Block | None = None
+        self.remainder_size = 0
+
+    def bin(self, size: int) -> Bin:
+        """The bin of this size; there is never more than one."""
+        found = self.bins.get(size)
+        if found is None:
+            found = self.bins[size] = Bin(self, size)
+        return found
+
+    def best_fit(self, size: int) -> Block | None:
+        """The smallest block of at least ``size`` bytes, left where it is."""
+        self.coalesce_deferred()
+        return self.best_in_bins(size)
+
+    def best_in_bins(self, size: int) -> Block | None:
+        """The smallest block of at least ``size`` bytes but for the remainder."""
+        sizes = self.sizes
+        at = bisect_left(sizes, size)
+        while at < len(sizes):
+            bin = self.bins[sizes[at]]
+            if bin.blocks:
+                return bin.blocks[-1]
+            bin.listed = False
+            del sizes[at]
+        return None
+
+    def add(self, block: Block) -> None:
+        """Make a block available."""
+        block.is_free = True
+        bin = block.bin = self.bins.get(block.size) or self.bin(block.size)
+        if bin.listed and not bin.blocks:
+            bin.blocks.append(block)
+        else:
+            bin.add(block)
+
+    def remove(self, block: Block) -> None:
+        """Take a block out; it is no longer available."""
+        bin: Any = block.bin
+        if bin.blocks[-1] is block:
+            bin.blocks.pop()
+        else:
+            bin.remove(block)
+        block.is_free = False
+
+    def open_remainder(self, block: Block) -> None:
+        """Make a block that was just taken out and cut the remainder."""
+        self.coalesce_deferred()
+        block.is_free = True
+        self.remainder = self.remainder_front = block
+        self.resize_remainder(block.size)
+
+    def resize_remainder(self, remainder_size: int) -> None:
+        """Let the remainder be of ``remainder_size`` bytes; settle it if a bin holds blocks of that size."""
+        self.remainder_size = remainder_size
+        bin = self.bins.get(remainder_size)
+        if bin is None or not bin.listed:
+            return
+        if bin.blocks:
+            self.coalesce_deferred()
+        else:
+            bin.unlist()
+
+    def coalesce_remainder(self) -> None:
+        """Make one block of what is one in the books."""
+        front, remainder = self.remainder_front, self.remainder
+        if front is remainder or front is None or remainder is None:
+            return
+        before = front.previous
+        remainder.offset, remainder.pointer, remainder.size = front.offset, front.pointer, self.remainder_size
+        while front is not remainder and front is not None:
+            if front.bin is not None:
+                front.bin.eager_frees = EAGER_FREES
+            # They must not keep each other alive.
+            front.previous, front.next, front = None, None, front.next
+        remainder.previous = before
+        if before is None:
+            remainder.segment.first = remainder
+        else:
+            before.next = remainder
+        self.remainder_front = remainder
+
+    def coalesce_deferred(self) -> None:
+        """Put the remainder into its bin."""
+        remainder = self.remainder
+        if remainder is None:
+            return
+        self.coalesce_remainder()
+        self.remainder = self.remainder_front = None
+        self.remainder_size = 0
+        self.add(remainder)
+
+    def is_beside_remainder(self, block: Block) -> bool:
+        """Whether the remainder is a neighbour of this block."""
+        return self.remainder is not None and (block.next is self.remainder_front or block.previous is self.remainder)
+
+    def prune(self, used: set[int]) -> None:
+        """Drop the empty bins, but for those used: their ``id``."""
+        self.bins = {size: bin for size, bin in self.bins.items() if bin.blocks or id(bin) in used}
+        self.sizes = [size for size in self.sizes if size in self.bins]
+
+    def blocks(self) -> Iterator[Block]:
+        """All free blocks by size, then address."""
+        self.coalesce_deferred()
+        for size in list(self.sizes):
+            yield from reversed(list(self.bins[size].blocks))
 
 
-def stand_in(block: Block) -> Block:
-    """A block just like this one, in its place."""
-    other = Block(block.segment, block.offset, block.size, block.stream, block.owner)
-    other.bin, other.split, other.requested = block.bin, block.split, block.requested
-    other.charge, other.device_charge = block.charge, block.device_charge
-    exchange(block, other)
-    return other
+class Pool:
+    """The free blocks of one kind: small or large."""
 
+    __slots__ = (
+        "ended_inactive_bytes", "ended_inactive_count", "free_lists", "identity", "inactive_byte_charge",
+        "inactive_count_charge", "is_small", "new_free_list", "searches",
+    )  # fmt: skip  # fmt: skip
 
-def blend(one: int, other: int) -> int:
-    """Whose data a piece of memory may hold that is made of two pieces."""
-    if one == other or other == CLEAN:
-        return one
-    return other if one == CLEAN else MIXED
+    def __init__(
+        self,
+        is_small: bool,
+        identity: tuple[int, int] = (0, 0),
+        new_free_list: Callable[[Pool, int], FreeList] = FreeList,
+    ) -> None:
+        self.is_small = is_small
+        # That of the private pool it belongs to; (0, 0) is the common one.
+        self.identity = identity
+        self.new_free_list = new_free_list
+        self.free_lists: dict[int, FreeList] = {}
+        # How often a block was looked for; the age of a free segment is counted in it.
+        self.searches = 0
+        # The charges of one inactive split block and of one byte in one, and how many of each ceased to be.
+        self.inactive_count_charge = inactive(1, 0, is_small)
+        self.inactive_byte_charge = inactive(0, 1, is_small)
+        self.ended_inactive_count = 0
+        self.ended_inactive_bytes = 0
+
+    def free_list(self, stream: int) -> FreeList:
+        """The free blocks of one stream."""
+        found = self.free_lists.get(stream)
+        if found is None:
+            found = self.free_lists[stream] = self.new_free_list(self, stream)
+        return found
+
+    def coalesce_deferred(self) -> None:
+        """Put the tails of all free_lists into their bins."""
+        for free_list in self.free_lists.values():
+            free_list.coalesce_deferred()
+
+    def blocks(self) -> Iterator[Block]:
+        """All free blocks by stream, size, address."""
+        for stream in sorted(self.free_lists):
+            yield from self.free_lists[stream].blocks()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from server.allocator.core.block import Block
-from server.allocator.upstream.base import Upstream
+from server.allocator.core.upstream import Upstream
 
 
 class EventQueue:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from server.allocator.core import sizes
-from server.allocator.core.block import CLEAN, Block, Segment, absorb, blend, carve
+from server.allocator.core.block import Block, FreeList, Pool, Segment
 from server.allocator.core.config import UNBOUNDED, AllocatorConfig
-from server.allocator.core.pool import Pool, Shelf
-from server.allocator.core.private import MemPool
-from server.allocator.reports.statistics import Statistics
-from server.allocator.upstream.base import Upstream
+from server.allocator.core.counters import Statistics
+from server.allocator.core.mem_pool import MemPool
+from server.allocator.core.ownership import CLEAN, merged_owner
+from server.allocator.core.splitting import coalesce, split_front
+from server.allocator.core.upstream import Upstream
 
 
 class CachingPolicy:
@@ -28,13 +29,15 @@ class CachingPolicy:
         self.large = self.new_pool(False)
         self.private: dict[tuple[int, int], MemPool] = {}
         self.segments: dict[int, Segment] = {}
-        self.total = 0
+        self.reserved_bytes = 0
         # How often segments came or went, or memory changed hands.
-        self.changes = 0
-        self.allowed: int | None = None
+        self.generation = 0
+        self.limit_bytes: int | None = None
         # Whose data lies in memory that went back to the upstream.
         self.returned_owner = CLEAN
         self.trace: Callable[..., None] | None = None
+        # Told when ``is_ambiguous`` changes.
+        self.notify: Callable[[], None] = lambda: None
 
     @property
     def is_ambiguous(self) -> bool:
@@ -55,20 +58,20 @@ class CachingPolicy:
         unused = [pool for each in self.private.values() if not each.uses for pool in each.pools]
         return self.large, self.small, *unused
 
-    def settle(self) -> None:
+    def coalesce_deferred(self) -> None:
         """Carry out what was merged in the books only, for who looks at segments block by block."""
         for pool in self.pools():
-            pool.settle()
+            pool.coalesce_deferred()
 
     def pool_for(self, size: int, route: MemPool | None = None) -> Pool:
         """The pool that serves requests of this rounded size."""
         small, large = (self.small, self.large) if route is None else route.pools
         return small if size <= sizes.SMALL_REQUEST else large
 
-    def cached(self, size: int, shelf: Shelf) -> Block | None:
+    def cached(self, size: int, free_list: FreeList) -> Block | None:
         """The free block that fits best, left in its pool, or None."""
-        shelf.pool.searches += 1
-        block = shelf.best_fit(size)
+        free_list.pool.searches += 1
+        block = free_list.best_fit(size)
         if block is None or block.size < self.config.max_split_size:
             return block
         return block if self._may_use_oversize(block, size) else None
@@ -84,73 +87,73 @@ class CachingPolicy:
             return remaining >= sizes.MIN_BLOCK
         return size < self.config.max_split_size and remaining > sizes.SMALL_REQUEST
 
-    def take(self, block: Block, size: int, shelf: Shelf) -> tuple[Block, int]:
+    def take(self, block: Block, size: int, free_list: FreeList) -> tuple[Block, int]:
         """Take a free block, or the front of it; also the charge of the inactive blocks' change."""
-        pool, was_split = shelf.pool, block.split
-        shelf.remove(block)
+        pool, was_split = free_list.pool, block.split
+        free_list.remove(block)
         if self._should_split(size, block.size - size, pool):
-            front = carve(block, size)
-            shelf.add(block)
+            front = split_front(block, size)
+            free_list.add(block)
             if not was_split:
-                return front, pool.one_count + block.size * pool.one_byte
-            pool.left_bytes += size
-            return front, -size * pool.one_byte
+                return front, pool.inactive_count_charge + block.size * pool.inactive_byte_charge
+            pool.ended_inactive_bytes += size
+            return front, -size * pool.inactive_byte_charge
         if not was_split:
             return block, 0
-        pool.left_count += 1
-        pool.left_bytes += block.size
-        return block, -pool.one_count - block.size * pool.one_byte
+        pool.ended_inactive_count += 1
+        pool.ended_inactive_bytes += block.size
+        return block, -pool.inactive_count_charge - block.size * pool.inactive_byte_charge
 
     def put(self, block: Block) -> int:
         """Merge a block with its free neighbours and make it available; the charge of the inactive blocks' change."""
         pool = block.segment.pool
-        shelf = pool.shelves[block.stream]
-        if shelf.tail is not None and shelf.is_beside_tail(block):
-            shelf.settle()
+        free_list = pool.free_lists[block.stream]
+        if free_list.remainder is not None and free_list.is_beside_remainder(block):
+            free_list.coalesce_deferred()
         count = nbytes = 0
         for neighbour in (block.previous, block.next):
-            if neighbour is not None and neighbour.idle:
+            if neighbour is not None and neighbour.is_free:
                 count -= 1
                 nbytes -= neighbour.size
-                self.changes += block.owner != neighbour.owner
-                shelf.remove(neighbour)
-                absorb(block, neighbour)
+                self.generation += block.owner != neighbour.owner
+                free_list.remove(neighbour)
+                coalesce(block, neighbour)
         if block.previous is not None or block.next is not None:
             count += 1
             nbytes += block.size
         else:
             block.split = False
-            block.segment.age = pool.searches
-        shelf.add(block)
+            block.segment.freed_at_search = pool.searches
+        free_list.add(block)
         if count < 0:
-            pool.left_count -= count
+            pool.ended_inactive_count -= count
         if nbytes < 0:
-            pool.left_bytes -= nbytes
-        return count * pool.one_count + nbytes * pool.one_byte
+            pool.ended_inactive_bytes -= nbytes
+        return count * pool.inactive_count_charge + nbytes * pool.inactive_byte_charge
 
-    def obtain(self, size: int, shelf: Shelf, *, is_retry: bool = False) -> Block | None:
+    def obtain(self, size: int, free_list: FreeList, *, is_retry: bool = False) -> Block | None:
         """A new segment that holds ``size`` bytes, as one free block in its pool."""
         nbytes = sizes.segment_size(size)
         if is_retry:
             self.statistics.num_alloc_retries += 1
-        if self.allowed is not None and self.total + nbytes > self.allowed:
+        if self.limit_bytes is not None and self.reserved_bytes + nbytes > self.limit_bytes:
             return None
-        segment = self.upstream.obtain(nbytes, shelf.stream)
-        return self._adopt(segment, shelf) if segment is not None else None
+        segment = self.upstream.obtain(nbytes, free_list.stream)
+        return self._adopt(segment, free_list) if segment is not None else None
 
-    def _adopt(self, segment: Segment, shelf: Shelf) -> Block:
-        stream, pool = segment.stream, segment.pool = shelf.stream, shelf.pool
-        owner = CLEAN if self.upstream.scrubbed else self.returned_owner
+    def _adopt(self, segment: Segment, free_list: FreeList) -> Block:
+        stream, pool = segment.stream, segment.pool = free_list.stream, free_list.pool
+        owner = CLEAN if self.upstream.is_zeroed else self.returned_owner
         block = segment.first = Block(segment, 0, segment.size, stream, owner)
         self.segments[segment.pointer] = segment
-        self.total += segment.size
-        self.changes += 1
+        self.reserved_bytes += segment.size
+        self.generation += 1
         self.statistics.add_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
         self.count_private(pool, segment.size)
         if self.trace is not None:
             self.trace("segment_alloc", segment.pointer, segment.size, stream, 0)
-        segment.age = pool.searches
-        shelf.add(block)
+        segment.freed_at_search = pool.searches
+        free_list.add(block)
         return block
 
     def count_private(self, pool: Pool, nbytes: int) -> None:
@@ -163,29 +166,29 @@ class CachingPolicy:
         """Give the segment of a free block that is all of it back to the upstream."""
         segment = block.segment
         pool = segment.pool
-        pool.shelves[block.stream].remove(block)
+        pool.free_lists[block.stream].remove(block)
         del self.segments[segment.pointer]
-        self.total -= segment.size
-        self.changes += 1
-        self.returned_owner = blend(self.returned_owner, block.owner)
+        self.reserved_bytes -= segment.size
+        self.generation += 1
+        self.returned_owner = merged_owner(self.returned_owner, block.owner)
         self.statistics.remove_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
         self.count_private(pool, -segment.size)
         if self.trace is not None:
             self.trace("segment_free", segment.pointer, segment.size, segment.stream, 0)
         self.upstream.give_back(segment)
 
-    def release_available(self, size: int, shelf: Shelf) -> bool:
+    def release_available(self, size: int, free_list: FreeList) -> bool:
         """Give back oversize blocks of this stream, just enough for ``size``; False if there are not enough."""
         limit = self.config.max_split_size
         if limit == UNBOUNDED:
             return False
         wanted = max(size, limit)
-        enough = shelf.best_fit(wanted)
+        enough = free_list.best_fit(wanted)
         if enough is not None:
             self.release(enough)
             return True
         released = 0
-        for block in reversed([block for block in shelf.blocks() if block.size >= limit]):
+        for block in reversed([block for block in free_list.blocks() if block.size >= limit]):
             if released >= wanted:
                 break
             released += block.size
@@ -216,14 +219,14 @@ class CachingPolicy:
 
     def collect_garbage(self) -> None:
         """Give back the large free segments that were unused for longest, until the threshold is kept."""
-        if self.allowed is None:
+        if self.limit_bytes is None:
             return
-        wanted = self.total - int(self.config.garbage_collection_threshold * self.allowed)
+        wanted = self.reserved_bytes - int(self.config.garbage_collection_threshold * self.limit_bytes)
         idle = [block for block in self.large.blocks() if not block.split]
         reclaimed, searches = 0, self.large.searches
         while idle and reclaimed < wanted:
-            average = sum(searches - block.segment.age for block in idle) / len(idle)
-            old = [block for block in idle if searches - block.segment.age >= average]
+            average = sum(searches - block.segment.freed_at_search for block in idle) / len(idle)
+            old = [block for block in idle if searches - block.segment.freed_at_search >= average]
             if not old:
                 break
             reclaimed += sum(block.size for block in old)
@@ -242,8 +245,8 @@ class CachingPolicy:
         if private.uses or any(segment.pool in private.pools for segment in self.segments.values()):
             return False
         for common, pool in zip((self.small, self.large), private.pools):
-            common.left_count += pool.left_count
-            common.left_bytes += pool.left_bytes
+            common.ended_inactive_count += pool.ended_inactive_count
+            common.ended_inactive_bytes += pool.ended_inactive_bytes
         del self.private[private.id]
         return True
 
@@ -253,9 +256,9 @@ class CachingPolicy:
 
     def prune(self) -> None:
         """Drop the bins that no block lies in or will return to."""
-        self.settle()
+        self.coalesce_deferred()
         blocks = (block for segment in self.segments.values() for block in segment.blocks())
         used = {id(block.bin) for block in blocks if block.bin is not None}
         for pool in self.pools():
-            for shelf in pool.shelves.values():
-                shelf.prune(used)
+            for free_list in pool.free_lists.values():
+                free_list.prune(used)

@@ -56,7 +56,7 @@ def _draw(
         "stream": segment.stream,
         "segment_type": "small" if segment.pool.is_small else "large",
         "segment_pool_id": segment.pool.identity,
-        "is_expandable": segment.page > 0,
+        "is_expandable": segment.page_size > 0,
         "allocated_size": sum(block["size"] for block in active if block["state"] == "active_allocated"),
         "active_size": sum(block["size"] for block in active),
         "requested_size": sum(block["requested_size"] for block in active),
@@ -66,12 +66,12 @@ def _draw(
 
 
 def _draw_block(block: Block, history: History, is_waiting: IsWaiting, owner: int | None) -> Picture:
-    state = "inactive" if block.idle else "active_awaiting_free" if is_waiting(block) else "active_allocated"
-    told = not block.idle and owner in (None, block.owner)
+    state = "inactive" if block.is_free else "active_awaiting_free" if is_waiting(block) else "active_allocated"
+    told = not block.is_free and owner in (None, block.owner)
     return {
         "address": block.pointer,
         "size": block.size,
-        "requested_size": block.requested if told else 0 if block.idle else block.size,
+        "requested_size": block.requested if told else 0 if block.is_free else block.size,
         "state": state,
         "frames": history.frames_of(block.pointer) if told else [],
         "owner": block.owner if told else None,

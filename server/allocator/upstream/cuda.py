@@ -29,7 +29,7 @@ class CudaUpstream:
     """``cudaMalloc`` and ``cudaFree`` on one device, and events to know when a stream has passed."""
 
     # The driver clears memory between processes; what this process gave back, it may get again as it was.
-    scrubbed = False
+    is_zeroed = False
 
     def __init__(
         self, index: int = 0, *, registers_pinned: bool = False, settle: Callable[[], None] = lambda: None
@@ -55,7 +55,7 @@ class CudaUpstream:
     def give_back(self, segment: Segment) -> None:
         self._settle()
         with self._device(), uncaptured():
-            if segment.page:
+            if segment.page_size:
                 self._virtual().release(segment.pointer, segment.size)
             else:
                 runtime.free(segment.pointer)
@@ -67,14 +67,14 @@ class CudaUpstream:
 
     def map(self, segment: Segment, offset: int, nbytes: int) -> bool:
         with self._device(), uncaptured():
-            return self._virtual().map(segment.pointer + offset, nbytes, segment.page)
+            return self._virtual().map(segment.pointer + offset, nbytes, segment.page_size)
 
     def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
         self._settle()
         with self._device(), uncaptured():
             # Unlike cudaFree, unmapping waits for nobody; and other streams than the segment's may have used it.
             runtime.deviceSynchronize()
-            self._virtual().unmap(segment.pointer + offset, nbytes, segment.page)
+            self._virtual().unmap(segment.pointer + offset, nbytes, segment.page_size)
 
     def _virtual(self) -> VirtualMemory:
         if self._virtual_memory is None:

@@ -16,7 +16,7 @@ from server.allocator.core.block import Segment
 class HostUpstream:
     """Arenas of the operating system's memory; untouched pages cost nothing and are zero."""
 
-    scrubbed = True
+    is_zeroed = True
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = physical_memory() if limit is None else limit
@@ -38,7 +38,7 @@ class HostUpstream:
     def give_back(self, segment: Segment) -> None:
         # The mapping goes with its last array: one that the engine still holds stays valid.
         segment.buffer = segment.handle = None
-        if not segment.page:
+        if not segment.page_size:
             self.obtained -= segment.size
 
     def reserve(self, nbytes: int, page: int, stream: int) -> Segment | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from server.allocator.core.block import Segment
-from server.allocator.upstream.base import Upstream
+from server.allocator.core.upstream import Upstream
 from telegrad_protocol.errors import ConfigurationError
 
 VARIABLE = "TELEGRAD_CUDA_ALLOCATOR"
@@ -26,7 +26,7 @@ FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, c
 class PluggableUpstream:
     """An upstream whose segments come from functions at these addresses."""
 
-    scrubbed = False
+    is_zeroed = False
 
     def __init__(
         self, behind: Upstream, alloc_fn: int, free_fn: int, index: int = 0, settle: Callable[[], None] = lambda: None
@@ -46,7 +46,7 @@ class PluggableUpstream:
 
     def give_back(self, segment: Segment) -> None:
         self._settle()
-        if segment.page:
+        if segment.page_size:
             self._behind.give_back(segment)
         else:
             self._free(segment.pointer, segment.size, self._index, segment.stream)

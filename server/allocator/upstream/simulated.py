@@ -15,9 +15,9 @@ from server.allocator.core.block import Segment
 class SimulatedUpstream:
     """A device of a given size whose segments lie one behind the other."""
 
-    def __init__(self, size: int, *, first_address: int = 1 << 40, scrubbed: bool = False) -> None:
+    def __init__(self, size: int, *, first_address: int = 1 << 40, is_zeroed: bool = False) -> None:
         self.size = size
-        self.scrubbed = scrubbed
+        self.is_zeroed = is_zeroed
         self.live: dict[int, int] = {}
         self.reserved: dict[int, int] = {}
         self.zeroed: list[tuple[int, int, int]] = []
@@ -39,7 +39,7 @@ class SimulatedUpstream:
         return Segment(pointer, nbytes)
 
     def give_back(self, segment: Segment) -> None:
-        if segment.page and self.reserved.pop(segment.pointer, None) == segment.size:
+        if segment.page_size and self.reserved.pop(segment.pointer, None) == segment.size:
             return
         if self.live.pop(segment.pointer, None) != segment.size:
             raise RuntimeError(f"simulated device: {segment.pointer:#x} was not obtained from it")
@@ -57,7 +57,7 @@ class SimulatedUpstream:
         for page in self._pages(segment, offset, nbytes):
             if page in self.live:
                 raise RuntimeError(f"simulated device: {page:#x} has memory already")
-            self.live[page] = segment.page
+            self.live[page] = segment.page_size
         self._used += nbytes
         return True
 
@@ -67,9 +67,11 @@ class SimulatedUpstream:
         self._used -= nbytes
 
     def _pages(self, segment: Segment, offset: int, nbytes: int) -> range:
-        if offset % segment.page or nbytes % segment.page:
-            raise RuntimeError(f"simulated device: {nbytes} bytes at {offset} are not whole pages of {segment.page}")
-        return range(segment.pointer + offset, segment.pointer + offset + nbytes, segment.page)
+        if offset % segment.page_size or nbytes % segment.page_size:
+            raise RuntimeError(
+                f"simulated device: {nbytes} bytes at {offset} are not whole pages of {segment.page_size}"
+            )
+        return range(segment.pointer + offset, segment.pointer + offset + nbytes, segment.page_size)
 
     def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
         self.zeroed.append((segment.pointer + offset, nbytes, stream))

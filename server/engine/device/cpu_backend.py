@@ -76,13 +76,13 @@ class CpuBackend(AllocatingBackend):
 
     def array(self, storage: Storage, meta: Meta) -> Any:
         block = storage.block
-        if block.meta is meta and block.lasting:
+        if block.meta is meta and block.is_stable:
             return block.array
         itemsize = meta.dtype.itemsize
         offset = block.offset + meta.offset * itemsize if meta.numel else block.offset
         strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
         found = np.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], block.segment.buffer, offset, strides)
-        if strides is None and block.lasting:
+        if strides is None and block.is_stable:
             block.array, block.meta = found, meta
         return found
 

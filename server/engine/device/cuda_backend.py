@@ -13,8 +13,8 @@ import cupy as cp
 import numpy as np
 
 from server.allocator import Block, CachingAllocator, CudaUpstream
+from server.allocator.cache.pinned import PinnedBuffer, PinnedCache, PinnedUpstream
 from server.allocator.core.options import options_of_environment
-from server.allocator.upstream.pinned import PinnedBuffer, PinnedCache, PinnedUpstream
 from server.allocator.upstream.pluggable import plugged_in
 from server.engine import context, keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES

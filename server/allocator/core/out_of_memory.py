@@ -12,7 +12,7 @@ from telegrad_protocol.errors import OutOfMemoryError
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class MemoryUsage:
     """Where the bytes of a device are when a request cannot be served."""
 
     device: str
@@ -37,14 +37,14 @@ class Situation:
         )
 
 
-def device_exhausted(situation: Situation) -> OutOfMemoryError:
+def device_exhausted(usage: MemoryUsage) -> OutOfMemoryError:
     """The device has no room."""
     remedy = "free tensors, or ask for smaller ones"
-    if situation.cached >= situation.wanted:
+    if usage.cached >= usage.wanted:
         remedy += "; enough is cached but in pieces: TELEGRAD_ALLOC_CONF=expandable_segments:True may avoid that"
-    return situation.describe("out of memory", remedy)
+    return usage.describe("out of memory", remedy)
 
 
-def over_quota(situation: Situation) -> OutOfMemoryError:
+def over_quota(usage: MemoryUsage) -> OutOfMemoryError:
     """The session may not hold that much."""
-    return situation.describe("session quota exceeded", "free tensors of this session, or raise its quota")
+    return usage.describe("session quota exceeded", "free tensors of this session, or raise its quota")

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from server.allocator.core.block import MIXED
+CLEAN = -1  # memory that was never handed out, or is known to be zero
+MIXED = -2  # memory that more than one session has written
 
 
-class Residue:
+def merged_owner(one: int, other: int) -> int:
+    """Whose data a piece of memory may hold that is made of two pieces."""
+    if one == other or other == CLEAN:
+        return one
+    return other if one == CLEAN else MIXED
+
+
+class OwnerMap:
     """The owners of a segment's bytes, as ranges in order; what was never claimed may be anybody's."""
 
     __slots__ = ("_owners", "_starts")
@@ -19,6 +27,10 @@ class Residue:
     def __init__(self) -> None:
         self._starts = [0]
         self._owners = [MIXED]
+
+    def __len__(self) -> int:
+        """How many ranges there are."""
+        return len(self._starts)
 
     def claim(self, begin: int, end: int, owner: int) -> list[tuple[int, int]]:
         """Note that ``owner`` has these bytes now; returns the parts, offset and size, that others' data may be in."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from server.allocator.core.config import AllocatorConfig
-from server.allocator.reports.statistics import Duration, Stat
+from server.allocator.core.counters import Duration, Stat
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 
 

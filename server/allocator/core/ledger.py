@@ -76,6 +76,12 @@ class Ledger:
         if (self.ceiling - now) & GUARDS != GUARDS:
             self.take_peaks()
 
+    def pass_through(self, now: int) -> None:
+        """Take the peaks of totals that were reached for a moment, ``now``; they stay only if they set a peak."""
+        if (self.ceiling - now) & GUARDS != GUARDS:
+            self.now = now
+            self.take_peaks()
+
     def suspend(self, charge: int) -> None:
         """Count a charge as freed by the user but not yet reusable."""
         self.pending += charge

@@ -5,9 +5,9 @@ Knows pools; nothing of who routes what.
 
 from __future__ import annotations
 
-from server.allocator.core.pool import Pool
-from server.allocator.reports.statistics import Stat
-from server.allocator.sessions.ledger import LARGE, SMALL
+from server.allocator.core.block import Pool
+from server.allocator.core.counters import Stat
+from server.allocator.core.ledger import LARGE, SMALL
 
 
 class MemPool:

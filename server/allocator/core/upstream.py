@@ -14,7 +14,7 @@ class Upstream(Protocol):
     """A source of memory. ``None`` from ``obtain`` means that the device has no room."""
 
     # Whether what ``obtain`` returns holds nobody's data.
-    scrubbed: bool
+    is_zeroed: bool
 
     def obtain(self, nbytes: int, stream: int) -> Segment | None: ...
     def give_back(self, segment: Segment) -> None: ...

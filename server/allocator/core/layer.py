@@ -1,0 +1,42 @@
+"""What the layers of the allocator ask of each other, from the top of the stack down to the core.
+
+Knows only what a block is.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from server.allocator.core.block import Block
+
+
+class Layer(Protocol):
+    """Something that hands out blocks and takes them back; a layer holds the one below it as such."""
+
+    def allocate(self, nbytes: int, stream: int, owner: int) -> Block: ...
+    def free(self, block: Block) -> None: ...
+
+
+class Observer(Protocol):
+    """What the core tells the layer that puts calls off: to bring blocks and totals up to date, and what it changed."""
+
+    def before_release(self) -> None:
+        """Free segments are about to go back to the upstream, or streams to be waited for."""
+
+    def before_inspection(self) -> None:
+        """Totals and blocks are about to be read."""
+
+    def before_bypass_changes(self) -> None:
+        """Whether calls may take the short way is about to be decided anew."""
+
+    def after_completion(self, block: Block) -> None:
+        """A block whose events have passed was put back into its pool."""
+
+
+class NoObserver:
+    """An observer that does nothing: no layer puts calls off."""
+
+    def before_release(self) -> None: ...
+    def before_inspection(self) -> None: ...
+    def before_bypass_changes(self) -> None: ...
+    def after_completion(self, block: Block) -> None: ...
