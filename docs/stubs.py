@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import telegrad
+from telegrad._functions import operators
 from telegrad._ops import functions
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.memory_format import MemoryFormat
@@ -21,6 +22,7 @@ from telegrad_protocol.ops.params import Param
 
 CLIENT = Path(telegrad.__file__).parent
 PAGE = CLIENT / "_attached.pyi"
+LAYERS_PAGE = CLIENT / "nn/modules/__init__.pyi"
 
 HEAD = '''"""What is attached to ``Tensor`` and to the package at import; written by docs/generate.py."""
 
@@ -30,8 +32,10 @@ from builtins import bool as _bool
 from builtins import complex as _complex
 from builtins import float as _float
 from builtins import int as _int
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
+
+import numpy as np
 
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.memory_format import MemoryFormat
@@ -63,7 +67,8 @@ OPTIONS = [
     "memory_format: Any = ...",
 ]
 """What functions that make tensors take beside their contract."""
-SHADOWED = ("int", "float", "bool")
+SHADOWED = ("int", "float", "bool", "complex")
+OPERATORS = frozenset(operators.METHODS) - {"__iter__", "__contains__"}
 
 
 def stub() -> str:
@@ -71,6 +76,14 @@ def stub() -> str:
     functions = "\n".join(line for name in top_level() for line in function_lines(name, ""))
     methods = "\n".join(f"    {line}" for line in method_lines())
     return f"{HEAD}\n{functions}\n\nclass Attached:\n{methods}\n"
+
+
+def layers_stub() -> str:
+    """The text of the stub of ``nn.modules``, which finds its files at import."""
+    files = sorted(path.stem for path in LAYERS_PAGE.parent.glob("*.py") if path.stem != "__init__")
+    names = "".join(f"from . import {name} as {name}\n" for name in files)
+    layers = "".join(f"from .{name} import *\n" for name in files)
+    return f'"""Layers, as type checkers see them; written by docs/generate.py."""\n\n{names}{layers}'
 
 
 def top_level() -> Iterator[str]:
@@ -88,7 +101,7 @@ def method_lines() -> Iterator[str]:
             continue
         if name in PUBLIC and value is functions.method(name):
             yield from function_lines(name, "self")
-        elif name.startswith("__"):
+        elif name in OPERATORS:
             yield from operator_lines(name)
         elif isinstance(value, property):
             yield from property_lines(name, value)

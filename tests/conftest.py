@@ -94,9 +94,9 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 
 def _sessions() -> set[Any]:
-    from telegrad._session import modes as _modes
+    from telegrad._session.current import entered_sessions
 
-    return {s for s in (*_modes._open, *_modes._shared, *_modes.thread.sessions) if not s.was_left}
+    return set(entered_sessions())
 
 
 def _processes() -> set[Any]:

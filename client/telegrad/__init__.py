@@ -37,10 +37,8 @@ from telegrad_protocol.memory_format import (
 )
 from telegrad_protocol.meta import Device
 
-from . import amp, autograd, backends, cuda, errors, nn, optim, random, return_types
-from ._ops import functions as _functions
-from ._ops import signatures as _signatures
-from ._ops.composites import (
+from . import _attach, amp, autograd, backends, cuda, errors, nn, optim, random, return_types
+from ._functions.composites import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -56,23 +54,7 @@ from ._ops.composites import (
     triu_indices,
     unique,
 )
-from ._ops.einsum import einsum, tensordot
-from ._ops.memory_formats import clone
-from ._session.connect import Connection, connect, disconnect
-from ._session.modes import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_default_dtype,
-    set_grad_enabled,
-)
-from ._session.wire_stats import WireStats, wire_stats
-from ._tensor import conversions as _conversions
-from ._tensor import properties as _properties
-from ._tensor import restructuring as _restructuring
-from ._tensor.creation import (
+from ._functions.creation import (
     allclose,
     as_tensor,
     asarray,
@@ -86,9 +68,24 @@ from ._tensor.creation import (
     tensor,
     where,
 )
-from ._tensor.printing import printoptions, set_printoptions
+from ._functions.einsum import einsum, tensordot
+from ._functions.files import load, save
+from ._functions.memory_formats import clone
+from ._ops import signatures as _signatures
+from ._ops.functions import populate as _populate
+from ._session.connect import Connection, connect, disconnect
+from ._session.grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from ._session.settings import set_default_dtype
+from ._session.wire_stats import WireStats, wire_stats
+from ._tensor.formatting import printoptions, set_printoptions
 from ._tensor.size import Size
-from ._tensor.storage import load, save
 from ._tensor.tensor import Tensor
 from .amp.autocast_mode import (
     autocast,
@@ -126,14 +123,14 @@ newaxis = None
 
 def finfo(dtype: DType | None = None) -> Any:
     """Limits of a floating-point type."""
-    from ._tensor.limits import float_limits
+    from ._tensor.dtype_limits import float_limits
 
     return float_limits(dtype or get_default_dtype())
 
 
 def iinfo(dtype: DType) -> Any:
     """Limits of an integer type."""
-    from ._tensor.limits import integer_limits
+    from ._tensor.dtype_limits import integer_limits
 
     return integer_limits(dtype)
 
@@ -155,7 +152,7 @@ def is_complex(input: Tensor) -> Any:
     return input.is_complex()
 
 
-_functions.populate(globals(), "")
+_populate(globals(), "")
 for _module in (errors, sys.modules[__name__], nn.functional, cuda):
     _signatures.publish(_module)
 _signatures.publish_methods(Tensor)

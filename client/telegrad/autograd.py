@@ -9,8 +9,9 @@ from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 from telegrad_protocol.meta import Meta
 
-from ._ops.reachability import Node, receivers
-from ._session.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, thread
+from ._session.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ._session.thread_modes import thread
+from ._tensor.autograd_graph import OperationNode, gradient_receivers, reachable
 from ._tensor.tensor import Tensor, require_one_session
 
 __all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
@@ -56,8 +57,8 @@ def grad(
     for source in sources:
         if not source.requires_grad:
             raise AutogradError(f"grad: {source._meta} does not require grad")
-    reached = _reached(roots)
-    used = [source._reach() in reached for source in sources]
+    reached = reachable([root._gradient_edge() for root in roots])
+    used = [source._gradient_edge() in reached for source in sources]
     if not all(used) and not (allow_unused or materialize_grads):
         raise AutogradError(
             "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
@@ -111,28 +112,16 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
 
 def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor]:
     if inputs is None:
-        return receivers([root._reach() for root in roots])
+        return gradient_receivers([root._gradient_edge() for root in roots])
     listed = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     if not listed:
         raise ArgumentError("backward: inputs must not be empty")
     require_one_session("backward", roots[0], *listed)
-    reached = _reached(roots)
+    reached = reachable([root._gradient_edge() for root in roots])
     for tensor in listed:
         if not tensor.requires_grad:
             raise AutogradError(f"backward: {tensor._meta} among inputs does not require grad")
-    return [tensor for tensor in listed if tensor._reach() in reached]
-
-
-def _reached(roots: list[Tensor]) -> set[Any]:
-    seen: set[Any] = {root._reach() for root in roots}
-    stack = list(seen)
-    while stack:
-        node = stack.pop()
-        for parent in node.parents if isinstance(node, Node) else ():
-            if parent not in seen:
-                seen.add(parent)
-                stack.append(parent)
-    return seen
+    return [tensor for tensor in listed if tensor._gradient_edge() in reached]
 
 
 def _receiver(leaf: Tensor, create_graph: bool) -> Tensor:
@@ -154,9 +143,23 @@ def _learn(found: list[Tensor], roots: list[Tensor], gradients: list[Tensor | No
     """Ask which new gradients are differentiable themselves, and in what layout they came."""
     if not found:
         return
-    parents = tuple(t._reach() for t in [*roots, *gradients] if t is not None and t.requires_grad)
+    parents = tuple(t._gradient_edge() for t in [*roots, *gradients] if t is not None and t.requires_grad)
     described = found[0]._session.describe(tuple(f._id for f in found), found[0].device)
     for tensor, (meta, requires_grad) in zip(found, described, strict=True):
         tensor._meta = meta
         if requires_grad:
-            tensor._requires_grad, tensor._node = True, Node(parents, "AddBackward0")
+            tensor._requires_grad, tensor._node = True, OperationNode(parents, "AddBackward0")
+
+
+def _backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Accumulate the gradient of this tensor into the leaves that it was computed from. No round trip."""
+    backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+METHODS: dict[str, Any] = {"backward": _backward}

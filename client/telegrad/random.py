@@ -7,8 +7,8 @@ from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.messages import Seed
 from telegrad_protocol.meta import Device
 
-from ._session import modes as _modes
-from ._tensor.creation import tensor
+from ._functions.creation import tensor
+from ._session.current import current_session
 from ._tensor.tensor import Tensor
 
 
@@ -22,26 +22,26 @@ def seed_device(device: str, seed: int) -> None:
     value = int(seed)
     if not -(2**63) <= value < 2**64:
         raise ArgumentError(f"manual_seed: {seed} does not fit into 64 bits")
-    _modes.current_session().submit(Seed(device, value % 2**64))
+    current_session().submit(Seed(device, value % 2**64))
 
 
 def seed() -> int:
     """Seed all generators with a random number, and return it."""
-    return int(_modes.current_session().query("seed"))
+    return int(current_session().query("seed"))
 
 
 def _device(device: str | Device | None) -> str:
-    return str(_modes.current_session().default_device if device is None else Device(device))
+    return str(current_session().default_device if device is None else Device(device))
 
 
 def initial_seed(device: str | Device | None = None) -> int:
     """The number that the device's generator was last seeded with."""
-    return int(_modes.current_session().query("initial_seed", _device(device)))
+    return int(current_session().query("initial_seed", _device(device)))
 
 
 def get_rng_state(device: str | Device | None = None) -> Tensor:
     """The state of a device's generator, as bytes in a tensor."""
-    state = _modes.current_session().query("get_rng_state", _device(device))
+    state = current_session().query("get_rng_state", _device(device))
     return tensor(list(state), dtype=uint8, device="cpu")
 
 
@@ -49,4 +49,4 @@ def set_rng_state(state: Tensor, device: str | Device | None = None) -> None:
     """Put a device's generator into a state that ``get_rng_state`` gave."""
     if state.dtype is not uint8:
         raise DTypeError(f"set_rng_state: expected the uint8 tensor that get_rng_state gave, not {state._meta}")
-    _modes.current_session().query("set_rng_state", _device(device), bytes(state.tolist()))
+    current_session().query("set_rng_state", _device(device), bytes(state.tolist()))

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from telegrad_protocol.messages import Mode
 
 
 def _engine(tg: Any) -> Any:
     """The server's session."""
-    session = tg._session.modes.current_session()
+    session = tg._session.current.current_session()
     session.flush()
     return session.transport._session
 
@@ -219,7 +220,7 @@ def test_a_region_leaves_no_memory_behind(tg: Any) -> None:
 
 def test_a_region_costs_no_round_trip(tg: Any) -> None:
     w = tg.ones(4, 4, requires_grad=True)
-    session = tg._session.modes.current_session()
+    session = tg._session.current.current_session()
     trips = session.round_trips
     for _ in range(3):
         with tg.autocast("cpu"):
@@ -229,9 +230,9 @@ def test_a_region_costs_no_round_trip(tg: Any) -> None:
 
 
 def test_the_trace_shows_autocast_above_autograd(tg: Any) -> None:
-    session = tg._session.modes.current_session()
+    session = tg._session.current.current_session()
     w = tg.ones(2, 2, requires_grad=True)
-    session.submit(tg._session.modes.Mode("trace", True))
+    session.submit(Mode("trace", True))
     with tg.autocast("cpu"):
         _ = w.mm(w)
     lines = session.query("trace")
@@ -247,14 +248,14 @@ def test_the_trace_shows_autocast_above_autograd(tg: Any) -> None:
 def test_malformed_settings_are_refused(tg: Any, value: Any) -> None:
     from telegrad import TelegradError
 
-    session = tg._session.modes.current_session()
-    session.submit(tg._session.modes.Mode("autocast", value))
+    session = tg._session.current.current_session()
+    session.submit(Mode("autocast", value))
     with pytest.raises(TelegradError, match="autocast"):
         session.synchronize()
 
 
 def test_einsum_is_cast_as_one_where_it_is_listed(tg: Any) -> None:
-    from telegrad.amp.composed import _targets
+    from telegrad._functions.cast_as_one import _targets
     from telegrad_protocol.autocast import Autocast
     from telegrad_protocol.meta import Device, Meta
 

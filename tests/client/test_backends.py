@@ -21,14 +21,14 @@ def host() -> Host:
 def lib(host: Host) -> Iterator[Any]:
     """telegrad, with every switch as it was before afterwards."""
     import telegrad as tg
-    from telegrad._session import switches as _switches
+    from telegrad._session import settings
 
-    before = dict(_switches._chosen)
+    before = settings.snapshot()
     try:
         with tg.connect(in_process=host):
             yield tg
     finally:
-        _switches._chosen.update(before)
+        settings.restore(before)
 
 
 def _context(host: Host, tg: Any) -> Any:

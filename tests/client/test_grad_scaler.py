@@ -64,7 +64,7 @@ def test_scale_and_parameters_follow_pytorch(tg: Any, rng: np.random.Generator, 
 @pytest.mark.parametrize("clips", [False, True])
 def test_a_step_waits_for_nothing(tg: Any, name: str, clips: bool) -> None:
     side = _Side(tg, name, np.ones(4, np.float32))
-    session = tg._session.modes.current_session()
+    session = tg._session.current.current_session()
     side.step(np.ones(4, np.float32), False)
     trips = session.round_trips
     for overflows in (True, False):
@@ -81,7 +81,7 @@ def test_an_optimizer_that_is_a_program_is_skipped_with_one_round_trip(tg: Any) 
 
     side = _Side(tg, "SGD", np.ones(4, np.float32))
     side.optimizer = Plain([side.weight], {})
-    session = tg._session.modes.current_session()
+    session = tg._session.current.current_session()
     for overflows in (False, True):
         trips = session.round_trips
         side.step(np.ones(4, np.float32), overflows)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from telegrad._tensor import printing
+from telegrad._tensor import formatting
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
 
@@ -42,12 +42,12 @@ OPTIONS = [
 @pytest.fixture(autouse=True)
 def default_options() -> Iterator[None]:
     yield
-    for set_options in (printing.set_printoptions, torch.set_printoptions):
+    for set_options in (formatting.set_printoptions, torch.set_printoptions):
         set_options(profile="default", sci_mode=None)
 
 
 def set_both(**options: Any) -> None:
-    printing.set_printoptions(**options)
+    formatting.set_printoptions(**options)
     torch.set_printoptions(**options)
 
 
@@ -57,9 +57,9 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def ours(tensor: torch.Tensor, *, summarized: bool = False, **changes: Any) -> str:
-    array, plan = to_numpy(tensor), printing.edge_index(tensor.shape)
+    array, plan = to_numpy(tensor), formatting.edge_ranges(tensor.shape)
     if summarized and plan is not None:
-        array = printing.take_edges(array, plan)
+        array = formatting.take_edges(array, plan)
     arguments: dict[str, Any] = {
         "dtype": dtypes.BY_NAME[str(tensor.dtype).removeprefix("torch.")],
         "device": "cpu",
@@ -69,7 +69,7 @@ def ours(tensor: torch.Tensor, *, summarized: bool = False, **changes: Any) -> s
         "is_parameter": isinstance(tensor, torch.nn.Parameter),
         "summarized": summarized,
     }
-    return printing.format_tensor(array, **{**arguments, **changes})
+    return formatting.format_tensor(array, **{**arguments, **changes})
 
 
 def random_tensor(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -106,7 +106,7 @@ def test_every_option_prints_as_in_pytorch(options: dict[str, Any]) -> None:
     print("seed", SEED)
     rng = random.Random(f"{SEED} {options}")
     set_both(**options)
-    assert printing.get_printoptions() == torch._tensor_str.get_printoptions()
+    assert formatting.get_printoptions() == torch._tensor_str.get_printoptions()
     for dtype in (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool):
         for shape in SHAPES:
             tensor = random_tensor(rng, shape, dtype)
@@ -183,26 +183,26 @@ def test_default_dtype_goes_without_saying() -> None:
 
 
 def test_only_edges_are_fetched() -> None:
-    assert printing.edge_index((10, 100)) is None
-    assert printing.edge_index((1001,)) == (((0, 3), (998, 1001)),)
-    assert printing.edge_index((2, 10**6)) == (((0, 2),), ((0, 3), (10**6 - 3, 10**6)))
-    assert printing.edge_index((100, 5), printing.PrintOptions(threshold=10, edgeitems=0)) == (
+    assert formatting.edge_ranges((10, 100)) is None
+    assert formatting.edge_ranges((1001,)) == (((0, 3), (998, 1001)),)
+    assert formatting.edge_ranges((2, 10**6)) == (((0, 2),), ((0, 3), (10**6 - 3, 10**6)))
+    assert formatting.edge_ranges((100, 5), formatting.PrintOptions(threshold=10, edgeitems=0)) == (
         ((0, 0), (100, 100)),
         ((0, 0), (5, 5)),
     )
 
 
 def test_bad_options_are_refused_and_change_nothing() -> None:
-    before = printing.get_printoptions()
+    before = formatting.get_printoptions()
     with pytest.raises(ArgumentError, match="profile must be one of default, short, full, not 'long'"):
-        printing.set_printoptions(profile="long")
+        formatting.set_printoptions(profile="long")
     with pytest.raises(ArgumentError, match="precision must not be negative, got -1"):
-        printing.set_printoptions(precision=-1)
-    assert printing.get_printoptions() == before
+        formatting.set_printoptions(precision=-1)
+    assert formatting.get_printoptions() == before
 
 
 def test_printoptions_are_restored_after_the_block() -> None:
-    before = printing.get_printoptions()
-    with printing.printoptions(precision=1, sci_mode=True):
-        assert printing.get_printoptions()["precision"] == 1
-    assert printing.get_printoptions() == before
+    before = formatting.get_printoptions()
+    with formatting.printoptions(precision=1, sci_mode=True):
+        assert formatting.get_printoptions()["precision"] == 1
+    assert formatting.get_printoptions() == before

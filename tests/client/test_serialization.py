@@ -20,8 +20,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from telegrad._tensor import serialization
-from telegrad._tensor.serialization import RawTensor
+from telegrad._tensor import safetensors_files
+from telegrad._tensor.safetensors_files import RawTensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 
@@ -49,11 +49,11 @@ def from_raw(raw: RawTensor) -> torch.Tensor:
 
 
 def save(obj: Any, path: Path) -> None:
-    serialization.save(obj, path, to_raw=to_raw)
+    safetensors_files.save(obj, path, to_raw=to_raw)
 
 
 def load(path: Path) -> Any:
-    return serialization.load(path, from_raw=from_raw)
+    return safetensors_files.load(path, from_raw=from_raw)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -102,8 +102,8 @@ def test_every_dtype_and_shape_comes_back_bit_for_bit(tmp_path: Path, dtype: dty
     size = math.prod(shape) * dtype.itemsize
     data = np.random.default_rng(SEED).integers(0, 2, size, dtype=np.uint8).tobytes()
     raw = RawTensor(dtype, shape, memoryview(data))
-    serialization.save([raw], tmp_path / "f", to_raw=lambda obj: obj if isinstance(obj, RawTensor) else None)
-    (loaded,) = serialization.load(tmp_path / "f", from_raw=lambda raw: raw)
+    safetensors_files.save([raw], tmp_path / "f", to_raw=lambda obj: obj if isinstance(obj, RawTensor) else None)
+    (loaded,) = safetensors_files.load(tmp_path / "f", from_raw=lambda raw: raw)
     assert (loaded.dtype, loaded.shape, bytes(loaded.data)) == (dtype, shape, data)
 
 
@@ -197,7 +197,7 @@ def test_only_structures_that_contain_themselves_are_refused(tmp_path: Path) -> 
 def test_bytes_that_do_not_fit_the_shape_are_refused(tmp_path: Path) -> None:
     raw = RawTensor(dtypes.float32, (2, 3), b"1234")
     with pytest.raises(ArgumentError, match=r"'w' is float32\[2,3\], 24 bytes, but came with 4"):
-        serialization.save({"w": raw}, tmp_path / "f", to_raw=lambda obj: obj if obj is raw else None)
+        safetensors_files.save({"w": raw}, tmp_path / "f", to_raw=lambda obj: obj if obj is raw else None)
 
 
 def test_a_failed_save_keeps_the_old_file_and_leaves_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_a_failed_save_keeps_the_old_file_and_leaves_no_other(tmp_path: Path, mo
     def full(*args: Any, **kwargs: Any) -> None:
         raise safetensors.SafetensorError("no space left on device")
 
-    monkeypatch.setattr(serialization, "serialize_file", full)
+    monkeypatch.setattr(safetensors_files, "serialize_file", full)
     with pytest.raises(OSError, match=r"cannot write .*no space left"):
         save([2], tmp_path / "f")
     assert load(tmp_path / "f") == [1]

@@ -152,7 +152,7 @@ def test_memory_of_one_stream_is_not_given_to_another(cuda_tg: Any) -> None:
 
 def _block(tg: Any, tensor: Any) -> tuple[int, int]:
     """Where a tensor lies, and the raw stream that it was allocated for."""
-    session = tg._session.modes.current_session()
+    session = tg._session.current.current_session()
     session.flush()
     block = session.transport._session.value(tensor._id).storage.block
     return block.pointer, block.stream

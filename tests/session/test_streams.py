@@ -34,7 +34,7 @@ def queues() -> Iterator[QueuedBackend]:
 
 
 def _session() -> Any:
-    session = telegrad._session.modes.current_session()
+    session = telegrad._session.current.current_session()
     session.flush()
     return session
 

@@ -230,7 +230,7 @@ def test_a_second_connection_takes_over(connect: Connect, gateway: GatewayProces
     client = connect()
     client.ask("echo")
     hello = client.transport.hello
-    raw = _connection.Connection(Address(gateway.url, hello.session, hello.key), 1, lambda frame: None)
+    raw = _connection.WebSocketConnection(Address(gateway.url, hello.session, hello.key), 1, lambda frame: None)
     assert client.ask("echo", 1) == [1]
     assert client.transport.stats.reconnects >= 1
     raw.abandon()

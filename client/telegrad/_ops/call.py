@@ -6,12 +6,14 @@ and what it is given. Here loops are quicker than ``map``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from telegrad import return_types
-from telegrad._session import modes as _modes
-from telegrad._session.modes import Modes, thread
-from telegrad._session.session import Session
+from telegrad._session.current import current_session
+from telegrad._session.devices import require_device
+from telegrad._session.session import ClientSession
+from telegrad._session.thread_modes import Modes, thread
+from telegrad._tensor.autograd_graph import Aliases, GradientEdge, LeafNode, OperationNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.autocast import Autocast, recast
@@ -22,9 +24,9 @@ from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import is_view
 
-from .call_forms import Form
+from . import call_pattern as _call_pattern
+from .call_pattern import CallPattern
 from .grad_names import grad_name
-from .reachability import Aliases, Leaf, Node, Reach
 
 _SCALARS = frozenset((bool, int, float, complex))
 _CAPACITY = 1 << 15
@@ -96,110 +98,116 @@ def _encode(op: Op, position: int, argument: Any) -> Any:
     return kind.encode(argument) if kind.encode else argument
 
 
-def call(form: Form, values: tuple[Any, ...]) -> Any:
+def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     """Run an operation; who calls this was called by the user's program, or by telegrad's."""
     modes = thread.modes
     records = modes.records
-    key: list[Any] = [form, dtypes._default, modes.autocast]
+    key: list[Any] = [pattern, dtypes._default, modes.autocast]
     wire: list[Any] = []
-    parents: list[Reach] = []
-    session: Session | None = None
-    for tensor in values if form.is_plain else form.tensors(values):
+    parents: list[GradientEdge] = []
+    session: ClientSession | None = None
+    for tensor in values if pattern.is_plain else pattern.tensors(values):
         if tensor._session is not session:
             if session is not None:
-                raise _foreign(form.op)
+                raise _foreign(pattern.op)
             session = tensor._session
         key.append(tensor._meta)
         wire.append(tensor._id)
         if tensor._aliases is not None:
             tensor._refresh()
         if tensor._requires_grad and records:
-            parents.append(tensor._node or tensor._reach())
-    if not form.is_plain or session is None:
-        session = _describe(form, values, key, session)
+            parents.append(tensor._node or tensor._gradient_edge())
+    if not pattern.is_plain or session is None:
+        session = _describe(pattern, values, key, session)
     try:
         plan = _PLANS.get(tuple(key))
     except TypeError:
         plan = None
     if plan is None:
-        plan = _plan(form, _normalize(form.op, form.bind(values), session), tuple(key), session, modes.autocast)
-    if form.is_leading:
+        plan = _plan(
+            pattern, _normalize(pattern.op, pattern.bind(values), session), tuple(key), session, modes.autocast
+        )
+    if pattern.is_leading:
         wire += plan.rest
     else:
-        wire = _placed(form, plan, wire)
-    if form.hides and parents:
-        parents = [tensor._reach() for tensor in form.shown(values) if tensor._requires_grad]
-    if form.lists:
-        _place_lists(form, values, wire, parents, records)
+        wire = _placed(pattern, plan, wire)
+    if pattern.hides and parents:
+        parents = [tensor._gradient_edge() for tensor in pattern.shown(values) if tensor._requires_grad]
+    if pattern.lists:
+        _place_lists(pattern, values, wire, parents, records)
     if plan.meta is None:
-        return _finish(form, plan, session, values, wire, parents, modes)
+        return _finish(pattern, plan, session, values, wire, parents, modes)
     id = session.new_id()
     result = Tensor(session, id, plan.meta)
     if parents and plan.gives_gradient:
         result._requires_grad = True
-        result._node = Node(tuple(parents), plan.grad_name)
+        result._node = OperationNode(tuple(parents), plan.grad_name)
     freed = session.take_dead() if session._dead else ()
-    session.queue(Call(form.op.index, session.sites.current(2), (id,), wire, freed), modes)
+    session.queue(Call(pattern.op.index, session.sites.current(2), (id,), wire, freed), modes)
     return result
 
 
 def _finish(
-    form: Form, plan: CallPlan, session: Session, values: tuple[Any, ...], wire: list[Any], parents: list[Reach],
-    modes: Modes,
+    pattern: CallPattern, plan: CallPlan, session: ClientSession, values: tuple[Any, ...], wire: list[Any],
+    parents: list[GradientEdge], modes: Modes,
 ) -> Any:  # fmt: skip
     """The end of a call that gives several results or none, a view, or what only the data tell."""
     if plan.op.mutates:
-        return _mutate(form, plan, session, values, wire, parents, modes)
+        return _mutate(pattern, plan, session, values, wire, parents, modes)
     if plan.outs is None:
         return _unknown(plan, session, wire, parents, modes)
-    node = Node(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
-    made = [_made(form, plan, session, values, meta, node) for meta in plan.outs]
+    node = OperationNode(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
+    made = [_made(pattern, plan, session, values, meta, node) for meta in plan.outs]
     session.call(plan.op.index, session.sites.current(3), tuple([each._id for each in made]), wire, modes)
     return plan.result_type(made) if plan.is_tuple else made[0]
 
 
-def _describe(form: Form, values: tuple[Any, ...], key: list[Any], session: Session | None) -> Session:
+def _describe(
+    pattern: CallPattern, values: tuple[Any, ...], key: list[Any], session: ClientSession | None
+) -> ClientSession:
     """Add to a key what is not a tensor's meta; and the session, which also lists of tensors can tell."""
-    if form.attributes is not None:
-        key.append(form.attributes(values))
-    if form.floats is not None:
-        key.append(tuple([value or repr(value) for value in form.floats(values)]))  # 0.0 and -0.0 differ
-    for index, _ in form.lists:
+    if pattern.attributes is not None:
+        key.append(pattern.attributes(values))
+    if pattern.floats is not None:
+        key.append(tuple([value or repr(value) for value in pattern.floats(values)]))  # 0.0 and -0.0 differ
+    for index, _ in pattern.lists:
         metas: Any = []
         for tensor in values[index]:
             if tensor.__class__ not in _TENSOR_TYPES:
                 metas = map(_described, values[index])
-                session = _session_of(form.op, values[index], session)
+                session = _session_of(pattern.op, values[index], session)
                 break
             if tensor._session is not session:
                 if session is not None:
-                    raise _foreign(form.op)
+                    raise _foreign(pattern.op)
                 session = tensor._session
             metas.append(tensor._meta)
         key.append(tuple(metas))
     if session is None:
-        session = _modes.current_session()
+        session = current_session()
         key.append(session.places)
     return session
 
 
-def _placed(form: Form, plan: CallPlan, ids: list[int]) -> list[Any]:
+def _placed(pattern: CallPattern, plan: CallPlan, ids: list[int]) -> list[Any]:
     """The arguments as they travel, where the tensors are not the first of them."""
     wire = plan.template.copy()
-    for position, id in zip(form.positions, ids, strict=True):
+    for position, id in zip(pattern.positions, ids, strict=True):
         wire[position] = id
     return wire
 
 
-def _place_lists(form: Form, values: tuple[Any, ...], wire: list[Any], parents: list[Reach], records: bool) -> None:
-    op = form.op
-    for index, position in form.lists:
+def _place_lists(
+    pattern: CallPattern, values: tuple[Any, ...], wire: list[Any], parents: list[GradientEdge], records: bool
+) -> None:
+    op = pattern.op
+    for index, position in pattern.lists:
         if position not in op.tensor_positions:
             continue
         items = values[index]
         wire[position] = [None if t is None else t._id for t in items]
         if records and position not in op.no_grad:
-            parents.extend([t._reach() for t in items if t is not None and t.requires_grad])
+            parents.extend([t._gradient_edge() for t in items if t is not None and t.requires_grad])
 
 
 def _described(item: Any) -> Any:
@@ -209,7 +217,7 @@ def _described(item: Any) -> Any:
     return item, item.__class__ if item or item.__class__ not in _SCALARS else repr(item)
 
 
-def _session_of(op: Op, items: Any, session: Session | None) -> Session | None:
+def _session_of(op: Op, items: Any, session: ClientSession | None) -> ClientSession | None:
     for item in items:
         if isinstance(item, Tensor):
             if len(_TENSOR_TYPES) < _REMEMBERED:
@@ -225,7 +233,7 @@ def _is_tensor(thing: Any) -> bool:
     return isinstance(thing, Tensor)
 
 
-def _normalize(op: Op, bound: tuple[Any, ...], session: Session) -> tuple[Any, ...]:
+def _normalize(op: Op, bound: tuple[Any, ...], session: ClientSession) -> tuple[Any, ...]:
     """Canonical arguments; the default device where a creation names none."""
     bound = op.normalize(bound, _is_tensor)
     if any(_holds_tensor(bound[p]) for p in op.tensor_positions):
@@ -237,17 +245,19 @@ def _normalize(op: Op, bound: tuple[Any, ...], session: Session) -> tuple[Any, .
 
 
 def _plan(
-    form: Form, bound: tuple[Any, ...], key: tuple[Any, ...], session: Session, autocast: Autocast | None
+    pattern: CallPattern,
+    bound: tuple[Any, ...],
+    key: tuple[Any, ...],
+    session: ClientSession,
+    autocast: Autocast | None,
 ) -> CallPlan:
-    op = form.op
+    op = pattern.op
     for argument in bound:
-        if isinstance(argument, Device) and argument not in session.devices:
-            raise DeviceError(
-                f"{op.public}: device {argument} is not there; the server has {', '.join(map(str, session.devices))}"
-            )
+        if isinstance(argument, Device):
+            require_device(argument, session, op.public)
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
     plan = CallPlan(op, bound, tensors[0]._meta.device if tensors else session.default_device, autocast)
-    plan.rest = plan.template[len(form.positions) :]
+    plan.rest = plan.template[len(pattern.positions) :]
     try:
         if len(_PLANS) >= _CAPACITY:
             _PLANS.clear()
@@ -262,7 +272,12 @@ def _foreign(op: Op) -> DeviceError:
 
 
 def _made(
-    form: Form, plan: CallPlan, session: Session, values: tuple[Any, ...], meta: Meta, node: Node | None
+    pattern: CallPattern,
+    plan: CallPlan,
+    session: ClientSession,
+    values: tuple[Any, ...],
+    meta: Meta,
+    node: OperationNode | None,
 ) -> Tensor:
     """A result that is one of several, or a view."""
     result = Tensor(session, session.new_id(), meta)
@@ -270,7 +285,7 @@ def _made(
         result._requires_grad = True
         result._node = node
     if plan.is_view and plan.op.public != "detach":
-        source = values[form.sources[plan.view_of]]  # type: ignore[index]
+        source = values[pattern.sources[plan.view_of]]  # type: ignore[index]
         root = source._base if source._base is not None else source
         if root._aliases is None:
             root._aliases = Aliases()
@@ -278,7 +293,7 @@ def _made(
     return result
 
 
-def _unknown(plan: CallPlan, session: Session, wire: list[Any], parents: list[Reach], modes: Modes) -> Any:
+def _unknown(plan: CallPlan, session: ClientSession, wire: list[Any], parents: list[GradientEdge], modes: Modes) -> Any:
     """An operation whose result's shape depends on data: the one kind of call that waits."""
     ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
     try:
@@ -291,16 +306,16 @@ def _unknown(plan: CallPlan, session: Session, wire: list[Any], parents: list[Re
     results = [Tensor(session, id, meta) for id, (meta, _) in zip(ids, described, strict=True)]
     for result, (_, requires_grad) in zip(results, described, strict=True):
         if requires_grad and parents:
-            result._requires_grad, result._node = True, Node(tuple(parents), plan.grad_name)
+            result._requires_grad, result._node = True, OperationNode(tuple(parents), plan.grad_name)
     return plan.result_type(results) if plan.op.returns else results[0]
 
 
 def _mutate(
-    form: Form, plan: CallPlan, session: Session, values: tuple[Any, ...], wire: list[Any], parents: list[Reach],
-    modes: Modes,
+    pattern: CallPattern, plan: CallPlan, session: ClientSession, values: tuple[Any, ...], wire: list[Any],
+    parents: list[GradientEdge], modes: Modes,
 ) -> Any:  # fmt: skip
     op = plan.op
-    targets = [None if form.sources[p] is None else values[form.sources[p]] for p in op.mutates]  # type: ignore[index]
+    targets = [None if pattern.sources[p] is None else values[pattern.sources[p]] for p in op.mutates]  # type: ignore[index]
     if modes.records and not op.updates:
         for target in targets:
             for tensor in target if isinstance(target, (tuple, list)) else (target,):
@@ -312,7 +327,7 @@ def _mutate(
             )
     session.call(op.index, session.sites.current(4), (), wire, modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
-        _rebase(targets[0], Node(tuple(parents), plan.grad_name))
+        _rebase(targets[0], OperationNode(tuple(parents), plan.grad_name))
     if plan.outs is None:
         return None
     return targets[0] if not plan.is_tuple else plan.result_type(targets)
@@ -320,20 +335,20 @@ def _mutate(
 
 def _check_writable(op: Op, tensor: Tensor) -> None:
     for candidate, what in ((tensor, "a leaf tensor"), (tensor._base, "a view of a leaf tensor")):
-        if candidate is not None and candidate.requires_grad and isinstance(candidate._reach(), Leaf):
+        if candidate is not None and candidate.requires_grad and isinstance(candidate._gradient_edge(), LeafNode):
             raise InplaceError(
                 f"{op.public}: {what} that requires grad is modified in place; use no_grad() or detach() it first"
             )
 
 
-def _rebase(target: Tensor, node: Node) -> None:
+def _rebase(target: Tensor, node: OperationNode) -> None:
     """Make ``node`` what gradients of ``target``, and of everything that shares its memory, reach."""
     root = target._base
     if root is not None:
         if root.requires_grad:
-            node.parents += (root._reach(),)
-        root._requires_grad, root._node = True, Node((node,), "CopySlices")
-        node = Node((root._node,), "AsStridedBackward0")
+            node.parents += (root._gradient_edge(),)
+        root._requires_grad, root._node = True, OperationNode((node,), "CopySlices")
+        node = OperationNode((root._node,), "AsStridedBackward0")
     target._requires_grad, target._node = True, node
     aliases = target._aliases
     if aliases is None:
@@ -341,9 +356,18 @@ def _rebase(target: Tensor, node: Node) -> None:
     aliases.version += 1
     target._seen = aliases.version
     if root is None:
-        aliases.node = Node((node,), "AsStridedBackward0")
+        aliases.node = OperationNode((node,), "AsStridedBackward0")
     else:
         aliases.node, root._seen = node, aliases.version
 
 
-__all__ = ["Form", "call"]
+class CacheInfo(NamedTuple):
+    """How many call plans and call patterns are cached."""
+
+    plans: int
+    patterns: int
+
+
+def cache_info() -> CacheInfo:
+    """Return the sizes of the caches that calls are looked up in."""
+    return CacheInfo(len(_PLANS), _call_pattern.count())

@@ -26,7 +26,7 @@ def _is_own(file: str) -> bool:
     return own
 
 
-class Sites:
+class CallSites:
     """The lines that one session has introduced."""
 
     __slots__ = ("_codes", "_new_number", "_numbers", "_submit")

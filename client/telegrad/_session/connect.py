@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.messages import Hello
 
-from . import modes as _modes
-from . import switches as _switches
-from .session import Session
+from . import settings as _settings
+from .current import current_session, enter, has_session, leave, open_default_with
+from .session import ClientSession
 
 if TYPE_CHECKING:
-    from telegrad._transport.socket_transport import Transport
+    from telegrad._transport.transport import Transport
 
     from .private_server import PrivateServer
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Connection:
     """An open session; current from ``connect`` on until ``disconnect`` or the end of its ``with`` block."""
 
-    def __init__(self, session: Session, server: PrivateServer | None = None) -> None:
+    def __init__(self, session: ClientSession, server: PrivateServer | None = None) -> None:
         self.session = session
         self._server = server
 
@@ -32,7 +32,7 @@ class Connection:
         return self.session.transport.hello.session
 
     def __enter__(self) -> Connection:
-        _modes.enter(self.session, is_block=True)
+        enter(self.session, is_block=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -40,12 +40,12 @@ class Connection:
 
     def use(self) -> Connection:
         """Make this the session that new tensors of this thread belong to."""
-        _modes.enter(self.session)
+        enter(self.session)
         return self
 
     def disconnect(self) -> None:
         """End the session, and the private server if this started one."""
-        _modes.leave(self.session)
+        leave(self.session)
         if self in _connections:
             _connections.remove(self)
         self.session.close()
@@ -80,7 +80,7 @@ def connect(
     server = None
     token = token or os.environ.get("TELEGRAD_TOKEN")
     if in_process is not None:
-        session = Session(lambda flush: _in_process(in_process))
+        session = ClientSession(lambda flush: _in_process(in_process))
     else:
         url = url or os.environ.get("TELEGRAD_URL")
         if url is None:
@@ -88,12 +88,11 @@ def connect(
 
             server = PrivateServer(devices)
             url = server.url
-        session = Session(lambda flush: _remote(url, token, flush, tls))
+        session = ClientSession(lambda flush: _remote(url, token, flush, tls))
     connection = Connection(session, server)
     _connections.append(connection)
-    _modes.enter(session)
-    _modes.announce(session)
-    _switches.announce(session)
+    enter(session)
+    _settings.announce(session)
     return connection
 
 
@@ -116,16 +115,16 @@ def _in_process(host: Any) -> Transport:
 
 def disconnect() -> None:
     """End the current session."""
-    if _modes.has_session():
-        session = _modes.current_session()
+    if has_session():
+        session = current_session()
         next(c for c in _connections if c.session is session).disconnect()
 
 
-def _open_default() -> Session:
+def _open_default() -> ClientSession:
     return connect().session
 
 
-_modes._open_default = _open_default
+open_default_with(_open_default)
 
 
 @atexit.register

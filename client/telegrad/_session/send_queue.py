@@ -19,11 +19,11 @@ from telegrad_protocol.errors import CommunicationError, TelegradError
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
 from telegrad_protocol.meta import Meta
 
-from .call_sites import Sites
-from .modes import DEFAULT, Modes, thread
+from .call_sites import CallSites
+from .thread_modes import DEFAULT, Modes, thread
 
 if TYPE_CHECKING:
-    from telegrad._transport.socket_transport import Transport
+    from telegrad._transport.transport import Transport
 
 BATCH_OPERATIONS: Final = 64
 BATCH_BYTES: Final = 1 << 15
@@ -41,7 +41,7 @@ class _Draft(NamedTuple):
     told: Modes
 
 
-class Outgoing:
+class SendQueue:
     """What a session sends; the rest of it says how to wait, how to look for failures, and what to do at the end."""
 
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
@@ -59,7 +59,7 @@ class Outgoing:
         self.operations = 0
         self._full_at = BATCH_OPERATIONS
         self.is_open = True
-        self.sites = Sites(self._pending.append)
+        self.sites = CallSites(self._pending.append)
         self.blocking = os.environ.get("TELEGRAD_LAUNCH_BLOCKING", "0") not in ("", "0")
         self._is_urgent = self.blocking
         self.transport = open_transport(self.flush_quietly)

@@ -1,4 +1,4 @@
-"""The client's side of a session: requests, answers and failures, on top of what ``Outgoing`` sends.
+"""The client's side of a session: requests, answers and failures, on top of what ``SendQueue`` sends.
 
 Nothing waits but ``request``. Any thread may wait; one at a time reads for all that do. An interrupt may come between
 any two steps: an answer leaves the transport after it was taken, so that it is not lost. Knows no operations.
@@ -19,21 +19,21 @@ from telegrad_protocol.errors import CommunicationError, SessionLostError, Teleg
 from telegrad_protocol.messages import Failure
 from telegrad_protocol.meta import Device, Meta
 
-from .downloads import Download
-from .send_queue import Outgoing
+from .chunked_data import ChunkedData
+from .send_queue import SendQueue
 
 if TYPE_CHECKING:
-    from telegrad._transport.socket_transport import Transport
+    from telegrad._transport.transport import Transport
 
 
-class Session(Outgoing):
+class ClientSession(SendQueue):
     """One conversation with a server."""
 
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
         self._reading = threading.RLock()
         self._waiting: dict[int, threading.Event | None] = {}
         self._answers: dict[int, Any] = {}
-        self._downloads: dict[int, Download] = {}
+        self._chunked: dict[int, ChunkedData] = {}
         self._failure: Failure | None = None
         self._raised = 0
         self._lost: TelegradError | None = None
@@ -64,7 +64,7 @@ class Session(Outgoing):
         finally:
             del self._waiting[number]
             self._answers.pop(number, None)
-            self._downloads.pop(number, None)
+            self._chunked.pop(number, None)
         if isinstance(answer, Failure):
             self._raise(answer)
         return answer
@@ -101,7 +101,7 @@ class Session(Outgoing):
     def read(self, id: int) -> tuple[DType, tuple[int, ...], memoryview]:
         """The elements of a tensor, row-major: dtype, shape, bytes."""
         answer = self.request(lambda number: messages.Read(number, id))
-        if isinstance(answer, Download):
+        if isinstance(answer, ChunkedData):
             data = answer.message
             return ALL[data.dtype], data.shape, memoryview(answer.buffer)
         return ALL[answer.dtype], answer.shape, memoryview(answer.data or b"")
@@ -158,7 +158,7 @@ class Session(Outgoing):
             self._take_failure(reply)
         elif isinstance(reply, messages.Data) and reply.data is None and reply.nbytes:
             if reply.request in self._waiting:
-                self._downloads[reply.request] = Download(reply)
+                self._chunked[reply.request] = ChunkedData(reply)
         else:
             self._answer(reply.request, reply)
 
@@ -180,7 +180,7 @@ class Session(Outgoing):
 
     def _take_chunk(self, body: memoryview) -> None:
         request, offset, data = wire.split_chunk(body)
-        download = self._downloads.get(request)
+        download = self._chunked.get(request)
         if download is None:
             return  # who wanted it was interrupted
         download.write(offset, data)

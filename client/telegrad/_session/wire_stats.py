@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import modes as _modes
+from .current import current_session
 
 
 class WireStats(NamedTuple):
@@ -19,6 +19,6 @@ class WireStats(NamedTuple):
 
 def wire_stats() -> WireStats:
     """Round trips, frames, operations and bytes of the current session so far. Costs nothing."""
-    session = _modes.current_session()
+    session = current_session()
     stats = session.transport.stats
     return WireStats(session.round_trips, stats.frames, session.operations, stats.bytes_sent, stats.bytes_received)

@@ -1,22 +1,18 @@
-"""``Tensor``: a handle on a tensor that lives in a session on a server.
+"""``Tensor``: the client's handle on a tensor that lives in a session on a server.
 
-Holds what never needs the network: number, meta, whether it requires a gradient. Methods that run operations are
-attached by ``_functions``, from the contracts; those written here read values or concern the handle itself.
+The handle holds what never needs the network: the tensor's number in its session, its ``Meta``, whether it requires a
+gradient, its gradient, and its place in the client's autograd graph. It computes nothing and imports nothing that
+does: methods that run operations or read elements are attached by ``telegrad._attach``.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
-import numpy as np
-
-from telegrad._ops.reachability import Aliases, GradFn, Leaf, Node, Reach
-from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import (
-    ArgumentError,
     ArgumentTypeError,
     AutogradError,
     DeviceError,
@@ -27,12 +23,12 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad
 from telegrad_protocol.meta import Device, Meta
 
-from . import arrays as _arrays
+from .autograd_graph import Aliases, GradFn, GradientEdge, LeafNode, OperationNode
 from .size import Size
 
 if TYPE_CHECKING:
     from telegrad._attached import Attached
-    from telegrad._session.session import Session
+    from telegrad._session.session import ClientSession
 else:
     Attached = object
 
@@ -56,7 +52,7 @@ class Tensor(Attached):
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-    def __init__(self, session: Session, id: int = 0, meta: Any = None) -> None:
+    def __init__(self, session: ClientSession, id: int = 0, meta: Any = None) -> None:
         if meta.__class__ is not Meta:
             raise ArgumentTypeError(
                 "Tensor: tensors are made of data by telegrad.tensor(data), of a shape by empty(shape)"
@@ -65,7 +61,7 @@ class Tensor(Attached):
         self._session = session
         self._meta: Meta = meta
         self._requires_grad = False
-        self._node: Reach | None = None
+        self._node: GradientEdge | None = None
         self._grad: Tensor | None = None
         self._base: Tensor | None = None
         self._aliases: Aliases | None = None
@@ -155,85 +151,10 @@ class Tensor(Attached):
         """Whether elements are complex."""
         return self._meta.dtype.is_complex
 
-    def _read(self) -> np.ndarray[Any, Any]:
-        return _arrays.array_of(*self._session.read(self._id))
-
-    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """A copy of the elements as a NumPy array; one round trip."""
-        if self.requires_grad and not force:
-            raise AutogradError("numpy: the tensor requires grad; use tensor.detach().numpy()")
-        if self._meta.dtype is dtypes.bfloat16 and not force:
-            raise ArgumentTypeError("numpy: NumPy has no bfloat16; use tensor.float().numpy()")
-        return self._read()
-
-    def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers; one round trip."""
-        return self._read().tolist()
-
-    def item(self) -> Any:
-        """The one element as a Python number; one round trip."""
-        if self._meta.numel != 1:
-            raise ShapeError(f"item: a tensor with {self._meta.numel} elements cannot become a number; use tolist()")
-        dtype, _, data = self._session.read(self._id)
-        return _arrays.scalar_of(dtype, data)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if copy is False:
-            raise ArgumentError("__array__: a remote tensor cannot be shown without a copy")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype, copy=False)
-
-    def __bool__(self) -> bool:
-        if self._meta.numel != 1:
-            raise ShapeError(
-                f"the truth value of a tensor with {self._meta.numel} elements is ambiguous; use any() or all()"
-            )
-        return bool(self.item())
-
-    def _number(self, kind: str) -> Any:
-        if self._meta.numel != 1:
-            raise ArgumentError(f"{kind}: only a tensor with one element can become a number, not {self._meta}")
-        if self._meta.dtype.is_complex and kind != "complex":
-            raise DTypeError(f"{kind}: a complex tensor cannot become a real number; use tensor.real")
-        return self.item()
-
-    def __float__(self) -> float:
-        return float(self._number("float"))
-
-    def __int__(self) -> int:
-        return int(self._number("int"))
-
-    def __complex__(self) -> complex:
-        return complex(self._number("complex"))
-
-    def __index__(self) -> int:
-        if self._meta.dtype.category > dtypes.INTEGER or self._meta.numel != 1:
-            raise ArgumentTypeError(f"only integer tensors of a single element can be an index, not {self._meta}")
-        return int(self.item())
-
     def __len__(self) -> int:
         if not self._meta.ndim:
             raise ArgumentTypeError("len: a 0-d tensor has no length")
         return self._meta.shape[0]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        if not self._meta.ndim:
-            raise ArgumentTypeError("iteration over a 0-d tensor")
-        return iter(self.unbind(0))
-
-    def __contains__(self, element: Any) -> bool:
-        if not isinstance(element, (Tensor, bool, int, float, complex, np.generic)):
-            raise ArgumentTypeError(f"in: only a tensor or a number can be in a tensor, not {type(element).__name__}")
-        found: Any = self == element
-        return bool(found.any())
-
-    def __format__(self, spec: str) -> str:
-        return format(repr(self) if self._meta.ndim or type(self) is not Tensor else self.item(), spec)
-
-    def __repr__(self) -> str:
-        from .text import describe
-
-        return describe(self)
 
     def __hash__(self) -> int:
         return id(self)
@@ -244,22 +165,6 @@ class Tensor(Attached):
             "use telegrad.save() or tensor.numpy()"
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise AutogradError("deepcopy: only leaf tensors can be copied deeply; use clone()")
-        twin = memo[id(self)] = self._twin(self.detach().clone())
-        if self._grad is not None:
-            twin.grad = self._grad.__deepcopy__(memo)
-        return twin
-
-    def __copy__(self) -> Tensor:
-        return self._twin(self.detach())
-
-    def _twin(self, data: Tensor) -> Tensor:
-        twin: Tensor = type(self)._wrap(data)
-        twin.__dict__.update(self.__dict__)
-        return twin.requires_grad_() if self.requires_grad else twin
-
     def _refresh(self) -> None:
         """See an in-place operation on another view of the same memory."""
         aliases = self._aliases
@@ -267,10 +172,10 @@ class Tensor(Attached):
             self._seen = aliases.version
             self._node, self._requires_grad = aliases.node, True
 
-    def _reach(self) -> Reach:
+    def _gradient_edge(self) -> GradientEdge:
         """Where its gradients go."""
         if self._node is None:
-            self._node = Leaf(self)
+            self._node = LeafNode(ref(self))
         return self._node
 
     @property
@@ -300,12 +205,12 @@ class Tensor(Attached):
     @property
     def is_leaf(self) -> bool:
         """Whether it was not computed from tensors that require grad."""
-        return not self.requires_grad or not isinstance(self._node, Node)
+        return not self.requires_grad or not isinstance(self._node, OperationNode)
 
     @property
     def grad_fn(self) -> GradFn | None:
         """What computed it, where that is differentiated."""
-        return GradFn(self._node) if self.requires_grad and isinstance(self._node, Node) else None
+        return GradFn(self._node) if self.requires_grad and isinstance(self._node, OperationNode) else None
 
     @property
     def grad(self) -> Tensor | None:
@@ -333,39 +238,15 @@ class Tensor(Attached):
         """Keep the gradient of a result in ``.grad``."""
         if not self.requires_grad:
             raise AutogradError("retain_grad: the tensor does not require grad")
-        node = self._reach()
-        if isinstance(node, Node):
-            from weakref import ref
-
+        node = self._gradient_edge()
+        if isinstance(node, OperationNode):
             node.retained = ref(self)
             self._session.submit(RetainGrad(self._id))
 
     @property
     def retains_grad(self) -> bool:
         """Whether ``retain_grad`` was called."""
-        return isinstance(self._node, Node) and self._node.retained is not None
-
-    def backward(
-        self,
-        gradient: Tensor | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Any = None,
-    ) -> None:
-        """Accumulate the gradient of this tensor into the leaves that it was computed from. No round trip."""
-        from telegrad import autograd
-
-        autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
-
-    @property
-    def data(self) -> Tensor:
-        """The same elements without history."""
-        return self.detach()
-
-    @data.setter
-    def data(self, other: Tensor) -> None:
-        require_one_session("data", self, other)
-        self._become(other.detach())
+        return isinstance(self._node, OperationNode) and self._node.retained is not None
 
     def _become(self, other: Tensor) -> None:
         """Take over what ``other`` is; this object stays the same for everyone who holds it."""

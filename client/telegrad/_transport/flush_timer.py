@@ -14,15 +14,15 @@ from typing import Final, Protocol
 AWAKE_SECONDS: Final = 0.05
 
 
-class Owner(Protocol):
+class FlushOwner(Protocol):
     def flush_late(self) -> None: ...
     def tick(self) -> None: ...
 
 
-class Timer:
+class FlushTimer:
     """Calls ``owner.flush_late`` ``delay`` seconds after ``arm``, and ``owner.tick`` every ``interval`` seconds."""
 
-    def __init__(self, owner: Owner, delay: float, interval: float) -> None:
+    def __init__(self, owner: FlushOwner, delay: float, interval: float) -> None:
         self._owner = weakref.ref(owner)
         self._delay, self._interval = delay, interval
         self._deadline: float | None = None

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from telegrad_protocol import wire
 from telegrad_protocol.messages import Hello
 
-from .socket_transport import Stats
+from .transport import TransportStats
 
 
 class LocalSession(Protocol):
@@ -36,7 +36,7 @@ class InProcessTransport:
 
     def __init__(self, session: LocalSession, hello: Hello) -> None:
         self.hello = hello
-        self.stats = Stats()
+        self.stats = TransportStats()
         self._session = session
         self._inbox: deque[tuple[int, memoryview]] = deque()
 

@@ -1,4 +1,4 @@
-"""How frames get to a session and back over a WebSocket, and what a session wants of any transport.
+"""The transport of a session over a WebSocket that is made anew when it breaks.
 
 The calling thread does the work: it writes what it sends, and reads while it waits. A transport knows frames and bodies
 but not what is in them. A body is accepted when the call begins: an exception that a send raises later (an interrupt, a
@@ -13,16 +13,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLostError
 from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, heartbeat_seconds
 from telegrad_protocol.messages import Hello
 
-from .flush_timer import Timer
-from .websocket import READ, WRITE, Address, Connection, masked_message
+from .flush_timer import FlushTimer
+from .transport import TransportStats
+from .websocket import READ, WRITE, Address, WebSocketConnection, masked_message
 
 FLUSH_SECONDS: Final = 0.002
 CLOSE_SECONDS: Final = 5.0
@@ -30,53 +30,6 @@ LOOK_SECONDS: Final = 0.25
 """A thread that waits looks again after this, because another thread may have read what it waits for."""
 FIRST_PAUSE_SECONDS: Final = 0.01
 MAX_PAUSE_SECONDS: Final = 1.0
-
-
-@dataclass
-class Stats:
-    """What went over the wire, resent frames included; bytes without what TLS adds."""
-
-    frames: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    reconnects: int = 0
-
-
-class Transport(Protocol):
-    """Carries the frames of one session, each exactly once and in order."""
-
-    hello: Hello
-
-    @property
-    def stats(self) -> Stats: ...
-
-    def send_batch(self, body: bytes) -> None:
-        """Send a ``BATCH``; waits only while the other end does not keep up."""
-
-    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
-        """Send a ``CHUNK``; ``data`` may be changed afterwards."""
-
-    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
-        """The next ``BATCH`` or ``CHUNK``: its kind and body; None when there was none for ``timeout`` seconds.
-
-        None waits as long as it takes, and 0 only looks. One thread at a time may receive; any may send.
-        """
-
-    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
-        """What ``receive`` would return; it stays the next until ``drop``."""
-
-    def drop(self) -> None:
-        """Be done with the frame that ``peek`` gave."""
-
-    @property
-    def accepted(self) -> int:
-        """How many frames were accepted for sending: tells after an interrupt whether a send had begun."""
-
-    def arm(self) -> None:
-        """Have the flush callback called soon, from another thread."""
-
-    def close(self) -> None:
-        """End the session."""
 
 
 class SocketTransport:
@@ -93,8 +46,8 @@ class SocketTransport:
         self._address, self._flush = address, flush
         self._link = Link(window)
         self._lock = threading.RLock()
-        self._connection: Connection | None = None
-        self._counted = Stats()
+        self._connection: WebSocketConnection | None = None
+        self._counted = TransportStats()
         self._pid = os.getpid()
         self._heartbeat = heartbeat_seconds(hello.lease_seconds)
         self._patience = min(self._heartbeat, ACK_SECONDS * 0.8)
@@ -103,19 +56,19 @@ class SocketTransport:
         self._pause = 0.0
         self._busy = self._closed = self._waiting = False
         self._fatal: CommunicationError | None = None
-        self._timer: Timer | None = None
+        self._timer: FlushTimer | None = None
         if not self._drive(lambda: self._connection is not None, CLOSE_SECONDS):
             raise ConnectError(f"{address.url} opened a session but its stream cannot be reached: {self._last_error}")
-        self._timer = Timer(self, FLUSH_SECONDS, min(ACK_SECONDS * 0.8, self._heartbeat / 2))
+        self._timer = FlushTimer(self, FLUSH_SECONDS, min(ACK_SECONDS * 0.8, self._heartbeat / 2))
         _open_transports.add(self)
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> TransportStats:
         connection, counted = self._connection, self._counted
         if connection is None:
             return counted
         sent, received = counted.bytes_sent + connection.bytes_written, counted.bytes_received + connection.bytes_read
-        return Stats(counted.frames, sent, received, counted.reconnects)
+        return TransportStats(counted.frames, sent, received, counted.reconnects)
 
     def send_batch(self, body: bytes) -> None:
         self._send(wire.BATCH, body)
@@ -243,7 +196,7 @@ class SocketTransport:
             self._waiting = True
         return self._wait(connection, LOOK_SECONDS)
 
-    def _wait(self, connection: Connection | None, seconds: float) -> int:
+    def _wait(self, connection: WebSocketConnection | None, seconds: float) -> int:
         if connection is None:
             time.sleep(min(seconds, self._pause))
             return 0
@@ -290,7 +243,7 @@ class SocketTransport:
             self._check_lease(error)
         self._busy = False
 
-    def _exchange(self, connection: Connection, happened: int) -> None:
+    def _exchange(self, connection: WebSocketConnection, happened: int) -> None:
         if happened & ~WRITE:
             connection.read()
         now = time.monotonic()
@@ -307,7 +260,7 @@ class SocketTransport:
 
     def _connect(self) -> None:
         link = self._link
-        self._connection = connection = Connection(self._address, link.received, link.receive)
+        self._connection = connection = WebSocketConnection(self._address, link.received, link.receive)
         for parts in link.resend_after(link.acknowledged):
             connection.queue(parts)
         connection.write()

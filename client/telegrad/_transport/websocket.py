@@ -103,7 +103,7 @@ def _head(length: int) -> bytes:
     return struct.pack("!BBQ", 0x82, 0x80 | 127, length)
 
 
-class _BulkProtocol(ClientProtocol):
+class _BulkClientProtocol(ClientProtocol):
     bulk: BulkReader
 
     def parse(self) -> Generator[None, None, None]:
@@ -111,7 +111,7 @@ class _BulkProtocol(ClientProtocol):
         yield from super().parse()
 
 
-class Connection:
+class WebSocketConnection:
     """An open WebSocket. ``deliver`` is called with each message that ``read`` completes.
 
     The server speaks first: it acknowledges what it has, so that what it lacks can be sent again.
@@ -126,7 +126,7 @@ class Connection:
         self._fragments: list[Buffer] = []
         self._buffer = memoryview(bytearray(_READ_BYTES))
         uri = parse_uri(address.stream(received))
-        self._protocol = _BulkProtocol(uri, max_size=None, logger=_LOGGER)
+        self._protocol = _BulkClientProtocol(uri, max_size=None, logger=_LOGGER)
         self._socket = _connect(uri.host, uri.port, address.tls if uri.secure else None)
         try:
             self._shake_hands(address)

@@ -9,17 +9,19 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from telegrad._session import modes as _modes
-from telegrad._session.modes import AutocastSettings, _Block, forget_casts, set_autocast, thread
+from telegrad._session.current import current_session, open_sessions
+from telegrad._session.grad_mode import ModeBlock
+from telegrad._session.thread_modes import AutocastSettings, set_autocast, thread
 from telegrad_protocol.autocast import DEVICE_TYPES, LOWER_DTYPES, check_device_type
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.messages import Mode
 from telegrad_protocol.meta import Device
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class autocast(_Block):
+class autocast(ModeBlock):
     """Run the operations of this block or function in a lower precision where that is safe, in float32 where not."""
 
     def __init__(
@@ -58,7 +60,7 @@ class autocast(_Block):
     def __exit__(self, *_: object) -> None:
         set_autocast(self.previous)
         if not self.previous.depth:
-            forget_casts()
+            clear_autocast_cache()
 
 
 def device_type_of(name: str, device: str) -> str:
@@ -70,7 +72,7 @@ def device_type_of(name: str, device: str) -> str:
 
 def _is_possible(device_type: str, dtype: DType) -> bool:
     """Whether such a region can be on; warns where not, as PyTorch does."""
-    if device_type == "cuda" and not any(d.type == "cuda" for d in _modes.current_session().devices):
+    if device_type == "cuda" and not any(d.type == "cuda" for d in current_session().devices):
         warnings.warn("autocast: CUDA is not available; disabling autocast", stacklevel=3)
         return False
     if dtype not in LOWER_DTYPES:
@@ -127,8 +129,9 @@ def set_autocast_cache_enabled(enabled: bool) -> None:
 
 
 def clear_autocast_cache() -> None:
-    """Forget the casts of weights."""
-    forget_casts()
+    """Tell all sessions to drop the casts of weights that they keep."""
+    for session in open_sessions():
+        session.submit(Mode("autocast_cache", None))
 
 
 def autocast_increment_nesting() -> int:

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from telegrad._ops.functions import function
-from telegrad._session import modes as _modes
-from telegrad._session.modes import no_grad
+from telegrad._session.current import current_session
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float16, float32, float64, int32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, StateDictError
@@ -239,7 +239,7 @@ class GradScaler:
 
 
 def _is_possible(device: str) -> bool:
-    if device == "cuda" and not any(d.type == "cuda" for d in _modes.current_session().devices):
+    if device == "cuda" and not any(d.type == "cuda" for d in current_session().devices):
         warnings.warn("GradScaler: CUDA is not available; disabling it", stacklevel=3)
         return False
     return True

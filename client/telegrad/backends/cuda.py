@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad._session import switches as _switches
+from telegrad._session import settings as _settings
 from telegrad_protocol.errors import ArgumentError
 
 _LIBRARIES = ("default", "cublas", "cublaslt", "own")
@@ -18,10 +18,10 @@ class _Switch:
         self._name = name
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else _switches.get(self._name)
+        return self if instance is None else _settings.get(self._name)
 
     def __set__(self, instance: Any, value: Any) -> None:
-        _switches.put(self._name, _switches.bool_of(self._name, value))
+        _settings.put(self._name, _settings.require_bool(self._name, value))
 
 
 class Matmul:
@@ -49,8 +49,8 @@ def preferred_blas_library(backend: str | None = None) -> str:
             raise ArgumentError(
                 f"preferred_blas_library: unknown library {backend!r}; there are {', '.join(_LIBRARIES)}"
             )
-        _switches.put("preferred_blas_library", backend)
-    return str(_switches.get("preferred_blas_library"))
+        _settings.put("preferred_blas_library", backend)
+    return str(_settings.get("preferred_blas_library"))
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -61,21 +61,21 @@ def set_float32_matmul_precision(precision: str) -> None:
             f"set_float32_matmul_precision: expected one of {', '.join(_PRECISIONS)}, got {precision!r}"
         )
     _medium = precision == "medium"
-    _switches.put("allow_tf32", precision != "highest")
+    _settings.put("allow_tf32", precision != "highest")
 
 
 def get_float32_matmul_precision() -> str:
     """How float32 matrices are multiplied."""
-    if not _switches.get("allow_tf32"):
+    if not _settings.get("allow_tf32"):
         return "highest"
     return "medium" if _medium else "high"
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Give the same results for the same inputs every time, at the cost of speed where that takes other kernels."""
-    _switches.put("deterministic_algorithms", _switches.bool_of("use_deterministic_algorithms", mode))
+    _settings.put("deterministic_algorithms", _settings.require_bool("use_deterministic_algorithms", mode))
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether results must be the same every time."""
-    return bool(_switches.get("deterministic_algorithms"))
+    return bool(_settings.get("deterministic_algorithms"))

@@ -10,8 +10,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from telegrad._session import modes as _modes
-from telegrad._session import switches as _switches
+from telegrad._session import settings as _settings
+from telegrad._session.current import current_session
 
 _SWITCHES = {
     "allow_tf32": "cudnn_allow_tf32", "deterministic": "cudnn_deterministic", "benchmark": "cudnn_benchmark",
@@ -30,7 +30,7 @@ def version() -> int | None:
 
 def graph_stats() -> dict[str, Any]:
     """How many graphs the server's process has built or refused since it began, and the seconds that took."""
-    return _modes.current_session().query("cudnn_graphs")  # type: ignore[no-any-return]
+    return current_session().query("cudnn_graphs")  # type: ignore[no-any-return]
 
 
 class _Module(ModuleType):
@@ -38,12 +38,12 @@ class _Module(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name in _SWITCHES:
-            return _switches.get(_SWITCHES[name])
+            return _settings.get(_SWITCHES[name])
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SWITCHES:
-            _switches.put(_SWITCHES[name], _switches.bool_of(name, value))
+            _settings.put(_SWITCHES[name], _settings.require_bool(name, value))
         elif name.startswith("_") or name in self.__dict__:
             super().__setattr__(name, value)
         else:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad._session import modes as _modes
+from telegrad._session.current import current_session
+from telegrad._session.devices import DeviceLike, device_name
+from telegrad.random import seed_device
 from telegrad_protocol.errors import DeviceError
 from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError
 from telegrad_protocol.meta import Device
@@ -16,9 +18,8 @@ from telegrad_protocol.meta import Device
 from . import amp as amp
 from . import memory as memory
 from . import tunable as tunable
-from ._place import Place, name_of
-from .events import Event as Event
 from .memory import *  # noqa: F403  # as in torch.cuda, they are in both modules
+from .streams import Event as Event
 from .streams import Stream as Stream
 from .streams import StreamContext as StreamContext
 from .streams import current_stream as current_stream
@@ -28,7 +29,7 @@ from .streams import stream as stream
 
 
 def _devices() -> list[Device]:
-    return [d for d in _modes.current_session().devices if d.type == "cuda"]
+    return [d for d in current_session().devices if d.type == "cuda"]
 
 
 def is_available() -> bool:
@@ -49,32 +50,30 @@ def current_device() -> int:
     return devices[0].index or 0
 
 
-def get_device_properties(device: Place = None) -> dict[str, Any]:
+def get_device_properties(device: DeviceLike = None) -> dict[str, Any]:
     """Name, total memory and capability."""
-    return _modes.current_session().query("device_properties", name_of(device))  # type: ignore[no-any-return]
+    return current_session().query("device_properties", device_name(device))  # type: ignore[no-any-return]
 
 
-def get_device_name(device: Place = None) -> str:
+def get_device_name(device: DeviceLike = None) -> str:
     """The device's name."""
     return str(get_device_properties(device)["name"])
 
 
-def get_device_capability(device: Place = None) -> tuple[int, int]:
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     """The CUDA compute capability."""
     major, minor = get_device_properties(device)["capability"]
     return major, minor
 
 
-def synchronize(device: Place = None) -> None:
+def synchronize(device: DeviceLike = None) -> None:
     """Wait until everything submitted so far has run."""
-    _modes.current_session().synchronize("" if device is None else name_of(device))
+    current_session().synchronize("" if device is None else device_name(device))
 
 
 def manual_seed(seed: int) -> None:
     """Seed the GPU's generator."""
-    from telegrad.random import seed_device
-
-    seed_device(name_of(None), seed)
+    seed_device(device_name(None), seed)
 
 
 manual_seed_all = manual_seed

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from telegrad._session import modes as _modes
+from telegrad._session.current import current_session
+from telegrad._session.devices import DeviceLike, device_name
 from telegrad_protocol.errors import ArgumentError
-
-from ._place import Place, name_of
 
 __all__ = [
     "MemPool", "caching_allocator_alloc", "caching_allocator_delete", "empty_cache", "get_allocator_backend",
@@ -28,21 +27,21 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _ask(what: str, device: Place, *args: Any) -> Any:
-    return _modes.current_session().query(what, name_of(device), *args)
+def _ask(what: str, device: DeviceLike, *args: Any) -> Any:
+    return current_session().query(what, device_name(device), *args)
 
 
-def memory_stats(device: Place = None) -> dict[str, int]:
+def memory_stats(device: DeviceLike = None) -> dict[str, int]:
     """The allocator's statistics for this session."""
     return _ask("memory_stats", device)  # type: ignore[no-any-return]
 
 
-def memory_stats_as_nested_dict(device: Place = None) -> dict[str, Any]:
+def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     """`memory_stats`, a dictionary per statistic, pool and amount."""
     return _nested(memory_stats(device))
 
 
-def memory_summary(device: Place = None, abbreviated: bool = False) -> str:
+def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     """The allocator's statistics for this session as a table."""
     return str(_ask("memory_summary", device, abbreviated))
 
@@ -54,62 +53,62 @@ def memory_snapshot(mempool_id: Sequence[int] | None = None, include_traces: boo
     return [segment for segment in segments if wanted in (None, segment["segment_pool_id"])]
 
 
-def memory_allocated(device: Place = None) -> int:
+def memory_allocated(device: DeviceLike = None) -> int:
     """Bytes in tensors of this session."""
     return memory_stats(device)["allocated_bytes.all.current"]
 
 
-def max_memory_allocated(device: Place = None) -> int:
+def max_memory_allocated(device: DeviceLike = None) -> int:
     """The most bytes that were in tensors of this session at a time."""
     return memory_stats(device)["allocated_bytes.all.peak"]
 
 
-def memory_reserved(device: Place = None) -> int:
+def memory_reserved(device: DeviceLike = None) -> int:
     """Bytes that the allocator holds for all sessions."""
     return int(_ask("memory_stats", device, False)["reserved_bytes.all.current"])
 
 
-def max_memory_reserved(device: Place = None) -> int:
+def max_memory_reserved(device: DeviceLike = None) -> int:
     """The most bytes that the allocator held at a time."""
     return int(_ask("memory_stats", device, False)["reserved_bytes.all.peak"])
 
 
-def memory_cached(device: Place = None) -> int:
+def memory_cached(device: DeviceLike = None) -> int:
     """`memory_reserved`; the older name."""
     return memory_reserved(device)
 
 
-def max_memory_cached(device: Place = None) -> int:
+def max_memory_cached(device: DeviceLike = None) -> int:
     """`max_memory_reserved`; the older name."""
     return max_memory_reserved(device)
 
 
-def host_memory_stats(device: Place = None) -> dict[str, int]:
+def host_memory_stats(device: DeviceLike = None) -> dict[str, int]:
     """Statistics of the pinned memory that copies of all sessions run through; empty where there are no copies."""
     return _ask("host_memory_stats", device)  # type: ignore[no-any-return]
 
 
-def host_memory_stats_as_nested_dict(device: Place = None) -> dict[str, Any]:
+def host_memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     """`host_memory_stats`, a dictionary per statistic and amount."""
     return _nested(host_memory_stats(device))
 
 
-def reset_peak_memory_stats(device: Place = None) -> None:
+def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Begin the peaks anew."""
     _ask("reset_peak", device)
 
 
-def reset_max_memory_allocated(device: Place = None) -> None:
+def reset_max_memory_allocated(device: DeviceLike = None) -> None:
     """Begin the peaks anew; the older name."""
     reset_peak_memory_stats(device)
 
 
-def reset_max_memory_cached(device: Place = None) -> None:
+def reset_max_memory_cached(device: DeviceLike = None) -> None:
     """Begin the peaks anew; the older name."""
     reset_peak_memory_stats(device)
 
 
-def reset_accumulated_memory_stats(device: Place = None) -> None:
+def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
     """Begin the counters anew."""
     _ask("reset_accumulated", device)
 
@@ -119,28 +118,28 @@ def empty_cache() -> None:
     _ask("empty_cache", None)
 
 
-def mem_get_info(device: Place = None) -> tuple[int, int]:
+def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     """Free and total bytes of the device."""
     free, total = _ask("mem_get_info", device)
     return free, total
 
 
-def set_per_process_memory_fraction(fraction: float, device: Place = None) -> None:
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
     """Limit the bytes in use by this session to a share of the device's memory; the operator's limit stays."""
     _ask("set_memory_fraction", device, float(fraction))
 
 
-def get_per_process_memory_fraction(device: Place = None) -> float:
+def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
     """The share of the device's memory that this session may have in use."""
     return float(_ask("memory_fraction", device))
 
 
-def caching_allocator_alloc(size: int, device: Place = None) -> int:
+def caching_allocator_alloc(size: int, device: DeviceLike = None) -> int:
     """The address, on the server, of memory that stays until ``caching_allocator_delete`` or the session's end."""
     return int(_ask("caching_allocator_alloc", device, size))
 
 
-def caching_allocator_delete(mem_ptr: int, device: Place = None) -> None:
+def caching_allocator_delete(mem_ptr: int, device: DeviceLike = None) -> None:
     """Give back what ``caching_allocator_alloc`` returned."""
     _ask("caching_allocator_delete", device, mem_ptr)
 
@@ -156,9 +155,9 @@ class MemPool:
     It is there until `release`, or the end of the session.
     """
 
-    def __init__(self, device: Place = None) -> None:
-        self._session = _modes.current_session()
-        self._device = name_of(device)
+    def __init__(self, device: DeviceLike = None) -> None:
+        self._session = current_session()
+        self._device = device_name(device)
         first, second = self._session.query("new_mem_pool", self._device)
         self.id: tuple[int, int] = (first, second)
 
@@ -177,9 +176,9 @@ class MemPool:
 
 
 @contextmanager
-def use_mem_pool(pool: MemPool, device: Place = None) -> Iterator[None]:
+def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     """Let what this session allocates within the block come from ``pool``."""
-    name = pool._device if device is None else name_of(device)
+    name = pool._device if device is None else device_name(device)
     if name != pool._device:
         raise ArgumentError(f"use_mem_pool: the pool is one of {pool._device}, not of {name}")
     pool._session.query("use_mem_pool", name, *pool.id)
@@ -191,7 +190,7 @@ def use_mem_pool(pool: MemPool, device: Place = None) -> Iterator[None]:
 
 def _record_memory_history(
     enabled: str | None = "all", context: str | None = "all", stacks: str = "all", max_entries: int = sys.maxsize,
-    device: Place = None, clear_history: bool = False, skip_actions: Sequence[str] | None = None,
+    device: DeviceLike = None, clear_history: bool = False, skip_actions: Sequence[str] | None = None,
 ) -> None:  # fmt: skip
     """Keep a trace of this session's allocations (``"all"``), or the lines that hold memory (``"state"``), or nothing.
 
@@ -202,7 +201,7 @@ def _record_memory_history(
     _ask("record_memory_history", device, enabled or "", max_entries, context or "", clear_history, skipped)
 
 
-def _snapshot(device: Place = None, include_traces: bool = True) -> dict[str, Any]:
+def _snapshot(device: DeviceLike = None, include_traces: bool = True) -> dict[str, Any]:
     """Segments, blocks, trace and settings of the allocator, as `torch.cuda.memory._snapshot` has them."""
     return _as_torch_has_it(_ask("memory_snapshot", device, include_traces))
 

@@ -11,31 +11,28 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from telegrad._session import modes as _modes
-from telegrad._session.modes import thread
+from telegrad._session.current import current_session
+from telegrad._session.devices import DeviceLike, device_name
+from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
-from telegrad_protocol.messages import STREAM_LEVELS, STREAMS_PER_LEVEL, RecordStream
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, NotSupportedError
+from telegrad_protocol.messages import STREAM_LEVELS, STREAMS_PER_LEVEL, RecordEvent, RecordStream, WaitEvent
 from telegrad_protocol.meta import Device
 
-from ._place import Place, name_of
-
 if TYPE_CHECKING:
-    from telegrad._session.session import Session
-
-    from .events import Event
+    from telegrad._session.session import ClientSession
 
 _turning = threading.Lock()
 
 
-def gpu_of(name: str, device: Place) -> str:
+def gpu_of(name: str, device: DeviceLike) -> str:
     """The name of a GPU given as index, name or None; DeviceError for a device without streams."""
-    session = _modes.current_session()
+    session = current_session()
     if device is None and session.default_device.type != "cuda":
         device = next((d for d in session.devices if d.type == "cuda"), None)
         if device is None:
             raise DeviceError(f"{name}: the server has no GPU, and its CPU has no streams")
-    found = name_of(device)
+    found = device_name(device)
     if not found.startswith("cuda"):
         raise DeviceError(f"{name}: device {found} has no streams; expected a GPU")
     return found
@@ -44,8 +41,8 @@ def gpu_of(name: str, device: Place) -> str:
 class Stream:
     """A queue of work on a GPU; ``priority`` 0 is the lowest, -3 the highest."""
 
-    def __init__(self, device: Place = None, priority: int = 0, **options: Any) -> None:
-        self._session: Session = _modes.current_session()
+    def __init__(self, device: DeviceLike = None, priority: int = 0, **options: Any) -> None:
+        self._session: ClientSession = current_session()
         self._device = gpu_of("Stream", device)
         self._entered: list[StreamContext] = []
         number = options.pop("_number", None)
@@ -83,8 +80,6 @@ class Stream:
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record an event, a new one where none is given."""
-        from .events import Event
-
         recorded = Event() if event is None else event
         recorded.record(self)
         return recorded
@@ -118,7 +113,7 @@ class Stream:
         return f"<telegrad.cuda.Stream device={self._device} stream_id={self._number}>"
 
 
-def _next_number(session: Session, device: str, priority: int) -> int:
+def _next_number(session: ClientSession, device: str, priority: int) -> int:
     """The next of the streams of a priority, in turn; those beyond the range count as its ends, as in PyTorch."""
     level = min(max(-int(priority), 0), STREAM_LEVELS - 1)
     with _turning:
@@ -161,13 +156,13 @@ def set_stream(stream: Stream | None) -> None:
         _set_current(chosen._device, chosen._number)
 
 
-def current_stream(device: Place = None) -> Stream:
+def current_stream(device: DeviceLike = None) -> Stream:
     """The stream that this thread's operations run on."""
     name = gpu_of("current_stream", device)
     return Stream(name, _number=_current_number(name))
 
 
-def default_stream(device: Place = None) -> Stream:
+def default_stream(device: DeviceLike = None) -> Stream:
     """The stream that operations run on where no other was chosen."""
     return Stream(gpu_of("default_stream", device), _number=0)
 
@@ -181,6 +176,81 @@ def _set_current(device: str, number: int) -> None:
     thread.modes = thread.modes.but(streams=tuple(sorted([(name, n) for name, n in chosen.items() if n])))
 
 
+class Event:
+    """A point in the work of a stream, set by ``record``.
+
+    ``blocking`` says in PyTorch how a thread waits; here the server answers when the device has come that far.
+    """
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> None:
+        gpu_of("Event", None)
+        if interprocess or external:
+            raise NotSupportedError("Event: events are not shared with other processes or captured graphs")
+        self._is_timed = bool(enable_timing)
+        self._session: ClientSession | None = None
+        self._id = 0
+        self._device = ""
+
+    @property
+    def device(self) -> Device | None:
+        """The GPU of the stream that the event was recorded on."""
+        return Device(self._device) if self._device else None
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Become the point that ``stream``, or the current one, reaches with what it has been given by now."""
+        chosen = current_stream() if stream is None else check_stream("record", stream)
+        session = chosen._session
+        if self._session is None:
+            self._session, self._id, self._device = session, session.new_id(), chosen._device
+        self._check_place("record", chosen)
+        session.submit(RecordEvent(self._id, chosen._device, chosen._number, self._is_timed))
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let what is submitted to ``stream``, or the current one, from here on wait for this event."""
+        chosen = current_stream() if stream is None else check_stream("wait", stream)
+        if self._session is None:
+            return
+        if chosen._session is not self._session:
+            raise DeviceError("wait: the event and the stream belong to different sessions")
+        chosen._session.submit(WaitEvent(self._id, chosen._device, chosen._number))
+
+    def _check_place(self, name: str, stream: Stream) -> None:
+        if stream._session is not self._session:
+            raise DeviceError(f"{name}: the event and the stream belong to different sessions")
+        if stream._device != self._device:
+            raise DeviceError(f"{name}: the event is one of {self._device}, the stream one of {stream._device}")
+
+    def query(self) -> bool:
+        """Whether everything before the event has run; also true of one that was never recorded. One round trip."""
+        return self._session is None or bool(self._session.query("event_query", self._id))
+
+    def synchronize(self) -> None:
+        """Wait until everything before the event has run."""
+        if self._session is not None:
+            self._session.query("event_synchronize", self._id)
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to ``end_event``; waits until both have been reached."""
+        if not (self._is_timed and end_event._is_timed):
+            raise ArgumentError("elapsed_time: both events must be created with enable_timing=True")
+        if self._session is None or end_event._session is None:
+            raise ArgumentError("elapsed_time: both events must be recorded before the time between them can be told")
+        if self._session is not end_event._session or self._device != end_event._device:
+            raise DeviceError("elapsed_time: the events belong to different sessions or devices")
+        return float(self._session.query("elapsed_time", self._id, end_event._id))
+
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)
+        if session is not None:
+            session.free(self._id)
+
+    def __repr__(self) -> str:
+        state = f"on {self._device}" if self._device else "uninitialized"
+        return f"<telegrad.cuda.Event {state}>"
+
+
 def record_stream(self: Tensor, stream: Stream) -> None:
     """Hold the tensor's memory back, once it is freed, until what ``stream`` was given by then is done."""
     check_stream("record_stream", stream)
@@ -191,4 +261,4 @@ def record_stream(self: Tensor, stream: Stream) -> None:
     self._session.submit(RecordStream(self._id, stream._number))
 
 
-setattr(Tensor, "record_stream", record_stream)  # noqa: B010 - mypy knows no such attribute
+METHODS: dict[str, Any] = {"record_stream": record_stream}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from telegrad._session import modes as _modes
-from telegrad._session import switches as _switches
+from telegrad._session import settings as _settings
+from telegrad._session.current import current_session
 from telegrad_protocol.errors import ArgumentError
 
 _ENABLED, _TUNES, _DURATION, _ITERATIONS = range(4)
@@ -19,29 +19,29 @@ Result = tuple[str, str, str, float]
 
 
 def _set(position: int, value: Any) -> None:
-    settings = list(_switches.get("tunable"))
+    settings = list(_settings.get("tunable"))
     settings[position] = value
-    _switches.put("tunable", tuple(settings))
+    _settings.put("tunable", tuple(settings))
 
 
 def enable(val: bool = True) -> None:
     """Use what was measured, and measure what is new where tuning is on; off at first."""
-    _set(_ENABLED, _switches.bool_of("enable", val))
+    _set(_ENABLED, _settings.require_bool("enable", val))
 
 
 def is_enabled() -> bool:
     """Whether measured choices are used."""
-    return bool(_switches.get("tunable")[_ENABLED])
+    return bool(_settings.get("tunable")[_ENABLED])
 
 
 def tuning_enable(val: bool = True) -> None:
     """Measure products that were not met before; on at first, but only while tunable operations are enabled."""
-    _set(_TUNES, _switches.bool_of("tuning_enable", val))
+    _set(_TUNES, _settings.require_bool("tuning_enable", val))
 
 
 def tuning_is_enabled() -> bool:
     """Whether products that were not met before are measured."""
-    return bool(_switches.get("tunable")[_TUNES])
+    return bool(_settings.get("tunable")[_TUNES])
 
 
 def set_max_tuning_duration(duration: int) -> None:
@@ -51,7 +51,7 @@ def set_max_tuning_duration(duration: int) -> None:
 
 def get_max_tuning_duration() -> int:
     """For how many milliseconds each way is measured."""
-    return int(_switches.get("tunable")[_DURATION])
+    return int(_settings.get("tunable")[_DURATION])
 
 
 def set_max_tuning_iterations(iterations: int) -> None:
@@ -61,7 +61,7 @@ def set_max_tuning_iterations(iterations: int) -> None:
 
 def get_max_tuning_iterations() -> int:
     """How often each way is run to measure it."""
-    return int(_switches.get("tunable")[_ITERATIONS])
+    return int(_settings.get("tunable")[_ITERATIONS])
 
 
 def _count(name: str, value: int) -> int:
@@ -84,13 +84,13 @@ def get_filename() -> str:
 
 def get_results() -> tuple[Result, ...]:
     """What the session has measured or read: operation, parameters, the way that was the fastest, milliseconds."""
-    lines = _modes.current_session().query("tunable_results")
+    lines = current_session().query("tunable_results")
     return tuple([(operation, parameters, way, float(time)) for operation, parameters, way, time in lines])
 
 
 def get_validators() -> tuple[tuple[str, str], ...]:
     """What results are only good for: versions of libraries, and the kind of GPU."""
-    return tuple([(name, value) for name, value in _modes.current_session().query("tunable_validators")])
+    return tuple([(name, value) for name, value in current_session().query("tunable_validators")])
 
 
 def write_file(filename: str | None = None) -> bool:
@@ -109,7 +109,7 @@ def read_file(filename: str | None = None) -> bool:
     validators, results = _parse(_text_of(Path(filename or _filename)))
     if validators != list(get_validators()):
         return False
-    _modes.current_session().query("tunable_load", results)
+    current_session().query("tunable_load", results)
     return True
 
 

@@ -10,12 +10,12 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from telegrad._ops.functions import function, populate
-from telegrad._tensor.numbers import is_number
+from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
-from ._sliding import (  # noqa: F401 - users find them here
+from ._windows import (  # noqa: F401 - users find them here
     adaptive_avg_pool1d,
     avg_pool1d,
     conv1d,

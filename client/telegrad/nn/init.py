@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from telegrad._ops.functions import function
-from telegrad._session.modes import no_grad
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
 

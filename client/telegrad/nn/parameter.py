@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from telegrad._ops.functions import function
+from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType
 
 
 class Parameter(Tensor):
@@ -29,3 +31,8 @@ class Parameter(Tensor):
             self.requires_grad_()
 
     __hash__ = Tensor.__hash__
+
+
+def new_parameter(*size: int, device: DeviceLike, dtype: DType | None) -> Parameter:
+    """Return a parameter of this size in uninitialised memory."""
+    return Parameter.owning(function("empty")(size, dtype=dtype, device=device))

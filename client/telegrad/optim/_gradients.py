@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from telegrad._ops.functions import function
-from telegrad._session.session import Session
+from telegrad._session.session import ClientSession
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.messages import DropGrads
 
@@ -23,7 +23,7 @@ def clear(parameters: Sequence[Tensor], set_to_none: bool) -> None:
 
 
 def _drop(parameters: Sequence[Tensor]) -> None:
-    by_session: dict[Session, list[Tensor]] = {}
+    by_session: dict[ClientSession, list[Tensor]] = {}
     for parameter in parameters:
         by_session.setdefault(parameter._session, []).append(parameter)
     for session, those in by_session.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad._ops.functions import function
-from telegrad._tensor.numbers import is_number
+from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError

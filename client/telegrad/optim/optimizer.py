@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
 
-from telegrad._session.modes import enable_grad
-from telegrad._tensor.numbers import is_number
+from telegrad._session.grad_mode import enable_grad
+from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
 from telegrad_protocol.meta import Device

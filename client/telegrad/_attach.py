@@ -1,0 +1,51 @@
+"""The one place where ``Tensor`` gets the methods that compute.
+
+The class itself (``_tensor.tensor``) is a handle that knows no operations. What the contracts declare as methods comes
+first, then the hand-written methods of ``_functions``, which may replace a generated one of the same name. A module
+there lists its methods in ``METHODS``, by the name that the class gives them. Nothing imports this module but the
+package itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_protocol.ops import PUBLIC
+
+from . import autograd
+from ._functions import (
+    composites,
+    conversions,
+    copying,
+    creation,
+    inplace_views,
+    memory_formats,
+    operators,
+    properties,
+    reading,
+    repr,
+)
+from ._ops.functions import method
+from ._tensor.tensor import Tensor
+from .cuda import streams
+
+_MODULES = (
+    operators, reading, repr, copying, memory_formats, conversions, creation, properties, inplace_views, composites,
+    autograd, streams,
+)  # fmt: skip
+
+
+def _methods() -> dict[str, Any]:
+    """Return all methods by name; those of the contracts that the class defines itself are left out."""
+    methods: dict[str, Any] = {
+        public: method(public)
+        for public, ops in PUBLIC.items()
+        if public not in Tensor.__dict__ and any(op.method for op in ops)
+    }
+    for module in _MODULES:
+        methods |= module.METHODS
+    return methods
+
+
+for _name, _method in _methods().items():
+    setattr(Tensor, _name, _method)

@@ -1,0 +1,152 @@
+"""PyTorch's functions that are short programs of operations: grids, blocks, pairs, unique elements."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad._ops.functions import function
+from telegrad._tensor.size import Size
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import int64
+from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.layout import broadcast_shapes as broadcast_sizes
+
+from .creation import tensor
+
+
+def _listed(tensors: Sequence[Any]) -> list[Tensor]:
+    return list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
+
+
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape that tensors of these shapes broadcast to."""
+    return Size(broadcast_sizes("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Views of the tensors that have one common shape."""
+    listed = _listed(tensors)
+    shape = broadcast_sizes("broadcast_tensors", *(t._meta.shape for t in listed))
+    return tuple(t.expand(shape) for t in listed)
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """The coordinates of a grid: ``indexing`` is ``"ij"`` for matrices, ``"xy"`` for pictures."""
+    listed = [t.reshape(-1) for t in _listed(tensors)]
+    if indexing not in ("ij", "xy"):
+        raise ArgumentError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
+    sizes = [len(t) for t in listed]
+    grids = []
+    for at, line in enumerate(listed):
+        grid = line.reshape([-1 if at == other else 1 for other in range(len(listed))]).expand(sizes)
+        grids.append(grid.transpose(0, 1) if indexing == "xy" and len(listed) > 1 else grid)
+    return tuple(grids)
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All combinations of one element of each."""
+    listed = _listed(tensors)
+    if len(listed) == 1:
+        return listed[0]
+    return function("stack")([grid.reshape(-1) for grid in meshgrid(listed)], 1)  # type: ignore[no-any-return]
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All combinations of ``r`` elements of a line."""
+    if input.ndim != 1:
+        raise ShapeError(f"combinations: expected a tensor of one dimension, not {input._meta}")
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    chosen = list(choose(range(len(input)), r))
+    positions = tensor(chosen, dtype=int64, device=input.device).reshape(len(chosen) * r)
+    return input.index_select(0, positions).reshape(len(chosen), r)
+
+
+def block_diag(*tensors: Any) -> Tensor:
+    """The matrices along the diagonal of one matrix."""
+    blocks = [t.reshape(1, -1) if t.ndim < 2 else t for t in _listed(tensors)]
+    width = sum(block.shape[1] for block in blocks)
+    rows, left = [], 0
+    for block in blocks:
+        right = left + block.shape[1]
+        rows.append(function("constant_pad_nd")(block, (left, width - right), 0))
+        left = right
+    return function("cat")(rows, 0)  # type: ignore[no-any-return]
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    """The tensors with at least one dimension."""
+    return _each(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    """The tensors with at least two dimensions."""
+    return _each(tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    """The tensors with at least three dimensions."""
+
+    def raise_to_three(t: Tensor) -> Any:
+        if t.ndim == 0:
+            return t.reshape(1, 1, 1)
+        return t.unsqueeze(0).unsqueeze(-1) if t.ndim == 1 else t.unsqueeze(-1) if t.ndim == 2 else t
+
+    return _each(tensors, raise_to_three)
+
+
+def _each(tensors: Sequence[Any], change: Any) -> Any:
+    if len(tensors) == 1 and isinstance(tensors[0], Tensor):
+        return change(tensors[0])
+    return tuple(map(change, _listed(tensors)))
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors side by side; lines become columns."""
+    columns = [t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors]
+    return function("cat")(columns, 1)  # type: ignore[no-any-return]
+
+
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None) -> Tensor:
+    """Positions of the lower triangle of a matrix, in two rows."""
+    pairs = [(i, j) for i in range(row) for j in range(min(col, max(i + offset + 1, 0)))]
+    return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None) -> Tensor:
+    """Positions of the upper triangle of a matrix, in two rows."""
+    pairs = [(i, j) for i in range(row) for j in range(max(i + offset, 0), col)]
+    return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Which elements are among ``test_elements``."""
+    elements = elements if isinstance(elements, Tensor) else tensor(elements, device=test_elements.device)
+    tests = test_elements if isinstance(test_elements, Tensor) else tensor(test_elements, device=elements.device)
+    found = (elements.unsqueeze(-1) == tests.reshape(-1)).any(-1)
+    return function("logical_not")(found) if invert else found  # type: ignore[no-any-return]
+
+
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: None = None
+) -> Any:
+    """The different elements in order, where each element is among them, and how often each comes. Waits once."""
+    if dim is not None:
+        raise ArgumentError("unique: dim is not supported; leave it out")
+    values, order = input.reshape(-1).sort()
+    is_first = function("ones_like")(values, dtype=function("eq")(values, values).dtype)
+    if len(values) > 1:
+        is_first[1:] = values[1:] != values[:-1]
+    starts = is_first.nonzero().reshape(-1)
+    results = [values.index_select(0, starts)]
+    if return_inverse:
+        ranks = is_first.cumsum(0) - 1
+        results.append(function("empty_like")(ranks).scatter_(0, order, ranks).reshape(input.shape))
+    if return_counts:
+        ends = function("cat")([starts[1:], starts.new_full((1 if len(starts) else 0,), len(values))])
+        results.append(ends - starts)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+METHODS: dict[str, Any] = {"unique": unique}

@@ -1,0 +1,109 @@
+"""A tensor as another type or in another place: ``to`` and its relatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad._ops.functions import function, laid_out
+from telegrad._session.devices import as_device, require_device
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.meta import Device
+
+_CONVERSIONS = {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
+    "int": dtypes.int32, "long": dtypes.int64, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
+    "bool": dtypes.bool_, "cfloat": dtypes.complex64, "cdouble": dtypes.complex128,
+}  # fmt: skip
+_TYPE_NAMES = {
+    "FloatTensor": dtypes.float32, "DoubleTensor": dtypes.float64, "HalfTensor": dtypes.float16,
+    "BFloat16Tensor": dtypes.bfloat16, "IntTensor": dtypes.int32, "LongTensor": dtypes.int64,
+    "ShortTensor": dtypes.int16, "CharTensor": dtypes.int8, "ByteTensor": dtypes.uint8, "BoolTensor": dtypes.bool_,
+    "ComplexFloatTensor": dtypes.complex64, "ComplexDoubleTensor": dtypes.complex128,
+}  # fmt: skip
+_NAME_OF = {dtype: name for name, dtype in _TYPE_NAMES.items()}
+
+
+def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The tensor with another dtype, on another device, or like another tensor; itself where nothing changes."""
+    options = dict(kwargs)
+    wanted = options.pop("memory_format", None)
+    if wanted is not None:
+        return laid_out("to", to(self, *args, **options), wanted)
+    device, dtype, copy = _target(self, args, options)
+    if device is self.device and dtype is self.dtype:
+        return self.clone() if copy else self
+    require_device(device, self._session, "to")
+    return function("_to_copy")(self, dtype=dtype, device=device)  # type: ignore[no-any-return]
+
+
+def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device, DType, bool]:
+    """``to(dtype)``, ``to(device, dtype)`` and ``to(other)``, each followed by ``non_blocking`` and ``copy``."""
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    copy = bool(kwargs.pop("copy", False))
+    kwargs.pop("non_blocking", None)
+    flags = []
+    for arg in (*args, *([kwargs.pop("other")] if "other" in kwargs else [])):
+        if isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, bool):
+            flags.append(arg)
+        elif isinstance(arg, (str, Device, int)):
+            device = arg
+        elif arg is not None:
+            raise ArgumentTypeError(f"to: expected a dtype, a device or a tensor, not {type(arg).__name__}")
+    if kwargs:
+        raise ArgumentTypeError(f"to: unknown argument {next(iter(kwargs))!r}")
+    if dtype is not None and not isinstance(dtype, DType):
+        raise ArgumentTypeError(f"to: dtype must be a dtype such as telegrad.float32, not {dtype!r}")
+    return (
+        self.device if device is None else as_device(device),
+        dtype or self.dtype,
+        copy or (len(flags) > 1 and flags[1]),
+    )
+
+
+def cpu(self: Tensor) -> Tensor:
+    """The tensor on the server's CPU."""
+    return to(self, "cpu")
+
+
+def cuda(self: Tensor, device: int | str | Device | None = None, non_blocking: bool = False) -> Tensor:
+    """The tensor on a GPU of the server."""
+    return to(self, Device("cuda", 0) if device is None else device)
+
+
+def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:
+    """The tensor as another type, or the name of its own, such as ``telegrad.FloatTensor``."""
+    if dtype is None:
+        return f"telegrad.{'cuda.' if self.is_cuda else ''}{_NAME_OF[self.dtype]}"
+    if isinstance(dtype, str):
+        known = _TYPE_NAMES.get(dtype.rpartition(".")[2])
+        if known is None:
+            raise ArgumentTypeError(f"type: expected a dtype, or a name such as 'telegrad.FloatTensor', not {dtype!r}")
+        dtype = known
+    return to(self, dtype)
+
+
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The tensor in the type of another."""
+    return to(self, other.dtype)
+
+
+def _conversion(name: str, dtype: DType) -> Any:
+    def convert(self: Tensor) -> Tensor:
+        return to(self, dtype)
+
+    convert.__name__ = name
+    convert.__doc__ = f"The tensor as {dtype.name}."
+    return convert
+
+
+METHODS: dict[str, Any] = {
+    "to": to, "cpu": cpu, "cuda": cuda, "type": type_, "type_as": type_as,
+    **{name: _conversion(name, dtype) for name, dtype in _CONVERSIONS.items()},
+}  # fmt: skip

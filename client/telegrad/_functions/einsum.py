@@ -1,0 +1,159 @@
+"""``einsum`` and ``tensordot``: sums of products by index letters, as transposes and batched matrix products.
+
+Operands are contracted from left to right. Each keeps its letters with it; ``...`` stands for unnamed letters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentError, ShapeError
+
+from .cast_as_one import cast_as_one
+
+_UNNAMED = "0123456789"
+
+
+class _Term(NamedTuple):
+    tensor: Tensor
+    letters: str
+
+    def sizes(self) -> dict[str, int]:
+        return dict(zip(self.letters, self.tensor.shape, strict=True))
+
+
+@cast_as_one
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """The sum of products that ``equation`` describes, such as ``"bij,bjk->bik"``."""
+    tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
+    inputs, output = _parse(equation.replace(" ", ""), tensors)
+    terms = [_diagonal(_Term(t, letters)) for t, letters in zip(tensors, inputs, strict=True)]
+    _check_sizes(equation, terms)
+    result = terms[0]
+    for position, term in enumerate(terms[1:], 1):
+        needed = set(output).union(*(later.letters for later in terms[position + 1 :]))
+        result = _contract(result, term, needed)
+    return _arrange(_sum_out(result, set(output)), output)
+
+
+def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
+    left, arrow, right = equation.partition("->")
+    inputs = left.split(",")
+    if len(inputs) != len(tensors):
+        raise ArgumentError(f"einsum: {equation!r} names {len(inputs)} operands, but there are {len(tensors)}")
+    named = [_expand(equation, letters, tensor) for letters, tensor in zip(inputs, tensors, strict=True)]
+    unnamed = max((set(n) & set(_UNNAMED) for n in named), key=len)
+    ellipsis = "".join(sorted(unnamed, reverse=True))
+    if not arrow:
+        joined = "".join(named)
+        return named, ellipsis + "".join(sorted(c for c in set(joined) - unnamed if joined.count(c) == 1))
+    output = right.replace("...", ellipsis)
+    if len(set(output)) < len(output) or not set(output) <= set("".join(named)):
+        raise ArgumentError(f"einsum: the output of {equation!r} must name letters of the operands, each once")
+    return named, output
+
+
+def _expand(equation: str, letters: str, tensor: Tensor) -> str:
+    """Letters of one operand; what ``...`` stands for is numbered from the last dimension."""
+    surplus = tensor.ndim - len(letters.replace("...", ""))
+    if surplus < 0 or (surplus and "..." not in letters):
+        raise ShapeError(f"einsum: {letters!r} in {equation!r} does not have the dimensions of {tensor._meta}")
+    expanded = letters.replace("...", _UNNAMED[:surplus][::-1])
+    if not all(c.isalpha() or c in _UNNAMED for c in expanded):
+        raise ArgumentError(f"einsum: {equation!r} has other signs than letters, commas, '...' and '->'")
+    return expanded
+
+
+def _diagonal(term: _Term) -> _Term:
+    """Without letters that come twice."""
+    tensor, letters = term
+    for letter in sorted(set(letters)):
+        while letters.count(letter) > 1:
+            first, second = letters.index(letter), letters.rindex(letter)
+            if tensor.shape[first] != tensor.shape[second]:
+                raise ShapeError(f"einsum: {letter!r} names dimensions of different sizes of {tensor._meta}")
+            tensor = tensor.diagonal(0, first, second)
+            letters = "".join(c for at, c in enumerate(letters) if at not in (first, second)) + letter
+    return _Term(tensor, letters)
+
+
+def _check_sizes(equation: str, terms: Sequence[_Term]) -> None:
+    known: dict[str, int] = {}
+    for term in terms:
+        for letter, size in term.sizes().items():
+            if known.setdefault(letter, size) not in (size, 1) and size != 1:
+                raise ShapeError(f"einsum: {letter!r} in {equation!r} has size {known[letter]} here and {size} there")
+            known[letter] = max(known[letter], size)
+
+
+def _sum_out(term: _Term, needed: set[str]) -> _Term:
+    gone = tuple(at for at, letter in enumerate(term.letters) if letter not in needed)
+    if not gone:
+        return term
+    return _Term(term.tensor.sum(gone), "".join(c for c in term.letters if c in needed))
+
+
+def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
+    """The product of two operands, summed over what nobody needs any more."""
+    a, b = _sum_out(a, needed | set(b.letters)), _sum_out(b, needed | set(a.letters))
+    shared = [c for c in a.letters if c in b.letters]
+    if any(a.sizes()[c] != b.sizes()[c] for c in shared):
+        return _multiply(a, b, needed)
+    batch = "".join(c for c in shared if c in needed)
+    summed = "".join(c for c in shared if c not in needed)
+    if not summed:
+        return _multiply(a, b, needed)
+    rows = "".join(c for c in a.letters if c not in shared)
+    columns = "".join(c for c in b.letters if c not in shared)
+    left = _grouped(a, batch, rows, summed)
+    right = _grouped(b, batch, summed, columns)
+    sizes = a.sizes() | b.sizes()
+    letters = batch + rows + columns
+    if not letters:
+        return _Term(function("dot")(left.reshape(-1), right.reshape(-1)), "")
+    product = left.bmm(right) if batch else function("mm")(left.select(0, 0), right.select(0, 0))
+    return _Term(product.reshape([sizes[c] for c in letters]), letters)
+
+
+def _grouped(term: _Term, *groups: str) -> Tensor:
+    """The operand as a batch of matrices, its letters in this order."""
+    sizes = term.sizes()
+    shape = [math.prod(sizes[c] for c in group) for group in groups]
+    return _arrange(term, "".join(groups)).reshape(shape)
+
+
+def _multiply(a: _Term, b: _Term, needed: set[str]) -> _Term:
+    """Where a dimension of size 1 meets another: by broadcasting."""
+    letters = a.letters + "".join(c for c in b.letters if c not in a.letters)
+    return _sum_out(_Term(function("mul")(_spread(a, letters), _spread(b, letters)), letters), needed)
+
+
+def _spread(term: _Term, letters: str) -> Tensor:
+    arranged = _arrange(term, "".join(c for c in letters if c in term.letters))
+    sizes = term.sizes()
+    return arranged.reshape([sizes.get(c, 1) for c in letters])
+
+
+def _arrange(term: _Term, letters: str) -> Tensor:
+    order = [term.letters.index(c) for c in letters]
+    return term.tensor if order == sorted(order) else term.tensor.permute(order)
+
+
+@cast_as_one
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """The sum of products over the last ``dims`` dimensions of ``a`` and the first of ``b``, or over pairs of lists."""
+    if isinstance(dims, int):
+        dims = range(a.ndim - dims, a.ndim), range(dims)
+    ours, theirs = ([d % max(t.ndim, 1) for d in listed] for t, listed in zip((a, b), dims, strict=True))
+    if len(ours) != len(theirs) or any(a.shape[i] != b.shape[j] for i, j in zip(ours, theirs, strict=True)):
+        raise ShapeError(f"tensordot: dimensions {ours} of {a._meta} and {theirs} of {b._meta} do not match")
+    rows, columns = [d for d in range(a.ndim) if d not in ours], [d for d in range(b.ndim) if d not in theirs]
+    inner = math.prod(a.shape[d] for d in ours)
+    left = a.permute([*rows, *ours]).reshape(math.prod(a.shape[d] for d in rows), inner)
+    right = b.permute([*theirs, *columns]).reshape(inner, math.prod(b.shape[d] for d in columns))
+    product = function("mm")(left, right)
+    return product.reshape([*(a.shape[d] for d in rows), *(b.shape[d] for d in columns)])  # type: ignore[no-any-return]

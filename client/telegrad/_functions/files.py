@@ -1,0 +1,38 @@
+"""``save`` and ``load``: tensors and nested containers of them in safetensors files."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from telegrad._session.current import current_session
+from telegrad._session.devices import require_device
+from telegrad._tensor import safetensors_files as _safetensors_files
+from telegrad._tensor.safetensors_files import RawTensor
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.meta import Device, Meta
+
+
+def save(obj: Any, f: str | os.PathLike[str]) -> None:
+    """Write tensors, and dicts, lists, tuples, numbers and strings around them, to a safetensors file."""
+    _safetensors_files.save(obj, f, to_raw=_to_raw)
+
+
+def load(f: str | os.PathLike[str], map_location: str | Device | None = None) -> Any:
+    """Read what ``save`` wrote, or any safetensors file; tensors go to ``map_location``, else the default device."""
+    session = current_session()
+    device = session.default_device if map_location is None else Device(map_location)
+    require_device(device, session, "load")
+
+    def from_raw(raw: RawTensor) -> Tensor:
+        meta = Meta.of(raw.shape, raw.dtype, device)
+        return Tensor(session, session.upload(meta, memoryview(raw.data).cast("B"), session.sites.current()), meta)
+
+    return _safetensors_files.load(f, from_raw=from_raw)
+
+
+def _to_raw(thing: Any) -> RawTensor | None:
+    if not isinstance(thing, Tensor):
+        return None
+    dtype, shape, data = thing._session.read(thing._id)
+    return RawTensor(dtype, shape, data)

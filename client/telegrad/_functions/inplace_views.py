@@ -1,0 +1,53 @@
+"""In-place forms of views: ``x.unsqueeze_(0)`` makes the handle ``x`` a view of what it was; no element is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad._ops.functions import function
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import AutogradError, InplaceError
+
+_VIEWS = ("unsqueeze", "squeeze", "t", "transpose", "swapaxes", "swapdims", "as_strided")
+
+
+def _restructuring(name: str) -> Any:
+    run = function(name)
+
+    def restructure(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self.requires_grad and self.is_leaf:
+            if thread.modes.records:
+                raise InplaceError(f"{name}_: a leaf tensor that requires grad is modified in place; use no_grad()")
+            self._become(run(self.detach(), *args, **kwargs))
+            return self
+        _exchange(self, run(self, *args, **kwargs))
+        return self
+
+    restructure.__name__ = f"{name}_"
+    restructure.__doc__ = f"In-place form of ``{name}``: changes this tensor's shape and strides."
+    return restructure
+
+
+def _exchange(self: Tensor, view: Tensor) -> None:
+    """Make ``self`` what ``view`` is; the object ``view`` becomes what ``self`` was, and stays where it is the base."""
+    for part in ("_id", "_meta", "_node", "_requires_grad", "_aliases", "_seen"):
+        ours = getattr(self, part)
+        setattr(self, part, getattr(view, part))
+        setattr(view, part, ours)
+    base = view._base
+    view._base, self._base = self._base, view if base is self else base
+
+
+def detach_(self: Tensor) -> Tensor:
+    """Make this tensor a leaf without history."""
+    if self._base is not None:
+        raise AutogradError("detach_: a view cannot be detached in place; use detach()")
+    if self.requires_grad:
+        detached = self.detach()
+        self._id, detached._id = detached._id, self._id
+        self._node, self._requires_grad, self._aliases = None, False, None
+    return self
+
+
+METHODS: dict[str, Any] = {"detach_": detach_, **{f"{name}_": _restructuring(name) for name in _VIEWS}}

@@ -1,0 +1,105 @@
+"""Python's operators on tensors: arithmetic, comparisons, indexing, iteration and ``in``.
+
+An operand that is a NumPy array is uploaded first; an operand of another kind gives ``NotImplemented``, so that Python
+asks its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from telegrad._ops.functions import function, method
+from telegrad._session.session import ClientSession
+from telegrad._tensor import host_arrays as _host_arrays
+from telegrad._tensor import indexing as _indexing
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentTypeError, DeviceError
+from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.ops import PUBLIC
+
+_BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+_COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+_UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not", "pos": "positive"}
+_NUMBERS = (Tensor, bool, int, float, complex)
+
+
+def operand(self: Tensor, other: Any) -> Any:
+    """What stands beside ``self`` in an operator, as an operation takes it; a NumPy array becomes a tensor."""
+    if isinstance(other, np.generic):
+        return other.item()
+    if isinstance(other, np.ndarray):
+        return upload_array(other, self._meta.device, self._session)
+    return NotImplemented
+
+
+def upload_array(array: np.ndarray[Any, Any], device: Device, session: ClientSession) -> Tensor:
+    """A tensor with the elements of an array, in its own type."""
+    dtype = _host_arrays.dtype_of(array)
+    meta = Meta.of(array.shape, dtype, device)
+    return Tensor(session, session.upload(meta, _host_arrays.bytes_of(array, dtype), session.sites.current()), meta)
+
+
+def _operator(name: str) -> Callable[[Tensor, Any], Any]:
+    run = function(name)
+
+    def apply(self: Tensor, other: Any) -> Any:
+        if other.__class__ is Tensor or isinstance(other, _NUMBERS):
+            return run(self, other)
+        other = operand(self, other)
+        return other if other is NotImplemented else run(self, other)
+
+    return apply
+
+
+def _reflected(name: str) -> Callable[[Tensor, Any], Any]:
+    run = function(name)
+
+    def apply(self: Tensor, other: Any) -> Any:
+        if not isinstance(other, _NUMBERS):
+            other = operand(self, other)
+        return other if other is NotImplemented else run(other, self)
+
+    return apply
+
+
+def _getitem(self: Tensor, index: Any) -> Any:
+    return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
+
+
+def _setitem(self: Tensor, index: Any, value: Any) -> None:
+    if isinstance(value, Tensor) and value._session is not self._session:
+        raise DeviceError("the value belongs to another session than the tensor; bring it over with numpy()")
+    _indexing.setitem(self, index, value, _run, lambda array: upload_array(array, self._meta.device, self._session))
+
+
+def _run(name: str, *args: Any) -> Any:
+    return function(name)(*args)
+
+
+def _iter(self: Tensor) -> Iterator[Tensor]:
+    if not self._meta.ndim:
+        raise ArgumentTypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))
+
+
+def _contains(self: Tensor, element: Any) -> bool:
+    if not isinstance(element, (*_NUMBERS, np.generic)):
+        raise ArgumentTypeError(f"in: only a tensor or a number can be in a tensor, not {type(element).__name__}")
+    matches: Any = self == element
+    return bool(matches.any())
+
+
+METHODS: dict[str, Any] = {
+    **{f"__{name}__": _operator(public) for name, public in {**_BINARY, **_COMPARISONS}.items()},
+    **{f"__r{name}__": _reflected(public) for name, public in _BINARY.items()},
+    **{f"__i{name}__": _operator(f"{public}_") for name, public in _BINARY.items() if f"{public}_" in PUBLIC},
+    **{f"__{name}__": method(public) for name, public in _UNARY.items()},
+    "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iter, "__contains__": _contains,
+}  # fmt: skip

@@ -1,0 +1,98 @@
+"""Questions to a tensor that the client answers without the network, under PyTorch's names, and its transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import NotSupportedError, ShapeError
+
+from .creation import tensor
+
+
+def is_same_size(self: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape."""
+    return self._meta.shape == other._meta.shape
+
+
+def is_signed(self: Tensor) -> bool:
+    """Whether elements can be negative."""
+    return self._meta.dtype.is_signed
+
+
+def is_inference(self: Tensor) -> bool:
+    """Always false: tensors that were made in inference mode can be used everywhere."""
+    return False
+
+
+def get_device(self: Tensor) -> int:
+    """The index of its GPU; -1 on a CPU."""
+    index = self._meta.device.index
+    return -1 if index is None else index
+
+
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of ``data`` with this one's type and place."""
+    return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+
+
+def pin_memory(self: Tensor) -> Tensor:
+    """Itself: transfers are the server's business."""
+    return self
+
+
+def register_hook(self: Tensor, hook: Any) -> None:
+    """Refused: a hook is code of this program, and gradients are computed on the server."""
+    raise NotSupportedError("register_hook: gradients are computed on the server; use retain_grad() or autograd.grad()")
+
+
+def data_ptr(self: Tensor) -> int:
+    """Refused: the memory is the server's."""
+    raise NotSupportedError("data_ptr: the elements are in the server's memory; numpy() gives a copy")
+
+
+def _transposed(self: Tensor) -> Any:
+    return self.permute(tuple(reversed(range(self.ndim)))) if self.ndim else self
+
+
+def _matrix_transposed(self: Tensor) -> Any:
+    if self.ndim < 2:
+        raise ShapeError(f"mT: expected a tensor of at least two dimensions, not {self._meta}")
+    return self.transpose(-2, -1)
+
+
+def _conjugate_transposed(self: Tensor) -> Any:
+    if self.ndim not in (0, 2):
+        raise ShapeError(f"H: expected a matrix, not {self._meta}")
+    return _transposed(self).conj()
+
+
+def _part(name: str) -> Any:
+    """``tensor.real`` and ``tensor.imag``: views, and assignable."""
+
+    def read(self: Tensor) -> Any:
+        return function(name)(self)
+
+    def write(self: Tensor, value: Any) -> None:
+        read(self).copy_(tensor(value, dtype=self.dtype.to_real()) if not isinstance(value, Tensor) else value)
+
+    return property(read, write)
+
+
+METHODS: dict[str, Any] = {
+    "is_same_size": is_same_size, "is_signed": is_signed, "is_inference": is_inference, "get_device": get_device,
+    "new_tensor": new_tensor, "pin_memory": pin_memory, "register_hook": register_hook, "data_ptr": data_ptr,
+    "is_cpu": property(lambda self: self._meta.device.type == "cpu"),
+    "is_meta": property(lambda self: self._meta.device.type == "meta"),
+    "is_sparse": property(lambda self: False),
+    "is_quantized": property(lambda self: False),
+    "is_nested": property(lambda self: False),
+    "T": property(_transposed),
+    "mT": property(_matrix_transposed),
+    "H": property(_conjugate_transposed),
+    "real": _part("real"),
+    "imag": _part("imag"),
+}  # fmt: skip

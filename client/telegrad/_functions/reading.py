@@ -1,0 +1,91 @@
+"""Methods that read a tensor's elements from the server, as arrays or Python numbers. Each costs one round trip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from telegrad._tensor.host_arrays import array_of, scalar_of
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import dtypes
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, DTypeError, ShapeError
+
+
+def read_array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Return a copy of the elements; bfloat16 as float32, since NumPy has no bfloat16."""
+    return array_of(*tensor._session.read(tensor._id))
+
+
+def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
+    """Return a copy of the elements as a NumPy array; ``force`` allows tensors that require grad, and bfloat16."""
+    if self.requires_grad and not force:
+        raise AutogradError("numpy: the tensor requires grad; use tensor.detach().numpy()")
+    if self._meta.dtype is dtypes.bfloat16 and not force:
+        raise ArgumentTypeError("numpy: NumPy has no bfloat16; use tensor.float().numpy()")
+    return read_array(self)
+
+
+def tolist(self: Tensor) -> Any:
+    """Return the elements as nested lists of Python numbers; a 0-d tensor gives one number."""
+    return read_array(self).tolist()
+
+
+def item(self: Tensor) -> Any:
+    """Return the one element as a Python number."""
+    if self._meta.numel != 1:
+        raise ShapeError(f"item: a tensor with {self._meta.numel} elements cannot become a number; use tolist()")
+    dtype, _, data = self._session.read(self._id)
+    return scalar_of(dtype, data)
+
+
+def is_nonzero(self: Tensor) -> bool:
+    """Tell whether the one element is not zero."""
+    return bool(self)
+
+
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    if copy is False:
+        raise ArgumentError("__array__: a remote tensor cannot be shown without a copy")
+    array = numpy(self)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
+def _bool(self: Tensor) -> bool:
+    if self._meta.numel != 1:
+        raise ShapeError(
+            f"the truth value of a tensor with {self._meta.numel} elements is ambiguous; use any() or all()"
+        )
+    return bool(item(self))
+
+
+def _number(self: Tensor, kind: str) -> Any:
+    if self._meta.numel != 1:
+        raise ArgumentError(f"{kind}: only a tensor with one element can become a number, not {self._meta}")
+    if self._meta.dtype.is_complex and kind != "complex":
+        raise DTypeError(f"{kind}: a complex tensor cannot become a real number; use tensor.real")
+    return item(self)
+
+
+def _float(self: Tensor) -> float:
+    return float(_number(self, "float"))
+
+
+def _int(self: Tensor) -> int:
+    return int(_number(self, "int"))
+
+
+def _complex(self: Tensor) -> complex:
+    return complex(_number(self, "complex"))
+
+
+def _index(self: Tensor) -> int:
+    if self._meta.dtype.category > dtypes.INTEGER or self._meta.numel != 1:
+        raise ArgumentTypeError(f"only integer tensors of a single element can be an index, not {self._meta}")
+    return int(item(self))
+
+
+METHODS: dict[str, Any] = {
+    "numpy": numpy, "tolist": tolist, "item": item, "is_nonzero": is_nonzero, "__array__": _array, "__bool__": _bool,
+    "__float__": _float, "__int__": _int, "__complex__": _complex, "__index__": _index,
+}  # fmt: skip

@@ -1,0 +1,148 @@
+"""``no_grad``, ``enable_grad``, ``set_grad_enabled`` and ``inference_mode``: which operations are recorded.
+
+Each changes the modes of the calling thread (``thread_modes``). Knows neither sessions nor tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from .thread_modes import Modes, thread
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _set_grad(enabled: bool) -> None:
+    modes = thread.modes
+    thread.modes = Modes.of(enabled, modes.inference, modes.autocast, modes.streams)
+
+
+class ModeBlock:
+    """A context manager that is also a decorator, of functions and of generators."""
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return self._around_generator(function)  # type: ignore[no-any-return]
+
+        @wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self.again():
+                return function(*args, **kwargs)
+
+        return inside  # type: ignore[return-value]
+
+    def _around_generator(self, function: Any) -> Any:
+        """The mode holds while the generator runs, and not while whoever iterates over it does."""
+
+        @wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            generator = function(*args, **kwargs)
+            step: Any = next
+            arguments: tuple[Any, ...] = ()
+            while True:
+                try:
+                    with self.again():
+                        item = step(generator, *arguments)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    step, arguments = type(generator).send, ((yield item),)
+                except GeneratorExit:
+                    generator.close()
+                    raise
+                except BaseException as error:
+                    step, arguments = type(generator).throw, (error,)
+
+        return inside
+
+    def again(self) -> Any:
+        """A fresh block with the same settings."""
+        return self.__class__()
+
+    def __enter__(self) -> Any:
+        raise NotImplementedError
+
+    def __exit__(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+class set_grad_enabled(ModeBlock):
+    """Record operations for differentiation, or do not; at once, and until the end of the block if used as one."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = bool(mode)
+        self.previous = thread.modes.grad
+        _set_grad(self.mode)
+
+    def again(self) -> set_grad_enabled:
+        return set_grad_enabled(self.mode)
+
+    def __call__(self, function: F) -> F:
+        _set_grad(self.previous)
+        return super().__call__(function)
+
+    def __enter__(self) -> None:
+        _set_grad(self.mode)
+
+    def __exit__(self, *_: object) -> None:
+        _set_grad(self.previous)
+
+
+class no_grad(ModeBlock):
+    """Do not record operations for differentiation in this block or function."""
+
+    mode = False
+
+    def __new__(cls, function: Any = None) -> Any:
+        made = super().__new__(cls)
+        return made if function is None else made(function)
+
+    def __enter__(self) -> None:
+        self.previous = thread.modes.grad
+        _set_grad(self.mode)
+
+    def __exit__(self, *_: object) -> None:
+        _set_grad(self.previous)
+
+
+class enable_grad(no_grad):
+    """Record operations for differentiation in this block or function, also within ``no_grad``."""
+
+    mode = True
+
+
+class inference_mode(ModeBlock):
+    """Take autograd out of the path of every operation in this block or function."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if isinstance(mode, bool):
+            return made
+        made.mode = True
+        return made(mode)
+
+    def __init__(self, mode: bool = True) -> None:
+        self.mode = mode
+
+    def again(self) -> inference_mode:
+        return inference_mode(self.mode)
+
+    def __enter__(self) -> None:
+        modes = self.previous = thread.modes
+        thread.modes = Modes.of(not self.mode, self.mode, modes.autocast, modes.streams)
+
+    def __exit__(self, *_: object) -> None:
+        thread.modes = thread.modes.but(grad=self.previous.grad, inference=self.previous.inference)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded for differentiation."""
+    return thread.modes.grad
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether ``inference_mode`` is on."""
+    return thread.modes.inference

@@ -1,0 +1,75 @@
+"""Settings of the whole program: default dtype, precision, determinism, libraries. Every session is told each of them.
+
+They are submitted in order with the operations, so a setting holds for what comes after it. ``backends`` and
+``cuda.tunable`` show them under PyTorch's names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.messages import Mode
+
+from .current import open_sessions
+from .session import ClientSession
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "allow_tf32": False,
+    "allow_fp16_reduced_precision_reduction": True,
+    "allow_bf16_reduced_precision_reduction": True,
+    "preferred_blas_library": "default",
+    "deterministic_algorithms": False,
+    "cudnn_allow_tf32": True,
+    "cudnn_deterministic": False,
+    "cudnn_benchmark": False,
+    "tunable": (False, True, 30, 100),
+}
+_chosen: dict[str, Any] = dict(_DEFAULTS)
+
+
+def get(name: str) -> Any:
+    """Return the value of a setting."""
+    return _chosen[name]
+
+
+def put(name: str, value: Any) -> None:
+    """Give a setting another value, from the next instruction of every session on."""
+    _chosen[name] = value
+    for session in open_sessions():
+        session.submit(Mode(name, value))
+
+
+def snapshot() -> dict[str, Any]:
+    """Return a copy of all settings."""
+    return dict(_chosen)
+
+
+def restore(settings: dict[str, Any]) -> None:
+    """Take back what ``snapshot`` returned; open sessions are not told, sessions opened later are."""
+    _chosen.update(settings)
+
+
+def require_bool(name: str, value: Any) -> bool:
+    """Return ``value`` if it is a bool, and raise ArgumentError in the name of ``name`` if not."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name}: expected a bool, got {value!r}")
+    return value
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Set the type of new floating-point tensors, which Python floats also count as."""
+    dtypes.set_default_dtype(dtype)
+    for session in open_sessions():
+        session.submit(Mode("default_dtype", dtype.code))
+
+
+def announce(session: ClientSession) -> None:
+    """Tell a new session which settings differ from the defaults."""
+    if dtypes.get_default_dtype() is not dtypes.float32:
+        session.submit(Mode("default_dtype", dtypes.get_default_dtype().code))
+    for name, value in _chosen.items():
+        if value != _DEFAULTS[name]:
+            session.submit(Mode(name, value))

@@ -1,0 +1,55 @@
+"""What a session asks of a transport. Knows no socket, and nothing of what is in frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from telegrad_protocol.messages import Hello
+
+
+@dataclass
+class TransportStats:
+    """What went over the wire, resent frames included; bytes without what TLS adds."""
+
+    frames: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    reconnects: int = 0
+
+
+class Transport(Protocol):
+    """Carries the frames of one session, each exactly once and in order."""
+
+    hello: Hello
+
+    @property
+    def stats(self) -> TransportStats: ...
+
+    def send_batch(self, body: bytes) -> None:
+        """Send a ``BATCH``; waits only while the other end does not keep up."""
+
+    def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
+        """Send a ``CHUNK``; ``data`` may be changed afterwards."""
+
+    def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        """The next ``BATCH`` or ``CHUNK``: its kind and body; None when there was none for ``timeout`` seconds.
+
+        None waits as long as it takes, and 0 only looks. One thread at a time may receive; any may send.
+        """
+
+    def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
+        """What ``receive`` would return; it stays the next until ``drop``."""
+
+    def drop(self) -> None:
+        """Be done with the frame that ``peek`` gave."""
+
+    @property
+    def accepted(self) -> int:
+        """How many frames were accepted for sending: tells after an interrupt whether a send had begun."""
+
+    def arm(self) -> None:
+        """Have the flush callback called soon, from another thread."""
+
+    def close(self) -> None:
+        """End the session."""

@@ -1,0 +1,272 @@
+"""Activation functions as layers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from telegrad._session.devices import DeviceLike
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn import functional as F
+from telegrad.nn import init
+from telegrad.nn.parameter import Parameter, new_parameter
+from telegrad_protocol.dtypes import DType
+
+from .module import Module
+
+__all__ = [
+    "CELU", "ELU", "GELU", "GLU", "SELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU",
+    "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "SiLU", "Sigmoid", "Softmax", "Softmin",
+    "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+]  # fmt: skip
+
+
+class _Activation(Module):
+    """A function of ``functional`` with settings that are the arguments of its layer, in order."""
+
+    _function: ClassVar[str] = ""
+    _settings: ClassVar[dict[str, Any]] = {}
+    _required: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        names = (*self._required, *self._settings)
+        if len(args) > len(names):
+            raise TypeError(f"{self._get_name()} takes {len(names)} arguments, got {len(args)}")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        unknown = [name for name in given if name not in names]
+        missing = [name for name in self._required if name not in given]
+        if unknown or missing:
+            problem = f"has no argument {unknown[0]!r}" if unknown else f"misses the argument {missing[0]!r}"
+            raise TypeError(f"{self._get_name()} {problem}")
+        for name, value in {**self._settings, **given}.items():
+            setattr(self, name, value)
+
+    def forward(self, input: Tensor) -> Tensor:
+        settings = {name: getattr(self, name) for name in (*self._required, *self._settings)}
+        return getattr(F, self._function)(input, **settings)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if getattr(self, "inplace", False) else ""
+
+
+class ReLU(_Activation):
+    """max(input, 0)"""
+
+    _function, _settings = "relu", {"inplace": False}
+
+
+class ReLU6(_Activation):
+    """min(max(input, 0), 6)"""
+
+    _function, _settings = "relu6", {"inplace": False}
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
+class SiLU(_Activation):
+    """input * sigmoid(input)"""
+
+    _function, _settings = "silu", {"inplace": False}
+
+
+class Mish(_Activation):
+    """input * tanh(softplus(input))"""
+
+    _function, _settings = "mish", {"inplace": False}
+
+
+class SELU(_Activation):
+    """The self-normalizing ELU."""
+
+    _function, _settings = "selu", {"inplace": False}
+
+
+class Hardsigmoid(_Activation):
+    """relu6(input + 3) / 6"""
+
+    _function, _settings = "hardsigmoid", {"inplace": False}
+
+    def extra_repr(self) -> str:
+        return ""
+
+
+class Hardswish(_Activation):
+    """input * relu6(input + 3) / 6"""
+
+    _function, _settings = "hardswish", {"inplace": False}
+
+    def extra_repr(self) -> str:
+        return ""
+
+
+class GELU(_Activation):
+    """input times the normal distribution function; ``approximate="tanh"`` for the approximation by tanh."""
+
+    _function, _settings = "gelu", {"approximate": "none"}
+
+    def extra_repr(self) -> str:
+        return f"approximate={self.approximate!r}"
+
+
+class LeakyReLU(_Activation):
+    """input where it is positive, else negative_slope * input"""
+
+    _function, _settings = "leaky_relu", {"negative_slope": 0.01, "inplace": False}
+
+    def extra_repr(self) -> str:
+        return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
+
+
+class ELU(_Activation):
+    """input where it is positive, else alpha * (exp(input) - 1)"""
+
+    _function, _settings = "elu", {"alpha": 1.0, "inplace": False}
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+
+
+class CELU(_Activation):
+    """input where it is positive, else alpha * (exp(input / alpha) - 1)"""
+
+    _function, _settings = "celu", {"alpha": 1.0, "inplace": False}
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+
+
+class Hardtanh(_Activation):
+    """input within limits"""
+
+    _function, _settings = "hardtanh", {"min_val": -1.0, "max_val": 1.0, "inplace": False}
+
+    def extra_repr(self) -> str:
+        return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
+
+
+class Softplus(_Activation):
+    """log(1 + exp(beta * input)) / beta"""
+
+    _function, _settings = "softplus", {"beta": 1.0, "threshold": 20.0}
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+class Threshold(_Activation):
+    """input where it is greater than ``threshold``, else ``value``"""
+
+    _function, _required, _settings = "threshold", ("threshold", "value"), {"inplace": False}
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
+
+
+class Hardshrink(_Activation):
+    """input where its magnitude exceeds ``lambd``, else 0"""
+
+    _function, _settings = "hardshrink", {"lambd": 0.5}
+
+    def extra_repr(self) -> str:
+        return f"{self.lambd}"
+
+
+class Softshrink(_Activation):
+    """input drawn towards 0 by ``lambd``"""
+
+    _function, _settings = "softshrink", {"lambd": 0.5}
+
+    def extra_repr(self) -> str:
+        return f"{self.lambd}"
+
+
+class Sigmoid(_Activation):
+    """1 / (1 + exp(-input))"""
+
+    _function = "sigmoid"
+
+
+class Tanh(_Activation):
+    """The hyperbolic tangent."""
+
+    _function = "tanh"
+
+
+class LogSigmoid(_Activation):
+    """log(sigmoid(input))"""
+
+    _function = "logsigmoid"
+
+
+class Softsign(_Activation):
+    """input / (1 + |input|)"""
+
+    _function = "softsign"
+
+
+class Tanhshrink(_Activation):
+    """input - tanh(input)"""
+
+    _function = "tanhshrink"
+
+
+class Softmax(_Activation):
+    """exp(input) divided by its sum over ``dim``."""
+
+    _function, _settings = "softmax", {"dim": None}
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(_Activation):
+    """The logarithm of ``Softmax``."""
+
+    _function, _settings = "log_softmax", {"dim": None}
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class Softmin(_Activation):
+    """``Softmax`` of -input."""
+
+    _function, _settings = "softmin", {"dim": None}
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class GLU(_Activation):
+    """The first half along ``dim``, times the sigmoid of the second."""
+
+    _function, _settings = "glu", {"dim": -1}
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class PReLU(Module):
+    """input where it is positive, else weight * input; the weight is learned."""
+
+    weight: Parameter
+
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.init = init
+        self.weight = new_parameter(num_parameters, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start again."""
+        init.constant_(self.weight, self.init)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"

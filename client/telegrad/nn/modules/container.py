@@ -1,0 +1,295 @@
+"""Modules that hold others, or parameters, in order or by name."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn._repr import indent
+from telegrad.nn.parameter import Parameter
+from telegrad_protocol.errors import ArgumentTypeError
+
+from .module import Module
+
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
+
+def _position(index: Any, length: int) -> int:
+    place = operator.index(index)
+    if not -length <= place < length:
+        raise IndexError(f"index {place} is out of range")
+    return place % length
+
+
+class _Ordered(Module):
+    """Modules by number."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self._part(list(self._modules.items())[index])
+        return list(self._modules.values())[_position(index, len(self))]
+
+    def _part(self, items: list[tuple[str, Any]]) -> Any:
+        part = type(self)()
+        part.extend(module for _, module in items)
+        return part
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, list(self._modules)[_position(index, len(self))], module)
+
+    def __delitem__(self, index: Any) -> None:
+        names = list(self._modules)
+        chosen = names[index] if isinstance(index, slice) else [names[_position(index, len(names))]]
+        self._renumber([module for name, module in self._modules.items() if name not in chosen])
+
+    def _renumber(self, modules: list[Any]) -> None:
+        self._modules.clear()
+        self._modules.update({str(i): module for i, module in enumerate(modules)})
+
+    def append(self, module: Module) -> Any:
+        """Add a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Add several modules at the end."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Put a module before the one of this number."""
+        if not isinstance(module, Module):
+            raise ArgumentTypeError(f"module should be of type: {Module}")
+        modules = list(self._modules.values())
+        modules.insert(index, module)
+        self._renumber(modules)
+        return self
+
+    def pop(self, index: int = -1) -> Any:
+        """Take a module out."""
+        module = self[index]
+        del self[index]
+        return module
+
+
+class Sequential(_Ordered):
+    """Modules that take each other's results: given in order, or by name in a dictionary."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        named = args[0].items() if len(args) == 1 and isinstance(args[0], Mapping) else enumerate(args)
+        for name, module in named:
+            self.add_module(str(name), module)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)  # type: ignore[misc]
+        return input
+
+    def _part(self, items: list[tuple[str, Any]]) -> Sequential:
+        return Sequential(dict(items))
+
+    def __delitem__(self, index: Any) -> None:
+        named = any(not name.isdigit() for name in self._modules)
+        if not named:
+            super().__delitem__(index)
+            return
+        names = list(self._modules)
+        for name in names[index] if isinstance(index, slice) else [names[_position(index, len(names))]]:
+            delattr(self, name)
+
+    def __add__(self, other: Sequential) -> Sequential:
+        return Sequential(*self, *other)
+
+
+class ModuleList(_Ordered):
+    """A list of modules; their parameters are its own."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
+    def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
+        return self.extend(modules)  # type: ignore[no-any-return]
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList(chain(self, other))
+
+    def __repr__(self) -> str:
+        """As a list; a run of modules that print alike is one line."""
+        runs: list[tuple[int, int, str]] = []
+        for i, module in enumerate(self):
+            text = repr(module)
+            if runs and runs[-1][2] == text:
+                runs[-1] = (runs[-1][0], i, text)
+            else:
+                runs.append((i, i, text))
+        lines = [f"({a}): {indent(t)}" if a == b else f"({a}-{b}): {b - a + 1} x {indent(t)}" for a, b, t in runs]
+        return f"{self._get_name()}(" + ("\n  " + "\n  ".join(lines) + "\n" if lines else "") + ")"
+
+
+class ModuleDict(Module):
+    """Modules by name; their parameters are its own."""
+
+    def __init__(self, modules: Any = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
+
+    def clear(self) -> None:
+        """Take all modules out."""
+        self._modules.clear()
+
+    def pop(self, key: str) -> Any:
+        """Take a module out."""
+        return self._modules.pop(key)
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._modules.keys()
+
+    def items(self) -> Any:
+        """Names and modules."""
+        return self._modules.items()
+
+    def values(self) -> Any:
+        """The modules."""
+        return self._modules.values()
+
+    def update(self, modules: Any) -> None:
+        """Add modules of a dictionary, or of pairs."""
+        for name, module in modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules:
+            self[name] = module
+
+
+class ParameterList(Module):
+    """A list of parameters; tensors become parameters."""
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self._size = 0
+        self.extend(values or ())
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return ParameterList([self[i] for i in range(*index.indices(len(self)))])
+        return getattr(self, str(_position(index, len(self))))
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        setattr(self, str(_position(index, len(self))), _as_parameter(value))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def append(self, value: Any) -> ParameterList:
+        """Add a parameter at the end."""
+        self._size += 1
+        self[self._size - 1] = value
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add several parameters at the end."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
+        return self.extend(values)
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"  ({i}): {_describe(value)}" for i, value in enumerate(self))
+
+
+class ParameterDict(Module):
+    """Parameters by name; tensors become parameters."""
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        self._keys: dict[str, None] = {}
+        if parameters is not None:
+            self.update(parameters)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._keys:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._keys[key] = None
+        setattr(self, key, _as_parameter(value))
+
+    def __delitem__(self, key: str) -> None:
+        del self._keys[key]
+        delattr(self, key)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._keys.keys()
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names and parameters."""
+        return ((key, self[key]) for key in self._keys)
+
+    def values(self) -> Iterator[Any]:
+        """The parameters."""
+        return (self[key] for key in self._keys)
+
+    def update(self, parameters: Any) -> None:
+        """Add parameters of a dictionary, or of pairs."""
+        for key, value in parameters.items() if hasattr(parameters, "items") else parameters:
+            self[key] = value
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"  ({key}): {_describe(value)}" for key, value in self.items())
+
+
+def _as_parameter(value: Any) -> Any:
+    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
+
+
+def _describe(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"Object of type: {type(value).__name__}"
+    size = "x".join(map(str, value.shape))
+    place = f" ({value.device})" if value.is_cuda else ""
+    return f"{type(value).__name__} containing: [{value.dtype} of size {size}{place}]"

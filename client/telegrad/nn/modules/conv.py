@@ -1,0 +1,196 @@
+"""Convolution layers and their transposes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from telegrad._ops.functions import function
+from telegrad._session.devices import DeviceLike
+from telegrad._tensor.number_checks import is_integer
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn import functional as F
+from telegrad.nn import init
+from telegrad.nn._windows import Numbers, spread
+from telegrad.nn.parameter import Parameter, new_parameter
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.ops.convolution import same_padding
+
+from .module import Module
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
+
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class _ConvNd(Module):
+    """What all convolutions hold; weight and bias start uniform within 1 / sqrt(fan in)."""
+
+    _dims: ClassVar[int]
+    _transposed: ClassVar[bool] = False
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def _set_up(
+        self, in_channels: int, out_channels: int, kernel_size: Numbers, stride: Numbers, padding: Numbers | str,
+        dilation: Numbers, output_padding: Numbers, groups: int, bias: bool, padding_mode: str, device: DeviceLike,
+        dtype: DType | None,
+    ) -> None:  # fmt: skip
+        for name, count in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            if not is_integer(count):
+                raise ArgumentTypeError(f"{name} must be an integer, not {count!r}")
+        if groups <= 0:
+            raise ArgumentError("groups must be a positive integer")
+        if in_channels % groups or out_channels % groups:
+            which = "in_channels" if in_channels % groups else "out_channels"
+            raise ArgumentError(f"{which} must be divisible by groups")
+        if padding_mode not in _PADDING_MODES:
+            raise ArgumentError(f"padding_mode must be one of {_PADDING_MODES}, but got padding_mode={padding_mode!r}")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = spread("kernel_size", kernel_size, self._dims)
+        self.stride = spread("stride", stride, self._dims)
+        self.dilation = spread("dilation", dilation, self._dims)
+        self.output_padding = spread("output_padding", output_padding, self._dims)
+        self.transposed, self.padding_mode = self._transposed, padding_mode
+        self.padding = padding if isinstance(padding, str) else spread("padding", padding, self._dims)
+        self._around = self._padding_around()
+        rows, columns = (in_channels, out_channels) if self._transposed else (out_channels, in_channels)
+        self.weight = new_parameter(rows, columns // groups, *self.kernel_size, device=device, dtype=dtype)
+        self.register_parameter("bias", new_parameter(out_channels, device=device, dtype=dtype) if bias else None)
+        self.reset_parameters()
+
+    def _padding_around(self) -> tuple[int, ...]:
+        """What ``functional.pad`` takes: last dimension first, before and after."""
+        if isinstance(self.padding, str):
+            name = type(self).__name__
+            before, after = same_padding(name, self.padding, self.kernel_size, self.stride, self.dilation)
+        else:
+            before = after = self.padding
+        return tuple(n for pair in zip(reversed(before), reversed(after), strict=True) for n in pair)
+
+    def reset_parameters(self) -> None:
+        """Start again."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        fan_in = self.weight.shape[1] * math.prod(self.kernel_size)
+        if self.bias is not None and fan_in:
+            bound = 1 / math.sqrt(fan_in)
+            init.uniform_(self.bias, -bound, bound)
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
+        plain = (0,) * self._dims
+        if self.padding != plain:
+            parts.append(f"padding={self.padding}")
+        if self.dilation != (1,) * self._dims:
+            parts.append(f"dilation={self.dilation}")
+        if self.output_padding != plain:
+            parts.append(f"output_padding={self.output_padding}")
+        if self.groups != 1:
+            parts.append(f"groups={self.groups}")
+        if self.bias is None:
+            parts.append("bias=False")
+        if self.padding_mode != "zeros":
+            parts.append(f"padding_mode={self.padding_mode}")
+        return ", ".join(parts)
+
+
+class _Conv(_ConvNd):
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Numbers, stride: Numbers = 1,
+        padding: Numbers | str = 0, dilation: Numbers = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._set_up(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode, device,
+            dtype,
+        )  # fmt: skip
+
+    def forward(self, input: Tensor) -> Tensor:
+        convolve = function(f"conv{self._dims}d")
+        padding: tuple[int, ...] | str = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = F.pad(input, self._around, mode=self.padding_mode), (0,) * self._dims
+        return convolve(  # type: ignore[no-any-return]
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
+
+
+class Conv1d(_Conv):
+    """A kernel over sequences: (n, c, l) -> (n, out_channels, l')."""
+
+    _dims = 1
+
+
+class Conv2d(_Conv):
+    """A kernel over images: (n, c, h, w) -> (n, out_channels, h', w')."""
+
+    _dims = 2
+
+
+class Conv3d(_Conv):
+    """A kernel over volumes: (n, c, d, h, w) -> (n, out_channels, d', h', w')."""
+
+    _dims = 3
+
+
+class _ConvTranspose(_ConvNd):
+    _transposed = True
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Numbers, stride: Numbers = 1, padding: Numbers = 0,
+        output_padding: Numbers = 0, groups: int = 1, bias: bool = True, dilation: Numbers = 1,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if padding_mode != "zeros":
+            raise ArgumentError(f"Only 'zeros' padding mode is supported for {type(self).__name__}")
+        self._set_up(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias,
+            padding_mode, device, dtype,
+        )  # fmt: skip
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        rest = self.output_padding if output_size is None else self._left_over(input, tuple(output_size))
+        convolve = function(f"conv_transpose{self._dims}d")
+        return convolve(  # type: ignore[no-any-return]
+            input, self.weight, self.bias, self.stride, self.padding, rest, self.groups, self.dilation
+        )
+
+    def _left_over(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
+        """The output padding that gives a result of this size."""
+        wanted = output_size[-self._dims :]
+        if len(output_size) not in (self._dims, input.ndim):
+            raise ArgumentError(f"output_size must have {self._dims} or {input.ndim} numbers, got {list(output_size)}")
+        found = []
+        padding = spread("padding", cast(Numbers, self.padding), self._dims)
+        numbers = zip(self.kernel_size, self.stride, padding, self.dilation, strict=True)
+        for n, asked, (k, s, p, d) in zip(input.shape[-self._dims :], wanted, numbers, strict=True):
+            least = (n - 1) * s - 2 * p + d * (k - 1) + 1
+            if not least <= asked < least + s:
+                bounds = f"[{least}, {least + s - 1}]"
+                raise ArgumentError(f"requested an output size of {list(wanted)}, but {asked} must be in {bounds}")
+            found.append(asked - least)
+        return tuple(found)
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """The transpose of a convolution over sequences."""
+
+    _dims = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """The transpose of a convolution over images."""
+
+    _dims = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """The transpose of a convolution over volumes."""
+
+    _dims = 3

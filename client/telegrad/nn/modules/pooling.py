@@ -1,0 +1,248 @@
+"""Pooling layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn import functional as F
+from telegrad.nn._windows import Numbers, spread
+
+from .module import Module
+
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
+    "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
+]  # fmt: skip
+
+
+class _MaxPool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(
+        self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0, dilation: Numbers = 1,
+        return_indices: bool = False, ceil_mode: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding, self.dilation = padding, dilation
+        self.return_indices, self.ceil_mode = return_indices, ceil_mode
+
+    def forward(self, input: Tensor) -> Any:
+        pool = function(f"max_pool{self._dims}d")
+        numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
+        return pool(input, *numbers, self.ceil_mode, self.return_indices)
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """The largest element of each window of sequences."""
+
+    _dims = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The largest element of each window of images."""
+
+    _dims = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The largest element of each window of volumes."""
+
+    _dims = 3
+
+
+class _Windows(Module):
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _MaxUnpool(_Windows):
+    _dims: ClassVar[int]
+
+    def __init__(self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0) -> None:
+        super().__init__()
+        self.kernel_size = spread("kernel_size", kernel_size, self._dims)
+        self.stride = spread("stride", kernel_size if stride is None else stride, self._dims)
+        self.padding = spread("padding", padding, self._dims)
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        unpool = function(f"max_unpool{self._dims}d")
+        return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)  # type: ignore[no-any-return]
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Maxima put back to where ``MaxPool1d`` found them."""
+
+    _dims = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Maxima put back to where ``MaxPool2d`` found them."""
+
+    _dims = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Maxima put back to where ``MaxPool3d`` found them."""
+
+    _dims = 3
+
+
+class AvgPool1d(_Windows):
+    """The mean of each window of sequences."""
+
+    def __init__(
+        self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.kernel_size = spread("kernel_size", kernel_size, 1)
+        self.stride = spread("stride", kernel_size if stride is None else stride, 1)
+        self.padding = spread("padding", padding, 1)
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def forward(self, input: Tensor) -> Tensor:
+        return function("avg_pool1d")(  # type: ignore[no-any-return]
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+        )
+
+
+class _AvgPoolNd(_Windows):
+    _dims: ClassVar[int]
+
+    def __init__(
+        self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
+
+    def forward(self, input: Tensor) -> Tensor:
+        pool = function(f"avg_pool{self._dims}d")
+        numbers = (self.kernel_size, self.stride, self.padding)
+        return pool(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)  # type: ignore[no-any-return]
+
+
+class AvgPool2d(_AvgPoolNd):
+    """The mean of each window of images."""
+
+    _dims = 2
+
+
+class AvgPool3d(_AvgPoolNd):
+    """The mean of each window of volumes."""
+
+    _dims = 3
+
+
+class _LPPool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(
+        self, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        pool = getattr(F, f"lp_pool{self._dims}d")
+        return pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """The norm of each window of sequences."""
+
+    _dims = 1
+
+
+class LPPool2d(_LPPool):
+    """The norm of each window of images."""
+
+    _dims = 2
+
+
+class LPPool3d(_LPPool):
+    """The norm of each window of volumes."""
+
+    _dims = 3
+
+
+class _AdaptivePool(Module):
+    _dims: ClassVar[int]
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class _AdaptiveAvgPool(_AdaptivePool):
+    def forward(self, input: Tensor) -> Tensor:
+        return function(f"adaptive_avg_pool{self._dims}d")(input, self.output_size)  # type: ignore[no-any-return]
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """The mean of each of equal parts of sequences."""
+
+    _dims = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """The mean of each of equal parts of images."""
+
+    _dims = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """The mean of each of equal parts of volumes."""
+
+    _dims = 3
+
+
+class _AdaptiveMaxPool(_AdaptivePool):
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        return function(f"adaptive_max_pool{self._dims}d")(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """The largest element of each of equal parts of sequences."""
+
+    _dims = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """The largest element of each of equal parts of images."""
+
+    _dims = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """The largest element of each of equal parts of volumes."""
+
+    _dims = 3
