@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from server.engine.autograd.engine import grad
+from server.engine.backward import grad
 from server.engine.cuda.runtime.cudnn_graph import BUILT
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS

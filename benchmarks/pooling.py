@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from server.engine import functional as F
-from server.engine.autograd.engine import grad
+from server.engine.backward import grad
 
 from . import on_gpu
 from .measure import Figure, about, save_at

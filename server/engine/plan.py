@@ -72,8 +72,8 @@ class Plan:
     """One operation on operands of given metas."""
 
     __slots__ = (
-        "backend", "casts", "computes_half", "count", "info", "keyword_names", "operator", "outs", "positional",
-        "ready", "recorded", "run", "tapes", "wrapped",
+        "backend", "casts", "computes_half", "count", "gradient_plans", "info", "keyword_names", "operator", "outs",
+        "positional", "ready", "recorded", "run", "wrapped",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, args: Arguments) -> None:
@@ -87,7 +87,7 @@ class Plan:
         self.count = -1 if isinstance(inferred, tuple) else 1
         self.positional = op.base.positional
         self.keyword_names = _keyword_names(op)
-        self.tapes: dict[int, Any] = {}
+        self.gradient_plans: dict[int, Any] = {}
         """What autograd has worked out for these operands, by which of them require a gradient."""
         self.recorded: Run | None = None
         """``run`` with what autograd does for these operands around it."""

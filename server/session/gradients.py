@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.engine.autograd import engine, inplace
+from server.engine import backward as backward_pass
+from server.engine.autograd import gradients as leaf_gradients
+from server.engine.autograd import inplace
 from server.engine.value import Value
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ProtocolError
@@ -22,7 +24,7 @@ def backward(session: Session, message: messages.Backward) -> None:
     roots, gradients = _seeds(session, message)
     leaves = session.values_of([leaf for leaf, _ in message.leaves])
     try:
-        engine.backward(
+        backward_pass.backward(
             roots, gradients, retain_graph=message.retain_graph, create_graph=message.create_graph,
             inputs=leaves if message.restricted else None,
         )  # fmt: skip
@@ -56,13 +58,13 @@ def grad(session: Session, message: messages.Gradient) -> None:
         raise ProtocolError(f"{len(message.outs)} ids for the gradients of {len(message.inputs)} inputs")
     roots, gradients = _seeds(session, message)
     inputs = [session.value(id) for id in message.inputs]
-    found = engine.grad(
+    found = backward_pass.grad(
         roots, gradients, inputs, retain_graph=message.retain_graph,
         create_graph=message.create_graph, allow_unused=message.allow_unused,
     )  # fmt: skip
     for id, source, result in zip(message.outs, inputs, found, strict=True):
         if result is not None and not message.create_graph:
-            result = engine.in_layout_of(source, result)  # which the client counts on
+            result = leaf_gradients.in_layout_of(source, result)  # which the client counts on
         if id is not None:
             session.values[id] = result if result is not None else Absent(_UNREACHED)
 
@@ -74,12 +76,12 @@ def set_requires_grad(session: Session, message: messages.SetRequiresGrad) -> No
 
 def retain_grad(session: Session, message: messages.RetainGrad) -> None:
     """``tensor.retain_grad()``"""
-    engine.retain_grad(session.value(message.id))
+    leaf_gradients.retain_grad(session.value(message.id))
 
 
 def set_grad(session: Session, message: messages.SetGrad) -> None:
     """``tensor.grad = other``"""
-    engine.set_grad(session.value(message.id), session.optional(message.grad))
+    leaf_gradients.set_grad(session.value(message.id), session.optional(message.grad))
 
 
 def drop_grads(session: Session, message: messages.DropGrads) -> None:

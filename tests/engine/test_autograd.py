@@ -9,8 +9,9 @@ import torch
 
 from server.engine import context
 from server.engine import functional as F
-from server.engine.autograd.engine import backward, grad, retain_grad
+from server.engine.autograd.gradients import retain_grad
 from server.engine.autograd.inplace import requires_grad
+from server.engine.backward import backward, grad
 from telegrad_protocol.errors import AutogradError, ShapeError
 
 from ..ops.adapters import EngineAdapter

@@ -15,7 +15,7 @@ import torch
 
 from server.engine.device.cpu_backend import CpuBackend
 from server.engine.devices import open_device
-from server.engine.replay.captured_backward import Captures
+from server.engine.replay.backward_capture import BackwardCaptures
 from telegrad_protocol.meta import CPU
 from tests.engine.test_replay import MODELS, check_gradients_again, differentiable, train
 from tests.ops.adapters import EngineAdapter
@@ -64,14 +64,14 @@ def launched(counted: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A number for each pass that was launched."""
     found: list[int] = []
-    launch = Captures._launch
+    launch = BackwardCaptures.replay
 
     def noted(self: Any, *args: Any) -> bool:
         is_made = launch(self, *args)
         found.extend([1] if is_made else [])
         return is_made
 
-    monkeypatch.setattr(Captures, "_launch", noted)
+    monkeypatch.setattr(BackwardCaptures, "replay", noted)
     return found
 
 

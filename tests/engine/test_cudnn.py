@@ -273,7 +273,7 @@ def test_attention_drops_the_same_weights_on_its_way_back(
     adapter: EngineAdapter, seed: int, kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the identity as values attention makes its weights, those that were dropped 0."""
-    from server.engine.autograd.engine import backward
+    from server.engine.backward import backward
     from server.engine.ops import attention
 
     monkeypatch.setattr(attention, "_plainly", None)
@@ -322,7 +322,7 @@ def test_which_weights_are_dropped_is_a_matter_of_the_seed(adapter: EngineAdapte
 
 
 def test_gradients_of_gradients_with_dropout_are_refused(adapter: EngineAdapter) -> None:
-    from server.engine.autograd.engine import grad
+    from server.engine.backward import grad
 
     q, k, v = (adapter.tensor(torch.randn(1, 2, 16, 16).half(), True) for _ in range(3))
     found = adapter.functional.sum(adapter.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5))

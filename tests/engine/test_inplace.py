@@ -10,8 +10,8 @@ import torch
 
 from server.engine import context
 from server.engine import functional as F
-from server.engine.autograd.engine import backward
 from server.engine.autograd.inplace import requires_grad
+from server.engine.backward import backward
 from telegrad_protocol.errors import AutogradError, InplaceError, TelegradError
 
 from ..ops.adapters import EngineAdapter
@@ -220,7 +220,7 @@ def test_operations_without_derivative_cut_the_history_of_what_they_overwrite(ad
 
 
 def test_retained_gradients_follow_the_modified_value(adapter: EngineAdapter) -> None:
-    from server.engine.autograd.engine import retain_grad
+    from server.engine.autograd.gradients import retain_grad
 
     leaf = adapter.tensor(torch.ones(2), True)
     result = F.mul(leaf, 2.0)

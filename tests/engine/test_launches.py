@@ -16,7 +16,7 @@ import cupy
 
 from server.engine.cuda.pointwise.pointwise import launcher
 from server.engine.cuda.runtime.launch import Kernel
-from server.engine.device.launch_queue import Launches
+from server.engine.device.launch_queue import LaunchQueue
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def _parameters(call: tuple[Any, ...], formats: str) -> list[Any]:
     return [struct.unpack(f"={each}", item)[0] for each, item in zip(formats, raw, strict=True)]
 
 
-def _launches() -> Launches:
-    return Launches(lambda stream, work: None, lambda stream: True)
+def _launches() -> LaunchQueue:
+    return LaunchQueue(lambda stream, work: None, lambda stream: True)
 
 
 @pytest.mark.parametrize("count", range(9))

@@ -11,10 +11,12 @@ import torch
 
 from server.engine import functional as F
 from server.engine import keys
-from server.engine.autograd.engine import backward
+from server.engine.backward import backward
 from server.engine.operators import OPERATORS
-from server.engine.replay import backward_recording as recording
-from server.engine.replay import backward_replay as replay
+from server.engine.replay import backward_program
+from server.engine.replay.backward_program import Program
+from server.engine.replay.backward_recording import RecordingTask
+from server.replay_policy import BACKWARD_PROGRAMS
 from server.worker.host import Host
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import CPU
@@ -44,7 +46,7 @@ def adapter() -> EngineAdapter:
 def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many passes were recorded and replayed."""
     found = {"recorded": 0, "replayed": 0}
-    record, run = recording.RecordingRun.record, replay.Program.run
+    record, run = RecordingTask.record, Program.run
 
     def recorded(self: Any, *args: Any) -> Any:
         found["recorded"] += 1
@@ -54,8 +56,8 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         found["replayed"] += 1
         run(self, *args)
 
-    monkeypatch.setattr(recording.RecordingRun, "record", recorded)
-    monkeypatch.setattr(replay.Program, "run", replayed)
+    monkeypatch.setattr(RecordingTask, "record", recorded)
+    monkeypatch.setattr(Program, "run", replayed)
     return found
 
 
@@ -233,7 +235,7 @@ def test_training_is_the_same_to_the_bit_and_byte(
 ) -> None:
     replayed = train(kind)
     assert counts["replayed"] >= 3
-    monkeypatch.setattr(replay.Known, "is_worthwhile", property(lambda self: False))
+    monkeypatch.setattr(backward_program, "BACKWARD_PROGRAMS", BACKWARD_PROGRAMS._replace(budget=0))
     assert replayed == train(kind)
 
 
@@ -326,7 +328,7 @@ def test_a_graph_that_was_freed_is_an_error_and_a_retained_one_is_none(adapter: 
 
 
 def test_retained_gradients_are_kept_each_time(adapter: EngineAdapter, leaf: Any, counts: dict[str, int]) -> None:
-    from server.engine.autograd.engine import retain_grad
+    from server.engine.autograd.gradients import retain_grad
 
     for wanted in (False, False, False, True, True, False):
         middle = F.exp(leaf)

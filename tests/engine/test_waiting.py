@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from server.engine.device import launch_queue as launches
-from server.engine.device.launch_queue import FEW, MOST, Launches
-from server.engine.replay import launch_runs
+from server.engine.device import launch_queue
+from server.engine.device.launch_queue import FEW, MOST, LaunchQueue
+from server.replay_policy import IDLE_WINDOW, LAUNCH_SEQUENCES, LAUNCH_WAITING, Limits
 
 STREAM = 7
 FIRST = 16
@@ -21,13 +21,13 @@ Call = tuple[int, int, int, int]
 class Device:
     """Memory of numbers, kernels that combine two of them, and graphs of these."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = LAUNCH_SEQUENCES) -> None:
         self.memory: dict[int, int] = {}
         self.noted: list[Callable[[], None]] | None = None
         self.refuses_capture = self.refuses_launch = False
         self.is_idle = True
         self.captured = self.launched = self.alone = 0
-        self.launches = Launches(self.capture, lambda stream: self.is_idle)
+        self.launches = LaunchQueue(self.capture, lambda stream: self.is_idle, limits)
         self.launches.allow()
         self.kernels = [self._kernel(factor) for factor in (3, 5, 7)]
 
@@ -75,15 +75,20 @@ class _Graph:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    monkeypatch.setattr(launches, "FIRST", FIRST)
+def longer_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More launches wait at first than a usual test makes."""
+    monkeypatch.setattr(launch_queue, "FIRST", FIRST)
+
+
+@pytest.fixture
+def device(longer_queue: None) -> Device:
     return Device()
 
 
 def test_a_device_with_nothing_to_do_gets_something_at_once(seed: int) -> None:
     device = Device()
-    _run(device, _calls(random.Random(seed), launches.FIRST), {})
-    assert device.alone == launches.FIRST < FEW
+    _run(device, _calls(random.Random(seed), launch_queue.FIRST), {})
+    assert device.alone == launch_queue.FIRST < FEW
 
 
 def _run(device: Device, calls: list[Call], expected: dict[int, int]) -> None:
@@ -237,31 +242,36 @@ def test_who_never_repeats_himself_does_not_wait_for_a_while(device: Device, see
     while device.launches.may_wait:
         _run(device, _calls(rng, 2 * FEW), expected)
         device.launches.flush()
-    assert device.alone == 2 * FEW * launches._TIRED and not device.captured
-    for _ in range(launches._SHORT_REST):
+    assert device.alone == 2 * FEW * LAUNCH_WAITING.budget and not device.captured
+    for _ in range(LAUNCH_WAITING.cooldown):
         assert not device.launches.may_wait
         _run(device, _calls(rng, 1), expected)
         device.launches.flush()
     assert device.memory == expected
 
 
-def test_rests_become_longer_until_a_run_comes_again(device: Device, seed: int) -> None:
+def test_cooldowns_become_longer_until_a_sequence_comes_again(device: Device, seed: int) -> None:
     rng = random.Random(seed)
-    rests = []
-    for _ in range(3):
+
+    def cooldown() -> int:
+        """How many flushes launches do not wait for after nothing has come again for long enough."""
         while device.launches.may_wait:
             device.repeat(_calls(rng, FEW), 1)
-        rests.append(0)
+        flushes = 0
         while not device.launches.may_wait:
             device.launches.flush()
-            rests[-1] += 1
-    assert rests == [launches._SHORT_REST, 2 * launches._SHORT_REST, 4 * launches._SHORT_REST]
+            flushes += 1
+        return flushes
+
+    first = LAUNCH_WAITING.cooldown
+    assert [cooldown() for _ in range(3)] == [first, 2 * first, 4 * first]
     device.repeat([(0, 1, 2, 3)] * FEW, 3)
-    assert device.launches._next_rest == launches._SHORT_REST
+    assert cooldown() == first and device.launches.policy.cooldowns == 4
 
 
-def test_runs_that_stopped_coming_are_forgotten(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_runs, "_KEPT", 8)
+@pytest.mark.usefixtures("longer_queue")
+def test_runs_that_stopped_coming_are_forgotten() -> None:
+    device = Device(LAUNCH_SEQUENCES._replace(records=8))
     lasting = [(0, 1, 2, 3)] * FEW
     for number in range(40):
         device.repeat(lasting, 2)
@@ -273,12 +283,13 @@ def test_runs_that_stopped_coming_are_forgotten(device: Device, monkeypatch: pyt
     assert device.captured == captured + 1, "it was not"
 
 
-def test_credit_for_captures_is_earned(device: Device) -> None:
-    device.launches._runs._credit = 2 * launch_runs._COST
+@pytest.mark.usefixtures("longer_queue")
+def test_credit_for_captures_is_earned() -> None:
+    device = Device(LAUNCH_SEQUENCES._replace(budget=2 * LAUNCH_SEQUENCES.cost))
     for number in range(10):
         device.repeat([(1, number, 2, 3)] * FEW, 2)
     assert device.captured == 2, "each launch earns a part of the next capture"
-    device.repeat([(1, 0, 2, 3)] * FEW, launch_runs._COST)
+    device.repeat([(1, 0, 2, 3)] * FEW, LAUNCH_SEQUENCES.cost)
     device.repeat([(1, 9, 2, 3)] * FEW, 1)
     assert device.captured == 3
 
@@ -290,6 +301,6 @@ def test_a_device_that_is_always_busy_needs_no_graphs(device: Device) -> None:
     device.is_idle = True
     device.repeat([(1, 1, 2, 3)] * FEW, 1)
     device.is_idle = False
-    for number in range(2 * launch_runs._URGE):
+    for number in range(2 * IDLE_WINDOW):
         device.repeat([(2, number, 2, 3)] * FEW, 2)
-    assert 1 < device.captured <= launch_runs._URGE, "for a while it may become idle again"
+    assert 1 < device.captured <= IDLE_WINDOW, "for a while it may become idle again"

@@ -111,6 +111,6 @@ class EngineAdapter:
         return thing
 
     def grad(self, outs: list[Any], cotangents: list[Any], inputs: list[Any], create_graph: bool) -> list[Any]:
-        from server.engine.autograd.engine import grad
+        from server.engine.backward import grad
 
         return grad(outs, cotangents, inputs, create_graph=create_graph, retain_graph=True, allow_unused=True)

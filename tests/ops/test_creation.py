@@ -119,7 +119,7 @@ def test_copy_refuses_what_does_not_broadcast(adapter: EngineAdapter) -> None:
 
 
 def test_gradients_of_what_was_overwritten_go_to_the_source(adapter: EngineAdapter) -> None:
-    from server.engine.autograd.engine import grad
+    from server.engine.backward import grad
 
     F = adapter.functional
     leaf, source = (adapter.tensor(torch.rand(2, 3), True) for _ in range(2))
@@ -134,7 +134,7 @@ def test_gradients_of_what_was_overwritten_go_to_the_source(adapter: EngineAdapt
 
 
 def test_filling_stops_gradients(adapter: EngineAdapter) -> None:
-    from server.engine.autograd.engine import grad
+    from server.engine.backward import grad
 
     F = adapter.functional
     leaf, number = adapter.tensor(torch.rand(4), True), adapter.tensor(torch.tensor(2.0), True)

@@ -52,7 +52,7 @@ def test_attention_and_its_gradients(
 def _run(engine: EngineAdapter, made: list[torch.Tensor], grad: torch.Tensor, is_causal: bool) -> list[np.ndarray]:
     """The result, and the gradients of query, key and value."""
     from server.engine import functional as F
-    from server.engine.autograd.engine import backward
+    from server.engine.backward import backward
 
     engine.activate()
     values = [engine.tensor(tensor, True) for tensor in made]
@@ -149,7 +149,7 @@ def test_long_sums_keep_their_digits(engine: EngineAdapter, seed: int, width: in
 
 def test_the_same_gradients_come_out_twice(engine: EngineAdapter, rng: np.random.Generator) -> None:
     from server.engine import functional as F
-    from server.engine.autograd.engine import backward
+    from server.engine.backward import backward
 
     engine.activate()
     made = [torch.from_numpy(rng.standard_normal((2, 3, 200, 40)).astype(np.float32)) for _ in range(3)]

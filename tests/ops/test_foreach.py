@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from server.engine.autograd.engine import grad
+from server.engine.backward import grad
 from server.engine.ops.foreach import _NUMERIC
 from telegrad_protocol.errors import ArgumentError, AutogradError
 from telegrad_protocol.ops import foreach as contracts

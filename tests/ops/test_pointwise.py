@@ -265,7 +265,7 @@ def test_refusals_say_what_is_wrong(adapter: EngineAdapter) -> None:
 @pytest.mark.parametrize("name", ["sin_", "mul_", "exp_", "relu_", "clamp_", "pow_", "sigmoid_", "silu_"])
 def test_gradients_pass_through_in_place_forms(name: str, adapter: EngineAdapter, seed: int) -> None:
     """The value that was overwritten is what the formula needs: it is kept."""
-    from server.engine.autograd.engine import grad
+    from server.engine.backward import grad
 
     extra = {"mul_": (3.0,), "clamp_": (-0.5, 0.5), "pow_": (3,)}.get(name, ())
     source = torch.randn(7, requires_grad=True)
@@ -306,7 +306,7 @@ def test_real_and_imaginary_parts_are_views(adapter: EngineAdapter) -> None:
 
 
 def test_the_gradient_of_hardsigmoid_is_a_sixth(adapter: EngineAdapter) -> None:
-    from server.engine.autograd.engine import grad
+    from server.engine.backward import grad
 
     leaf = adapter.tensor(torch.tensor([-4.0, 0.5, 4.0], dtype=torch.float64), True)
     found = grad([adapter.functional.hardsigmoid(leaf).sum()], [None], [leaf])[0]
@@ -331,7 +331,7 @@ def test_other_names_are_the_same_operations(adapter: EngineAdapter) -> None:
 
 
 def test_gradients_pass_through_a_modified_imaginary_part(adapter: EngineAdapter) -> None:
-    from server.engine.autograd.engine import grad
+    from server.engine.backward import grad
 
     F = adapter.functional
     source = torch.tensor([1 + 2j, 3 + 4j], requires_grad=True)

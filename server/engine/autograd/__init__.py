@@ -1,1 +1,1 @@
-"""Reverse-mode differentiation on a tape of nodes."""
+"""Reverse-mode differentiation over a graph of nodes; ``server.engine.backward`` is the entry."""

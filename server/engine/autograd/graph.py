@@ -1,17 +1,19 @@
-"""The tape: nodes, their edges, what they save, and what autograd knows of a value.
+"""The backward graph: its nodes and edges, what nodes save, and what autograd knows of a value.
 
-A node never holds a value that holds the node: a formula that names ``out`` gets an alias without history, so that a
-graph is freed by reference counts alone.
+A node never holds a value that holds the node, so that a graph is freed by reference counts alone: a formula that names
+its own result gets an alias of it without history. How gradients are computed is in ``node``, how a graph is run in
+``graph_task``; this module knows neither.
 """
 
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ReferenceType, ref
 
 from server.engine import context, keys
-from server.engine.value import AutogradMeta, Value
+from server.engine.value import AutogradMeta, Value, new_value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
@@ -19,17 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 next_sequence = itertools.count(1).__next__
-"""A number greater than those of all nodes that there are, and less than those of all that come."""
-_LAST = 1 << 62
-"""What makes the sequence numbers of a graph's ends the highest of all."""
+"""Returns the next sequence number: nodes are numbered in the order in which they are made."""
+_LEAF_OFFSET = 1 << 62
+"""Added to the sequence numbers of ``AccumulateGrad`` nodes, so that they leave the ready queue before all others."""
 
 
 Edge: TypeAlias = "tuple[Node, int]"
-"""A node and the number of one of its outputs: where a gradient flows to. Made with every operation, so no class."""
+"""A node and the number of one of its outputs: where a gradient flows. Every operation makes some; hence a tuple."""
+
+
+new_autograd_meta = partial(object.__new__, AutogradMeta)
+"""Makes an ``AutogradMeta`` without attributes, for hot paths that set all of them themselves."""
 
 
 class Node:
-    """A function in the backward graph."""
+    """A function of the backward graph.
+
+    ``edges`` has one entry per gradient that the node computes, ``metas`` one per output of the forward operation, and
+    ``retained`` the values, by output, whose ``.grad`` is to receive that output's gradient.
+    """
 
     __slots__ = ("__weakref__", "edges", "metas", "retained", "sequence")
 
@@ -47,34 +57,34 @@ class Node:
         """What PyTorch prints as ``grad_fn``."""
         return type(self).__name__
 
-    def retain(self, output: int, value: Value) -> None:
-        """Keep the gradient of an output in ``value.grad``."""
+    def retain_grad(self, output: int, value: Value) -> None:
+        """Store the gradient of an output in ``value.grad`` when a pass computes it."""
         if self.retained is None:
             self.retained = {}
         self.retained[output] = ref(value)
 
-    def forget(self, value: Value) -> bool:
-        """No longer keep a gradient in ``value.grad``; tells whether one was to be kept."""
-        found = [output for output, holder in (self.retained or {}).items() if holder() is value]
-        for output in found:
+    def stop_retaining(self, value: Value) -> bool:
+        """Store no gradient in ``value.grad`` any more; returns whether one was to be stored."""
+        outputs = [output for output, holder in (self.retained or {}).items() if holder() is value]
+        for output in outputs:
             del self.retained[output]  # type: ignore[union-attr]
-        return bool(found)
+        return bool(outputs)
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
-        """Gradients for ``edges`` from the gradients of the outputs."""
+        """Compute the gradients for ``edges`` from the gradients of the outputs."""
         raise NotImplementedError
 
     def release(self) -> None:
-        """Drop what was saved; the node cannot run again."""
+        """Free the saved tensors; the node cannot run again."""
 
 
 class AccumulateGrad(Node):
-    """The end of the graph: adds into a leaf's ``.grad``."""
+    """The end of the graph at a leaf. Whoever runs the graph adds the gradient to the leaf's ``.grad``."""
 
     __slots__ = ("leaf",)
 
     def __init__(self, leaf: Value) -> None:
-        self.sequence = next_sequence() + _LAST
+        self.sequence = next_sequence() + _LEAF_OFFSET
         self.edges = ()
         self.metas = (leaf.meta,)
         self.retained = None
@@ -84,15 +94,15 @@ class AccumulateGrad(Node):
         return ()
 
 
-_UNRECORDED = AutogradMeta(True)
-"""What values have for a history where none is looked at: formulas may ask whether they require a gradient."""
+UNRECORDED = AutogradMeta(True)
+"""The history of unpacked saved tensors while gradients are not recorded: formulas may ask for ``requires_grad``."""
 
 
-class Saved:
-    """What backward needs of a value: its memory, the version that it had, and its history then.
+class SavedTensor:
+    """A value that a backward formula needs: its memory, its version when it was saved, and its history.
 
-    It holds a leaf itself, but never what is or may become a result: the result's history may lead back here, and the
-    cycle would keep memory until a garbage collection.
+    A leaf is held itself. What is or may become a result is never held, because its history may lead back to the node
+    that saves it, and that cycle would keep memory until Python's garbage collector runs.
     """
 
     __slots__ = ("array", "meta", "node", "output", "storage", "value", "version")
@@ -104,30 +114,35 @@ class Saved:
         self.storage = storage = value.storage
         self.version = storage.version
         self.meta = value.meta
-        known = value.autograd
-        if known is None:
+        history = value.autograd
+        if history is None:
             self.node = None
         else:
-            self.node = known.grad_fn
-            self.output = known.output
-            if self.node is None and known.requires_grad:
+            self.node = history.grad_fn
+            self.output = history.output
+            if self.node is None and history.requires_grad:
                 self.value = value
                 return
         self.value = None
         self.array = value._array
 
     def unpack(self, consumer: Node) -> Value:
-        """The value, if nobody has modified it since; with its history, where gradients are recorded."""
+        """Return the value, with its history where gradients are recorded.
+
+        Raises AutogradError where the value was modified in place after it was saved.
+        """
         storage = self.storage
         if storage.version != self.version:
-            raise self._modified(consumer)
+            raise self.modified_error(consumer)
         if self.value is not None:
             return self.value
-        value = Value(storage, self.meta, storage.backend)
-        value._array = self.array
+        value: Value = new_value()  # `Value.__init__`, without a call
+        value.storage, value.meta, value.backend = storage, self.meta, storage.backend
+        value.base, value.autograd, value._array = None, None, self.array
+        value.keys = storage.backend.key
         if self.node is not None:
             if context.current.excluded & keys.AUTOGRAD:
-                value.autograd = _UNRECORDED
+                value.autograd = UNRECORDED
                 return value
             node = self._creator()
             if node is not None:
@@ -137,7 +152,8 @@ class Saved:
     def _creator(self) -> Node | None:
         return self.node  # type: ignore[return-value]
 
-    def _modified(self, consumer: Node) -> AutogradError:
+    def modified_error(self, consumer: Node) -> AutogradError:
+        """The error that the saved value was modified in place before ``consumer`` needed it."""
         node = None if self.value is not None else self._creator()
         origin = f"output {self.output} of {node.name}" if node is not None else f"an input of {consumer.name}"
         return AutogradError(
@@ -147,8 +163,8 @@ class Saved:
         )
 
 
-class SavedResult(Saved):
-    """The same of a result of the very node that saves it, to which ``node`` is a weak reference."""
+class SavedOutput(SavedTensor):
+    """A result that is saved by the very node that made it, to which ``node`` is a weak reference."""
 
     __slots__ = ()
 
@@ -167,8 +183,8 @@ class SavedResult(Saved):
         return self.node()
 
 
-class SavedList:
-    """What backward needs of a list of tensors, of which some may be absent."""
+class SavedTensorList:
+    """A list argument that a backward formula needs: saved tensors, and whatever else the list had, as it was."""
 
     __slots__ = ("items",)
 
@@ -176,8 +192,8 @@ class SavedList:
         self.items = items
 
     def unpack(self, consumer: Node) -> tuple[Any, ...]:
-        """The list, its values as they were."""
-        return tuple([item.unpack(consumer) if item.__class__ is Saved else item for item in self.items])
+        """Return the list with its tensors unpacked."""
+        return tuple([item.unpack(consumer) if item.__class__ is SavedTensor else item for item in self.items])
 
 
 def with_history(value: Value, node: Node, output: int) -> Value:
@@ -200,13 +216,13 @@ def make_leaf(value: Value, requires_grad: bool) -> None:
 
 
 def accumulator_of(leaf: Value) -> AccumulateGrad:
-    """The one live ``AccumulateGrad`` of a leaf."""
+    """Return the leaf's one live ``AccumulateGrad`` node; it is made when first asked for."""
     meta = leaf.autograd
     assert meta is not None
     if meta.accumulator is not None:
         node: AccumulateGrad | None = meta.accumulator()
         if node is not None:
             return node
-    made = AccumulateGrad(leaf)
-    meta.accumulator = ref(made)
-    return made
+    node = AccumulateGrad(leaf)
+    meta.accumulator = ref(node)
+    return node

@@ -1,7 +1,8 @@
-"""In-place operations and views: who may be modified, and how history is rebased.
+"""In-place operations and views: which values may be modified, and how their history is rebased.
 
-Modifying a view gives its root a ``CopySlices`` node; the other views of that root see it through ``as_strided`` of the
-root when they are next used: when the root's history was rebased at a later version than they have seen.
+The root of a view is the value at the end of its chain of bases. Modifying a view gives its root a ``CopySlices`` node.
+The other views of that root get a new history, ``as_strided`` of the root, when they are next used and the root's
+history was rebased at a later version than they have seen. Knows nothing of how a graph is run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError, No
 from telegrad_protocol.meta import Meta
 
 from .graph import Edge, Node, accumulator_of, make_leaf, with_history
-from .node import OpNode, Tape
+from .node import GradientPlan, OpNode
 
 
 def requires_grad(value: Value) -> bool:
@@ -26,7 +27,7 @@ def requires_grad(value: Value) -> bool:
 
 
 def set_requires_grad(value: Value, wanted: bool) -> None:
-    """Let gradients flow into a leaf, or no longer; what was computed from others does as these do."""
+    """Set whether a leaf requires a gradient; a result that requires one cannot cease to."""
     if wanted and not value.meta.dtype.is_differentiable:
         raise DTypeError(f"requires_grad_: only floating-point and complex tensors can require grad, not {value.meta}")
     if requires_grad(value) and value.autograd is not None and value.autograd.grad_fn is not None:
@@ -37,7 +38,7 @@ def set_requires_grad(value: Value, wanted: bool) -> None:
 
 
 def edge_of(value: Value) -> Edge | None:
-    """Where gradients of ``value`` go; views of a root that was modified are refreshed first."""
+    """Return where gradients of ``value`` flow, None if it requires none; refreshes views of a modified root first."""
     root = value.base
     if root is not None and root.autograd is not None and value.seen < root.autograd.rebased:
         _refresh(value, root)
@@ -48,91 +49,94 @@ def edge_of(value: Value) -> Edge | None:
         return meta.grad_fn, meta.output
     if not meta.requires_grad:
         return None
-    holder = meta.accumulator
-    return (holder and holder()) or accumulator_of(value), 0
+    accumulator = meta.accumulator
+    return (accumulator and accumulator()) or accumulator_of(value), 0
 
 
 def _refresh(view: Value, root: Value) -> None:
-    """Let ``view`` see what in-place operations on its root, or on other views of it, did to the history."""
-    known = root.autograd
-    if known is None or view.seen >= known.rebased:
+    """Rebase ``view`` if in-place operations on its root, or on other views of it, have changed the root's history."""
+    history = root.autograd
+    if history is None or view.seen >= history.rebased:
         return
     if view.origin != TRACKED:
         raise AutogradError(
-            f"{view.meta} is a view {_MADE[view.origin]}, and its base or another view of its base was modified "
+            f"{view.meta} is a view {_HOW_MADE[view.origin]}, and its base or another view of its base was modified "
             "in place with gradients enabled; make the view anew"
         )
     edge = edge_of(root)
     if edge is not None:
-        _see_through(view, edge, root)
+        _view_anew(view, edge, root)
 
 
-def _see_through(view: Value, edge: Edge, root: Value) -> None:
-    """Make ``view``'s history that of a view of ``root`` as it is now."""
-    edge, seen = _as_type(edge, root.meta, view.meta)
-    args = (seen, view.meta.shape, view.meta.strides, view.meta.offset)
+def _view_anew(view: Value, edge: Edge, root: Value) -> None:
+    """Make ``view``'s history that of a view of the current ``root``."""
+    edge, root_meta = _as_type(edge, root.meta, view.meta)
+    args = (root_meta, view.meta.shape, view.meta.strides, view.meta.offset)
     operator = OPERATORS["as_strided"]
-    _set_history(view, OpNode(Tape(operator, 1, args), (edge,), (view.meta,), []))
+    _set_history(view, OpNode(GradientPlan(operator, 1, args), (edge,), (view.meta,), []))
     view.seen = view.storage.version
 
 
 def _as_type(edge: Edge, root: Meta, view: Meta) -> tuple[Edge, Meta]:
-    """Where gradients of a view's type go, and of what: for a real view of a complex root, of the root's pairs."""
+    """Return where gradients of the view's dtype flow, and the meta of the value there.
+
+    For a real view of a complex root that is ``view_as_real`` of the root.
+    """
     if root.dtype is view.dtype:
         return edge, root
     operator = OPERATORS["view_as_real"]
     pairs = operator.op.rule(root) if root.dtype.is_complex else None
     if pairs is None:
         raise NotSupportedError(f"a complex view of the real {root} is modified with gradients enabled; clone it first")
-    return (OpNode(Tape(operator, 1, (root,)), (edge,), (pairs,), []), 0), pairs
+    return (OpNode(GradientPlan(operator, 1, (root,)), (edge,), (pairs,), []), 0), pairs
 
 
 def _set_history(value: Value, node: Node) -> None:
-    """Make ``node`` the history of a value that was modified; its retained gradient is that of the new value."""
+    """Make ``node`` the history of a value that was modified; a gradient that is retained is that of the new value."""
     old = value.autograd.grad_fn if value.autograd is not None else None
-    retains = old is not None and old.forget(value)
+    retains = old is not None and old.stop_retaining(value)
     with_history(value, node, 0)
     if retains:
-        node.retain(0, value)
+        node.retain_grad(0, value)
 
 
-_MADE = {UNTRACKED: "made with gradients disabled", MULTIPLE: "made by an operation that gives several"}
+_HOW_MADE = {UNTRACKED: "made with gradients disabled", MULTIPLE: "made by an operation that gives several"}
 
 
 def check_writable(name: str, target: Value) -> None:
-    """Refuse to modify, with gradients, a wanted leaf, a view of one, or a view of unclear history."""
-    if _is_wanted_leaf(target):
+    """Refuse to modify, with gradients recorded, a leaf that requires grad, a view of one, or an untracked view."""
+    if _is_leaf_requiring_grad(target):
         raise InplaceError(f"{name}: a leaf tensor that requires grad is modified in place; use no_grad() or detach()")
     if target.base is None:
         return
-    if _is_wanted_leaf(target.base):
+    if _is_leaf_requiring_grad(target.base):
         raise InplaceError(f"{name}: a view of a leaf tensor that requires grad is modified in place; use no_grad()")
     if target.origin != TRACKED:
         raise InplaceError(
-            f"{name}: a view {_MADE[target.origin]} is modified in place with gradients enabled; clone it first"
+            f"{name}: a view {_HOW_MADE[target.origin]} is modified in place with gradients enabled; clone it first"
         )
 
 
-def _is_wanted_leaf(value: Value) -> bool:
+def _is_leaf_requiring_grad(value: Value) -> bool:
     meta = value.autograd
     return meta is not None and meta.requires_grad and meta.grad_fn is None
 
 
 def rebase(target: Value, node: Node) -> None:
-    """Make ``node`` the history of ``target``, and of the root that it is a view of."""
+    """Make ``node`` the history of ``target``, and of its root if it is a view."""
     root = target.base
     if root is None:
         _set_history(target, node)
         target.autograd.rebased = target.storage.version  # type: ignore[union-attr]
         return
-    copied = CopySlices(edge_of(root), root.meta, target.meta, node)
-    _set_history(root, copied)
+    copy_slices = CopySlices(edge_of(root), root.meta, target.meta, node)
+    _set_history(root, copy_slices)
     root.autograd.rebased = target.storage.version  # type: ignore[union-attr]
-    _see_through(target, (copied, 0), root)
+    _view_anew(target, (copy_slices, 0), root)
 
 
 class Overwritten(Node):
-    """Backward of an in-place operation without derivative: no gradient passes."""
+    """The node of an in-place operation without derivative: no gradient flows through it."""
 
     __slots__ = ()
 
@@ -144,7 +148,7 @@ class Overwritten(Node):
 
 
 class CopySlices(Node):
-    """Backward of modifying a view: the view's part of the root's gradient goes through the operation's own node."""
+    """The node of modifying a view: the view's part of the root's gradient goes through the operation's own node."""
 
     __slots__ = ("inner", "view")
 
@@ -160,18 +164,18 @@ class CopySlices(Node):
         is_pairs = view.dtype is not root.dtype
         grad = F.view_as_real(restride(grads[0], root)) if is_pairs else restride(grads[0], root)
         offset = view.offset - root.offset * (1 + is_pairs)
-        seen = F.as_strided(grad, view.shape, view.strides, grad.meta.offset + offset)
-        through = list(self.inner.apply([seen]))
+        view_grad = F.as_strided(grad, view.shape, view.strides, grad.meta.offset + offset)
+        input_grads = list(self.inner.apply([view_grad]))
         if self.edges[0] is None:
-            return [None, *through[1:]]
-        replaced = through[0] if through[0] is not None else F.zeros_like(seen)
-        whole = F._scatter_strided(grad, replaced, view.shape, view.strides, offset)
-        return [F.view_as_complex(whole) if is_pairs else whole, *through[1:]]
+            return [None, *input_grads[1:]]
+        replacement = input_grads[0] if input_grads[0] is not None else F.zeros_like(view_grad)
+        root_grad = F._scatter_strided(grad, replacement, view.shape, view.strides, offset)
+        return [F.view_as_complex(root_grad) if is_pairs else root_grad, *input_grads[1:]]
 
     def release(self) -> None:
         self.inner.release()
 
 
 def restride(grad: Value, meta: Meta) -> Value:
-    """``grad`` in the strides of ``meta``; itself where it has them already."""
+    """Return ``grad`` with the strides of ``meta``: itself if it has them already."""
     return grad if grad.meta.strides == meta.strides else F._in_layout(grad, meta.strides)

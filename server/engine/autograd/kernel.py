@@ -1,12 +1,12 @@
-"""The Autograd key's one boxed kernel: run the operation below, write down how to differentiate it.
+"""The Autograd key's one boxed kernel: it runs an operation below its key, and attaches a node to the results.
 
-Driven by each operator's table of formulas; what in-place operations and views need is in ``inplace``.
+Driven by each operator's table of formulas. What in-place operations and views need is in ``inplace``; how a node
+computes gradients is in ``node``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 from server.engine import context, keys
@@ -19,18 +19,24 @@ from telegrad_protocol.dtypes import FLOAT
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.layout import result_strides
 
-from .graph import Edge, Saved, SavedList, SavedResult, next_sequence, with_history
+from .graph import (
+    Edge,
+    SavedOutput,
+    SavedTensor,
+    SavedTensorList,
+    new_autograd_meta,
+    next_sequence,
+    with_history,
+)
 from .inplace import Overwritten, check_writable, edge_of, rebase, requires_grad
-from .node import OpNode, Tape, new_node
+from .node import GradientPlan, OpNode, new_node
 
 _BELOW = keys.below(keys.AUTOGRAD)
 Arguments: TypeAlias = tuple[Any, ...]
-new_history = partial(object.__new__, AutogradMeta)
-"""What autograd knows of a value, without its attributes, for who sets them all."""
 
 
 def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, key_set: int) -> Any:
-    """Redispatch below Autograd, then attach a node where an input requires a gradient."""
+    """Redispatch below Autograd, then attach a node if an input requires a gradient."""
     lower = key_set & _BELOW
     op = operator.op
     if op.updates:
@@ -47,20 +53,20 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
 
 
 def _plan_of(operator: Operator, args: Arguments, signature: Arguments) -> Plan:
-    """The plan of a call; that an operand cannot be differentiated is found out before what a plan refuses."""
+    """Return the plan of a call; an operand that cannot be differentiated is reported before what the plan refuses."""
     if signature not in operator.plans:
         _gather(operator, args, [])
     return plan_of(operator, args, signature)
 
 
 def _record_plan(operator: Operator, plan: Plan, signature: Arguments) -> Run:
-    """A plan's run with its node, which the plan keeps."""
-    found = plan.recorded = _recording(operator, plan, signature, plan.run)
-    return found
+    """Return what runs a plan and attaches a node; the plan keeps it."""
+    run = plan.recorded = _recording(operator, plan, signature, plan.run)
+    return run
 
 
 def _ready(operator: Operator, key_set: int, signature: Arguments) -> Run | None:
-    """What the kernel does for one signature, where that is to run a plan and attach a node."""
+    """Return what the kernel does for one signature if that is to run a plan and attach a node, else None."""
     op = operator.op
     plan = operator.plans.get(signature)
     if plan is None or op.mutates or op.updates or operator.resolved.get(key_set & _BELOW) is not run_backend:
@@ -69,11 +75,11 @@ def _ready(operator: Operator, key_set: int, signature: Arguments) -> Run | None
 
 
 def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run) -> Run:
-    """Run ``below``, and attach a node where an input requires a gradient.
+    """Return a function that runs ``below`` and attaches a node if an input requires a gradient.
 
-    Nothing of this is done with every operation that can be done once for its plan.
+    Every recorded operation calls it, so what depends on the plan alone is worked out here, once.
     """
-    tapes = plan.tapes
+    gradient_plans = plan.gradient_plans
     is_single = plan.count == 1 and plan.outs is not None
     metas: Any = plan.outs
     is_float = is_single and metas[0].dtype.category >= FLOAT
@@ -83,7 +89,7 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
     one, two = positions if is_pair else (0, 0)
 
     def run(args: Arguments) -> Any:
-        if is_pair:  # as `_gather`, which most operations are spared
+        if is_pair:  # `_gather`, inlined: nearly all operations have two operands
             a, b = args[one], args[two]
             first = edge_of(a) if a.__class__ is Value else None
             second = edge_of(b) if b.__class__ is Value else None
@@ -94,57 +100,63 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
             needed = _gather(operator, args, edges)
         if not needed:
             return below(args)
-        tape = tapes.get(needed) or _tape(operator, plan, needed, args, signature)
-        saved: list[Saved | SavedList] = []
-        for position in tape.saves:
+        gradient_plan = gradient_plans.get(needed) or _gradient_plan(operator, plan, needed, args, signature)
+        saved: list[SavedTensor | SavedTensorList] = []
+        for position in gradient_plan.saves:
             value = args[position]
-            saved.append(Saved(value) if value.__class__ is Value else _save_list(value))
+            saved.append(SavedTensor(value) if value.__class__ is Value else _save_list(value))
         result = below(args)
         if not is_single:
-            _attach(result if result.__class__ is tuple else (result,), tape, edges, saved)
+            _attach(result if result.__class__ is tuple else (result,), gradient_plan, edges, saved)
             return result
-        made: OpNode = new_node()
-        made.sequence, made.edges, made.metas = next_sequence(), edges, metas
-        made.tape, made.saved, made.retained = tape, saved, None
+        node: OpNode = new_node()  # constructors, inlined
+        node.sequence, node.edges, node.metas = next_sequence(), edges, metas
+        node.plan, node.saved, node.retained = gradient_plan, saved, None
         if is_float:
-            known = new_history()
-            known.requires_grad, known.grad_fn = True, made
-            known.output = known.rebased = 0
-            known.grad = known.accumulator = None
-            result.autograd = known
+            history = new_autograd_meta()
+            history.requires_grad, history.grad_fn = True, node
+            history.output = history.rebased = 0
+            history.grad = history.accumulator = None
+            result.autograd = history
             result.keys |= keys.AUTOGRAD
-        if tape.saves_outs:
-            _save_results(tape, made, (result,))
+        if gradient_plan.saves_outs:
+            _save_results(gradient_plan, node, (result,))
         return result
 
     return run
 
 
-def _attach(results: Arguments, tape: Tape, edges: list[Edge | None], saved: list[Saved | SavedList]) -> None:
-    """Make a node the history of several results that an operation has just computed."""
-    node = OpNode(tape, edges, tuple([out.meta for out in results]), saved)
+def _attach(
+    results: Arguments, plan: GradientPlan, edges: list[Edge | None], saved: list[SavedTensor | SavedTensorList]
+) -> None:
+    """Make a new node the history of several results that an operation has just computed."""
+    node = OpNode(plan, edges, tuple([out.meta for out in results]), saved)
     for number, out in enumerate(results):
         if out.meta.dtype.is_differentiable:
             with_history(out, node, number)
-    _save_results(tape, node, results)
+    _save_results(plan, node, results)
 
 
-def _save_results(tape: Tape, node: OpNode, results: Arguments) -> None:
-    """Let a node keep those of its results that its formulas name."""
-    for place, number in tape.saves_outs:
-        node.saved.insert(place, SavedResult(results[number], node, number))  # type: ignore[union-attr]
+def _save_results(plan: GradientPlan, node: OpNode, results: Arguments) -> None:
+    """Save those results of a node that its formulas name."""
+    for place, number in plan.saves_outs:
+        node.saved.insert(place, SavedOutput(results[number], node, number))  # type: ignore[union-attr]
 
 
-def _tape(operator: Operator, plan: Plan, needed: int, args: Arguments, signature: Arguments) -> Tape:
-    found = plan.tapes[needed] = Tape(operator, needed, metas_of(args))
-    found.is_foreseen = not operator.op.mutates and plan.outs is not None and operator.plans.get(signature) is plan
-    return found
+def _gradient_plan(
+    operator: Operator, plan: Plan, needed: int, args: Arguments, signature: Arguments
+) -> GradientPlan:  # fmt: skip
+    """Work out how a plan's operation is differentiated with respect to ``needed``; the plan keeps it."""
+    gradient_plan = plan.gradient_plans[needed] = GradientPlan(operator, needed, metas_of(args))
+    is_kept = operator.plans.get(signature) is plan
+    gradient_plan.has_known_results = not operator.op.mutates and plan.outs is not None and is_kept
+    return gradient_plan
 
 
 def _write(
     operator: Operator, args: Arguments, signature: Arguments, lower: int, edges: list[Edge | None], needed: int
 ) -> Any:  # fmt: skip
-    """An operation that writes into operands: their history becomes that of what is written."""
+    """Run an operation that writes into operands, and give these the history of what is written."""
     op = operator.op
     written = _written(op.mutates, args)
     touches_graph = any(map(requires_grad, written))
@@ -159,18 +171,18 @@ def _write(
         raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
     kernel = descend(operator, lower)
     plan = plan_of(operator, args, signature)
-    tape = plan.tapes.get(needed) or _tape(operator, plan, needed, args, signature)
-    saved = [_save(args[position], written) for position in tape.saves]
+    gradient_plan = plan.gradient_plans.get(needed) or _gradient_plan(operator, plan, needed, args, signature)
+    saved = [_save(args[position], written) for position in gradient_plan.saves]
     result = plan.run(args) if kernel is run_backend else kernel(operator, args, signature, lower)
     outs = result if result.__class__ is tuple else (result,)
-    node = OpNode(tape, edges, tuple([out.meta for out in outs]), saved)
-    _save_results(tape, node, outs)
+    node = OpNode(gradient_plan, edges, tuple([out.meta for out in outs]), saved)
+    _save_results(gradient_plan, node, outs)
     rebase(written[0], node)
     return result
 
 
 def _overwrite(operator: Operator, args: Arguments, signature: Arguments, lower: int, written: list[Value]) -> Any:
-    """Run an in-place operation without derivative: what was modified no longer passes gradients on."""
+    """Run an in-place operation without derivative: gradients no longer flow through what it modifies."""
     result = redispatch(operator, args, signature, lower)
     for target in written:
         if requires_grad(target):
@@ -183,19 +195,20 @@ READY[autograd_kernel] = _ready
 
 
 def _written(mutates: tuple[int, ...], args: Arguments) -> list[Value]:
-    found: list[Value] = []
+    targets: list[Value] = []
     for position in mutates:
         target = args[position]
         if target.__class__ is Value:
-            found.append(target)
+            targets.append(target)
         elif target.__class__ is tuple:
-            found.extend(target)
-    return found
+            targets.extend(target)
+    return targets
 
 
 def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> int:
-    """Fill in an edge per differentiable tensor input, lists flattened; returns bits of positions that require a
-    gradient.
+    """Append an edge for each differentiable tensor input, lists flattened.
+
+    Returns a bit set of the positions whose arguments require a gradient.
     """
     needed = 0
     for position in operator.grad_positions:
@@ -214,29 +227,29 @@ def _gather(operator: Operator, args: Arguments, edges: list[Edge | None]) -> in
 
 
 def _gather_list(items: Arguments, edges: list[Edge | None]) -> bool:
-    """Fill in an edge per element of a list; tells whether one requires a gradient."""
-    found = [edge_of(item) if item is not None else None for item in items]
-    edges.extend(found)
-    return any(found)
+    """Append an edge for each element of a list; returns whether one requires a gradient."""
+    item_edges = [edge_of(item) if item is not None else None for item in items]
+    edges.extend(item_edges)
+    return any(item_edges)
 
 
-def _save(arg: Any, written: Sequence[Value]) -> Saved | SavedList:
-    """What a node keeps of an argument; ``written`` are about to be overwritten."""
+def _save(arg: Any, written: Sequence[Value]) -> SavedTensor | SavedTensorList:
+    """Save an argument; values that are in ``written`` are about to be overwritten."""
     if arg.__class__ is not Value:
         return _save_list(arg, written)
-    return _keep_overwritten(arg) if any(arg is w for w in written) else Saved(arg)
+    return _save_copy(arg) if any(arg is target for target in written) else SavedTensor(arg)
 
 
-def _save_list(args: Arguments, written: Sequence[Value] = ()) -> SavedList:
-    return SavedList(tuple([_save(arg, written) if arg.__class__ is Value else arg for arg in args]))
+def _save_list(args: Arguments, written: Sequence[Value] = ()) -> SavedTensorList:
+    return SavedTensorList(tuple([_save(arg, written) if arg.__class__ is Value else arg for arg in args]))
 
 
-def _keep_overwritten(arg: Value) -> Saved:
-    """The old value of an operand that is about to be overwritten: a copy with the old history."""
+def _save_copy(arg: Value) -> SavedTensor:
+    """Save an operand that is about to be overwritten: a copy, with the operand's history."""
     edge = edge_of(arg)
     copy = arg.backend.adopt(
         arg.array, arg.meta.like(strides=result_strides(arg.meta.shape, [(arg.meta.shape, arg.meta.strides)]))
     )
     if edge is not None:
         with_history(copy, edge[0], edge[1])
-    return Saved(copy)
+    return SavedTensor(copy)

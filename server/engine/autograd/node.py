@@ -1,6 +1,7 @@
-"""The node of an operation: evaluates the derivative formulas of its inputs.
+"""The node of an operation in the backward graph: it evaluates the derivative formulas of the operation's inputs.
 
-Un-broadcasting, and casting a gradient back to its input's type, are done here, once for all formulas.
+Un-broadcasting, and casting a gradient back to its input's type, are done here, once for all formulas. Knows nothing of
+how a graph is run.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
-from .graph import Edge, Node, Saved, SavedList, next_sequence
+from .graph import Edge, Node, SavedTensor, SavedTensorList, next_sequence
 
 Source: TypeAlias = "tuple[str, int]"
+"""Where a formula's argument comes from: a kind as in ``Derivative.sources``, and a position."""
 Pick: TypeAlias = "Callable[[list[Any]], Sequence[Any]]"
 
 
-class Step(NamedTuple):
-    """How one differentiable argument's gradient is found.
+class InputGradient(NamedTuple):
+    """How the gradient of one differentiable argument is computed.
 
-    ``pick`` takes the formula's arguments out of all that a node knows; ``meta`` is the argument's. Where the gradient
-    is not wanted, ``formula`` is None and ``meta`` as many times None as gradients are left out.
+    ``pick`` selects the formula's arguments from everything that a node lays out; ``meta`` is the argument's meta, or
+    the tuple of metas of a list. Where the gradient is not wanted, ``formula`` is None and ``meta`` holds one None for
+    each gradient that is left out.
     """
 
     formula: Formula | None
@@ -34,55 +37,57 @@ class Step(NamedTuple):
     meta: Any
 
 
-class Tape:
+class GradientPlan:
     """How an operation on operands of given metas is differentiated with respect to some of them; worked out once.
 
-    A node lays out what its formulas may name: ``constants``, what it saved, the gradients, and for formulas that name
-    ``grads`` their tuple. ``saves`` has the positions of saved arguments, ``saves_outs`` the numbers of saved results
-    behind their places among all that is saved: the order is that in which formulas name them. ``joint`` is the
-    formula of all gradients at once, where there is one and several are wanted. ``is_foreseen``: every call on operands
-    of these metas gives new results of the same metas, and has this very tape.
+    A node lays out what its formulas may name in one list: ``constants``, the saved tensors, the gradients of its
+    outputs, and for formulas that name ``grads`` the tuple of these. ``saves`` has the positions of saved arguments,
+    ``saves_outs`` pairs of a place among the saved tensors and the number of the result that is saved there; saved
+    tensors are in the order in which formulas name them. ``joint`` is the formula of all gradients at once, where there
+    is one and several are wanted; ``inputs`` has one entry per differentiable argument. ``has_known_results`` says that
+    every call on operands of these metas makes new results of the same metas, and has this same plan.
     """
 
     __slots__ = (
-        "constants", "is_foreseen", "joint", "names_grads", "operator", "reads", "saves", "saves_outs", "steps",
+        "constants", "has_known_results", "inputs", "joint", "names_grads", "operator", "reads", "saves", "saves_outs",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, needed: int, bound: tuple[Any, ...]) -> None:
-        """``needed`` has the bits of the wanted arguments' positions, ``bound`` are all arguments, values as metas."""
+        """``needed`` has a bit per wanted argument's position; ``bound`` are all arguments, with metas for values."""
         wanted = [p for p in operator.grad_positions if needed >> p & 1 and p in operator.derivatives]
         chosen = {p: operator.derivatives[p] for p in wanted}
         together = operator.derivatives.get(TOGETHER) if len(chosen) > 1 else None
         formulas = [together] if together else list(chosen.values())
-        named = list(dict.fromkeys([source for each in formulas for source in each.sources]))
+        named = list(dict.fromkeys([source for derivative in formulas for source in derivative.sources]))
         saved = [source for source in named if _is_saved(source, chosen.values(), bound)]
         fixed = [source for source in named if source[0] in _FIXED and source not in saved]
         mask = tuple([p in chosen for p in operator.grad_positions])
         self.operator = operator
-        self.is_foreseen = False
+        self.has_known_results = False
         self.constants = [mask if where == "wanted" else _constant(where, bound[number]) for where, number in fixed]
         self.saves = tuple([number for where, number in saved if where == "arg"])
         self.saves_outs = tuple([(at, number) for at, (where, number) in enumerate(saved) if where == "out"])
         self.names_grads = ("grads", 0) in named
         self.reads = frozenset([number for where, number in named if where in ("grad", "grad_out")])
         places = {source: place for place, source in enumerate([*fixed, *saved])}
-        self.joint = _step(together, places, tuple([bound[p] for p in operator.grad_positions])) if together else None
-        self.steps = tuple([_step(chosen.get(p), places, bound[p]) for p in operator.grad_positions])
+        all_metas = tuple([bound[p] for p in operator.grad_positions])
+        self.joint = _input_gradient(together, places, all_metas) if together else None
+        self.inputs = tuple([_input_gradient(chosen.get(p), places, bound[p]) for p in operator.grad_positions])
 
 
 _FIXED = ("arg", "meta", "wanted")
 
 
 def _is_saved(source: Source, chosen: Iterable[Derivative], bound: tuple[Any, ...]) -> bool:
-    """Whether a named result, or tensor that a wanted gradient's own formula names."""
+    """Whether a formula's argument is saved: it is a result, or a tensor that a wanted gradient's own formula names."""
     where, number = source
     if where != "arg":
         return where == "out"
-    return bound[number].__class__ in (Meta, tuple) and any(number in each.saves_args for each in chosen)
+    return bound[number].__class__ in (Meta, tuple) and any(number in derivative.saves_args for derivative in chosen)
 
 
 def _constant(where: str, argument: Any) -> Any:
-    """What a formula gets of an argument that is not saved: a meta where it asks for that, else no tensor."""
+    """Return what a formula gets for an argument that is not saved: its meta if it asks for it, None for a tensor."""
     if where == "meta":
         return argument
     if argument.__class__ is tuple:
@@ -90,10 +95,10 @@ def _constant(where: str, argument: Any) -> Any:
     return None if argument.__class__ is Meta else argument
 
 
-def _step(derivative: Derivative | None, places: dict[Source, int], meta: Any) -> Step:
+def _input_gradient(derivative: Derivative | None, places: dict[Source, int], meta: Any) -> InputGradient:
     if derivative is None:
-        return Step(None, _pick([]), (None,) * len(meta) if meta.__class__ is tuple else (None,))
-    return Step(derivative.formula, _pick([_place(source, places) for source in derivative.sources]), meta)
+        return InputGradient(None, _pick([]), (None,) * len(meta) if meta.__class__ is tuple else (None,))
+    return InputGradient(derivative.formula, _pick([_place(source, places) for source in derivative.sources]), meta)
 
 
 def _place(source: Source, places: dict[Source, int]) -> int:
@@ -110,59 +115,63 @@ def _pick(indices: list[int]) -> Pick:
 
 
 class OpNode(Node):
-    """Backward of one executed operation; ``saved`` is what its tape says, None once it is freed."""
+    """The node of one executed operation; ``saved`` is None once it is released."""
 
-    __slots__ = ("saved", "tape")
+    __slots__ = ("plan", "saved")
 
     def __init__(
-        self, tape: Tape, edges: Sequence[Edge | None], metas: tuple[Meta, ...], saved: list[Saved | SavedList]
+        self,
+        plan: GradientPlan,
+        edges: Sequence[Edge | None],
+        metas: tuple[Meta, ...],
+        saved: list[SavedTensor | SavedTensorList],
     ) -> None:
         self.sequence = next_sequence()
         self.edges = edges
         self.metas = metas
         self.retained = None
-        self.tape = tape
-        self.saved: list[Saved | SavedList] | None = saved
+        self.plan = plan
+        self.saved: list[SavedTensor | SavedTensorList] | None = saved
 
     @property
     def name(self) -> str:
-        public = self.tape.operator.op.base.public
+        public = self.plan.operator.op.base.public
         return "".join(word.capitalize() for word in public.split("_")) + "Backward0"
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
-        saved, tape = self.saved, self.tape
+        saved, plan = self.saved, self.plan
         if saved is None:
             raise AutogradError(
                 "trying to backward through the graph a second time: its saved values were freed by the first; "
                 "pass retain_graph=True to keep them"
             )
-        known = tape.constants.copy()
-        for each in saved:
-            known.append(each.unpack(self))
-        known += grads if len(grads) == 1 else self._without_gaps(grads)
-        if tape.names_grads:
-            known.append(tuple(known[-len(grads) :]))
+        operands = plan.constants.copy()
+        for item in saved:
+            operands.append(item.unpack(self))
+        operands += grads if len(grads) == 1 else self._fill_gaps(grads)
+        if plan.names_grads:
+            operands.append(tuple(operands[-len(grads) :]))
         results: list[Value | None] = []
-        if tape.joint is not None:
-            formula, pick, metas = tape.joint
-            for grad, meta in zip(formula(*pick(known)), metas):  # type: ignore[misc]
+        if plan.joint is not None:
+            formula, pick, metas = plan.joint
+            for grad, meta in zip(formula(*pick(operands)), metas):  # type: ignore[misc]
                 results.append(grad if grad is None or grad.meta is meta else _fit(grad, meta))
             return results
-        for formula, pick, meta in tape.steps:
+        for formula, pick, meta in plan.inputs:
             if formula is None:
                 results += meta
             elif meta.__class__ is tuple:
-                results += _fit_all(formula(*pick(known)), meta)
+                results += _fit_all(formula(*pick(operands)), meta)
             else:
-                grad = formula(*pick(known))
+                grad = formula(*pick(operands))
                 results.append(grad if grad is None or grad.meta is meta else _fit(grad, meta))
         return results
 
-    def _without_gaps(self, grads: Sequence[Value | None]) -> list[Value | None]:
-        """The gradients, zeros for those that formulas read and none has reached."""
-        tape = self.tape
+    def _fill_gaps(self, grads: Sequence[Value | None]) -> list[Value | None]:
+        """Return the gradients with zeros for outputs that no gradient has reached and formulas read."""
+        plan = self.plan
         return [
-            zeros(meta) if grad is None and (tape.names_grads or number in tape.reads) else grad
+            zeros(meta) if grad is None and (plan.names_grads or number in plan.reads) else grad
             for number, (grad, meta) in enumerate(zip(grads, self.metas, strict=True))
         ]
 
@@ -172,21 +181,23 @@ class OpNode(Node):
 
 
 new_node = partial(object.__new__, OpNode)
-"""A node without its attributes, for who sets them all."""
+"""Makes a node without attributes, for hot paths that set all of them themselves."""
 
 
 def zeros(meta: Meta) -> Value:
-    """A row-major gradient of nothing."""
+    """Return a row-major gradient of zeros."""
     return F.zeros(meta.shape, dtype=meta.dtype, device=meta.device)  # type: ignore[no-any-return]
 
 
-def _fit_all(found: Any, metas: tuple[Any, ...]) -> list[Value | None]:
-    """The gradients of a list of tensors."""
-    return [None] * len(metas) if found is None else [_fit(g, m) for g, m in zip(found, metas, strict=True)]
+def _fit_all(grads: Any, metas: tuple[Any, ...]) -> list[Value | None]:
+    """Fit the gradients of a list of tensors; None in their place means that none of them has one."""
+    if grads is None:
+        return [None] * len(metas)
+    return [_fit(grad, meta) for grad, meta in zip(grads, metas, strict=True)]
 
 
 def _fit(grad: Value | None, meta: Any) -> Value | None:
-    """A formula's gradient in the shape and type of the input: summed over what was broadcast."""
+    """Return a formula's gradient in the input's shape, dtype and device, summed over broadcast dimensions."""
     if grad is None or meta.__class__ is not Meta:
         return None
     given = grad.meta

@@ -1,9 +1,9 @@
-"""Launches that wait for each other, so that a run of them that comes again is made as one.
+"""The launches of a device, which wait for each other so that a sequence that comes again is launched as one graph.
 
-To launch a kernel costs a host more than everything else about a small operation. Programs repeat themselves, and where
-they do their memory does too: the same kernels on the same addresses, in the same order. So launches are not handed to
-the device one by one. They wait until the host turns to something else, or until there are many; `launch_runs` knows
-which runs came before. Nobody sees a difference but the clock: whoever looks at the device, or launches in any other
+To launch a kernel costs a host more than everything else about a small operation. Programs repeat themselves, and so
+does their use of memory: the same kernels run on the same addresses, in the same order. So launches are not handed to
+the device one by one. They wait until there are many, or until the host turns to something else; `LaunchSequences`
+knows which sequences came before. Results do not depend on it: whoever looks at the device, or launches in any other
 way, has ``flush`` called first. Knows no CUDA and no operations.
 """
 
@@ -12,74 +12,78 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from server.engine.replay.launch_runs import Capturing, Entry, Runs, perform
+from server.engine.replay.launch_sequences import Capturing, Launch, LaunchSequences, perform
+from server.replay_policy import LAUNCH_SEQUENCES, LAUNCH_WAITING, REFUND, Limits, ReplayPolicy
 
 FEW = 3
-"""Runs of less than this are not worth a graph."""
+"""Sequences of fewer launches are not worth a graph."""
 FIRST, MOST = 2, 64
-"""So many launches wait at first, and in the end: a device that has nothing to do gets something at once."""
-_TIRED = 512
-"""After so many runs in a row that were not made as one, launches do not wait for a while."""
-_SHORT_REST, _LONG_REST = 64, 8192
-"""For how many flushes: each time for twice as many, until a run is made as one."""
+"""How many launches wait at first, so that an idle device gets work at once, and how many at most."""
 
 
-class Launches:
-    """The launches of one device, in the order in which they were made."""
+class LaunchQueue:
+    """The launches of one device, in the order in which they were made.
 
-    __slots__ = ("_is_allowed", "_next_rest", "_rest", "_runs", "full", "is_open", "may_wait", "waiting")
+    ``policy`` decides whether launches wait at all; it counts sequences that were launched as one as hits, others as
+    misses, and flushes as the events of a cooldown. ``sequences`` decides what is captured.
+    """
 
-    def __init__(self, capture: Capturing, is_idle: Callable[[int], bool]) -> None:
-        self._runs = Runs(capture, is_idle)
-        self.waiting: list[Entry] = []
+    __slots__ = ("_hits", "_is_allowed", "full", "is_open", "may_wait", "policy", "sequences", "waiting")
+
+    def __init__(
+        self, capture: Capturing, is_idle: Callable[[int], bool], limits: Limits = LAUNCH_SEQUENCES
+    ) -> None:  # fmt: skip
+        self.sequences = LaunchSequences(capture, is_idle, limits)
+        self.policy = ReplayPolicy(LAUNCH_WAITING)
+        self.waiting: list[Launch] = []
         self.is_open = False
         """Whether a launch that is made now is to be appended to ``waiting``."""
         self.may_wait = False
-        """Whether launches may wait at all: somebody sees to it that they are flushed."""
+        """Whether launches may wait at all: they are allowed to, and no cooldown is on."""
         self.full = FIRST
-        """How many may wait."""
+        """How many launches may wait; doubles each time that it is reached, until the next flush."""
         self._is_allowed = False
-        self._rest = 0
-        self._next_rest = _SHORT_REST
+        self._hits = 0
 
     def allow(self) -> None:
-        """Let launches wait from here on."""
+        """Let launches wait from here on; the caller sees to it that they are flushed."""
         self._is_allowed = True
-        self.may_wait = not self._rest
+        self.may_wait = not self.policy.cooldown
 
     def disallow(self) -> None:
-        """Let no launch wait from here on, but for those that do."""
+        """Let no launch wait from here on; those that wait already still do."""
         self._is_allowed = self.may_wait = False
 
     def flush(self) -> None:
-        """Make the launches that wait. Who launches by himself, records an event, or frees memory calls this first."""
+        """Make the launches that wait: before work of any other kind, before events, and before memory is freed."""
         if self.waiting:
             self.full = FIRST
             self._make()
-        elif self._rest:
-            self._rest -= 1
-            if not self._rest:
-                self._runs.relieve()
-                self.may_wait = self._is_allowed
+        elif self.policy.cooldown and self.policy.cool_down():
+            self.sequences.policy.refund(REFUND)
+            self.may_wait = self._is_allowed
 
     def launch(self, perform: Callable[..., None], *arguments: Any) -> None:
-        """``perform`` a launch, given the raw stream and what else must be the same for it to be the same; or wait."""
+        """Call ``perform(*arguments)`` now, or append it to those that wait.
+
+        The arguments are the raw stream, then everything else in which two launches may differ.
+        """
         if self.is_open:
             self.waiting.append((perform, *arguments))
         else:
             perform(*arguments)
 
     def deferring(self, work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        """``work`` that comes to the device by launches alone that look at ``is_open``: they may wait."""
+        """Return ``work``, all of whose launches look at ``is_open``, with these waiting where they may."""
         waiting = self.waiting
 
-        def later(args: Any, outs: Any) -> None:
+        def deferred(args: Any, outs: Any) -> None:
             if not self.may_wait:
                 if waiting:
                     self.flush()
                 work(args, outs)
                 return
-            before, self.is_open = self.is_open, True  # it may run other operations
+            before, self.is_open = self.is_open, True  # the work may run other operations
             try:
                 work(args, outs)
             finally:
@@ -88,13 +92,13 @@ class Launches:
                 self.full = min(2 * self.full, MOST)
                 self._make()
 
-        return later
+        return deferred
 
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """``work`` that comes to the device by other ways too: after what waits, and nothing waits meanwhile."""
+        """Return ``work``, which uses the device in other ways too, run after a flush and with nothing waiting."""
         waiting = self.waiting
 
-        def now(*args: Any) -> Any:
+        def flushed(*args: Any) -> Any:
             if waiting:
                 self.flush()
             before = self.may_wait, self.is_open
@@ -104,22 +108,30 @@ class Launches:
             finally:
                 self.may_wait, self.is_open = before
 
-        return now
+        return flushed
 
     def _make(self) -> None:
-        """Make what waits: by itself, or as one where that was captured."""
-        run = tuple(self.waiting)
+        """Make the launches that wait: as one graph if they were captured, one by one otherwise."""
+        sequence = tuple(self.waiting)
         self.waiting.clear()
         before, self.is_open = self.is_open, False
+        has_missed = False
         try:
-            if len(run) < FEW:
-                perform(run)
-            elif self._runs.make(run):
-                self._next_rest = _SHORT_REST
+            if len(sequence) < FEW:
+                perform(sequence)
+            elif self.sequences.replay(sequence):
+                self._hits += 1
             else:
-                perform(run)
+                has_missed = True
+                perform(sequence)
         finally:
             self.is_open = before
-        if self._runs.misses >= _TIRED:
-            self._rest, self._next_rest = self._next_rest, min(2 * self._next_rest, _LONG_REST)
-            self._runs.misses, self.may_wait = 0, False
+        if has_missed:
+            self._miss()
+
+    def _miss(self) -> None:
+        if self._hits:
+            self.policy.hit(self._hits)
+            self._hits = 0
+        if self.policy.miss():
+            self.may_wait = False

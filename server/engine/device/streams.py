@@ -28,22 +28,20 @@ def priority_of(number: int) -> int:
 class Streams:
     """One session's streams on all its devices."""
 
-    __slots__ = ("_sequences", "_snapshots", "opened")
+    __slots__ = ("_sequences", "_snapshots", "are_many", "opened")
 
     def __init__(self) -> None:
         self.opened: dict[Device, dict[int, int]] = {}
         """Raw streams by number."""
+        self.are_many = False
+        """Whether the session ever left a default stream."""
         self._sequences: list[int] = []
         self._snapshots: list[dict[Device, int]] = []
-
-    @property
-    def are_many(self) -> bool:
-        """Whether the session ever left a default stream."""
-        return bool(self._sequences)
 
     def note_change(self, sequence: int, before: dict[Device, int], after: dict[Device, int]) -> None:
         """Nodes of the tape after number ``sequence`` are made on the streams of ``after``, one per device."""
         if not self._sequences:
+            self.are_many = True
             self._append(0, before)
         if self._sequences[-1] == sequence - 1:
             self._sequences[-1], self._snapshots[-1] = sequence, dict(after)

@@ -1,3 +1,6 @@
-"""Everything that recognises what the program did before: repeated launches and repeated backward passes."""
+"""Everything that recognises what a program did before: sequences of launches, and backward passes.
+
+``docs/replay.md`` explains it; when mechanisms learn, trust and give up is in ``server.replay_policy``.
+"""
 
 from __future__ import annotations

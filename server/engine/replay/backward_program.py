@@ -1,196 +1,280 @@
-"""A backward pass as a list of steps, and whether a graph is the one that it was recorded on.
+"""A recorded backward pass as a list of steps, and the tree of such programs in which a graph is looked up.
 
-Intermediate results have numbers: they are in ``values`` from the step that makes them to the last that needs them.
+Values that the pass makes have numbers: they are in a table from the step that makes them to the last that needs them.
+Nodes have numbers too, in the order in which the pass visits them. How programs are recorded is in
+``backward_recording``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from sys import getrefcount
 from typing import Any, NamedTuple, TypeAlias
 
-from server.engine.autograd.engine import accumulate
-from server.engine.autograd.graph import AccumulateGrad, Edge
-from server.engine.autograd.node import OpNode, Tape
-from server.engine.value import Value
+from server.engine.autograd.gradients import ALONE_IN_ATTRIBUTE, ALONE_IN_TABLE, accumulate
+from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Edge
+from server.engine.autograd.node import GradientPlan, OpNode
+from server.engine.value import Value, new_value
+from server.replay_policy import BACKWARD_PROGRAMS, ReplayPolicy
 from telegrad_protocol.meta import Meta
 
-_LATEST = 1 << 63
+_HIGHEST_SEQUENCE = 1 << 63
 """Above the sequence numbers of all nodes."""
 Values: TypeAlias = dict[int, Value]
-Held: TypeAlias = tuple[int, int, int]
-"""A saved value: of node number n, what it saved in place k, of a list its element j, else -1."""
+SavedPlace: TypeAlias = tuple[int, int, int]
+"""Where a saved tensor is: the node's number, the place among what it saved, and the element of a list there or -1."""
 
 
-class Goal(NamedTuple):
-    """Where an edge must lead: a node's number and output; ``is_first``: no edge before it leads to that node."""
+class EdgeTarget(NamedTuple):
+    """The node's number and the output that an edge leads to; ``is_first``: no edge before it leads to that node."""
 
-    target: int
+    node: int
     output: int
     is_first: bool
 
 
-class Shape(NamedTuple):
-    """What a node must be: its tape, and where its edges lead; for the end of a leaf, the leaf's meta."""
+class NodePattern(NamedTuple):
+    """What a node must be: its gradient plan and its edges' targets; for the node of a leaf, the leaf's meta."""
 
-    known: Tape | Meta
-    goals: tuple[Goal | None, ...]
+    identity: GradientPlan | Meta
+    targets: tuple[EdgeTarget | None, ...]
 
 
-class Step(NamedTuple):
-    """An operation: what runs it, its arguments but for the values, where those come from, what is let go after it."""
+class Operation(NamedTuple):
+    """One operation of the pass.
+
+    ``arguments`` has None in the places of tensors. ``intermediate``, ``saved`` and ``lists`` say, by place, which
+    values of the table, saved tensors and lists go there. ``results`` has the numbers of what it makes, ``freed`` those
+    of the values that nothing needs after it.
+    """
 
     run: Callable[[tuple[Any, ...]], Any]
     arguments: list[Any]
     intermediate: tuple[tuple[int, int], ...]
-    saved: tuple[tuple[int, Held], ...]
+    saved: tuple[tuple[int, SavedPlace], ...]
     lists: tuple[tuple[int, tuple[Any, ...]], ...]
     results: int | tuple[int, ...]
-    ended: tuple[int, ...]
+    freed: tuple[int, ...]
 
 
 class Accumulation(NamedTuple):
-    """A gradient arrives at a leaf; ``is_last``: nothing needs it after. What has ended is let go before it."""
+    """A gradient reaches a leaf; ``is_last``: nothing needs the gradient after it. ``freed`` are freed before it."""
 
     node: int
     value: int
     is_last: bool
-    ended: tuple[int, ...]
+    freed: tuple[int, ...]
 
 
 class Release(NamedTuple):
-    """A node lets go of what it saved."""
+    """A node frees its saved tensors."""
 
     node: int
-    ended: tuple[int, ...]
+    freed: tuple[int, ...]
 
 
 class Program:
-    """A recorded pass. ``branches``: programs of graphs that are the same up to the node of that number.
+    """A recorded pass.
 
-    ``needed``: the saved values that it takes.
+    ``branches`` has the programs of graphs that are the same up to the node of that number. ``needed`` are the places
+    of the saved tensors that operations take. ``captures`` is set by whoever launches passes as CUDA graphs.
     """
 
-    __slots__ = ("_shapes", "branches", "captures", "needed", "steps")
+    __slots__ = ("_patterns", "branches", "captures", "needed", "steps")
 
-    def __init__(self, shapes: list[Shape], steps: list[Step | Accumulation | Release]) -> None:
-        self._shapes = shapes
+    def __init__(self, patterns: list[NodePattern], steps: list[Operation | Accumulation | Release]) -> None:
+        self._patterns = patterns
         self.steps: list[Any] = steps
-        self.needed = frozenset([held for step in steps if isinstance(step, Step) for held in _held_by(step)])
+        self.needed = frozenset([place for step in steps if isinstance(step, Operation) for place in _saved_in(step)])
         self.branches: dict[int, Program] = {}
         self.captures: Any = None
-        """Passes of this program that a device has noted; see `captured`."""
 
     def match(self, nodes: list[Any], begin: int) -> int:
-        """Find the nodes by number, from a known one on; returns the number of the first that is another, or -1."""
-        shapes = self._shapes
-        nodes.extend([None] * (len(shapes) - len(nodes)))
-        latest = next((node.sequence for node in reversed(nodes[:begin]) if node.__class__ is OpNode), _LATEST)
-        for node, (known, goals) in zip(islice(nodes, begin, None), islice(shapes, begin, None)):
-            if known.__class__ is Meta:
-                if node.__class__ is not AccumulateGrad or node.leaf.meta is not known:
+        """Fill in the nodes of a graph by number, from number ``begin`` on, which is known.
+
+        Returns the number of the first node that does not match, or -1 if the graph is the recorded one.
+        """
+        patterns = self._patterns
+        nodes.extend([None] * (len(patterns) - len(nodes)))
+        latest = next(
+            (node.sequence for node in reversed(nodes[:begin]) if node.__class__ is OpNode), _HIGHEST_SEQUENCE
+        )
+        for node, (identity, targets) in zip(islice(nodes, begin, None), islice(patterns, begin, None)):
+            if identity.__class__ is Meta:
+                if node.__class__ is not AccumulateGrad or node.leaf.meta is not identity:
                     return nodes.index(node)
             elif (
-                node.__class__ is not OpNode or node.tape is not known or node.sequence > latest
-                or node.retained or node.saved is None or not _leads(node.edges, goals, nodes)
+                node.__class__ is not OpNode or node.plan is not identity or node.sequence > latest
+                or node.retained or node.saved is None or not _edges_match(node.edges, targets, nodes)
             ):  # fmt: skip
                 return nodes.index(node)
             else:
                 latest = node.sequence
         return -1
 
-    def is_sound(self, nodes: list[Any]) -> bool:
-        """Whether nobody has modified what the pass over these nodes needs of what they saved."""
-        found = [kept_at(held, nodes) for held in self.needed]
-        return all([kept.storage.version == kept.version for kept in found])
+    def saved_are_unmodified(self, nodes: list[Any]) -> bool:
+        """Whether no saved tensor that the pass over ``nodes`` takes was modified in place."""
+        saved_tensors = [saved_at(place, nodes) for place in self.needed]
+        return all([saved.storage.version == saved.version for saved in saved_tensors])
 
     def run(self, nodes: list[Any], values: Values) -> None:
-        """Make the pass over ``nodes``; ``values`` has the gradient to start from as number 0."""
+        """Make the pass over ``nodes``; ``values`` has the gradient to start from as number 0.
+
+        It computes, allocates, frees and checks what the engine would, in the same order. Gradients must not be
+        recorded meanwhile. Small steps are inlined: this loop is most of what the host does in a backward pass.
+        """
         for step in self.steps:
-            if step.__class__ is Step:
-                run, template, intermediate, saved, lists, results, ended = step
+            if step.__class__ is Operation:
+                run, template, intermediate, saved, lists, results, freed = step
                 arguments = template.copy()
                 for place, number in intermediate:
                     arguments[place] = values[number]
-                for place, (holder, slot, element) in saved:  # `_unpacked`, without a call
+                for place, (holder, slot, element) in saved:
                     node = nodes[holder]
-                    kept = node.saved[slot]
-                    arguments[place] = (kept if element < 0 else kept.items[element]).unpack(node)
+                    arguments[place] = _unpacked(  # no local variable may refer to it: it is freed with the node
+                        node.saved[slot] if element < 0 else node.saved[slot].items[element], node
+                    )
                 for place, items in lists:
-                    arguments[place] = tuple([_item(item, nodes, values) for item in items])
-                found: Any = run(tuple(arguments))
+                    arguments[place] = tuple([_list_element(item, nodes, values) for item in items])
+                result: Any = run(tuple(arguments))
                 arguments.clear()
                 if results.__class__ is int:
-                    values[results] = found
+                    values[results] = result
                 else:
-                    values.update(zip(results, found))  # type: ignore[arg-type]  # it is no integer here
-                found = None
+                    values.update(zip(results, result))  # type: ignore[arg-type]  # results are no single number here
+                result = None
             elif step.__class__ is Release:
-                number, ended = step
-                nodes[number].release()
+                holder, freed = step
+                nodes[holder].saved = None  # `OpNode.release`, inlined
             else:
-                leaf, value, is_last, ended = step
-                for number in ended:
-                    del values[number]
-                accumulate(nodes[leaf].leaf, values.pop(value) if is_last else values[value], False)
+                holder, number, is_last, freed = step
+                for ended in freed:
+                    del values[ended]
+                leaf = nodes[holder].leaf
+                gradient: Value | None = values[number]
+                meta = leaf.meta
+                if (  # `accumulate`, inlined for a leaf that can take over the gradient as it is
+                    is_last and gradient.meta is meta and gradient.base is None and leaf.autograd.grad is None  # type: ignore[union-attr]
+                    and meta.is_contiguous and meta.offset == 0 and getrefcount(gradient) <= ALONE_IN_TABLE
+                    and getrefcount(gradient.storage) <= ALONE_IN_ATTRIBUTE  # type: ignore[union-attr]
+                ):  # fmt: skip
+                    leaf.autograd.grad = values.pop(number)
+                else:
+                    gradient = None
+                    accumulate(leaf, values.pop(number) if is_last else values[number], False)
+                gradient = None
                 continue
-            for number in ended:
-                del values[number]
+            for ended in freed:
+                del values[ended]
 
 
-def _held_by(step: Step) -> list[Held]:
-    """The saved values that an operation takes."""
-    listed = [item.held for _, items in step.lists for item in items if isinstance(item, SavedItem)]
-    return [*listed, *[held for _, held in step.saved]]
+class ProgramTree:
+    """The programs of passes that begin in one way: a tree, because most of these graphs are the same for a while."""
+
+    __slots__ = ("_count", "_fork", "_hits", "_root", "has_given_up", "policy")
+
+    def __init__(self) -> None:
+        self.policy = ReplayPolicy(BACKWARD_PROGRAMS)
+        self.has_given_up = not self.policy.can_afford()
+        """Whether passes come again too rarely to look for them, and to record those that are new."""
+        self._root: Program | None = None
+        self._fork: tuple[Program, int] | None = None
+        self._count = self._hits = 0
+
+    def find(self, nodes: list[Any]) -> Program | None:
+        """Return the program of the graph that begins with the node in the list; fills in the graph's other nodes."""
+        program, number, self._fork = self._root, 0, None
+        while program is not None:
+            mismatch = program.match(nodes, number)
+            if mismatch < 0:
+                self._hits += 1
+                return program
+            self._fork, number = (program, mismatch), mismatch
+            program = program.branches.get(mismatch)
+        self.policy.hit(self._hits)
+        self._hits = 0
+        self.policy.miss()
+        self.has_given_up = not self.policy.can_afford()
+        return None
+
+    def add(self, program: Program) -> bool:
+        """Keep what was recorded after ``find`` has returned None; returns whether there was room."""
+        if self._count >= BACKWARD_PROGRAMS.records:
+            return False
+        self._count += 1
+        if self._fork is None:
+            self._root = program
+        else:
+            parent, number = self._fork
+            parent.branches[number] = program
+        return True
 
 
-def _leads(edges: Sequence[Edge | None], goals: Sequence[Goal | None], nodes: list[Any]) -> bool:
-    """Whether a node's edges lead where they must; nodes that are met for the first time get their numbers."""
-    for edge, goal in zip(edges, goals):
+def _saved_in(step: Operation) -> list[SavedPlace]:
+    """The places of the saved tensors that an operation takes."""
+    listed = [item.place for _, items in step.lists for item in items if isinstance(item, SavedElement)]
+    return [*listed, *[place for _, place in step.saved]]
+
+
+def _edges_match(edges: Sequence[Edge | None], targets: Sequence[EdgeTarget | None], nodes: list[Any]) -> bool:
+    """Whether a node's edges lead where they must; fills in the nodes that are met for the first time."""
+    for edge, goal in zip(edges, targets):
         if edge is None or goal is None:
             if edge is not None or goal is not None:
                 break
             continue
-        following, number = edge
-        target, output, is_first = goal
+        following, output = edge
+        number, wanted_output, is_first = goal
         if is_first:
-            nodes[target] = following
-        if number != output or nodes[target] is not following:
+            nodes[number] = following
+        if output != wanted_output or nodes[number] is not following:
             break
     else:
         return True
-    for goal in goals:
+    for goal in targets:
         if goal is not None and goal.is_first:
-            nodes[goal.target] = None
+            nodes[goal.node] = None
     return False
 
 
-class Intermediate(NamedTuple):
-    """An element of a list of arguments that the pass makes."""
+class IntermediateElement(NamedTuple):
+    """An element of a list argument that the pass makes: its number."""
 
     number: int
 
 
-class SavedItem(NamedTuple):
-    """An element of a list of arguments that a node has saved."""
+class SavedElement(NamedTuple):
+    """An element of a list argument that is a saved tensor."""
 
-    held: Held
+    place: SavedPlace
 
 
-def _item(item: Any, nodes: list[Any], values: Values) -> Any:
-    if item.__class__ is Intermediate:
+def _list_element(item: Any, nodes: list[Any], values: Values) -> Any:
+    if item.__class__ is IntermediateElement:
         return values[item.number]
-    return _unpacked(item.held, nodes) if item.__class__ is SavedItem else item
+    if item.__class__ is SavedElement:
+        return _unpacked(saved_at(item.place, nodes), nodes[item.place[0]])
+    return item
 
 
-def _unpacked(held: Held, nodes: list[Any]) -> Value:
-    """A saved value, if nobody has modified it since."""
-    value: Value = kept_at(held, nodes).unpack(nodes[held[0]])
+def _unpacked(saved: Any, consumer: Any) -> Value:
+    """Unpack a saved tensor: `SavedTensor.unpack`, inlined for passes whose gradients are not recorded."""
+    storage = saved.storage
+    if storage.version != saved.version:
+        raise saved.modified_error(consumer)
+    value: Value | None = saved.value
+    if value is None:
+        value = new_value()
+        value.storage, value.meta, value.backend = storage, saved.meta, storage.backend
+        value.base, value._array = None, saved.array
+        value.keys = storage.backend.key
+        value.autograd = None if saved.node is None else UNRECORDED
     return value
 
 
-def kept_at(held: Held, nodes: list[Any]) -> Any:
-    """What a node has saved in a place."""
-    number, place, element = held
-    kept = nodes[number].saved[place]
-    return kept if element < 0 else kept.items[element]
+def saved_at(place: SavedPlace, nodes: list[Any]) -> Any:
+    """Return the saved tensor in a place."""
+    number, slot, element = place
+    item = nodes[number].saved[slot]
+    return item if element < 0 else item.items[element]

@@ -1,7 +1,8 @@
-"""Writing a program while the engine makes a pass: every operation is seen through the Record key.
+"""Recording a backward pass as a program: the engine makes the pass, and the Record key shows each of its operations.
 
-What an operation gets is a gradient of this pass, a saved value of the node whose turn it is, or a constant; where it
-is anything else, nothing is recorded. When an intermediate result dies is noted too: it tells when a replay frees it.
+An operand is a value that this pass made, a saved tensor of the node that is being visited, or a constant; if it is
+anything else, the pass is not recorded. When each value of the pass is freed is noted too, so that a replay frees it at
+the same point.
 """
 
 from __future__ import annotations
@@ -13,65 +14,78 @@ from typing import Any
 from weakref import ReferenceType, ref
 
 from server.engine import context, keys
-from server.engine.autograd.engine import _Run, accumulate
-from server.engine.autograd.graph import AccumulateGrad, Edge, Node, Saved, SavedList
+from server.engine.autograd.gradients import accumulate
+from server.engine.autograd.graph import AccumulateGrad, Edge, Node, SavedTensor, SavedTensorList
+from server.engine.autograd.graph_task import GraphTask
 from server.engine.autograd.node import OpNode
 from server.engine.dispatcher import BOXED, redispatch
 from server.engine.operators import Operator
 from server.engine.plan import run_backend
 from server.engine.value import Value
 
-from .backward_program import Accumulation, Goal, Held, Intermediate, Program, Release, SavedItem, Shape, Step
+from .backward_program import (
+    Accumulation,
+    EdgeTarget,
+    IntermediateElement,
+    NodePattern,
+    Operation,
+    Program,
+    Release,
+    SavedElement,
+    SavedPlace,
+)
 
 _BELOW = keys.below(keys.RECORD)
 
 
-class RecordingRun(_Run):
-    """The engine's pass over the graph from one edge on, which leaves a program."""
+class RecordingTask(GraphTask):
+    """A pass over the graph from one edge on that leaves a program.
 
-    __slots__ = ("_ended", "_is_plain", "_is_quiet", "_node", "_numbers", "_order", "_refs", "_steps")
+    ``_freed`` has one list more than there are steps: the numbers of the values that were freed after each of them.
+    """
+
+    __slots__ = ("_freed", "_is_accumulating", "_is_repeatable", "_node", "_numbers", "_order", "_refs", "_steps")
 
     def __init__(self, retain_graph: bool) -> None:
         super().__init__(retain_graph, False, ())
         self._steps: list[Any] = []
-        self._ended: list[list[int]] = [[]]
+        self._freed: list[list[int]] = [[]]
         self._numbers: dict[int, int] = {}
         self._refs: list[ReferenceType[Value]] = []
         self._order: list[Node] = []
         self._node: OpNode | None = None
-        self._is_plain, self._is_quiet = True, False
+        self._is_repeatable, self._is_accumulating = True, False
 
     def record(self, edge: Edge, gradients: list[Value]) -> Program | None:
-        """Make the pass that begins with the one gradient of the list; None where it cannot be repeated."""
+        """Make the pass that begins with the one gradient of the list; returns None if it cannot be repeated."""
         global _active
         current = context.current
         self._track(gradients[0])
-        self._receive(edge, gradients.pop())
         before, _active = current.included, self
         current.included |= keys.RECORD
         try:
-            self._drain([edge[0]])
+            self.execute_from(edge, gradients)
         finally:
             current.included, _active = before, None
             self._refs.clear()
-        return self._program() if self._is_plain else None
+        return self._program() if self._is_repeatable else None
 
     def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
         number = len(self._order)
         self._order.append(node)
         grads = self.pending.pop(node, None)
         if node.retained or not isinstance(node, AccumulateGrad | OpNode):
-            self._is_plain = False
+            self._is_repeatable = False
             if grads is not None:
                 self.pending[node] = grads
             return super()._visit(node, wanted)
         if grads is None:
             return None
         if isinstance(node, AccumulateGrad):
-            self._arrive(number, node, grads)
+            self._accumulate(number, node, grads)
             return None
         self._node = node
-        self._is_plain = self._is_plain and node.tape.is_foreseen
+        self._is_repeatable = self._is_repeatable and node.plan.has_known_results
         results = node.apply(grads)
         self._node = None
         if not self.retain_graph:
@@ -80,143 +94,146 @@ class RecordingRun(_Run):
                 self._note(Release(number, ()))
         return results
 
-    def _arrive(self, number: int, leaf: AccumulateGrad, grads: list[Value | None]) -> None:
+    def _accumulate(self, number: int, leaf: AccumulateGrad, grads: list[Value | None]) -> None:
         if grads[0] is None:
             return
         value = self._numbers.get(id(grads[0]), -1)
-        self._is_plain = self._is_plain and value >= 0
+        self._is_repeatable = self._is_repeatable and value >= 0
         self._note(Accumulation(number, value, False, ()))
-        self._is_quiet = True
+        self._is_accumulating = True
         try:
             accumulate(leaf.leaf, grads.pop(), False)  # type: ignore[arg-type]
         finally:
-            self._is_quiet = False
+            self._is_accumulating = False
 
     def note_operation(self, operator: Operator, args: tuple[Any, ...], signature: Any, result: Any) -> None:
-        """An operation that a backend has run."""
-        if not self._is_plain or self._is_quiet:
+        """Add an operation that a backend has run to the program."""
+        if not self._is_repeatable or self._is_accumulating:
             return
         plan = operator.plans.get(signature)
         sources = [self._source(arg) for arg in args]
         if plan is None or not plan.outs or None in sources:
-            self._is_plain = False
+            self._is_repeatable = False
             return
-        given = [(place, source) for place, source in enumerate(sources) if source is not _CONSTANT]
-        places = {place for place, _ in given}
+        tensors = [(place, source) for place, source in enumerate(sources) if source is not _CONSTANT]
+        places = {place for place, _ in tensors}
         constants = [None if place in places else arg for place, arg in enumerate(args)]
         if result.__class__ is tuple:
             results: Any = tuple([self._track(value) for value in result])
         else:
             results = self._track(result)
-        self._note(Step(
+        self._note(Operation(
             plan.run, constants,
-            tuple([(p, s.number) for p, s in given if s.__class__ is Intermediate]),
-            tuple([(p, s.held) for p, s in given if s.__class__ is SavedItem]),
-            tuple([(p, s) for p, s in given if s.__class__ is tuple]), results, (),
+            tuple([(place, source.number) for place, source in tensors if source.__class__ is IntermediateElement]),
+            tuple([(place, source.place) for place, source in tensors if source.__class__ is SavedElement]),
+            tuple([(place, source) for place, source in tensors if source.__class__ is tuple]), results, (),
         ))  # fmt: skip
 
     def _note(self, step: Any) -> None:
         self._steps.append(step)
-        self._ended.append([])
+        self._freed.append([])
 
     def _track(self, value: Value) -> int:
-        """The number of an intermediate result; its end will be noted."""
+        """Return the number of a value that the pass makes, and note when it is freed."""
         number = self._numbers.get(id(value))
         if number is None:
             number = self._numbers[id(value)] = len(self._refs)
-            self._refs.append(ref(value, partial(self._end, id(value), number)))
+            self._refs.append(ref(value, partial(self._note_freed, id(value), number)))
         return number
 
-    def _end(self, key: int, number: int, _: Any) -> None:
+    def _note_freed(self, key: int, number: int, _: Any) -> None:
         del self._numbers[key]
-        self._ended[-1].append(number)
+        self._freed[-1].append(number)
 
     def _source(self, arg: Any) -> Any:
-        """Where an argument comes from; None where that is not known."""
+        """Return where an argument comes from, None if that is not known."""
         if arg.__class__ is tuple and any([item.__class__ is Value for item in arg]):
-            items = tuple([item if item.__class__ is not Value else self._source_of(item) for item in arg])
-            return None if any([given is not None and item is None for item, given in zip(items, arg)]) else items
+            sources = tuple([item if item.__class__ is not Value else self._source_of(item) for item in arg])
+            is_known = all([source is not None or item is None for source, item in zip(sources, arg)])
+            return sources if is_known else None
         return self._source_of(arg) if arg.__class__ is Value else _CONSTANT
 
-    def _source_of(self, value: Value) -> Intermediate | SavedItem | None:
+    def _source_of(self, value: Value) -> IntermediateElement | SavedElement | None:
         number = self._numbers.get(id(value))
         if number is not None:
-            return Intermediate(number)
-        held = self._held(value) if self._node is not None else None
-        return None if held is None else SavedItem(held)
+            return IntermediateElement(number)
+        place = self._saved_place(value) if self._node is not None else None
+        return None if place is None else SavedElement(place)
 
-    def _held(self, value: Value) -> Held | None:
-        """The place of what the node whose turn it is has saved."""
+    def _saved_place(self, value: Value) -> SavedPlace | None:
+        """Return where the node that is being visited has saved a value."""
         number, node = len(self._order) - 1, self._node
-        for place, kept in enumerate(node.saved or ()):  # type: ignore[union-attr]
-            for element, item in enumerate(kept.items) if isinstance(kept, SavedList) else ((-1, kept),):
+        for slot, saved in enumerate(node.saved or ()):  # type: ignore[union-attr]
+            for element, item in enumerate(saved.items) if isinstance(saved, SavedTensorList) else ((-1, saved),):
                 if _is_of(item, value):
-                    return number, place, element
+                    return number, slot, element
         return None
 
     def _program(self) -> Program:
-        """What is still alive is held by others, as the base of a view or as a leaf's gradient: it ends where it was
-        needed last, so that a replay does not hold it either.
+        """Return the program of the pass that was just made.
+
+        A value that is still alive is held by others, as the base of a view or as a leaf's gradient. It leaves the
+        table after the last step that needs it, so that a replay does not hold it either.
         """
         steps: list[Any] = []
-        mortal, needed = set(chain.from_iterable(self._ended)), set[int]()
-        for step, dead in zip(reversed(self._steps), reversed(self._ended[1:]), strict=True):
-            ended = set(dead)
+        all_freed, needed = set(chain.from_iterable(self._freed)), set[int]()
+        for step, freed_after in zip(reversed(self._steps), reversed(self._freed[1:]), strict=True):
+            freed = set(freed_after)
             if step.__class__ is Accumulation:
                 step = step._replace(is_last=step.value not in needed)
-                ended.discard(step.value)
+                freed.discard(step.value)
                 needed.add(step.value)
-            elif step.__class__ is Step:
+            elif step.__class__ is Operation:
                 touched = _touched(step)
-                ended.update(number for number in touched if number not in needed and number not in mortal)
+                freed.update(number for number in touched if number not in needed and number not in all_freed)
                 needed.update(touched)
-            needed.update(ended)
-            steps.append(step._replace(ended=tuple(sorted(ended))))
-        return Program(_shapes(self._order), steps[::-1])
+            needed.update(freed)
+            steps.append(step._replace(freed=tuple(sorted(freed))))
+        return Program(_patterns(self._order), steps[::-1])
 
 
-def _touched(step: Step) -> list[int]:
-    """The numbers of what an operation takes and gives."""
-    listed = [item.number for _, items in step.lists for item in items if item.__class__ is Intermediate]
-    given = step.results if isinstance(step.results, tuple) else (step.results,)
-    return [*[number for _, number in step.intermediate], *listed, *given]
+def _touched(step: Operation) -> list[int]:
+    """The numbers of the values that an operation takes and makes."""
+    listed = [item.number for _, items in step.lists for item in items if item.__class__ is IntermediateElement]
+    made = step.results if isinstance(step.results, tuple) else (step.results,)
+    return [*[number for _, number in step.intermediate], *listed, *made]
 
 
-def _is_of(kept: Any, value: Value) -> bool:
-    return isinstance(kept, Saved) and kept.storage is value.storage and kept.meta is value.meta
+def _is_of(saved: Any, value: Value) -> bool:
+    return isinstance(saved, SavedTensor) and saved.storage is value.storage and saved.meta is value.meta
 
 
-def _shapes(order: list[Node]) -> list[Shape]:
+def _patterns(order: list[Node]) -> list[NodePattern]:
     numbers = {id(node): number for number, node in enumerate(order)}
-    met: set[int] = set()
-    return [_shape(node, numbers, met) for node in order]
+    seen: set[int] = set()
+    return [_pattern(node, numbers, seen) for node in order]
 
 
-def _shape(node: Any, numbers: dict[int, int], met: set[int]) -> Shape:
+def _pattern(node: Any, numbers: dict[int, int], seen: set[int]) -> NodePattern:
     if node.__class__ is AccumulateGrad:
-        return Shape(node.leaf.meta, ())
-    goals: list[Goal | None] = []
+        return NodePattern(node.leaf.meta, ())
+    targets: list[EdgeTarget | None] = []
     for edge in node.edges:
         if edge is None:
-            goals.append(None)
+            targets.append(None)
             continue
         following, output = edge
-        target = numbers[id(following)]
-        goals.append(Goal(target, output, target not in met))
-        met.add(target)
-    return Shape(node.tape, tuple(goals))
+        number = numbers[id(following)]
+        targets.append(EdgeTarget(number, output, number not in seen))
+        seen.add(number)
+    return NodePattern(node.plan, tuple(targets))
 
 
 class _Constant:
-    """What is the same in every pass."""
+    """The source of an argument that is the same in every pass."""
 
 
 _CONSTANT = _Constant()
-_active: RecordingRun | None = None
+_active: RecordingTask | None = None
 
 
 def _record(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
-    """Run an operation and write it down; what its kernel calls for itself is part of it."""
+    """Run an operation and record it; operations that its kernel calls are a part of it, and not recorded."""
     lower, current = key_set & _BELOW, context.current
     current.included &= ~keys.RECORD
     try:
@@ -226,7 +243,7 @@ def _record(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...
     if _active is not None and operator.resolved[lower] is run_backend:
         _active.note_operation(operator, args, signature, result)
     elif _active is not None:
-        _active._is_plain = False
+        _active._is_repeatable = False
     return result
 
 

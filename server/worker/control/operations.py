@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from server.engine.autograd import engine as autograd
+from server.engine import backward as backward_pass
 from server.engine.autograd.graph import AccumulateGrad
 from server.engine.autograd.inplace import edge_of, set_requires_grad
 from server.engine.dispatcher import dispatch
@@ -102,7 +102,7 @@ def backward(session: Session, request: verbs.Backward) -> list[tuple[int, Tenso
     gradients = [None if number is None else session.value(number) for number in request.gradients]
     inputs = None if request.inputs is None else [session.value(number) for number in request.inputs]
     leaves = _leaves_of(roots) if inputs is None else inputs
-    autograd.backward(
+    backward_pass.backward(
         roots, gradients, retain_graph=request.retain_graph, create_graph=request.create_graph, inputs=inputs
     )
     return _gradients(session, leaves)

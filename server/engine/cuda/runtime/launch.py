@@ -17,7 +17,7 @@ import cupy as cp
 from cuda.bindings import driver
 
 from server.engine.device.cuda_graphs import CudaGraph, is_idle
-from server.engine.device.launch_queue import Launches
+from server.engine.device.launch_queue import LaunchQueue
 from server.engine.value import Value
 
 from .compiler import KernelCompilationError, compile_cubin
@@ -29,15 +29,15 @@ Launch = Callable[..., None]
 
 
 @functools.cache
-def launches_on(device: int) -> Launches:
+def launches_on(device: int) -> LaunchQueue:
     """The launches of a device, which there is one of in a process."""
-    return Launches(CudaGraph.of, is_idle)
+    return LaunchQueue(CudaGraph.of, is_idle)
 
 
 class Kernel:
     """A function of a loaded module, and the launches of the device that it was loaded on."""
 
-    def __init__(self, function: Any, name: str, launches: Launches) -> None:
+    def __init__(self, function: Any, name: str, launches: LaunchQueue) -> None:
         self._function = function
         self.name = name
         self._launches = launches
@@ -77,7 +77,7 @@ class Kernel:
 
 
 def _launch(
-    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: Launches
+    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: LaunchQueue
 ) -> Launch:
     """What fills ``count`` parameters in and launches, or waits where launches do.
 
@@ -140,7 +140,7 @@ def _launch(
 
 
 def _launch_of_numbers(
-    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: Launches
+    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: LaunchQueue
 ) -> Launch:
     """The same for a kernel that takes floating-point numbers, and does not wait: of them 0 and -0 are equal."""
     gx, gy, gz, bx, by, bz, shared = geometry

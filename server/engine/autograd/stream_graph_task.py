@@ -1,43 +1,39 @@
-"""Backward passes of sessions that use several streams: each node runs on the stream that its forward ran on.
+"""Backward passes of sessions that use several streams: each node runs on the stream that its forward operation ran on.
 
-A gradient is made on its producer's stream, and its consumer's waits for it. In the end the streams that were current
-when the pass began wait for all that were used. Leaves accumulate on those. As in PyTorch, whoever made forward passes
-on several streams has ordered those.
+A gradient is made on its producer's stream, and its consumer's stream waits for it. Leaves accumulate on the streams
+that were current when the pass began, and these wait for all others in the end. As in PyTorch, the program itself must
+have ordered forward work on different streams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from server.engine import context
-from server.engine.value import Value
+from server.engine.value import Backend, Value
 from telegrad_protocol.meta import Device
 
-from .engine import _Run
 from .graph import AccumulateGrad, Edge, Node
-
-if TYPE_CHECKING:
-    from server.engine.value import Backend
+from .graph_task import GraphTask
 
 
-class StreamedRun(_Run):
+class StreamGraphTask(GraphTask):
     """One pass over the graph, on the streams of its nodes."""
 
-    receives = True
+    receives_every_gradient = True
 
     def __init__(self, retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> None:
         super().__init__(retain_graph, create_graph, capture)
         self._context = context.current
         self._home = dict(context.current.streams)
         self._used: set[tuple[Device, int]] = set()
-        self._has_caught_up = False
+        self._has_waited_for_all = False
 
     def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
         try:
             super().execute(roots, gradients)
         finally:
-            self._return()
+            self._return_home()
 
     def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
         device = next((meta.device for meta in node.metas if meta.device in self._home), None)
@@ -61,19 +57,19 @@ class StreamedRun(_Run):
             self._switch(device, producer)
 
     def _stream_of(self, node: Node, device: Device) -> int:
-        """Where a node runs; leaves accumulate on the stream that the pass was started on."""
+        """Return the raw stream that a node runs on; leaves accumulate on the stream that the pass was started on."""
         if isinstance(node, AccumulateGrad):
             return self._home[device]
-        found = self._context.own_streams.at(node.sequence, device)
-        if found is None:
-            self._catch_up(device)
+        stream = self._context.own_streams.at(node.sequence, device)
+        if stream is None:
+            self._wait_for_all(device)
             return self._home[device]
-        return found
+        return stream
 
-    def _catch_up(self, device: Device) -> None:
-        """Wait for all streams, since it is forgotten which of them a node's saved values come from."""
-        if not self._has_caught_up:
-            self._has_caught_up = True
+    def _wait_for_all(self, device: Device) -> None:
+        """Wait for all streams, because it is not known any more which of them a node's saved tensors come from."""
+        if not self._has_waited_for_all:
+            self._has_waited_for_all = True
             for stream in self._context.own_streams.opened[device].values():
                 if stream != self._home[device]:
                     self._backend(device).join(stream, self._home[device])
@@ -83,7 +79,8 @@ class StreamedRun(_Run):
             self._used.add((device, stream))
             self._backend(device).switch(self._context, stream)
 
-    def _return(self) -> None:
+    def _return_home(self) -> None:
+        """Go back to the streams that the pass began on, and let them wait for the others."""
         for device, stream in self._home.items():
             self._switch(device, stream)
         for device, stream in self._used:
@@ -94,7 +91,7 @@ class StreamedRun(_Run):
                 self._record(gradient, self._home[gradient.device])
 
     def _record(self, gradient: Value, stream: int) -> None:
-        """Keep the gradient's memory for as long as ``stream`` may use it."""
+        """Keep the gradient's memory allocated until ``stream`` has done the work that it has now."""
         gradient.backend.allocator.record_stream(gradient.storage.block, stream)
 
     def _backend(self, device: Device) -> Backend:

@@ -1,0 +1,187 @@
+"""One pass over a backward graph: dependency counts, a ready queue by sequence number, gradients for leaves.
+
+The engine's general way, for every graph and every option. Knows nothing of passes that came before: ``replay`` is
+above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from itertools import repeat
+from operator import attrgetter
+
+from server.engine import context
+from server.engine import functional as F
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
+from server.engine.value import Value
+from telegrad_protocol.errors import AutogradError, ShapeError
+
+from .gradients import accumulate
+from .graph import AccumulateGrad, Edge, Node
+from .inplace import edge_of
+
+_NO_GRADIENTS = repeat(None)
+_by_sequence = attrgetter("sequence")
+_ONES = OPERATORS["ones"]
+
+
+class GraphTask:
+    """One pass over the graph from some roots; ``captured`` has the gradients at the edges of ``capture`` after it.
+
+    With edges to capture, nothing is accumulated into leaves.
+    """
+
+    __slots__ = ("capture", "captured", "create_graph", "pending", "retain_graph")
+
+    receives_every_gradient = False
+    """Whether each gradient must go through ``_receive``, even the first that reaches a node of one output."""
+
+    def __init__(self, retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> None:
+        self.retain_graph = retain_graph
+        self.create_graph = create_graph
+        self.capture = frozenset(capture)
+        self.captured: dict[Edge, Value | None] = {}
+        self.pending: dict[Node, list[Value | None]] = {}
+
+    def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
+        """Make the pass from ``roots``; a scalar root without a gradient starts with one."""
+        with context.grad_mode(self.create_graph):
+            starts = []
+            for root, gradient in zip(roots, gradients, strict=True):
+                edge = edge_of(root)
+                if edge is None:
+                    raise AutogradError(
+                        f"backward: {root.meta} does not require grad and was not computed from one that does"
+                    )
+                self._receive(edge, initial_gradient(root, gradient))
+                starts.append(edge[0])
+            self._drain(starts)
+
+    def execute_from(self, edge: Edge, gradients: list[Value]) -> None:
+        """Make the pass from one edge; takes the one gradient out of the list, which may be its only holder."""
+        self._receive(edge, gradients.pop())
+        self._drain([edge[0]])
+
+    def _drain(self, starts: list[Node]) -> None:
+        """Visit nodes, the one made last first, each when all gradients that it waits for have arrived."""
+        wanted, counts = _count_dependencies(starts, self.capture)
+        ready = [(-node.sequence, node) for node in set(starts) if node not in counts]
+        heapify(ready)
+        pending, receives_every_gradient = self.pending, self.receives_every_gradient
+        leaves: list[Node] = []
+        while ready:
+            node = heappop(ready)[1]
+            results = self._visit(node, wanted)
+            for edge, gradient in zip(node.edges, _NO_GRADIENTS if results is None else results):
+                if edge is None:
+                    continue
+                following = edge[0]
+                if gradient is not None:
+                    if following in pending or receives_every_gradient or len(following.metas) != 1:
+                        self._receive(edge, gradient)
+                    else:
+                        pending[following] = [gradient]
+                left = counts[following] - 1
+                if left:
+                    counts[following] = left
+                elif following.__class__ is AccumulateGrad:
+                    leaves.append(following)
+                else:
+                    heappush(ready, (-following.sequence, following))
+            results = gradient = None  # a leaf may take over a gradient that nothing but the task refers to
+            if leaves:
+                self._finish(leaves, wanted)
+
+    def _finish(self, leaves: list[Node], wanted: set[Node] | None) -> None:
+        """Accumulate into leaves in the order of the ready queue, which they leave before all other nodes."""
+        if len(leaves) > 1:
+            leaves.sort(key=_by_sequence, reverse=True)
+        for leaf in leaves:
+            self._visit(leaf, wanted)
+        leaves.clear()
+
+    def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
+        """Return gradients for the node's edges; None if no gradient reached it, or none needs to flow further."""
+        grads = self.pending.pop(node, None)
+        if grads is None:
+            return None
+        if node.retained or self.capture:
+            self._deliver(node, grads)
+        if wanted is not None and node not in wanted:
+            return None
+        if node.__class__ is AccumulateGrad:
+            if wanted is None and grads[0] is not None:
+                # A local variable would be one more reference to the gradient, so that the leaf had to copy it.
+                accumulate(node.leaf, grads.pop(), self.create_graph)  # type: ignore[arg-type]
+            return None
+        results = node.apply(grads)
+        if not self.retain_graph:
+            node.release()
+        return results
+
+    def _receive(self, edge: Edge, gradient: Value) -> None:
+        """Add a gradient to what has reached an output of a node."""
+        node, output = edge
+        slots = self.pending.get(node)
+        if slots is None:
+            slots = self.pending[node] = [None] * len(node.metas)
+        present = slots[output]
+        slots[output] = gradient if present is None else F.add(present, gradient)
+
+    def _deliver(self, node: Node, grads: list[Value | None]) -> None:
+        """Hand complete gradients to those that asked for them: captures, and results with ``retain_grad``."""
+        for output, gradient in enumerate(grads):
+            edge = (node, output)
+            if edge in self.capture:
+                self.captured[edge] = gradient
+            holder = node.retained.get(output) if node.retained else None
+            result = holder() if holder else None
+            if result is not None and gradient is not None and not self.capture:
+                accumulate(result, gradient, self.create_graph)
+
+
+def _count_dependencies(
+    starts: Sequence[Node], capture: frozenset[Edge]
+) -> tuple[set[Node] | None, dict[Node, int]]:  # fmt: skip
+    """Count the gradients that each reachable node waits for; with captures, also find the nodes that lead to one."""
+    counts: dict[Node, int] = {}
+    seen = set(starts)
+    stack = list(seen)
+    while stack:
+        for edge in stack.pop().edges:
+            if edge is None:
+                continue
+            following = edge[0]
+            if following in counts:
+                counts[following] += 1
+                continue
+            counts[following] = 1
+            if following.edges and following not in seen:
+                stack.append(following)
+    return (_leading_to(capture, seen.union(counts)) if capture else None), counts
+
+
+def _leading_to(capture: frozenset[Edge], reachable: set[Node]) -> set[Node]:
+    targets = {edge[0] for edge in capture}
+    leading: set[Node] = set()
+    for node in sorted(reachable, key=_by_sequence):
+        if any(edge is not None and (edge[0] in targets or edge[0] in leading) for edge in node.edges):
+            leading.add(node)
+    return leading
+
+
+def initial_gradient(root: Value, gradient: Value | None) -> Value:
+    """Return the gradient to start from: what the caller gave, or a one where the root is a scalar."""
+    if gradient is not None:
+        if gradient.meta.shape != root.meta.shape:
+            raise ShapeError(f"backward: gradient {gradient.meta} does not have the shape of {root.meta}")
+        return gradient
+    if root.meta.numel != 1:
+        raise AutogradError(
+            f"backward: gradient can be implicitly created only for scalar outputs, not for {root.meta}"
+        )
+    meta = root.meta
+    one: Value = dispatch(_ONES, (meta.shape, meta.dtype, meta.device))
+    return one

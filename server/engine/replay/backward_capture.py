@@ -1,0 +1,305 @@
+"""Replayed backward passes as one CUDA graph: the device does the captured work of a pass again at the same addresses.
+
+Where a training loop repeats itself, its use of memory does too: the allocator is in the state that it was in, and
+saved tensors lie where they lay. Then the kernels, their order and all their addresses are those of the captured pass.
+The host only does what others can see: leaves get their gradients, nodes free their saved tensors, and the allocator
+counts the calls that the pass would have made. If anything differs, the program is run instead.
+
+A pass is captured when it comes again in the same state: its program runs as usual, and then once more as a *dry run*
+on *shadow blocks* of the same memory, while the device captures what it is given and runs none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from sys import getrefcount
+from typing import Any, NamedTuple
+
+from server.allocator import Block
+from server.allocator.cache.rehearsal import Excerpt, Rehearsal
+from server.engine import context
+from server.engine.autograd.graph import SavedTensor, SavedTensorList
+from server.engine.autograd.node import OpNode
+from server.engine.device.interface import Capture
+from server.engine.value import AutogradMeta, Backend, Storage, Value
+from server.replay_policy import BACKWARD_CAPTURES, ReplayPolicy, Sightings
+from telegrad_protocol.meta import Meta
+
+from .backward_program import Accumulation, Program, Release, SavedPlace, saved_at
+
+
+class PassState(NamedTuple):
+    """What a pass begins with: the blocks that it reads, how many hold these, and the device's stream and scratch."""
+
+    blocks: tuple[Block, ...]
+    holders: tuple[int, ...]
+    place: tuple[Any, ...]
+
+
+class LeafGradient(NamedTuple):
+    """The gradient that a pass gives to a leaf: the leaf's node, and the memory that it is in."""
+
+    node: int
+    block: Block
+    nbytes: int
+    meta: Meta
+
+
+class CapturedPass(NamedTuple):
+    """A pass that can be launched; ``freed`` has the numbers of those storages that it reads and frees."""
+
+    trace: Excerpt
+    graph: Capture
+    freed: tuple[int, ...]
+    gradients: tuple[LeafGradient, ...]
+
+
+class BackwardCaptures:
+    """What was captured of one program. ``policy`` counts launched passes as hits and captures as misses."""
+
+    __slots__ = ("_hits", "_leaves", "_passes", "_places", "_released", "_seen", "has_given_up", "policy")
+
+    def __init__(self, program: Program) -> None:
+        self.policy = ReplayPolicy(BACKWARD_CAPTURES)
+        self.has_given_up = False
+        """Whether captures are launched too rarely to make more, and to look for those that there are."""
+        self._places: tuple[SavedPlace, ...] | None = None
+        self._leaves = tuple([step.node for step in program.steps if step.__class__ is Accumulation])
+        self._released = tuple([step.node for step in program.steps if step.__class__ is Release])
+        self._passes: dict[PassState, CapturedPass] = {}
+        self._seen = Sightings(BACKWARD_CAPTURES.sightings)
+        self._hits = 0
+
+    def run(self, program: Program, nodes: list[Any], gradients: list[Value]) -> None:
+        """Make the program's pass over the nodes from the gradient in the list, as one graph if that can be."""
+        backend = gradients[0].backend
+        storages = self._storages(nodes, gradients[0])
+        if storages is None:
+            program.run(nodes, {0: gradients.pop()})
+            return
+        blocks = tuple([storage.block for storage in storages])
+        state = PassState(blocks, tuple(map(getrefcount, storages)), backend.place())
+        if self.replay(state, backend, nodes, gradients, storages):
+            return
+        del storages
+        self._run_and_learn(program, state, backend, nodes, gradients)
+
+    def _storages(self, nodes: list[Any], gradient: Value) -> list[Storage] | None:
+        """Return the memory that the pass reads; None if the pass may fail, or adds to gradients that are there."""
+        for number in self._leaves:
+            if nodes[number].leaf.autograd.grad is not None:
+                return None
+        storages = []
+        if self._places is None:
+            self._places = tuple(_all_saved(nodes))
+        for place in self._places:
+            saved = saved_at(place, nodes)
+            if saved.storage.version != saved.version:
+                return None
+            storages.append(saved.storage)
+        storages.append(gradient.storage)
+        # The host may read another device's memory while the pass is captured, and not when it is launched.
+        return storages if all([storage.backend is gradient.backend for storage in storages]) else None
+
+    def replay(
+        self, state: PassState, backend: Backend, nodes: list[Any], gradients: list[Value], storages: list[Storage]
+    ) -> bool:
+        """Launch the pass if it was captured in this state; returns False if nothing was done."""
+        captured = self._passes.get(state)
+        allocator = backend.allocator
+        if captured is None or not allocator.begins(captured.trace):
+            return False
+        backend.flush()
+        if not captured.graph.launch():
+            del self._passes[state]
+            return False
+        for number in captured.freed:
+            storages[number].keeper = _TRACE
+        allocator.repeat(captured.trace)
+        gradients.clear()
+        for number in self._released:
+            nodes[number].release()
+        for number, block, nbytes, meta in captured.gradients:
+            nodes[number].leaf.autograd.grad = Value(Storage(backend, block, nbytes), meta, backend)
+        self._hits += 1
+        return True
+
+    def _run_and_learn(
+        self, program: Program, state: PassState, backend: Backend, nodes: list[Any], gradients: list[Value]
+    ) -> None:
+        """Make the pass as usual, and capture it if it has come before in the same state."""
+        begin = backend.allocator.mark()
+        if begin is None or not self._seen.repeats(state, begin.state):
+            program.run(nodes, {0: gradients.pop()})
+            return
+        random_states, places = _random_states(), self._places or ()
+        saved_tensors = [saved_at(place, nodes) for place in places]
+        metas = [*[saved.meta for saved in saved_tensors], gradients[0].meta]
+        sizes = [*[saved.storage.nbytes for saved in saved_tensors], gradients[0].storage.nbytes]
+        del saved_tensors
+        program.run(nodes, {0: gradients.pop()})
+        self._spend()
+        trace = backend.allocator.excerpt(begin)
+        if trace is not None and _random_states() == random_states:
+            attempt = _CaptureAttempt(program, places, backend, trace, state.blocks, sizes, metas)
+            captured = attempt.capture(nodes, self._leaves)
+            if captured is not None:
+                self._keep(state, captured)
+
+    def _spend(self) -> None:
+        self.policy.hit(self._hits)
+        self._hits = 0
+        self.policy.miss()
+        self.has_given_up = not self.policy.can_afford()
+
+    def _keep(self, state: PassState, captured: CapturedPass) -> None:
+        if len(self._passes) >= BACKWARD_CAPTURES.records:
+            self._passes.clear()
+        self._passes[state] = captured
+
+
+class _CaptureAttempt:
+    """A pass that was just made, to be gone through once more as a dry run while the device captures it."""
+
+    def __init__(
+        self, program: Program, places: tuple[SavedPlace, ...], backend: Backend, trace: Excerpt,
+        blocks: tuple[Block, ...], sizes: list[int], metas: list[Meta],
+    ) -> None:  # fmt: skip
+        self._program, self._places = program, places
+        self._backend = backend
+        self._trace = trace
+        self._blocks, self._sizes, self._metas = blocks, sizes, metas
+        self._given_up = trace.given_up()
+
+    def capture(self, nodes: list[Any], leaves: tuple[int, ...]) -> CapturedPass | None:
+        """Return the pass as one graph; None if it did something that a graph cannot repeat."""
+        gradients = self._gradients(nodes, leaves)
+        numbers = {block: number for number, block in reversed(list(enumerate(self._blocks)))}
+        if gradients is None or not self._given_up <= numbers.keys():
+            return None
+        freed = tuple([numbers[block] for block in self._given_up])
+        leaf_metas = {number: nodes[number].leaf.meta for number in leaves}
+        graph = self._backend.capture(partial(self._perform, len(nodes), leaf_metas))
+        return None if graph is None else CapturedPass(self._trace, graph, freed, gradients)
+
+    def _gradients(self, nodes: list[Any], leaves: tuple[int, ...]) -> tuple[LeafGradient, ...] | None:
+        """Return the gradients that the pass has left; None if it has left other memory in use, or less."""
+        gradients = []
+        for number in leaves:
+            value = nodes[number].leaf.autograd.grad
+            storage = value.storage
+            if value.base is not None or storage.keeper is not None or value.autograd is not None or storage.version:
+                return None
+            gradients.append(LeafGradient(number, storage.block, storage.nbytes, value.meta))
+        made = [gradient.block for gradient in gradients if gradient.nbytes]
+        is_all = self._trace.left() == set(made) and len(set(made)) == len(made)
+        return tuple(gradients) if is_all else None
+
+    def _perform(self, count: int, leaf_metas: dict[int, Meta]) -> bool:
+        """Make the dry run; returns whether it asked for the same memory in the same order."""
+        with self._backend.allocator.rehearsing(self._trace) as dry_run:
+            try:
+                self._run_on_shadows(dry_run, count, leaf_metas)
+            except Exception as error:
+                error.__traceback__ = error.__context__ = error.__cause__ = None  # they refer to shadow blocks
+                return False
+        return dry_run.is_complete
+
+    def _run_on_shadows(self, dry_run: Rehearsal, count: int, leaf_metas: dict[int, Meta]) -> None:
+        backend = self._backend
+        keepers = {block: None if block in self._given_up else _TRACE for block in self._blocks}
+        shadows = {block: dry_run.echo(block) for block in keepers}
+        storages: dict[Block, Storage] = {}
+        for block, nbytes in zip(self._blocks, self._sizes):
+            if block not in storages:
+                storages[block] = Storage(backend, shadows[block], nbytes, keepers[block])
+        values = {0: Value(storages[self._blocks[-1]], self._metas[-1], backend)}
+        graph = _ShadowGraph(count, leaf_metas)
+        for place, block, meta in zip(self._places, self._blocks, self._metas):
+            graph.save(place, Value(storages[block], meta, backend))
+        storages.clear()
+        self._program.run(graph.nodes, values)
+        for leaf in graph.leaves():
+            if leaf.autograd.grad is not None:  # type: ignore[union-attr]
+                leaf.autograd.grad.storage.keeper = _TRACE  # type: ignore[union-attr]
+
+
+class _ShadowNode:
+    """Stands for a node in a dry run: it has the node's saved tensors on shadow blocks."""
+
+    __slots__ = ("leaf", "saved")
+
+    def __init__(self, leaf: Value | None) -> None:
+        self.leaf = leaf
+        self.saved: list[Any] | None = []
+
+
+class _ShadowList:
+    """Stands for a saved list of tensors in a dry run."""
+
+    __slots__ = ("items",)
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+
+class _ShadowGraph:
+    """Stands for the nodes of a graph in a dry run."""
+
+    def __init__(self, count: int, leaf_metas: dict[int, Meta]) -> None:
+        leaves = [_shadow_leaf(leaf_metas[number]) if number in leaf_metas else None for number in range(count)]
+        self.nodes = [_ShadowNode(leaf) for leaf in leaves]
+
+    def save(self, place: SavedPlace, value: Value) -> None:
+        """Have a node save a value in its place."""
+        number, slot, element = place
+        saved: Any = self.nodes[number].saved
+        if element < 0:
+            _put(saved, slot, SavedTensor(value))
+            return
+        if len(saved) <= slot:
+            _put(saved, slot, _ShadowList())
+        _put(saved[slot].items, element, SavedTensor(value))
+
+    def leaves(self) -> Iterator[Value]:
+        """The stand-ins of all leaves."""
+        return (node.leaf for node in self.nodes if node.leaf is not None)
+
+
+def _put(items: list[Any], place: int, item: Any) -> None:
+    """Append an item at its place, after None for what is missing: lists are freed in the order of their places."""
+    items.extend([None] * (place - len(items)))
+    items.append(item)
+
+
+def _shadow_leaf(meta: Meta) -> Value:
+    """Return a leaf that has no memory: a pass gives it a gradient and looks at nothing else."""
+    leaf = Value.__new__(Value)
+    leaf.meta = meta
+    leaf.autograd = AutogradMeta(True)
+    return leaf
+
+
+def _all_saved(nodes: list[Any]) -> Iterator[SavedPlace]:
+    """The places of all that a graph has saved: what no operation takes is freed by the pass too."""
+    for number, node in enumerate(nodes):
+        for slot, saved in enumerate(node.saved or ()) if node.__class__ is OpNode else ():
+            if not isinstance(saved, SavedTensorList):
+                yield number, slot, -1
+            else:
+                yield from ((number, slot, k) for k, item in enumerate(saved.items) if isinstance(item, SavedTensor))
+
+
+def _random_states() -> list[Any]:
+    """Return the states of the session's generators: a pass that draws random numbers is not the same work again."""
+    generators = context.current.generators.values()
+    return list(chain.from_iterable([(generator.initial_seed(), generator.offset) for generator in generators]))
+
+
+class _Trace:
+    """Stands as the keeper of a storage whose memory an allocation trace has freed, or will free."""
+
+
+_TRACE = _Trace()

@@ -1,0 +1,107 @@
+"""Sequences of launches that come again: captured as one CUDA graph where that pays, and launched as it from then on.
+
+Two sequences are the same if all their launches are, with all arguments: what was captured once does the same work on
+the same memory, whatever happened in between. A capture takes the host longer than the launches themselves, and a
+device that has more than enough to do gains nothing from it. So a sequence is captured at its second sighting, if the
+device was seen idle lately and the budget of `LAUNCH_SEQUENCES` is not spent.
+
+Knows no CUDA and no operations: how a sequence is captured, and whether a stream is idle, is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+from server.engine.device.interface import Capture
+from server.replay_policy import IDLE_WINDOW, LAUNCH_SEQUENCES, Limits, ReplayPolicy, Sightings
+
+Launch: TypeAlias = tuple[Any, ...]
+"""The function that performs a launch, then its arguments: the raw stream first."""
+Sequence: TypeAlias = tuple[Launch, ...]
+
+
+Capturing: TypeAlias = "Callable[[int, Callable[[], bool]], Capture | None]"
+"""Given a raw stream and work, captures what the work launches there; None if that fails."""
+
+
+class LaunchSequences:
+    """The captured sequences of one device. ``policy`` counts replays as hits and captures as misses."""
+
+    __slots__ = ("_capture", "_clock", "_hits", "_idle_window", "_is_idle", "_records", "_seen", "_sizes", "policy")
+
+    def __init__(self, capture: Capturing, is_idle: Callable[[int], bool], limits: Limits = LAUNCH_SEQUENCES) -> None:
+        self._capture = capture
+        self._is_idle = is_idle
+        self._sizes = limits
+        self.policy = ReplayPolicy(limits)
+        self._records: dict[Sequence, _Record] = {}
+        self._seen = Sightings(limits.sightings)
+        self._clock = self._idle_window = self._hits = 0
+
+    def replay(self, sequence: Sequence) -> bool:
+        """Launch a sequence as its graph, capturing it first if it is time to; returns False if nothing was done."""
+        record = self._records.get(sequence) or self._learn(sequence)
+        if record is None or record.graph is None:
+            return False
+        self._clock += 1
+        record.used = self._clock
+        if not record.graph.launch():
+            record.graph = None
+            return False
+        self._hits += 1
+        return True
+
+    def _learn(self, sequence: Sequence) -> _Record | None:
+        """Note a first sighting, or capture at a later one; returns what was captured."""
+        if not self._seen.repeats(hash(sequence)):
+            return None
+        stream = sequence[0][1]
+        self._idle_window = IDLE_WINDOW if self._is_idle(stream) else self._idle_window - 1
+        self.policy.hit(self._hits)
+        self._hits = 0
+        if self._idle_window <= 0 or not self.policy.can_afford():
+            return None
+        if len(self._records) >= self._sizes.records:
+            self._evict()
+        self.policy.miss()
+        record = self._records[sequence] = _Record(self._capture(stream, partial(_performs, sequence)))
+        return record
+
+    def _evict(self) -> None:
+        """Drop the half of the records that have not been used for the longest time."""
+        latest = sorted(self._records.items(), key=lambda item: item[1].used)[self._sizes.records // 2 :]
+        self._records = dict(latest)
+
+
+class _Record:
+    """A captured sequence and when it was last used; ``graph`` is None if it cannot be captured or launched."""
+
+    __slots__ = ("graph", "used")
+
+    def __init__(self, graph: Capture | None) -> None:
+        self.graph = graph
+        self.used = 0
+
+
+def perform(sequence: Sequence) -> None:
+    """Make launches one by one: all of them, even if one fails; raises the first error in the end."""
+    failure: Exception | None = None
+    for launch, *arguments in sequence:
+        try:
+            launch(*arguments)
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+def _performs(sequence: Sequence) -> bool:
+    """Make launches while they are captured; returns whether that worked."""
+    try:
+        perform(sequence)
+    except Exception as error:
+        error.__traceback__ = None
+        return False
+    return True
