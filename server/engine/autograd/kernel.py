@@ -14,7 +14,7 @@ from server.engine.dispatcher import BOXED, READY, descend, redispatch, resolve
 from server.engine.operators import Operator
 from server.engine.plan import Plan, metas_of, plan_of, run_backend
 from server.engine.prepared import Run
-from server.engine.value import AutogradMeta, Value
+from server.engine.value import Value
 from telegrad_protocol.dtypes import FLOAT
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.layout import result_strides
