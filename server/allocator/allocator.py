@@ -13,8 +13,9 @@ from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.config import AllocatorConfig
 from server.allocator.core.counters import Statistics
 from server.allocator.core.events import EventQueue
-from server.allocator.core.expandable import ExpandingPolicy
-from server.allocator.core.policy import CachingPolicy
+from server.allocator.core.expandable import ExpandableSegments
+from server.allocator.core.heap import Heap
+from server.allocator.core.segments import FixedSegments
 from server.allocator.core.upstream import Upstream
 from server.allocator.reports.reports import Reports
 from server.allocator.sessions.sessions import Sessions
@@ -31,9 +32,9 @@ class CachingAllocator:
         events: EventQueue | None = None,
     ) -> None:  # fmt: skip
         self.upstream, self.config, self.device = upstream, config or AllocatorConfig(), device
-        kind = ExpandingPolicy if self.config.expandable_segments else CachingPolicy
-        self.policy = kind(upstream, self.config, Statistics())
-        self.core = BlockCache(self.policy, Books(), device=device, events=events)
+        self.heap = Heap(upstream, self.config, Statistics())
+        segments = ExpandableSegments if self.config.expandable_segments else FixedSegments
+        self.core = BlockCache(self.heap, segments(self.heap), Books(), device=device, events=events)
         self.bins = FastBins(self.core)
         self.recall = Recall(self.bins, self.core)
         self.rehearsals = Rehearsals(self.recall)

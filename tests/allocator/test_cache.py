@@ -262,7 +262,7 @@ def test_the_memory_fraction_limits_what_is_reserved(allocator: CachingAllocator
     with pytest.raises(ArgumentError, match="fraction"):
         allocator.set_memory_fraction(1.5)
     config = AllocatorConfig(per_process_memory_fraction=0.25)
-    assert CachingAllocator(SimulatedUpstream(100), config).policy.limit_bytes == 25
+    assert CachingAllocator(SimulatedUpstream(100), config).heap.limit_bytes == 25
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -315,7 +315,7 @@ def test_what_is_merged_in_the_books_only_shows_nowhere(
             block = allocator.allocate(nbytes, 0, owner)
             assert (block.pointer, block.size) == (pointer, piece.size), step
             live.append((block, stretch, piece))
-        lists = [free_list for pool in allocator.policy.pools() for free_list in pool.free_lists.values()]
+        lists = [free_list for pool in allocator.heap.pools() for free_list in pool.free_lists.values()]
         merged += any(free_list.remainder_front is not free_list.remainder for free_list in lists)
         if draw.random() < 0.01:
             states = [
@@ -332,7 +332,7 @@ def test_a_block_of_the_tails_size_does_not_hide_the_tail(allocator: CachingAllo
     _, one, two, _, other, *_ = [allocator.allocate(nbytes) for nbytes in sizes]
     allocator.free(two)
     allocator.free(one)
-    (free_list,) = allocator.policy.small.free_lists.values()
+    (free_list,) = allocator.heap.small.free_lists.values()
     assert (free_list.remainder_front, free_list.remainder, free_list.remainder_size) == (one, two, 1024)
     pointer = one.pointer
     allocator.free(other)

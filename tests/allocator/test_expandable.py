@@ -99,7 +99,7 @@ def test_a_host_has_expandable_segments_too() -> None:
     for block in blocks:
         allocator.free(block)
     allocator.empty_cache()
-    assert upstream.obtained == 0 and not allocator.policy.segments
+    assert upstream.obtained == 0 and not allocator.heap.segments
     block = allocator.allocate(25 * MIB, owner=2)
     assert not np.ndarray((block.size,), np.uint8, block.segment.buffer, block.offset).any()
 

@@ -302,7 +302,7 @@ def test_unmapped_pages_are_free_for_others_and_come_back_with_the_addresses(who
         assert int(array.min()) == int(array.max()) == value
         allocator.free(block)
     allocator.empty_cache()
-    assert not allocator.policy.segments
+    assert not allocator.heap.segments
 
 
 def test_a_private_pool_keeps_its_memory_to_itself(allocator: CachingAllocator) -> None:

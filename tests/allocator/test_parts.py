@@ -112,8 +112,9 @@ class Steps:
 
     def __init__(self, allocator: CachingAllocator, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken: list[str] = []
-        for name in ("cached", "collect_garbage", "obtain", "release_available", "release_all"):
-            self._note(allocator.policy, name, monkeypatch)
+        self._note(allocator.heap, "cached", monkeypatch)
+        for name in ("collect_garbage", "obtain", "release_available", "release_all"):
+            self._note(allocator.core.segments, name, monkeypatch)
         self._note(allocator.core, "await_events", monkeypatch)
 
     def _note(self, part: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

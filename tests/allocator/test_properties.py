@@ -130,16 +130,16 @@ class Traces(RuleBasedStateMachine):
     @rule()
     def carry_out_what_is_merged_in_the_books(self) -> None:
         self.allocator.flush_deferred()
-        self.allocator.policy.coalesce_deferred()
+        self.allocator.heap.coalesce_deferred()
         assert not self.lists_with_remainders()
-        policy = self.allocator.policy
-        idle = [block for segment in policy.segments.values() for block in segment.blocks() if block.is_free]
-        assert len(idle) == sum(len(list(pool.blocks())) for pool in policy.pools())
+        heap = self.allocator.heap
+        idle = [block for segment in heap.segments.values() for block in segment.blocks() if block.is_free]
+        assert len(idle) == sum(len(list(pool.blocks())) for pool in heap.pools())
 
     def pages(self) -> dict[int, int]:
         """What the device was asked for, as the segments know it."""
         found = {}
-        for segment in self.allocator.policy.segments.values():
+        for segment in self.allocator.heap.segments.values():
             if not segment.page_size:
                 found[segment.pointer] = segment.size
             for block in segment.blocks() if segment.page_size else ():
@@ -149,7 +149,7 @@ class Traces(RuleBasedStateMachine):
         return found
 
     def lists_with_remainders(self) -> list[FreeList]:
-        free_lists = [free_list for pool in self.allocator.policy.pools() for free_list in pool.free_lists.values()]
+        free_lists = [free_list for pool in self.allocator.heap.pools() for free_list in pool.free_lists.values()]
         return [free_list for free_list in free_lists if free_list.remainder is not None]
 
     def merged_in_the_books(self) -> set[Block]:
@@ -182,7 +182,7 @@ class Traces(RuleBasedStateMachine):
     @invariant()
     def segments_are_tiled_by_their_blocks(self) -> None:
         self.allocator.flush_deferred()
-        segments, loose = self.allocator.policy.segments, self.merged_in_the_books()
+        segments, loose = self.allocator.heap.segments, self.merged_in_the_books()
         assert self.pages() == self.upstream.live
         for segment in segments.values():
             blocks = list(segment.blocks())
@@ -196,14 +196,14 @@ class Traces(RuleBasedStateMachine):
     @invariant()
     def free_blocks_lie_in_the_bins_of_their_sizes(self) -> None:
         self.allocator.flush_deferred()
-        policy = self.allocator.policy
+        heap = self.allocator.heap
         in_a_remainder = self.merged_in_the_books() | {
             free_list.remainder for free_list in self.lists_with_remainders()
         }
-        blocks = [block for segment in policy.segments.values() for block in segment.blocks()]
+        blocks = [block for segment in heap.segments.values() for block in segment.blocks()]
         idle = {block.pointer for block in blocks if block.is_free and block not in in_a_remainder}
         listed = []
-        for free_list in (free_list for pool in policy.pools() for free_list in pool.free_lists.values()):
+        for free_list in (free_list for pool in heap.pools() for free_list in pool.free_lists.values()):
             assert free_list.sizes == sorted(set(free_list.sizes))
             assert free_list.sizes == sorted(size for size, bin in free_list.bins.items() if bin.listed)
             for bin in free_list.bins.values():
@@ -223,7 +223,7 @@ class Traces(RuleBasedStateMachine):
         self.allocator.flush_deferred()
         held = dict.fromkeys(range(3), 0)
         pieces = {id(piece) for stretch in self.reference.stretches for piece in stretch.pieces if piece.events}
-        for segment in self.allocator.policy.segments.values():
+        for segment in self.allocator.heap.segments.values():
             for block in segment.blocks():
                 if not block.is_free and block.mapped:
                     held[block.owner] += block.size

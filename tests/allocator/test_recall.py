@@ -248,10 +248,10 @@ def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch:
         return work(*args)
 
     for name, work in (
-        ("put", both.allocator.policy.put),
-        ("coalesce_deferred", both.allocator.policy.coalesce_deferred),
+        ("put", both.allocator.heap.put),
+        ("coalesce_deferred", both.allocator.heap.coalesce_deferred),
     ):
-        monkeypatch.setattr(both.allocator.policy, name, partial(strike, work))
+        monkeypatch.setattr(both.allocator.heap, name, partial(strike, work))
     add = Accumulated.add
     monkeypatch.setattr(Accumulated, "add", lambda *args: strike(add, *args))
     both.allocator.memory_stats()
@@ -297,8 +297,8 @@ def test_blocks_are_never_of_a_segment_that_was_at_the_same_address_before(confi
         elif live:
             allocator.free(live.pop(draw.randrange(len(live))))
         if draw.random() < 0.1:
-            allocator.policy.coalesce_deferred()
+            allocator.heap.coalesce_deferred()
             allocator.flush_deferred()
-            tiles = {block for segment in allocator.policy.segments.values() for block in segment.blocks()}
+            tiles = {block for segment in allocator.heap.segments.values() for block in segment.blocks()}
             assert tiles.issuperset(live)
             assert all(block.pointer == block.segment.pointer + block.offset for block in live)

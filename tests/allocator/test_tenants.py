@@ -100,7 +100,7 @@ def test_memory_of_a_released_pool_goes_when_its_last_block_does(allocator: Cach
         allocator.free(block)
     allocator.empty_cache()
     after = allocator.memory_stats()
-    assert not allocator.policy.private
+    assert not allocator.heap.private
     current = [key for key in after if key.endswith(".current")]
     assert {key: after[key] for key in current} == {key: before[key] for key in current}
     for name in ("allocation", "inactive_split", "inactive_split_bytes", "requested_bytes"):
@@ -129,13 +129,13 @@ def test_a_session_empties_its_own_part_of_the_cache_and_waits_for_nobody() -> N
         allocator.free(blocks.pop())
         allocator.record_stream(blocks[0], 9)
         allocator.free(blocks[0])
-    assert len(allocator.policy.segments) == 8 and len(upstream.unfinished) == 4
+    assert len(allocator.heap.segments) == 8 and len(upstream.unfinished) == 4
     allocator.empty_own_cache(1, 7)
-    left = sorted((segment.stream, segment.first.owner) for segment in allocator.policy.segments.values())
+    left = sorted((segment.stream, segment.first.owner) for segment in allocator.heap.segments.values())
     assert left == [(0, 1), (0, 1), (0, 2), (0, 2), (7, 1), (8, 2), (8, 2)]
     upstream.finish_events()
     allocator.empty_own_cache(1, 0)
-    left = sorted((segment.stream, segment.first.owner) for segment in allocator.policy.segments.values())
+    left = sorted((segment.stream, segment.first.owner) for segment in allocator.heap.segments.values())
     assert left == [(0, 2), (0, 2), (7, 1), (8, 2), (8, 2)]
     assert allocator.memory_stats()["num_sync_all_streams"] == 0
 
@@ -159,6 +159,6 @@ def test_what_a_session_holds_goes_with_it(allocator: CachingAllocator) -> None:
     allocator.begin_allocate_to_pool(pool, 1)
     allocator.caching_allocator_alloc(5 * MIB, 0, 1)
     allocator.abandon(1)
-    assert allocator.allocated_bytes(1) == 0 and not allocator.policy.private
+    assert allocator.allocated_bytes(1) == 0 and not allocator.heap.private
     allocator.end_session(1)
     assert allocator.memory_stats(1)["allocation.all.allocated"] == 0

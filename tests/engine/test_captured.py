@@ -35,7 +35,7 @@ class _Again:
 
 
 def _capture(self: CpuBackend, work: Callable[[], bool]) -> _Again | None:
-    buffers = [np.frombuffer(each.buffer, np.uint8) for each in self.allocator.policy.segments.values()]
+    buffers = [np.frombuffer(each.buffer, np.uint8) for each in self.allocator.heap.segments.values()]
     before = [each.copy() for each in buffers]
     is_whole = work()
     for buffer, data in zip(buffers, before, strict=True):

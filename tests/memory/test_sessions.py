@@ -174,5 +174,5 @@ def test_pools_and_raw_memory_go_with_their_session(host: Any) -> None:
         number = session_of(connection).number
         del x
     allocator = host.backend("cpu").allocator
-    assert allocator.allocated_bytes(number) == 0 and not allocator.policy.private
+    assert allocator.allocated_bytes(number) == 0 and not allocator.heap.private
     assert not allocator.history.is_wanted

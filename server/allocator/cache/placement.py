@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from server.allocator.core.block import Block, Segment
-from server.allocator.core.expandable import is_growable
+from server.allocator.core.expandable_list import is_growable
 from server.allocator.core.splitting import replace_block, split_front
 
 

@@ -73,7 +73,7 @@ class Recall:
         self.allocate_unknown = self.allocate_anew
         self.free_unknown = self.free_anew
         self.core = core
-        self._policy = core.policy
+        self._policy = core.heap
         self._ledger = core.books.ledger
         self._accounts = core.books.accounts
         self._oversize = core.config.max_split_size

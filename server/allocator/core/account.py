@@ -10,7 +10,6 @@ from server.allocator.core.block import FreeList
 from server.allocator.core.counters import Accumulated
 from server.allocator.core.ledger import ALL, BYTES, Ledger, field, in_use
 from server.allocator.core.mem_pool import MemPool
-from server.allocator.core.sizes import MIN_BLOCK, SMALL_REQUEST
 
 # Names no stream, so that the next request looks for its table.
 NO_STREAM = -1
@@ -39,7 +38,7 @@ class Request:
         self.cut_charge = self.charge - size * free_list.pool.inactive_byte_charge
         self.split_charge = self.cut_charge - free_list.pool.inactive_count_charge
         # What must remain of a larger block, at least, to cut this size off it.
-        self.min_remainder = MIN_BLOCK if self.is_small or free_list.expands else SMALL_REQUEST + 1
+        self.min_remainder = free_list.pool.min_remainder
         # How often it was served: from its bin by a part of a segment, and otherwise.
         self.split_uses = 0
         self.uses = 0

@@ -11,8 +11,10 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from server.allocator.core.config import UNBOUNDED
 from server.allocator.core.ledger import inactive
 from server.allocator.core.ownership import OwnerMap
+from server.allocator.core.sizes import MIN_BLOCK
 
 # How many frees of a size are coalesced at once after deferring that did not pay; then it is tried again.
 EAGER_FREES = 16
@@ -153,6 +155,8 @@ class FreeList:
 
     # Whether memory can be put behind some of its blocks.
     expands = False
+    # Whether a bin of the wanted size may not hold the block that fits best.
+    is_ambiguous = False
 
     def __init__(self, pool: Pool, stream: int) -> None:
         self.pool = pool
@@ -273,7 +277,7 @@ class Pool:
 
     __slots__ = (
         "ended_inactive_bytes", "ended_inactive_count", "free_lists", "identity", "inactive_byte_charge",
-        "inactive_count_charge", "is_small", "new_free_list", "searches",
+        "inactive_count_charge", "is_small", "min_remainder", "new_free_list", "searches", "split_below",
     )  # fmt: skip  # fmt: skip
 
     def __init__(
@@ -287,6 +291,9 @@ class Pool:
         self.identity = identity
         self.new_free_list = new_free_list
         self.free_lists: dict[int, FreeList] = {}
+        # A block is split if at least so many bytes remain, for requests below ``split_below`` bytes.
+        self.min_remainder = MIN_BLOCK
+        self.split_below = UNBOUNDED
         # How often a block was looked for; the age of a free segment is counted in it.
         self.searches = 0
         # The charges of one inactive split block and of one byte in one, and how many of each ceased to be.

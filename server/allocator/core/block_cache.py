@@ -14,26 +14,30 @@ from server.allocator.core import sizes
 from server.allocator.core.account import Account, Books, Request
 from server.allocator.core.block import Block, FreeList, Segment
 from server.allocator.core.events import EventQueue
-from server.allocator.core.expandable import is_growable
+from server.allocator.core.expandable_list import is_growable
+from server.allocator.core.heap import Heap
 from server.allocator.core.layer import NoObserver, Observer
 from server.allocator.core.ledger import GUARDS, in_use
 from server.allocator.core.out_of_memory import MemoryUsage, device_exhausted, over_quota
 from server.allocator.core.ownership import CLEAN, MIXED, OwnerMap
-from server.allocator.core.policy import CachingPolicy
+from server.allocator.core.segments import SegmentSource
 from telegrad_protocol.errors import ArgumentError, InternalError, OutOfMemoryError
 
 
 class BlockCache:
-    """Blocks of device memory for sessions; see `CachingPolicy` for which block serves a request."""
+    """Blocks of device memory for sessions; see `Heap` for which block serves a request."""
 
-    def __init__(self, policy: CachingPolicy, books: Books, *, device: str, events: EventQueue | None = None) -> None:
+    def __init__(
+        self, heap: Heap, segments: SegmentSource, books: Books, *, device: str, events: EventQueue | None = None
+    ) -> None:
         self.device = device
-        self.policy = policy
+        self.heap = heap
+        self.segments = segments
         self.books = books
-        self.upstream = policy.upstream
-        self.config = policy.config
-        self.statistics = policy.statistics
-        self.events = EventQueue(policy.upstream) if events is None else events
+        self.upstream = heap.upstream
+        self.config = heap.config
+        self.statistics = heap.statistics
+        self.events = EventQueue(heap.upstream) if events is None else events
         self.null = _null_block()
         self.free_memory_callbacks: list[Callable[[], bool]] = []
         self.observer: Observer = NoObserver()
@@ -45,7 +49,7 @@ class BlockCache:
         self._streams: dict[Block, set[int]] = {}
         self._trace: Callable[..., None] | None = None
         self._capacity: int | None = None
-        policy.notify = self.update_bypass
+        heap.on_ambiguity = self.update_bypass
         if self.config.per_process_memory_fraction < 1.0:
             self.set_memory_fraction(self.config.per_process_memory_fraction)
 
@@ -71,7 +75,7 @@ class BlockCache:
         """Limit what is obtained from the upstream to a fraction of the device's memory."""
         if not 0.0 <= fraction <= 1.0:
             raise ArgumentError(f"set_per_process_memory_fraction: {fraction} is not between 0 and 1")
-        self.policy.limit_bytes = int(fraction * self.upstream.free_and_total()[1])
+        self.heap.limit_bytes = int(fraction * self.upstream.free_and_total()[1])
         self.update_bypass()
 
     def end_session(self, owner: int) -> None:
@@ -108,7 +112,7 @@ class BlockCache:
         request = account.requests.get(nbytes) or self._request(nbytes, account)
         if account.quota_bytes is not None:
             self._keep_quota(account, request.size)
-        block = self.policy.cached(request.size, request.free_list) or self._find(request.size, request.free_list)
+        block = self.heap.cached(request.size, request.free_list) or self._find(request.size, request.free_list)
         if block is None:
             raise self._exhausted(account, request.size)
         return self._hand_out(block, request, account)
@@ -120,23 +124,22 @@ class BlockCache:
 
     def _request(self, nbytes: int, account: Account) -> Request:
         size = self.config.round_size(nbytes)
-        free_list = self.policy.pool_for(size, account.route).free_list(account.stream)
+        free_list = self.heap.pool_for(size, account.route).free_list(account.stream)
         request = Request(nbytes, size, free_list, is_oversize=size >= self.config.max_split_size)
         account.remember(request)
         return request
 
     def _find(self, size: int, free_list: FreeList) -> Block | None:
         """Make room when no free block fits."""
-        policy = self.policy
-        block = policy.cached(size, free_list) if self._reclaim() else None
+        block = self.heap.cached(size, free_list) if self._reclaim() else None
         if block is None and self.config.garbage_collection_threshold > 0.0:
-            policy.collect_garbage()
-        block = block or policy.obtain(size, free_list)
-        if block is None and policy.release_available(size, free_list):
-            block = policy.obtain(size, free_list)
+            self.segments.collect_garbage()
+        block = block or self.segments.obtain(size, free_list)
+        if block is None and self.segments.release_available(size, free_list):
+            block = self.segments.obtain(size, free_list)
         if block is None:
             self.release_cached()
-            block = policy.obtain(size, free_list, is_retry=True)
+            block = self.segments.obtain(size, free_list, is_retry=True)
         return block
 
     def _reclaim(self) -> bool:
@@ -147,18 +150,18 @@ class BlockCache:
         """Give every segment that is wholly free back to the upstream, after waiting for all events."""
         self.observer.before_release()
         self.await_events()
-        self.policy.release_all()
+        self.segments.release_all()
         self.drop_mem_pools()
 
     def drop_mem_pools(self) -> None:
         """Forget the private pools that nobody uses and that hold nothing."""
-        for private in [private for private in self.policy.private.values() if not private.uses]:
+        for private in [private for private in self.heap.private.values() if not private.uses]:
             for account in self._accounts.values():
                 account.drop_pool(private)
-            self.policy.drop_mem_pool(private)
+            self.heap.drop_mem_pool(private)
 
     def _hand_out(self, block: Block, request: Request, account: Account) -> Block:
-        block, change = self.policy.take(block, request.size, request.free_list)
+        block, change = self.heap.take(block, request.size, request.free_list)
         charge = request.charge
         if block.size == request.size:
             request.uses += 1
@@ -175,13 +178,13 @@ class BlockCache:
         # What has a unmapped behind it is no block for a bin.
         block.bin = None if is_growable(block) else request.free_list.bin(block.size)
         if block.owner != account.owner:
-            self.policy.generation += 1
+            self.heap.generation += 1
             self._change_owner(block, account.owner)
         if block.size >= self.config.max_split_size:
             self.statistics.oversize_allocations.increase(1)
             block.bin = None
-        if self.policy.trace is not None:
-            self.policy.trace("alloc", block.pointer, request.nbytes, block.stream, block.owner)
+        if self.heap.trace is not None:
+            self.heap.trace("alloc", block.pointer, request.nbytes, block.stream, block.owner)
         return block
 
     def _change_owner(self, block: Block, owner: int) -> None:
@@ -216,8 +219,8 @@ class BlockCache:
             raise InternalError(f"allocator: {block} was freed twice")
         if block.size >= self.config.max_split_size:
             self.statistics.oversize_allocations.decrease(1)
-        if self.policy.trace is not None:
-            self.policy.trace("free_requested", block.pointer, block.requested, block.stream, block.owner)
+        if self.heap.trace is not None:
+            self.heap.trace("free_requested", block.pointer, block.requested, block.stream, block.owner)
         if block.bin is None and block in self._streams:
             self._suspend(block)
         else:
@@ -238,7 +241,7 @@ class BlockCache:
         charge = block.charge
         self._accounts[block.owner].now -= charge
         ledger = self._ledger
-        ledger.now = now = ledger.now + self.policy.put(block) - charge
+        ledger.now = now = ledger.now + self.heap.put(block) - charge
         if (ledger.ceiling - now) & GUARDS != GUARDS:
             ledger.take_peaks()
 
@@ -247,12 +250,12 @@ class BlockCache:
         self._accounts[block.owner].resume(suspended, -block.charge)
         self._trace_completed(block)
         charge = block.charge
-        self._ledger.resume(suspended, self.policy.put(block) - charge)
+        self._ledger.resume(suspended, self.heap.put(block) - charge)
         self.observer.after_completion(block)
 
     def _trace_completed(self, block: Block) -> None:
-        if self.policy.trace is not None:
-            self.policy.trace("free_completed", block.pointer, block.requested, block.stream, block.owner)
+        if self.heap.trace is not None:
+            self.heap.trace("free_completed", block.pointer, block.requested, block.stream, block.owner)
 
     def _complete_all(self, blocks: Iterator[Block]) -> None:
         for block in blocks:
@@ -276,9 +279,9 @@ class BlockCache:
     def update_bypass(self) -> None:
         """See to it that nothing takes the short way while somebody wants to see every call."""
         self.observer.before_bypass_changes()
-        self.policy.trace = self._trace
-        collects = self.policy.limit_bytes is not None and self.config.garbage_collection_threshold > 0.0
-        bypasses = bool(self.events) or collects or self.policy.is_ambiguous or self._trace is not None
+        self.heap.trace = self._trace
+        collects = self.heap.limit_bytes is not None and self.config.garbage_collection_threshold > 0.0
+        bypasses = bool(self.events) or collects or self.heap.is_ambiguous or self._trace is not None
         self.bypasses = bypasses
         for listener in self.bypass_listeners:
             listener(bypasses)
@@ -287,7 +290,7 @@ class BlockCache:
         """Forget the sizes that nothing in use has."""
         for account in self._accounts.values():
             account.forget_requests()
-        self.policy.prune()
+        self.heap.prune()
 
     def _keep_quota(self, account: Account, size: int) -> None:
         quota = account.quota_bytes
@@ -304,14 +307,14 @@ class BlockCache:
         self.statistics.num_ooms += 1
         account.num_ooms += 1
         usage = self._usage(account, size)
-        if self.policy.trace is not None:
-            self.policy.trace("oom", self.upstream.free_and_total()[0], size, account.stream, account.owner)
+        if self.heap.trace is not None:
+            self.heap.trace("oom", self.upstream.free_and_total()[0], size, account.stream, account.owner)
         return device_exhausted(usage)
 
     def _usage(self, account: Account, wanted: int) -> MemoryUsage:
         self.observer.before_inspection()
         free, total = self.upstream.free_and_total()
-        active, reserved = self.books.bytes_in_use(), self.policy.reserved_bytes
+        active, reserved = self.books.bytes_in_use(), self.heap.reserved_bytes
         return MemoryUsage(
             device=self.device,
             wanted=wanted,
@@ -321,8 +324,8 @@ class BlockCache:
             others=active - account.active_bytes,
             reserved=reserved,
             cached=reserved - active,
-            limit=total if self.policy.limit_bytes is None else self.policy.limit_bytes,
-            largest=max(self.policy.largest_free(), free),
+            limit=total if self.heap.limit_bytes is None else self.heap.limit_bytes,
+            largest=max(self.heap.largest_free(), free),
         )
 
 

@@ -24,7 +24,7 @@ class Reports:
         self._below = below
         self._core = below.core
         self._books = below.core.books
-        self._policy = below.core.policy
+        self._heap = below.core.heap
         self._statistics = below.core.statistics
         self._max_split_size = below.core.config.max_split_size
         self.history = History()
@@ -58,19 +58,19 @@ class Reports:
 
     def _private_table(self) -> dict[str, int]:
         table: dict[str, int] = {}
-        for (first, second), private in self._policy.private.items():
+        for (first, second), private in self._heap.private.items():
             table |= amounts(f"reserved_bytes_by_private_pools.{first}_{second}", private.reserved)
         return table
 
     def _left(self) -> Accumulated:
         """What ceased to be an inactive split block; expandable segments count none."""
         left = Accumulated()
-        for pool in self._policy.pools() if not self._core.config.expandable_segments else ():
+        for pool in self._heap.pools() if not self._core.config.expandable_segments else ():
             left.add(pool.ended_inactive_count, pool.ended_inactive_bytes, 0, pool.is_small)
         return left
 
     def _private_stats(self) -> list[Stat]:
-        return [stat for private in self._policy.private.values() for stat in private.reserved]
+        return [stat for private in self._heap.private.values() for stat in private.reserved]
 
     def memory_summary(self, owner: int | None = None, abbreviated: bool = False) -> str:
         """The table of ``torch.cuda.memory_summary``, of the device or of one session."""
@@ -106,8 +106,8 @@ class Reports:
         if self.history.is_wanted:
             self.history.record("snapshot", 0, self._below.allocated_bytes(), 0, owner or 0)
         self._below.flush_deferred()
-        self._policy.coalesce_deferred()
-        segments, events = self._policy.segments.values(), self._core.events
+        self._heap.coalesce_deferred()
+        segments, events = self._heap.segments.values(), self._core.events
         snapshot = picture(segments, self.history, self._core.config, events.__contains__, owner)
         return snapshot if with_traces else snapshot | {"device_traces": [[]]}
 

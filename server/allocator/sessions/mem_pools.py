@@ -19,17 +19,17 @@ class SessionPools:
     def __init__(self, below: Recall) -> None:
         self._below = below
         self._core = below.core
-        self._policy = below.core.policy
+        self._heap = below.core.heap
         self._count = 0
 
     def new_mem_pool(self, owner: int = 0) -> MemPool:
         """Make a private pool, in use by its maker until ``release_mem_pool``."""
         self._count += 1
-        return self._policy.new_mem_pool((0, self._count), owner)
+        return self._heap.new_mem_pool((0, self._count), owner)
 
     def mem_pool(self, id: tuple[int, int], owner: int = 0) -> MemPool:
         """Return a session's private pool."""
-        pool = self._policy.private.get(id)
+        pool = self._heap.private.get(id)
         if pool is None or pool.owner != owner or not pool.uses:
             raise ArgumentError(f"MemPool: there is no pool {id}")
         return pool
@@ -70,11 +70,11 @@ class SessionPools:
         if pool.uses:
             return
         for own in pool.pools:
-            self._policy.release_pool(own)
+            self._core.segments.release_pool(own)
         self._core.drop_mem_pools()
 
     def release_all(self, owner: int) -> None:
         """End all uses that a session makes of private pools."""
         self.end_allocate_to_pool(owner)
-        for pool in [pool for pool in self._policy.private.values() if pool.owner == owner and pool.uses]:
+        for pool in [pool for pool in self._heap.private.values() if pool.owner == owner and pool.uses]:
             self.release_mem_pool(pool)

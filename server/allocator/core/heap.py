@@ -1,24 +1,26 @@
-"""Which block serves a request, and when memory is obtained from and given back to the upstream.
+"""The memory that was obtained for one device: its segments, and the pools of free blocks in them.
 
-The rules are those of PyTorch's CUDA allocator, in the same order. Knows pools, segments and the upstream; nothing of
-sessions, quotas or events.
+Says which block serves a request, splits it, and merges it with its neighbours when it comes back, by the rules of
+PyTorch's CUDA allocator. Knows nothing of sessions, quotas or events, nor of how segments are obtained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from server.allocator.core import sizes
 from server.allocator.core.block import Block, FreeList, Pool, Segment
-from server.allocator.core.config import UNBOUNDED, AllocatorConfig
+from server.allocator.core.config import AllocatorConfig
 from server.allocator.core.counters import Statistics
+from server.allocator.core.expandable_list import ExpandableFreeList
 from server.allocator.core.mem_pool import MemPool
-from server.allocator.core.ownership import CLEAN, merged_owner
+from server.allocator.core.ownership import CLEAN
 from server.allocator.core.splitting import coalesce, split_front
 from server.allocator.core.upstream import Upstream
 
 
-class CachingPolicy:
+class Heap:
     """The pools of free blocks of one device and the segments that they lie in."""
 
     def __init__(self, upstream: Upstream, config: AllocatorConfig, statistics: Statistics) -> None:
@@ -35,18 +37,33 @@ class CachingPolicy:
         self.limit_bytes: int | None = None
         # Whose data lies in memory that went back to the upstream.
         self.returned_owner = CLEAN
+        # Told of every allocation, free and segment while somebody records them.
         self.trace: Callable[..., None] | None = None
-        # Told when ``is_ambiguous`` changes.
-        self.notify: Callable[[], None] = lambda: None
+        # Called when ``is_ambiguous`` may have changed.
+        self.on_ambiguity: Callable[[], None] = lambda: None
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether a bin of the wanted size may not hold what fits best."""
-        return False
+        """Whether a bin of the wanted size may not hold the block that fits best."""
+        if not self.config.expandable_segments:
+            return False
+        return any(free_list.is_ambiguous for pool in self.pools() for free_list in pool.free_lists.values())
 
     def new_pool(self, is_small: bool, identity: tuple[int, int] = (0, 0)) -> Pool:
-        """An empty pool."""
-        return Pool(is_small, identity)
+        """Make an empty pool, whose blocks are split as the kind of its segments allows."""
+        if self.config.expandable_segments:
+            pool = Pool(is_small, identity, partial(ExpandableFreeList, notify=lambda: self.on_ambiguity()))
+            # Whole pages of free blocks can be given back, so none of them counts as an inactive split one.
+            pool.inactive_count_charge = pool.inactive_byte_charge = 0
+            return pool
+        pool = Pool(is_small, identity)
+        if not is_small:
+            pool.min_remainder, pool.split_below = sizes.SMALL_REQUEST + 1, self.config.max_split_size
+        return pool
+
+    def exceeds_limit(self, nbytes: int) -> bool:
+        """Whether ``nbytes`` more would be beyond what may be obtained from the upstream."""
+        return self.limit_bytes is not None and self.reserved_bytes + nbytes > self.limit_bytes
 
     def pools(self) -> tuple[Pool, ...]:
         """All pools."""
@@ -81,17 +98,11 @@ class CachingPolicy:
             return False
         return block.size < size + self.config.max_non_split_rounding
 
-    def _should_split(self, size: int, remaining: int, pool: Pool) -> bool:
-        """Whether what remains is worth keeping apart."""
-        if pool.is_small:
-            return remaining >= sizes.MIN_BLOCK
-        return size < self.config.max_split_size and remaining > sizes.SMALL_REQUEST
-
     def take(self, block: Block, size: int, free_list: FreeList) -> tuple[Block, int]:
         """Take a free block, or the front of it; also the charge of the inactive blocks' change."""
         pool, was_split = free_list.pool, block.split
         free_list.remove(block)
-        if self._should_split(size, block.size - size, pool):
+        if block.size - size >= pool.min_remainder and size < pool.split_below:
             front = split_front(block, size)
             free_list.add(block)
             if not was_split:
@@ -131,108 +142,11 @@ class CachingPolicy:
             pool.ended_inactive_bytes -= nbytes
         return count * pool.inactive_count_charge + nbytes * pool.inactive_byte_charge
 
-    def obtain(self, size: int, free_list: FreeList, *, is_retry: bool = False) -> Block | None:
-        """A new segment that holds ``size`` bytes, as one free block in its pool."""
-        nbytes = sizes.segment_size(size)
-        if is_retry:
-            self.statistics.num_alloc_retries += 1
-        if self.limit_bytes is not None and self.reserved_bytes + nbytes > self.limit_bytes:
-            return None
-        segment = self.upstream.obtain(nbytes, free_list.stream)
-        return self._adopt(segment, free_list) if segment is not None else None
-
-    def _adopt(self, segment: Segment, free_list: FreeList) -> Block:
-        stream, pool = segment.stream, segment.pool = free_list.stream, free_list.pool
-        owner = CLEAN if self.upstream.is_zeroed else self.returned_owner
-        block = segment.first = Block(segment, 0, segment.size, stream, owner)
-        self.segments[segment.pointer] = segment
-        self.reserved_bytes += segment.size
-        self.generation += 1
-        self.statistics.add_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
-        self.count_private(pool, segment.size)
-        if self.trace is not None:
-            self.trace("segment_alloc", segment.pointer, segment.size, stream, 0)
-        segment.freed_at_search = pool.searches
-        free_list.add(block)
-        return block
-
     def count_private(self, pool: Pool, nbytes: int) -> None:
         """Note bytes that a private pool obtained or gave back."""
         private = self.private.get(pool.identity)
         if private is not None:
             private.count(nbytes, pool.is_small)
-
-    def release(self, block: Block) -> None:
-        """Give the segment of a free block that is all of it back to the upstream."""
-        segment = block.segment
-        pool = segment.pool
-        pool.free_lists[block.stream].remove(block)
-        del self.segments[segment.pointer]
-        self.reserved_bytes -= segment.size
-        self.generation += 1
-        self.returned_owner = merged_owner(self.returned_owner, block.owner)
-        self.statistics.remove_segment(segment.size, pool.is_small, segment.size >= self.config.max_split_size)
-        self.count_private(pool, -segment.size)
-        if self.trace is not None:
-            self.trace("segment_free", segment.pointer, segment.size, segment.stream, 0)
-        self.upstream.give_back(segment)
-
-    def release_available(self, size: int, free_list: FreeList) -> bool:
-        """Give back oversize blocks of this stream, just enough for ``size``; False if there are not enough."""
-        limit = self.config.max_split_size
-        if limit == UNBOUNDED:
-            return False
-        wanted = max(size, limit)
-        enough = free_list.best_fit(wanted)
-        if enough is not None:
-            self.release(enough)
-            return True
-        released = 0
-        for block in reversed([block for block in free_list.blocks() if block.size >= limit]):
-            if released >= wanted:
-                break
-            released += block.size
-            self.release(block)
-        return released >= wanted
-
-    def release_all(self) -> None:
-        """Give back every segment that is wholly free."""
-        for pool in self.releasable():
-            self.release_pool(pool)
-
-    def release_pool(self, pool: Pool) -> None:
-        """Give back every segment of a pool that is wholly free."""
-        for block in list(pool.blocks()):
-            if self.is_releasable(block):
-                self.release(block)
-
-    def release_where(self, is_meant: Callable[[Block], bool]) -> None:
-        """Give back the wholly free segments whose block is meant."""
-        for pool in self.releasable():
-            for block in list(pool.blocks()):
-                if self.is_releasable(block) and is_meant(block):
-                    self.release(block)
-
-    def is_releasable(self, block: Block) -> bool:
-        """Whether a free block is something that the upstream can take back."""
-        return not block.split
-
-    def collect_garbage(self) -> None:
-        """Give back the large free segments that were unused for longest, until the threshold is kept."""
-        if self.limit_bytes is None:
-            return
-        wanted = self.reserved_bytes - int(self.config.garbage_collection_threshold * self.limit_bytes)
-        idle = [block for block in self.large.blocks() if not block.split]
-        reclaimed, searches = 0, self.large.searches
-        while idle and reclaimed < wanted:
-            average = sum(searches - block.segment.freed_at_search for block in idle) / len(idle)
-            old = [block for block in idle if searches - block.segment.freed_at_search >= average]
-            if not old:
-                break
-            reclaimed += sum(block.size for block in old)
-            for block in old:
-                self.release(block)
-            idle = [block for block in idle if block not in old]
 
     def new_mem_pool(self, identity: tuple[int, int], owner: int) -> MemPool:
         """A private pool."""
