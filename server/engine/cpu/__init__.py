@@ -1,13 +1,13 @@
-"""Kernels tuned for the host, filed over the generic ones: blocks that fit the cache, BLAS where NumPy is slow.
+"""Kernels tuned for the host: loops over blocks that fit into the cache, and BLAS where NumPy's loops are slow.
 
-Importing the package files them; ``engine.ops`` does, when the generic kernels are there.
+Importing the package imports all of its modules, which register their kernels in place of the generic ones of
+``server.engine.ops``. They are imported in alphabetical order; an operation has at most one ``@kernel`` among them.
 """
 
 from __future__ import annotations
 
-from . import activations, copies, half_pieces, losses, normalization, pointwise, reduce, scans, softmax, steps
+import importlib
+import pkgutil
 
-__all__ = [
-    "activations", "copies", "half_pieces", "losses", "normalization", "pointwise", "reduce", "scans", "softmax",
-    "steps",
-]  # fmt: skip
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,53 +1,24 @@
-"""Implementations of all operations, family by family in the contracts' order."""
+"""Implementations of all operations: kernels that are generic over the array library, and derivative formulas.
+
+Every module of this package registers its implementations when it is imported. Importing the package imports them
+all, then ``server.engine.cpu``, whose kernels replace the generic ones on the host. An operation that no module
+implements is an error at import. The order of the operation table is that of the contracts, not of these modules.
+"""
 
 from __future__ import annotations
 
-from server.engine import autocast as _autocast  # files the Autocast keys' boxed kernels
-from server.engine.autograd import kernel as _autograd  # files the Autograd key's boxed kernel
+import importlib
+import pkgutil
+
+from server.engine import autocast as _autocast  # registers the boxed kernels of the Autocast keys
+from server.engine.autograd import kernel as _autograd  # registers the boxed kernel of the Autograd key
 from server.engine.registry import check_complete
 
-from . import (
-    activations,
-    amp,
-    attention,
-    attention_dropout,
-    attention_steps,
-    comparison,
-    complex,
-    convolution,
-    creation,
-    elementary,
-    extremes,
-    foreach,
-    group_norms,
-    indexing,
-    linalg,
-    linear,
-    losses,
-    nn,
-    normalization,
-    optim,
-    pointwise,
-    pooling,
-    random,
-    rearrange,
-    reduce,
-    scans,
-    scattering,
-    softmax,
-    sorting,
-    splitting,
-    spread,
-    views,
-)
+__all__ = ["_autocast", "_autograd", "_cpu"]
 
-from server.engine import cpu as _cpu_kernels  # isort: skip  # files kernels over those above
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = [
-    "_autocast", "_autograd", "_cpu_kernels", "activations", "amp", "attention", "attention_dropout",
-    "attention_steps", "comparison", "complex", "convolution", "creation", "elementary", "extremes", "foreach",
-    "group_norms", "indexing", "linalg", "linear", "losses", "nn", "normalization", "optim", "pointwise", "pooling",
-    "random", "rearrange", "reduce", "scans", "scattering", "softmax", "sorting", "splitting", "spread", "views",
-]  # fmt: skip
+from server.engine import cpu as _cpu  # noqa: E402 - its kernels replace the generic ones registered above
 
 check_complete()

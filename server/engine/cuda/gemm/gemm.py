@@ -1,7 +1,7 @@
-"""Matrix products on a GPU: described once per plan and choice of switches, then run.
+"""Matrix products on a GPU: one launch per choice of switches, made when it is first needed and then kept.
 
-``multiplication`` makes a launch of one ``Product``. cuBLASLt computes it, our own tiles what it does not take, or
-whichever of them and cuBLAS was measured to be the fastest. Knows nothing of particular operations.
+``multiplication`` makes a launch of one ``Product``, which ``solutions`` computes as the switches ask for, or, while a
+tuner is on, by the solution that ``tunable`` measured to be the fastest. Knows nothing of particular operations.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from server.engine.cuda.runtime.launch import nothing
 from server.engine.switches import Switches
 from server.engine.value import Launch, Value
 
-from . import cublas as gemm_cublas
-from . import cublaslt
-from . import padding as gemm_padding
-from . import tiles as gemm_tiles
-from .launch import Core, Fire, Run, Values, careful, direct, firing, guarded, padded, straight
-from .product import Product, compute_type, problem
+from .launch import Values
+from .product import Product
+from .solutions import solution_launch
+from .tunable import tuned
 
-_KEPT_VARIANTS = 8
-_BIASED = (cublaslt.BIAS, cublaslt.RELU_BIAS, cublaslt.GELU_BIAS, cublaslt.BIAS_GRADIENT_B)
-"""Epilogues that read a bias, or leave its gradient."""
+_KEPT_LAUNCHES = 8
+"""Launches that are kept per product, one for each choice of switches that it met."""
 
 
 def multiplication(backend: Any, product: Product) -> Launch | None:
@@ -31,130 +28,26 @@ def multiplication(backend: Any, product: Product) -> Launch | None:
         return nothing
     if product.beta == 0:
         product = product._replace(added=None)
-    first = variant(backend, product, context.current.switches, None)
+    first = solution_launch(backend, product, context.current.switches, None)
     if first is None:
         return None
-    variants: dict[Switches, Launch] = {}
+    launches: dict[Switches, Launch] = {}
 
     def launch(args: Values, outs: tuple[Value, ...]) -> None:
         switches = context.current.switches
-        run = variants.get(switches)
+        run = launches.get(switches)
         if run is None:
-            if len(variants) >= _KEPT_VARIANTS:
-                variants.clear()
-            run = variants[switches] = _chosen(backend, product, switches, args, outs) or first
+            if len(launches) >= _KEPT_LAUNCHES:
+                launches.clear()
+            run = launches[switches] = _chosen(backend, product, switches, args, outs) or first
         run(args, outs)
 
     if context.current.switches.tuner is None:
-        variants[context.current.switches] = first
+        launches[context.current.switches] = first
     return launch
 
 
 def _chosen(backend: Any, product: Product, switches: Switches, args: Values, outs: tuple[Value, ...]) -> Launch | None:
     if switches.tuner is None:
-        return variant(backend, product, switches, None)
-    from .tunable import tuned
-
+        return solution_launch(backend, product, switches, None)
     return backend.at_once(tuned)(backend, product, switches, switches.tuner, args, outs)  # type: ignore[no-any-return]
-
-
-def variant(backend: Any, product: Product, switches: Switches, solution: str | None) -> Launch | None:
-    """A launch by one way to compute a product: the named one, or what the switches and the library prefer."""
-    copies = not (product.left.is_blas and product.right.is_blas and product.out.is_blas)
-    packed = _packed(product) if copies else product
-    filled = packed.added is not None and not (packed.adds_bias or packed.adds_matrix)
-    found = _core(backend, packed, switches, solution, filled)
-    if found is None and packed.adds_bias and packed.activation == cublaslt.PLAIN:
-        filled = True
-        found = _core(backend, packed, switches, solution, filled)
-    if found is None:
-        return None
-    plain = careful(backend, product, packed, found.run, found.fills)
-    if copies or found.fills:
-        return plain
-    simple = found.straight or direct(backend, product, found.run)
-    fast = _aligned(backend, product, switches, solution, simple) or simple
-    return guarded(product, fast, plain) if product.may_alias else fast
-
-
-def _aligned(backend: Any, product: Product, switches: Switches, solution: str | None, simple: Launch) -> Launch | None:
-    """A launch on padded copies, where they make it faster; it falls back on the simple one."""
-    stand_in = gemm_padding.stand_in(product, compute_type(product, switches))
-    if stand_in is None:
-        return None
-    found = _core(backend, stand_in, switches, solution, False)
-    if found is None or found.fills:
-        return None
-    return padded(backend, product, stand_in, found.run, simple)
-
-
-def _packed(product: Product) -> Product:
-    """The product of row-major copies of what BLAS cannot take."""
-    left, right, out = (m if m.is_blas else m.compact for m in (product.left, product.right, product.out))
-    return product._replace(left=left, right=right, out=out)
-
-
-def _core(backend: Any, product: Product, switches: Switches, solution: str | None, filled: bool) -> Core | None:
-    chosen = solution or _preferred(product, switches)
-    if not chosen:
-        return None
-    if chosen == "own":
-        return _own(product)
-    if chosen == "cublas":
-        run = gemm_cublas.core(backend, product, compute_type(product, switches))
-        if run is not None:
-            return Core(run, product.added is not None)
-    rank = int(chosen.rpartition("_")[2]) if chosen.startswith("cublaslt_") else 0
-    core = _by_cublaslt(backend, product, switches, filled, rank)
-    return core if core is not None or solution is not None else _own(product)
-
-
-def _preferred(product: Product, switches: Switches) -> str:
-    """The way that the switches ask for; empty where no library is there, so that CuPy has to do it."""
-    library = switches.preferred_blas_library
-    if product.out.dtype not in cublaslt.DATA_TYPES or product.is_empty or library == "own":
-        return "own"
-    if not cublaslt.is_available():
-        return ""
-    return "cublas" if library == "cublas" else "cublaslt"
-
-
-def _own(product: Product) -> Core | None:
-    if not gemm_tiles.takes(product.out.dtype) or product.activation != cublaslt.PLAIN:
-        return None
-    if product.bias_gradient_at is not None:
-        return None
-    added = product.added or product.out
-    fire = gemm_tiles.tiles(
-        product.left, product.right, added, product.out, product.alpha, product.beta if product.added else 0
-    )
-
-    def run(stream: int, left: int, right: int, at_added: int, out: int, bias: int) -> None:
-        fire(stream, out, left, right, at_added)
-
-    return Core(run)
-
-
-def _by_cublaslt(backend: Any, product: Product, switches: Switches, filled: bool, rank: int) -> Core | None:
-    described = problem(product, switches, filled)
-    operation = cublaslt.Product(backend.index, described)
-    algorithms = operation.algorithms(rank + 1)
-    if rank >= len(algorithms):
-        return None
-    call, is_swapped, biased = operation.call(algorithms[rank]), product.is_swapped, described.epilogue in _BIASED
-    adds = product.added is not None and not filled and not biased
-    fire = firing(backend, operation, call, biased)
-    run = _run(backend, fire, call.workspace, is_swapped, adds)
-    if biased:
-        return Core(run)
-    return Core(run, filled, straight(backend, product, fire, call.workspace) if product.added is None else None)
-
-
-def _run(backend: Any, fire: Fire, size: int, is_swapped: bool, adds: bool) -> Run:
-    def run(stream: int, left: int, right: int, added: int, out: int, bias: int) -> None:
-        workspace = backend.workspace(cublaslt.WORKSPACE_BYTES).pointer if size else 0
-        if is_swapped:
-            left, right = right, left
-        fire(stream, right, left, added if adds else out, out, workspace, bias)
-
-    return run

@@ -15,9 +15,10 @@ from server.engine.tuning import Tuner
 from server.engine.value import Launch, Value
 
 from . import cublaslt
-from .gemm import variant
+
 from .layout import Matrices
 from .product import Product, compute_type
+from .solutions import solution_launch
 
 _ALGORITHMS = 8
 _OWN_LIMIT = 1 << 26
@@ -31,7 +32,7 @@ def tuned(
     operation, parameters = _signature(product, switches)
     known = tuner.solution(operation, parameters)
     if known is not None:
-        return variant(backend, product, switches, _checked(known))
+        return solution_launch(backend, product, switches, _checked(known))
     if not tuner.tunes or _is_capturing():
         return None
     ways = _ways(backend, product, switches)
@@ -59,7 +60,7 @@ def _ways(backend: Any, product: Product, switches: Switches) -> dict[str, Launc
     work = product.out.batch * product.out.rows * product.out.columns * product.left.columns
     if work <= _OWN_LIMIT:
         names.append("own")
-    found = {name: variant(backend, product, switches, name) for name in names}
+    found = {name: solution_launch(backend, product, switches, name) for name in names}
     return {name: launch for name, launch in found.items() if launch is not None}
 
 
