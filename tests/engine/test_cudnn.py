@@ -276,7 +276,7 @@ def test_attention_drops_the_same_weights_on_its_way_back(
     from server.engine.backward import backward
     from server.engine.ops import attention
 
-    monkeypatch.setattr(attention, "_plainly", None)
+    monkeypatch.setattr(attention, "_attention_math", None)
     batch, heads, length = 4, 8, 64
     shared = 2 if kind == "shared" else heads
     made = [torch.randn(batch, n, length, length).to(dtype) for n in (heads, shared)]

@@ -1,12 +1,13 @@
-"""Activation functions of real numbers, in pieces that stay in cache and with temporaries that are kept.
+"""Activation functions of float32 and float64, in pieces that stay in cache and with reused temporaries.
 
-A limit is an array and not a number, which NumPy does not vectorise; a choice between two branches is a sum of both,
-each of which is zero where the other holds.
+Bounds are passed to NumPy as arrays, because its loops over an array and a scalar are not vectorised. A choice between
+two branches is computed as their sum, where each branch is zero where the other one holds.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ from telegrad_protocol.ops import activations as ops
 from telegrad_protocol.ops import elementary, extremes
 
 from .memory import BLOCK_BYTES, filled, in_pieces, scratch
-from .pointwise import log1p_of_share
+from .pointwise import log1p_unit
 
 Array = Any
 _BITS = {"f": "i", "d": "l"}
 _ONE = np.int8(1)
-_DENSITY = 1 / math.sqrt(2 * math.pi)
+_INVERSE_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 
 
 def _is_real(array: Array) -> bool:
@@ -45,37 +46,49 @@ def relu(xp, input, *, out):
 
 @kernel(ops._relu_backward, keys.CPU)
 def relu_backward(xp, gradient, result, *, out):
-    """The gradient's bits, or none: a product would make NaN of an infinite one."""
+    """gradient where result > 0, else 0, by a mask of bits: a product would turn an infinite gradient into NaN"""
     bits = _BITS.get(out.dtype.char)
     if bits is None or gradient.dtype is not out.dtype:
         generic._relu_backward(xp, gradient, result, out=out)
         return
+    if gradient.nbytes <= BLOCK_BYTES:  # what ``in_pieces`` gives as one piece, without the call
+        _select_positive(gradient, result, out, bits)
+        return
     for grad, y, target in in_pieces(gradient, result, out):
-        choice, is_zero, mask = _masks(y.shape, bits)
-        np.less_equal(y, filled(0, y.shape, y.dtype.char), out=is_zero)
-        np.subtract(choice, _ONE, out=choice)
-        np.copyto(mask, choice)
-        np.bitwise_and(grad.view(bits), mask, out=target.view(bits))
+        _select_positive(grad, y, target, bits)
+
+
+def _select_positive(grad: Array, y: Array, out: Array, bits: str) -> None:
+    """out = grad where y > 0, else 0"""
+    choice, is_zero, mask = _kept_masks(y.shape, bits) if out.nbytes <= BLOCK_BYTES else _masks(y.shape, bits)
+    np.less_equal(y, filled(0, y.shape, y.dtype.char), out=is_zero)
+    np.subtract(choice, _ONE, out=choice)
+    np.copyto(mask, choice)
+    np.bitwise_and(grad.view(bits), mask, out=out.view(bits))
 
 
 def _masks(shape: tuple[int, ...], bits: str) -> tuple[Array, Array, Array]:
-    """Scratch memory for a choice per element: as bytes, the same as truth values, and as integers."""
+    """Scratch memory for a truth value per element: as int8, the same bytes as bool, and as integers like ``bits``."""
     choice = scratch("choice", shape, "b")
     return choice, choice.view(bool), scratch("mask", shape, bits)
 
 
+_kept_masks = lru_cache(maxsize=1024)(_masks)
+"""``_masks`` of shapes whose scratch memory is kept anyway; a hit is one call of C code."""
+
+
 def _clamp(low: float | None, high: float | None, input: Array, out: Array) -> None:
-    """Both limits at once, infinite ones where there is none: NumPy's way with one is not vectorised."""
+    """Clip to both bounds, where an absent one is infinite: NumPy's clip with one bound is not vectorised."""
     input.clip(-np.inf if low is None else low, np.inf if high is None else high, out=out)
 
 
-def _are_numbers(*limits: Any) -> bool:
+def _are_scalars_or_none(*limits: Any) -> bool:
     return all([limit.__class__ in (int, float, type(None)) for limit in limits])
 
 
 @kernel(extremes.clamp, keys.CPU)
 def clamp(xp, input, min, max, *, out):
-    if _is_real(out) and _are_numbers(min, max) and not (min is None and max is None):
+    if _is_real(out) and _are_scalars_or_none(min, max) and not (min is None and max is None):
         _clamp(min, max, input, out)
     else:
         generic_extremes.clamp(xp, input, min, max, out=out)
@@ -83,7 +96,7 @@ def clamp(xp, input, min, max, *, out):
 
 @kernel(extremes.clamp_min, keys.CPU)
 def clamp_min(xp, input, min, *, out):
-    if _is_real(out) and _are_numbers(min):
+    if _is_real(out) and _are_scalars_or_none(min):
         _clamp(min, None, input, out)
     else:
         generic_extremes.clamp_min(xp, input, min, out=out)
@@ -91,7 +104,7 @@ def clamp_min(xp, input, min, *, out):
 
 @kernel(extremes.clamp_max, keys.CPU)
 def clamp_max(xp, input, max, *, out):
-    if _is_real(out) and _are_numbers(max):
+    if _is_real(out) and _are_scalars_or_none(max):
         _clamp(None, max, input, out)
     else:
         generic_extremes.clamp_max(xp, input, max, out=out)
@@ -113,21 +126,21 @@ def relu6(xp, input, *, out):
         generic.relu6(xp, input, out=out)
 
 
-# artanh(erf(x / sqrt(2))) / x in powers of x ** 2, the highest first: erf comes out to 1.3e-7. The highest coefficient
-# is positive, so that the polynomial, and with it tanh, keeps its limits far from where it was fitted.
-_TO_ERF = (
+# Coefficients of artanh(erf(x / sqrt(2))) / x as a polynomial in x ** 2, the highest power first; the error of erf is
+# 1.3e-7. The highest coefficient is positive, so that tanh of the polynomial keeps its limits for large x.
+_ERF_COEFFICIENTS = (
     1.756170594465248e-09, -1.3226333562548428e-07, 3.9647443810781865e-06, -5.530619353551306e-05,
     -3.259497591638649e-05, 0.036333084573860794, 0.7978849414605632,
 )  # fmt: skip
 
 
-def _distribution(x: Array, squared: Array) -> Array:
-    """(1 + erf(x / sqrt(2))) / 2 in single precision, in scratch memory; ``squared`` is x ** 2."""
-    total = np.multiply(squared, _TO_ERF[0], out=scratch("erf", x.shape, x.dtype.char))
-    for coefficient in _TO_ERF[1:-1]:
+def _normal_cdf(x: Array, squared: Array) -> Array:
+    """(1 + erf(x / sqrt(2))) / 2 in float32, in scratch memory; ``squared`` is x ** 2."""
+    total = np.multiply(squared, _ERF_COEFFICIENTS[0], out=scratch("erf", x.shape, x.dtype.char))
+    for coefficient in _ERF_COEFFICIENTS[1:-1]:
         total += coefficient
         total *= squared
-    total += _TO_ERF[-1]
+    total += _ERF_COEFFICIENTS[-1]
     total *= x
     np.tanh(total, out=total)
     total += 1
@@ -137,38 +150,38 @@ def _distribution(x: Array, squared: Array) -> Array:
 
 @kernel(ops.gelu, keys.CPU)
 def gelu(xp, input, *, approximate, out):
-    """x times the distribution function"""
+    """x * cdf(x), where cdf is the standard normal distribution function"""
     if out.dtype.char != "f" or approximate != "none":
         generic.gelu(xp, input, approximate=approximate, out=out)
         return
     for x, y in in_pieces(input, out):
-        share = _distribution(x, np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char)))
-        np.multiply(share, x, out=y)
+        cdf = _normal_cdf(x, np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char)))
+        np.multiply(cdf, x, out=y)
 
 
 @kernel(ops._gelu_backward, keys.CPU)
 def gelu_backward(xp, gradient, input, *, approximate, out):
-    """The distribution function, and x times the density."""
+    """gradient * (cdf(x) + x * pdf(x)), where cdf and pdf are those of the standard normal distribution"""
     if out.dtype.char != "f" or approximate != "none":
         generic._gelu_backward(xp, gradient, input, approximate=approximate, out=out)
         return
     for grad, x, y in in_pieces(gradient, input, out):
-        density = np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char))
-        share = _distribution(x, density)
-        density *= -0.5
-        np.exp(density, out=density)
-        density *= _DENSITY
-        density *= x
-        share += density
-        np.multiply(share, grad, out=y)
+        pdf = np.multiply(x, x, out=scratch("squared", x.shape, x.dtype.char))
+        cdf = _normal_cdf(x, pdf)
+        pdf *= -0.5
+        np.exp(pdf, out=pdf)
+        pdf *= _INVERSE_SQRT_2PI
+        pdf *= x
+        cdf += pdf
+        np.multiply(cdf, grad, out=y)
 
 
 def _one_plus_exp(x: Array) -> Array:
     """1 + exp(-x), in scratch memory"""
-    found = np.negative(x, out=scratch("exponential", x.shape, x.dtype.char))
-    np.exp(found, out=found)
-    found += 1
-    return found
+    result = np.negative(x, out=scratch("exponential", x.shape, x.dtype.char))
+    np.exp(result, out=result)
+    result += 1
+    return result
 
 
 @kernel(elementary.sigmoid, keys.CPU)
@@ -191,17 +204,17 @@ def silu(xp, input, *, out):
 
 @kernel(ops._silu_backward, keys.CPU)
 def silu_backward(xp, gradient, input, *, out):
-    """gradient * s * (1 + input * (1 - s)), s the sigmoid of input"""
+    """gradient * s * (1 + input * (1 - s)), where s is the sigmoid of input"""
     if not _is_real(out):
         generic._silu_backward(xp, gradient, input, out=out)
         return
     for grad, x, y in in_pieces(gradient, input, out):
-        share = _one_plus_exp(x)
-        np.divide(1, share, out=share)
-        slope = np.subtract(1, share, out=scratch("slope", x.shape, x.dtype.char))
+        sigmoid = _one_plus_exp(x)
+        np.divide(1, sigmoid, out=sigmoid)
+        slope = np.subtract(1, sigmoid, out=scratch("slope", x.shape, x.dtype.char))
         slope *= x
         slope += 1
-        slope *= share
+        slope *= sigmoid
         np.multiply(slope, grad, out=y)
 
 
@@ -214,7 +227,7 @@ def leaky_relu(xp, input, negative_slope, *, out):
         np.maximum(x, np.multiply(x, negative_slope, out=scratch("slope", x.shape, x.dtype.char)), out=y)
 
 
-def _exponential_unit(input: Array, alpha: float, scale: float, input_scale: float, out: Array) -> None:
+def _elu_family(input: Array, alpha: float, scale: float, input_scale: float, out: Array) -> None:
     """scale * max(x, 0) + alpha * scale * (exp(input_scale * min(x, 0)) - 1)"""
     for x, y in in_pieces(input, out):
         below = np.minimum(x, filled(0, x.shape, x.dtype.char), out=scratch("below", x.shape, x.dtype.char))
@@ -232,7 +245,7 @@ def _exponential_unit(input: Array, alpha: float, scale: float, input_scale: flo
 @kernel(ops.elu, keys.CPU)
 def elu(xp, input, alpha, *, out):
     if _is_real(out) and math.isfinite(alpha):
-        _exponential_unit(input, alpha, 1, 1, out)
+        _elu_family(input, alpha, 1, 1, out)
     else:
         generic.elu(xp, input, alpha, out=out)
 
@@ -240,7 +253,7 @@ def elu(xp, input, alpha, *, out):
 @kernel(ops.selu, keys.CPU)
 def selu(xp, input, *, out):
     if _is_real(out):
-        _exponential_unit(input, generic._SELU_ALPHA, generic._SELU_SCALE, 1, out)
+        _elu_family(input, generic.SELU_ALPHA, generic.SELU_SCALE, 1, out)
     else:
         generic.selu(xp, input, out=out)
 
@@ -248,32 +261,32 @@ def selu(xp, input, *, out):
 @kernel(ops.celu, keys.CPU)
 def celu(xp, input, alpha, *, out):
     if _is_real(out) and math.isfinite(alpha) and alpha > 0:
-        _exponential_unit(input, alpha, 1, 1 / alpha, out)
+        _elu_family(input, alpha, 1, 1 / alpha, out)
     else:
         generic.celu(xp, input, alpha, out=out)
 
 
-_UNSEEN = 17.5
-"""exp(-x) beyond is less than half of x's last bit in single precision."""
+_SATURATED_SOFTPLUS = 17.5
+"""For a larger x, exp(-x) is less than half of the last bit of x in float32, so softplus(x) is x."""
 
 
 @kernel(ops.softplus, keys.CPU)
 def softplus(xp, input, beta, threshold, *, out):
-    """max(z, 0) + log(1 + exp(-|z|)) over beta, z = beta * x; the threshold changes nothing where it is that high"""
-    if out.dtype.char != "f" or threshold < _UNSEEN or not beta > 0:
+    """(max(z, 0) + log(1 + exp(-|z|))) / beta, where z = beta * x; a high threshold does not change the result."""
+    if out.dtype.char != "f" or threshold < _SATURATED_SOFTPLUS or not beta > 0:
         generic.softplus(xp, input, beta, threshold, out=out)
         return
     for x, y in in_pieces(input, out):
         z = x if beta == 1 else np.multiply(x, beta, out=scratch("scaled", x.shape, x.dtype.char))
         soft = np.absolute(z, out=scratch("soft", x.shape, x.dtype.char))
         np.negative(soft, out=soft)
-        log1p_of_share(np.exp(soft, out=soft))
+        log1p_unit(np.exp(soft, out=soft))
         np.add(soft, np.maximum(z, filled(0, z.shape, z.dtype.char), out=y), out=y)
         if beta != 1:
             np.divide(y, beta, out=y)
 
 
-def _gate(x: Array, out: Array) -> None:
+def _relu6_of_shifted(x: Array, out: Array) -> None:
     """out = min(max(x + 3, 0), 6)"""
     np.add(x, 3, out=out)
     np.maximum(out, filled(0, out.shape, out.dtype.char), out=out)
@@ -286,7 +299,7 @@ def hardsigmoid(xp, input, *, out):
         generic.hardsigmoid(xp, input, out=out)
         return
     for x, y in in_pieces(input, out):
-        _gate(x, y)
+        _relu6_of_shifted(x, y)
         np.divide(y, 6, out=y)
 
 
@@ -297,26 +310,26 @@ def hardswish(xp, input, *, out):
         return
     for x, y in in_pieces(input, out):
         gate = scratch("gate", x.shape, x.dtype.char)
-        _gate(x, gate)
+        _relu6_of_shifted(x, gate)
         gate *= x
         np.divide(gate, 6, out=y)
 
 
 _SATURATED = 20.0
-"""Beyond, tanh(log(1 + exp(x))) is 1 in double precision too."""
+"""For a larger x, tanh(log(1 + exp(x))) is 1, in float64 too."""
 
 
 @kernel(ops.mish, keys.CPU)
 def mish(xp, input, *, out):
-    """x * n / (n + 2), n = e * (e + 2), e = exp(x)"""
+    """x * tanh(softplus(x)) = x * n / (n + 2), where n = e * (e + 2) and e = exp(x)"""
     if not _is_real(out):
         generic.mish(xp, input, out=out)
         return
     for x, y in in_pieces(input, out):
         power = np.minimum(x, filled(_SATURATED, x.shape, x.dtype.char), out=scratch("power", x.shape, x.dtype.char))
         np.exp(power, out=power)
-        share = np.add(power, 2, out=scratch("share", x.shape, x.dtype.char))
-        share *= power
-        np.add(share, 2, out=power)
-        share /= power
-        np.multiply(share, x, out=y)
+        ratio = np.add(power, 2, out=scratch("share", x.shape, x.dtype.char))
+        ratio *= power
+        np.add(ratio, 2, out=power)
+        ratio /= power
+        np.multiply(ratio, x, out=y)

@@ -1,8 +1,8 @@
-"""Copies that change the order of memory.
+"""Copies that change the memory order, such as transposes, and copies that convert half precision.
 
-What is next to each other in the result lies far apart in the source. NumPy's own order reads a line of the source for
-every element and comes back to it for the next row of the result; it is slow where lines are gone from the cache by
-then. There the result is written in panels as narrow as a line, so that few lines of the source are in use at a time.
+Neighbours in the result lie far apart in the source. NumPy writes whole rows of the result, for which it reads a cache
+line of the source per element, and needs the same lines again for the next row; this is slow if the cache has evicted
+them by then. In that case the result is written in panels as narrow as a cache line, so that few lines are in use.
 """
 
 from __future__ import annotations
@@ -22,40 +22,44 @@ from .memory import in_pieces
 
 Array = Any
 _PANEL = 16
+"""Elements of a panel's row: a cache line of float32."""
 _LINE, _WAYS, _PERIOD = 64, 16, 1 << 16
-"""A second-level cache, as usual: lines whose addresses differ by a multiple of the period compete for its ways."""
-_MANY = 1 << 12
-"""Elements from which a copy in panels is worth its calls."""
+"""A usual second-level cache: 64-byte lines, 16 ways, and a period of 64 KiB.
+
+Lines whose addresses differ by a multiple of the period compete for the same ways.
+"""
+_LEAST_ELEMENTS = 1 << 12
+"""With fewer elements a copy in panels does not pay for its additional calls."""
 
 
 def copy(source: Array, target: Array) -> None:
     """Copy between arrays of one shape and type, whatever their strides."""
-    if source.size < _MANY or source.ndim < 2:
+    if source.size < _LEAST_ELEMENTS or source.ndim < 2:
         np.copyto(target, source)
         return
-    inner, along = _fastest(target), _fastest(source)
-    if inner == along or _stays_cached(source.shape[inner], abs(source.strides[inner])):
+    inner, outer = _innermost(target), _innermost(source)
+    if inner == outer or _stays_cached(source.shape[inner], abs(source.strides[inner])):
         np.copyto(target, source)
     else:
-        _copy_slabs(np.moveaxis(source, (along, inner), (-2, -1)), np.moveaxis(target, (along, inner), (-2, -1)))
+        _copy_panels(np.moveaxis(source, (outer, inner), (-2, -1)), np.moveaxis(target, (outer, inner), (-2, -1)))
 
 
 def _stays_cached(count: int, step: int) -> bool:
-    """Whether as many lines, so many bytes apart, are in the cache together."""
+    """Whether ``count`` lines that are ``step`` bytes apart are in the cache at the same time."""
     return count <= _WAYS * (_PERIOD // max(math.gcd(step, _PERIOD), _LINE))
 
 
-def _fastest(array: Array) -> int:
-    """The dimension along which elements are closest in memory."""
+def _innermost(array: Array) -> int:
+    """The dimension with the smallest stride."""
     steps = [(abs(step) if size > 1 else np.inf, d) for d, (size, step) in enumerate(zip(array.shape, array.strides))]
     return min(steps)[1]
 
 
-def _copy_slabs(source: Array, target: Array) -> None:
+def _copy_panels(source: Array, target: Array) -> None:
     """Copy in panels of the last dimension, matrix by matrix where the matrices are large."""
-    if source.ndim > 2 and source.shape[-1] * source.shape[-2] >= _MANY:
+    if source.ndim > 2 and source.shape[-1] * source.shape[-2] >= _LEAST_ELEMENTS:
         for part, result in zip(source, target, strict=True):
-            _copy_slabs(part, result)
+            _copy_panels(part, result)
         return
     for start in range(0, source.shape[-1], _PANEL):
         panel = slice(start, start + _PANEL)

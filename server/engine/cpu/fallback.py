@@ -1,4 +1,4 @@
-"""How a CPU kernel that takes half precision as it is hands over to the generic one, which is given float32."""
+"""The call of a generic kernel by a CPU kernel that takes half precision: operands and results pass through float32."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def call_generic(function: Callable[..., Any], *args: Any, out: Any, **keywords:
     """Run a generic kernel that writes ``out``, one array or several."""
     outs = out if out.__class__ is tuple else (out,)
     targets = tuple([np.empty(o.shape, np.float32) if is_half(o) else o for o in outs])
-    operands = [_wide(arg) for arg in args]
+    operands = [_as_float32(arg) for arg in args]
     function(np, *operands, out=targets if out.__class__ is tuple else targets[0], **keywords)
     for target, result in zip(targets, outs, strict=True):
         if target is not result:
             narrow(target, result)
 
 
-def _wide(arg: Any) -> Any:
+def _as_float32(arg: Any) -> Any:
     if arg.__class__ is not np.ndarray or not is_half(arg):
         return arg
     copy = np.empty(arg.shape, np.float32)

@@ -1,7 +1,7 @@
-"""Element-wise operations on large half-precision tensors: every piece goes through float32 while it is in the cache.
+"""Element-wise operations on large half-precision tensors: every piece passes through float32 while it is in the cache.
 
-The operation's own kernel computes the pieces. Small tensors, and those whose elements do not lie side by side, are
-left to the plan, which converts them as wholes.
+The operation's own kernel computes the pieces. Small tensors, and operands of different layouts, are left to the plan,
+which converts whole tensors.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from .memory import BLOCK_BYTES, scratch
 
 Array = Any
 _STEP = BLOCK_BYTES // 4
+"""Elements of a piece: a block of float32."""
 
 
 def _prepare(request: Request) -> Launch | None:
     metas = [arg for arg in request.args if isinstance(arg, Meta)]
-    if request.compute not in HALVES or len(request.outs) != 1 or not _lie_alike(request.outs[0], metas):
+    if request.compute not in HALVES or len(request.outs) != 1 or not _have_one_layout(request.outs[0], metas):
         return None
     if request.outs[0].numel <= _STEP or any([m.dtype is not request.compute for m in metas]):
         return None
@@ -43,8 +44,8 @@ def _prepare(request: Request) -> Launch | None:
     return partial(_run, partial(function, np, **fixed), op.positional, _working_type(out.dtype), order)
 
 
-def _lie_alike(out: Meta, metas: list[Meta]) -> bool:
-    """Whether all elements lie in one dense order, so that pieces of memory match."""
+def _have_one_layout(out: Meta, metas: list[Meta]) -> bool:
+    """Whether all operands and the result are dense and have the same strides, so that pieces of memory correspond."""
     return out.is_dense and bool(metas) and all([m.shape == out.shape and m.strides == out.strides for m in metas])
 
 
@@ -55,21 +56,25 @@ def _working_type(dtype: DType) -> str:
 def _run(
     function: Callable[..., Any], positional: int, char: str, order: list[int], args: Any, outs: Any
 ) -> None:  # fmt: skip
-    """``order`` is the dimensions' in memory, in which all operands become vectors."""
+    """Run the function piece by piece. ``order``, dimensions by falling stride, makes vectors of all operands."""
     target = outs[0].array.transpose(order).reshape(-1)
     operands = [arg.array.transpose(order).reshape(-1) if arg.__class__ is Value else arg for arg in args[:positional]]
     for start in range(0, target.size, _STEP):
         part = target[start : start + _STEP]
         result = scratch("half result", part.shape, char)
-        function(*[_piece(item, start, place) for place, item in enumerate(operands)], out=result)
+        function(*[_piece(operand, start, i) for i, operand in enumerate(operands)], out=result)
         narrow(result, part) if is_half(part) else np.copyto(part, result)
 
 
-def _piece(item: Any, start: int, place: int) -> Any:
-    return widened(item[start : start + _STEP], f"half operand {place}") if item.__class__ is np.ndarray else item
+def _piece(operand: Any, start: int, position: int) -> Any:
+    """An array's piece in float32; a scalar operand as it is."""
+    if operand.__class__ is not np.ndarray:
+        return operand
+    return widened(operand[start : start + _STEP], f"half operand {position}")
 
 
 def _takes_pieces(op: Op) -> bool:
+    """Whether the operation is element-wise and its kernel asks for nothing but operands, scalars and ``out``."""
     info = OPERATORS[op.name].kernels.get(keys.CPU)
     if op.base is not op or not op.promotion or info is None:
         return False

@@ -1,6 +1,6 @@
-"""Half precision on the host: computed in float32, converted in pieces that stay in a core's cache.
+"""Conversions between half precision and float32 on the host.
 
-NumPy converts between float16 and float32 one element at a time, but arithmetic on their bits is vectorised.
+NumPy converts between float16 and float32 one element at a time, but integer arithmetic on their bits is vectorised.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from .memory import filled, scratch
 
 Array = Any
 _REBIAS = np.float32(2.0**112)
-"""What brings float16's exponent, read as float32's, to its own value."""
+"""The factor that corrects a float16 exponent that was read as one of float32: the biases are 15 and 127."""
 _KEPT_BITS = np.int32(-0x70002000)
-"""The sign, and where shifting by 13 puts float16's other bits; between them lie copies of the sign."""
-_SPECIAL = np.int16(0x7C00)
-"""Infinities and NaN are at or above it, the sign aside."""
+"""A mask of the sign and of the bits to which a shift by 13 moves float16's exponent and mantissa."""
+_INFINITY = np.int16(0x7C00)
+"""The bits of float16's infinity; without the sign, those of infinities and NaN are at or above it."""
 
 
 def is_half(array: Array) -> bool:
@@ -28,7 +28,7 @@ def is_half(array: Array) -> bool:
 def widen(source: Array, target: Array) -> None:
     """Write a half-precision array as float32, exactly."""
     are_plain = source.flags.c_contiguous and target.flags.c_contiguous and source.size
-    if source.dtype.char == "e" and are_plain and not _has_specials(source):
+    if source.dtype.char == "e" and are_plain and not _has_infinity_or_nan(source):
         bits = target.view(np.int32)
         np.left_shift(source.view(np.int16), 13, out=bits, dtype=np.int32)
         np.bitwise_and(bits, _KEPT_BITS, out=bits)
@@ -37,10 +37,10 @@ def widen(source: Array, target: Array) -> None:
         np.copyto(target, source)
 
 
-def _has_specials(source: Array) -> bool:
+def _has_infinity_or_nan(source: Array) -> bool:
     sizes = scratch("sizes", source.shape, "h")
     np.bitwise_and(source.view(np.int16), np.int16(0x7FFF), out=sizes)
-    return bool(np.maximum.reduce(sizes, axis=None) >= _SPECIAL)
+    return bool(np.maximum.reduce(sizes, axis=None) >= _INFINITY)
 
 
 def narrow(source: Array, target: Array) -> None:
@@ -51,21 +51,24 @@ def narrow(source: Array, target: Array) -> None:
 
 
 _EXPONENT = np.int32(0x7F800000)
+"""The mask of the exponent of a float32."""
 _LEAST_NORMAL = 2.0**-14
+"""The smallest normal number of float16."""
 _TOO_LARGE = 2.0**15
-_TO_LAST_BIT = np.float32(1.5 * 2.0**13)
-"""The sum with this multiple of a number's power of two has float16's last bit of the number as its own."""
+"""From this power of two on, rounding may overflow float16."""
+_ROUNDING_FACTOR = np.float32(1.5 * 2.0**13)
+"""Adding a number's power of two times this factor rounds the number to the precision of float16."""
 
 
 def _narrow_regular(source: Array, target: Array) -> bool:
-    """Write float32 as float16 with arithmetic on bits; False, and nothing, where a number is large or not finite."""
+    """Write float32 as float16 by arithmetic on bits; False, and nothing written, for large or not finite numbers."""
     bits = source.view(np.int32)
     magic, rounded = scratch("magic", source.shape, "f"), scratch("rounded half", source.shape, "f")
     np.bitwise_and(bits, _EXPONENT, out=magic.view(np.int32))
     if not np.maximum.reduce(magic, axis=None) < _TOO_LARGE:
         return False
     np.maximum(magic, filled(_LEAST_NORMAL, magic.shape, "f"), out=magic)
-    np.multiply(magic, _TO_LAST_BIT, out=magic)
+    np.multiply(magic, _ROUNDING_FACTOR, out=magic)
     np.subtract(np.add(source, magic, out=rounded), magic, out=rounded)
     np.divide(rounded, _REBIAS, out=rounded)
     digits, sign = rounded.view(np.int32), magic.view(np.int32)
@@ -77,7 +80,7 @@ def _narrow_regular(source: Array, target: Array) -> bool:
 
 
 def widened(source: Array, name: str) -> Array:
-    """``source``, or a float32 copy of it in the scratch memory called ``name``."""
+    """``source``, or if it has half precision a float32 copy in the scratch memory called ``name``."""
     if not is_half(source):
         return source
     copy = scratch(name, source.shape, "f")

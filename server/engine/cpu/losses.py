@@ -1,4 +1,4 @@
-"""Cross-entropy and the log-likelihood of classes for plain targets: a matrix of scores, one class per row."""
+"""Cross-entropy and negative log-likelihood for a matrix of scores (rows, classes) with one target class per row."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _INT64 = np.dtype(np.int64)
 
 @lru_cache(maxsize=16)
 def _starts(rows: int, length: int) -> Array:
-    """Where the rows of a matrix begin."""
-    found = np.arange(0, rows * length, length)
-    found.flags.writeable = False
-    return found
+    """The flat indices at which the rows of a matrix begin."""
+    starts = np.arange(0, rows * length, length)
+    starts.flags.writeable = False
+    return starts
 
 
 def _positions(shape: tuple[int, ...], target: Array, ignore_index: int) -> Array | None:
-    """Where each target's class is in the flattened matrix; None unless every target is a class that counts."""
+    """The flat index of every target's class; None if a target is to be ignored or no class."""
     if len(shape) != 2 or target.dtype is not _INT64 or not target.size or not target.flags.c_contiguous:
         return None
     rows, classes = shape
-    largest = np.maximum.reduce(target.view(np.uint64))  # negative ones are large as unsigned
+    largest = np.maximum.reduce(target.view(np.uint64))  # negative classes are large as unsigned numbers
     if 0 <= ignore_index < classes or largest >= classes:
         return None
     return _starts(rows, classes) + target
@@ -100,7 +100,7 @@ def cross_entropy_backward(xp, grad_loss, input, probabilities, target, reductio
 
 @kernel(ops._huber_error, keys.CPU)
 def huber_error(xp, input, target, delta, *, out):
-    """m * (|d| - m / 2), m the smaller of |d| and delta"""
+    """m * (|d| - m / 2), where d = input - target and m = min(|d|, delta)"""
     if out.dtype.char not in "fd" or not input.shape == target.shape == out.shape:
         generic._huber_error(xp, input, target, delta, out=out)
         return

@@ -1,6 +1,7 @@
-"""Scratch memory of CPU kernels: kept, because fresh pages cost more than the arithmetic on them.
+"""Scratch memory and constant arrays of CPU kernels, and the division of operands into cache-sized pieces.
 
-The engine has one thread, and a kernel is done with its scratch memory when it returns.
+Scratch memory is kept, because fresh pages cost more than the arithmetic on them. The engine has one thread, and no
+kernel uses scratch memory after it has returned.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from typing import Any
 import numpy as np
 
 BLOCK_BYTES = 1 << 18
-"""A block of an operand: three or four of them fit into a core's second-level cache."""
+"""The size of a piece of an operand: three or four of them fit into a core's second-level cache."""
 
 _kept: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
 _views: dict[tuple[str, tuple[int, ...], str], Any] = {}
 _MOST_VIEWS = 4096
+"""Views of scratch memory that are kept, by name, shape and dtype; all are dropped when there are more."""
 
 
 def scratch(name: str, shape: tuple[int, ...], char: str) -> Any:
     """An uninitialised array that the next call with this name and type overwrites; a fresh one if it is large."""
-    found = _views.get((name, shape, char))
-    return _new_scratch(name, shape, char) if found is None else found
+    view = _views.get((name, shape, char))
+    return _new_scratch(name, shape, char) if view is None else view
 
 
 def _new_scratch(name: str, shape: tuple[int, ...], char: str) -> Any:
@@ -34,32 +36,32 @@ def _new_scratch(name: str, shape: tuple[int, ...], char: str) -> Any:
         memory = _kept[name, char] = np.empty(BLOCK_BYTES // itemsize, char)
     if len(_views) >= _MOST_VIEWS:
         _views.clear()
-    found = _views[name, shape, char] = memory[:size].reshape(shape)
-    return found
+    view = _views[name, shape, char] = memory[:size].reshape(shape)
+    return view
 
 
 def constant(number: float, length: int, char: str) -> Any:
-    """A vector, at most a block long, that holds ``number`` everywhere; nobody may write into it."""
+    """A read-only vector, at most a block long, whose elements all are ``number``."""
     return _filled(number, char)[:length]
 
 
 @lru_cache(maxsize=64)
 def _filled(number: float, char: str) -> Any:
-    found = np.full(BLOCK_BYTES // np.dtype(char).itemsize, number, char)
-    found.flags.writeable = False
-    return found
+    block = np.full(BLOCK_BYTES // np.dtype(char).itemsize, number, char)
+    block.flags.writeable = False
+    return block
 
 
 @lru_cache(maxsize=1024)
 def filled(number: float, shape: tuple[int, ...], char: str) -> Any:
-    """An array of a piece's shape and type that holds ``number`` everywhere; a 0-d one where a piece is large."""
+    """A read-only array of the given shape whose elements all are ``number``; a 0-d one if it exceeds a block."""
     size = math.prod(shape)
     memory = _filled(number, char)
     return np.asarray(number, char) if size > memory.size else memory[:size].reshape(shape)
 
 
 def in_pieces(*arrays: Any) -> Any:
-    """Matching pieces of arrays of one shape, each small enough for the cache; whole where memory has gaps."""
+    """Corresponding pieces of arrays of one shape, of at most ``BLOCK_BYTES``; the whole arrays if they have gaps."""
     first = arrays[0]
     if first.nbytes <= BLOCK_BYTES:
         return (arrays,)
@@ -71,7 +73,7 @@ def in_pieces(*arrays: Any) -> Any:
 
 
 def _flattened(arrays: tuple[Any, ...]) -> list[Any] | None:
-    """The arrays as vectors in which elements of equal number are at equal places, if they lie in memory like that."""
+    """Views of the arrays as vectors, if all are contiguous in the same order (C or Fortran); else None."""
     shape = arrays[0].shape
     if any([a.shape != shape for a in arrays]):
         return None

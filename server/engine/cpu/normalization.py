@@ -1,7 +1,7 @@
 """Layer and RMS normalization in blocks of rows that stay in cache.
 
-Sums of x and of x * x give a row's mean and variance in one pass where the mean is no more than a few deviations from
-zero; the other rows' blocks are centred first, as their squares would cancel. The same holds for backward.
+The sums of x and x * x give a row's mean and variance in one pass if the mean is at most a few standard deviations from
+zero. Otherwise the two terms would cancel, and the rows of the block are centred first. Backward does the same.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from .rows import (  # fmt: skip
 )
 
 Array = Any
-_FAR = 2.0
-"""Deviations from zero up to which a mean need not be subtracted first."""
+_MOST_DEVIATIONS = 2.0
+"""The largest |mean|, in standard deviations, up to which rows need not be centred first."""
 
 
 def _are_plain(first: Array, *others: Array | None) -> bool:
-    """Whether all are row-major and of one type that ``in_row_blocks`` takes."""
+    """Whether all arrays are row-major and of one dtype that ``in_row_blocks`` takes."""
     kind = first.dtype
     return is_fast_or_half(first) and all([a is None or (a.dtype is kind and is_fast_or_half(a)) for a in others])
 
 
 def _vector(parameter: Array | None) -> Array | None:
-    """A weight or bias as one row, in the type that is computed in."""
+    """A weight or bias as a vector, in the dtype of the computation."""
     if parameter is None or not is_half(parameter):
         return None if parameter is None else parameter.reshape(-1)
     wide = np.empty(parameter.size, np.float32)
@@ -70,34 +70,34 @@ def layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
 
 
 def _moments(x: Array, eps: float, mean: Array, rstd: Array) -> bool:
-    """Write mean and 1 / sqrt(variance + eps) of each row; tells whether its squares did not cancel."""
-    share = 1 / x.shape[1]
-    np.multiply(row_sums(x), share, out=mean)
+    """Write mean and 1 / sqrt(variance + eps) of every row; False if the subtraction cancelled too many digits."""
+    inverse_length = 1 / x.shape[1]
+    np.multiply(row_sums(x), inverse_length, out=mean)
     squared = mean * mean
     variance = row_dots(x, x)
-    variance *= share
+    variance *= inverse_length
     variance -= squared
-    squared *= 1 / _FAR**2
-    are_near = np.logical_and.reduce(squared <= variance)
+    squared *= 1 / _MOST_DEVIATIONS**2
+    is_accurate = np.logical_and.reduce(squared <= variance)
     variance += eps
     np.divide(1, np.sqrt(variance, out=variance), out=rstd)
-    return bool(are_near)
+    return bool(is_accurate)
 
 
 def _centred(x: Array, eps: float, mean: Array, rstd: Array) -> Array:
-    """x without the mean of each row, in scratch memory; corrects mean and rstd."""
-    found = scratch("centred", x.shape, x.dtype.char)
-    np.copyto(found, x)
-    add_column(found, -mean)
-    rest = row_sums(found)  # what rounding left of the mean
-    rest *= 1 / x.shape[1]
-    add_column(found, -rest)
-    mean += rest
-    variance = row_dots(found, found)
+    """x minus the mean of every row, in scratch memory; writes corrected means and rstd."""
+    centred = scratch("centred", x.shape, x.dtype.char)
+    np.copyto(centred, x)
+    add_column(centred, -mean)
+    residual = row_sums(centred)  # the rounding errors of the means
+    residual *= 1 / x.shape[1]
+    add_column(centred, -residual)
+    mean += residual
+    variance = row_dots(centred, centred)
     variance *= 1 / x.shape[1]
     variance += eps
     np.divide(1, np.sqrt(variance, out=variance), out=rstd)
-    return found
+    return centred
 
 
 def _scale_and_shift(x: Array, y: Array, mean: Array, rstd: Array, weight: Array | None, bias: Array | None) -> None:
@@ -128,28 +128,28 @@ def layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
 
 
 def _backward_block(grad: Array, x: Array, out: Array, mean: Array, rstd: Array, weight: Array | None) -> None:
-    """With w = grad * weight * rstd and z = (x - mean) * rstd: w - mean(w) - z * mean(w z)"""
-    share = 1 / x.shape[1]
+    """out = w - mean(w) - z * mean(w z), where w = grad * weight * rstd and z = (x - mean) * rstd"""
+    inverse_length = 1 / x.shape[1]
     _scale(grad, rstd, weight, out)
     average = row_sums(out) if weight is None else row_products(grad, weight) * rstd
-    if _are_near(mean, rstd):
-        slope = (row_dots(out, x) - mean * average) * (rstd * rstd * -share)
+    if _need_no_centring(mean, rstd):
+        slope = (row_dots(out, x) - mean * average) * (rstd * rstd * -inverse_length)
         shift = slope * mean
-        shift += average * share
+        shift += average * inverse_length
         along = scratch("along", x.shape, x.dtype.char)
     else:
         along = x - mean[:, None]
-        slope = row_dots(out, along) * (rstd * rstd * -share)
-        shift = average * share
+        slope = row_dots(out, along) * (rstd * rstd * -inverse_length)
+        shift = average * inverse_length
         x = along
     times_column(x, slope, along)
     out += along
     add_column(out, np.negative(shift, out=shift))
 
 
-def _are_near(mean: Array, rstd: Array) -> bool:
-    """Whether all means are within a few deviations from zero."""
-    return bool(np.maximum.reduce(np.abs(mean) * rstd) <= _FAR)
+def _need_no_centring(mean: Array, rstd: Array) -> bool:
+    """Whether all means are within ``_MOST_DEVIATIONS`` standard deviations from zero."""
+    return bool(np.maximum.reduce(np.abs(mean) * rstd) <= _MOST_DEVIATIONS)
 
 
 @kernel(ops._layer_norm_weight_backward, keys.CPU, movement=True)
@@ -161,14 +161,14 @@ def layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shape
     mean, rstd = mean.reshape(-1), rstd.reshape(-1)
     total = np.zeros(length)
     for block, (grad, x) in in_row_blocks((grad_out.reshape(-1, length), input.reshape(-1, length)), ()):
-        total += _weight_part(grad, x, mean[block], rstd[block])
+        total += _weight_gradient(grad, x, mean[block], rstd[block])
     np.copyto(out, total.reshape(out.shape), casting="unsafe")
 
 
-def _weight_part(grad: Array, x: Array, mean: Array, rstd: Array) -> Array:
+def _weight_gradient(grad: Array, x: Array, mean: Array, rstd: Array) -> Array:
     """The sum over rows of grad * (x - mean) * rstd"""
     product = scratch("along", x.shape, x.dtype.char)
-    if _are_near(mean, rstd):
+    if _need_no_centring(mean, rstd):
         return rstd.dot(np.multiply(grad, x, out=product)) - (mean * rstd).dot(grad)
     np.subtract(x, mean[:, None], out=product)
     return rstd.dot(np.multiply(product, grad, out=product))
@@ -189,7 +189,7 @@ def layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_sha
     totals = np.zeros((2, length))
     for block, (g, v, y) in in_row_blocks((grad, x), (result,)):
         _backward_block(g, v, y, mean[block], rstd[block], weight)
-        totals[0] += _weight_part(g, v, mean[block], rstd[block])
+        totals[0] += _weight_gradient(g, v, mean[block], rstd[block])
         totals[1] += constant(1, len(g), g.dtype.char).dot(g)
     for parameter, total in zip((by_weight, by_bias), totals, strict=True):
         np.copyto(parameter, total.reshape(parameter.shape), casting="unsafe")
@@ -237,7 +237,7 @@ def rms_norm_gradients(xp, grad_out, input, rstd, weight, normalized_shape, *, o
 
 
 def _rms_backward_block(grad: Array, x: Array, out: Array, rstd: Array, weight: Array | None) -> None:
-    """With w = grad * weight * rstd and z = x * rstd: w - z * mean(w z)"""
+    """out = w - z * mean(w z), where w = grad * weight * rstd and z = x * rstd"""
     _scale(grad, rstd, weight, out)
     slope = row_dots(out, x)
     slope *= rstd * rstd * (-1 / x.shape[1])

@@ -1,4 +1,4 @@
-"""Element-wise functions of real numbers that NumPy computes one element at a time, and sums of products in pieces."""
+"""Element-wise functions of float32 and float64 that NumPy does not vectorise, and others in cache-sized pieces."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from telegrad_protocol.ops import pointwise as ops
 from .memory import filled, in_pieces, scratch
 
 Array = Any
-_LEAST_REST = -(2.0**-23)
-"""Below what rounding 1 + x leaves, relative to it."""
+_LEAST_CORRECTION = -(2.0**-23)
+"""A lower bound of the relative error of rounding 1 + x to float32."""
 
 
-def log1p_of_share(x: Array) -> None:
-    """x = log(1 + x), for x from 0 to 1: the logarithm of the rounded sum, and what rounding left."""
+def log1p_unit(x: Array) -> None:
+    """x = log(1 + x) in place, for x in [0, 1]: the logarithm of the rounded sum plus the rounding error."""
     total = np.add(x, 1, out=scratch("total", x.shape, x.dtype.char))
     rounded = np.subtract(total, 1, out=scratch("rounded", x.shape, x.dtype.char))
     x -= rounded
@@ -31,17 +31,17 @@ def log1p_of_share(x: Array) -> None:
 
 @kernel(elementary.log1p, keys.CPU)
 def log1p(xp, input, *, out):
-    """log(u) + (x - (u - 1)) / u, u the rounded 1 + x; the rest is NaN at the ends, where it does not count."""
+    """log(u) + (x - (u - 1)) / u, where u is 1 + x rounded; at -1 and infinity the correction is NaN and is dropped."""
     if out.dtype.char != "f":
         generic_elementary.log1p(xp, input, out=out)
         return
     for x, y in in_pieces(input, out):
         total = np.add(x, 1, out=scratch("total", x.shape, x.dtype.char))
-        rest = np.subtract(total, 1, out=scratch("rounded", x.shape, x.dtype.char))
-        np.subtract(x, rest, out=rest)
-        rest /= total
-        np.fmax(rest, filled(_LEAST_REST, rest.shape, rest.dtype.char), out=rest)
-        np.add(np.log(total, out=total), rest, out=y)
+        correction = np.subtract(total, 1, out=scratch("rounded", x.shape, x.dtype.char))
+        np.subtract(x, correction, out=correction)
+        correction /= total
+        np.fmax(correction, filled(_LEAST_CORRECTION, correction.shape, correction.dtype.char), out=correction)
+        np.add(np.log(total, out=total), correction, out=y)
 
 
 @kernel(ops.pow, keys.CPU)
@@ -50,17 +50,17 @@ def pow(xp, input, exponent, *, out):
     if not is_plain or exponent in (0.5, 2, 3) or not math.isfinite(exponent):
         generic.pow(xp, input, exponent, out=out)
         return
-    power = _INVERSES.get(exponent)
+    power = _RECIPROCALS.get(exponent)
     for x, y in in_pieces(input, out):
         _power(x, float(exponent), y) if power is None else np.divide(1, power(x, out=y), out=y)
 
 
-_INVERSES = {-1: np.positive, -2: np.square, -0.5: np.sqrt}
-"""What PyTorch takes the reciprocal of for these exponents."""
+_RECIPROCALS = {-1: np.positive, -2: np.square, -0.5: np.sqrt}
+"""The functions whose reciprocal PyTorch computes for these exponents."""
 
 
 def _power(x: Array, exponent: float, out: Array) -> None:
-    """The power of |x|, with the sign or NaN of a negative base: NumPy's is slow where it makes NaN itself."""
+    """|x| ** exponent, with the sign, or the NaN, of a negative base: NumPy is slow where its own result is NaN."""
     is_whole = exponent.is_integer()
     if not is_whole and np.fmin.reduce(x, axis=None, initial=0) == -np.inf:
         np.power(x, exponent, out=out)

@@ -1,4 +1,4 @@
-"""Sums, means and norms over dimensions of row-major tensors, as sums of the rows and columns of a matrix."""
+"""Sums, means, norms, extrema and variances of row-major tensors, as reductions of a matrix's rows and columns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Dims = int | tuple[int, ...] | None
 
 
 @lru_cache(maxsize=4096)
-def _view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | None:
-    """The tensor as (before, kept, after), the outer two of which are summed over; None if it is not of this form."""
+def _matrix_view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | None:
+    """The shape as (before, kept, after), where the outer two are reduced; None if the dimensions do not allow that."""
     ndim = len(shape)
     if not ndim or dim is None or dim == ():
         return 1, 1, math.prod(shape)
@@ -42,8 +42,8 @@ def _view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | None:
 
 
 def sum_into(x: Array, dim: Dims, out: Array) -> bool:
-    """Sum what ``is_fast`` accepts over ``dim``; False if it was not done."""
-    view = _view(x.shape, dim)
+    """Sum an array that ``is_fast`` accepts over ``dim``; False, and nothing written, for other dimensions."""
+    view = _matrix_view(x.shape, dim)
     if view is None:
         return False
     before, kept, after = view
@@ -59,8 +59,8 @@ def sum_into(x: Array, dim: Dims, out: Array) -> bool:
 
 
 def _sum_halves(x: Array, dim: Dims, out: Array) -> bool:
-    """The same for half precision, where whole rows are summed."""
-    view = _view(x.shape, dim)
+    """``sum_into`` for half precision, which takes sums of whole rows only."""
+    view = _matrix_view(x.shape, dim)
     if view is None or view[0] != 1 or not x.flags.c_contiguous or not x.size:
         return False
     flat = out.reshape(-1)
@@ -96,7 +96,7 @@ def mean(xp, input, dim, keepdim, *, dtype, out):
 
 @kernel(spread.norm, keys.CPU)
 def norm(xp, input, p, dim, keepdim, *, dtype, out):
-    view = _view(input.shape, dim) if p in (None, 2) and is_fast(input) and input.dtype is out.dtype else None
+    view = _matrix_view(input.shape, dim) if p in (None, 2) and is_fast(input) and input.dtype is out.dtype else None
     if view is None or view[0] != 1:
         generic_spread.norm(xp, input, p, dim, keepdim, dtype=dtype, out=out)
         return
@@ -105,13 +105,14 @@ def norm(xp, input, p, dim, keepdim, *, dtype, out):
 
 
 _SHORT = 128
-"""Rows shorter than this are compared as columns."""
+"""Rows shorter than this are transposed and compared as columns."""
 _FEW = 16
+"""Rows are folded in half until they are at most this long."""
 
 
 def _extreme(function: Any, x: Array, dim: Dims, out: Array) -> bool:
-    """Reduce short rows with ``maximum`` or ``minimum``, block by block; False if it was not done."""
-    view = _view(x.shape, dim) if is_fast(x) and out.flags.c_contiguous else None
+    """Reduce short rows with ``maximum`` or ``minimum``, block by block; False, and nothing written, for others."""
+    view = _matrix_view(x.shape, dim) if is_fast(x) and out.flags.c_contiguous else None
     if view is None or view[0] != 1 or not 1 < view[2] < _SHORT or view[1] < _SHORT:
         return False
     flat = out.reshape(-1)
@@ -121,7 +122,7 @@ def _extreme(function: Any, x: Array, dim: Dims, out: Array) -> bool:
 
 
 def _as_columns(function: Any, part: Array) -> Array:
-    """Rows folded in half until few elements are left of each, transposed."""
+    """The rows, folded in half with ``function`` until they are short, as columns."""
     while part.shape[1] > _FEW and part.shape[1] % 2 == 0:
         half = part.shape[1] // 2
         part = function(part[:, :half], part[:, half:], out=scratch(f"half {half}", (len(part), half), part.dtype.char))
@@ -144,16 +145,16 @@ def amin(xp, input, dim, keepdim, *, out):
 
 @kernel(spread.var, keys.CPU)
 def var(xp, input, dim, *, correction, keepdim, out):
-    are_fast = is_fast(input) and input.dtype is out.dtype and out.flags.c_contiguous
-    view = _view(input.shape, dim) if are_fast else None
+    is_taken = is_fast(input) and input.dtype is out.dtype and out.flags.c_contiguous
+    view = _matrix_view(input.shape, dim) if is_taken else None
     if view is None or view[0] != 1 or view[2] < _FEW:
         generic_spread.var(xp, input, dim, correction=correction, keepdim=keepdim, out=out)
         return
     flat = out.reshape(-1)
     for block, (part,) in in_row_blocks((input.reshape(view[1], view[2]),), ()):
         flat[block] = _squared_deviations(part)
-    left = view[2] - (1 if correction is None else correction)
-    np.divide(out, out.dtype.type(left if left > 0 else 0), out=out)
+    degrees_of_freedom = view[2] - (1 if correction is None else correction)
+    np.divide(out, out.dtype.type(degrees_of_freedom if degrees_of_freedom > 0 else 0), out=out)
 
 
 @kernel(spread.std, keys.CPU)
@@ -163,15 +164,15 @@ def std(xp, input, dim, *, correction, keepdim, out):
 
 
 def _squared_deviations(x: Array) -> Array:
-    """The sums of (x - mean) ** 2 over the rows of a block; a row that is longer than one goes in pieces."""
+    """The sums of (x - mean) ** 2 over the rows of a block; rows longer than a block are summed in pieces."""
     means = row_sums(x) * (1 / x.shape[1])
     step = BLOCK_BYTES // x.itemsize
-    total, rest = np.zeros((2, len(x)))  # what is left of the sums, since means were rounded
+    total, residual = np.zeros((2, len(x)))  # the residual sums are not 0, because the means were rounded
     for start in range(0, x.shape[1], step):
         part = x[:, start : start + step]
         centred = scratch("centred", part.shape, part.dtype.char)
         np.copyto(centred, part)
         add_column(centred, -means)
         total += row_dots(centred, centred)
-        rest += row_sums(centred)
-    return total - rest * rest / x.shape[1]
+        residual += row_sums(centred)
+    return total - residual * residual / x.shape[1]

@@ -1,26 +1,30 @@
-"""Sums, products and broadcasts on matrices, for the shapes in which NumPy's own are slow. Knows arrays only.
+"""Sums, products and broadcasts on the rows and columns of matrices, for which NumPy is slow. Knows arrays only.
 
-A row sum is a product with a vector of ones, which BLAS vectorises and NumPy's ``add.reduce`` does not; long rows are
-summed in pieces so that rounding errors stay small. What is constant along rows or columns is added as a product of two
-vectors, which BLAS does at twice the speed of NumPy's broadcasting.
+A row sum is a product with a vector of ones, which BLAS vectorises and NumPy's ``add.reduce`` does not. Long rows are
+summed in pieces, so that rounding errors stay small. A term that is constant along rows or columns is added as a rank-1
+update, which BLAS does at twice the speed of NumPy's broadcasting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.linalg import blas
 
 from .halves import is_half, narrow, widened
 from .memory import BLOCK_BYTES, constant, scratch
 
 Array = Any
 _PIECE = 2048
-"""Longest row that one product sums; float32 rounding grows with it."""
+"""The longest row that one product sums, in elements; the rounding error of float32 grows with it."""
 _SHORT = 128
-"""Rows shorter than this are cheaper to multiply as a whole than one by one."""
+"""For rows shorter than this, in elements, one product of whole matrices is cheaper than a dot product per row."""
+
+
+_RANK_ONE_UPDATES = {"f": blas.sger, "d": blas.dger}
+"""BLAS's A += alpha * x * y.T, by the character of the dtype."""
 
 
 def is_fast(array: Array) -> bool:
@@ -34,13 +38,13 @@ def is_fast_or_half(array: Array) -> bool:
 
 
 def row_blocks(rows: int, length: int, itemsize: int) -> list[slice]:
-    """Slices of rows that fit into the cache."""
+    """Slices of rows of at most ``BLOCK_BYTES`` each."""
     step = max(1, BLOCK_BYTES // (length * itemsize))
     return [slice(start, start + step) for start in range(0, rows, step)]
 
 
 def in_row_blocks(inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> Iterable[tuple[slice, Sequence[Array]]]:
-    """Slices of rows, with these rows of all matrices, which have one type; half precision goes through float32."""
+    """Slices of rows with these rows of all matrices, which have one dtype; half precision passes through float32."""
     first, arrays = inputs[0], inputs + outputs
     if is_half(first):
         return _wide_blocks(inputs, outputs)
@@ -66,7 +70,7 @@ def _target(part: Array, number: int) -> Array:
 
 
 def row_products(x: Array, vector: Array) -> Array:
-    """x @ vector, in pieces where rows are long."""
+    """x @ vector; long rows are multiplied in pieces."""
     length = x.shape[1]
     if length <= _PIECE:
         return x.dot(vector)
@@ -88,7 +92,7 @@ def row_sums(x: Array) -> Array:
 
 
 def row_dots(x: Array, y: Array) -> Array:
-    """The sums of x * y over each row."""
+    """The dot products of the rows of x and y."""
     length = x.shape[1]
     if length < _SHORT:
         return row_sums(np.multiply(x, y, out=scratch("products", x.shape, x.dtype.char)))
@@ -101,7 +105,7 @@ def row_dots(x: Array, y: Array) -> Array:
 
 
 def column_sums(x: Array, out: Array) -> None:
-    """The sums of the columns of a matrix, added up in float64 where there are many rows."""
+    """Write the sums of the columns of a matrix; for many rows, partial sums are added in float64."""
     rows, length = x.shape
     if rows <= _PIECE and x.nbytes <= BLOCK_BYTES:
         constant(1, rows, x.dtype.char).dot(x, out)
@@ -150,13 +154,6 @@ def write_outer(out: Array, column: Array, row: Array) -> None:
 def add_outer(x: Array, column: Array, row: Array) -> None:
     """x += column[:, None] * row, for a row-major matrix"""
     columns = x.T
-    found = _rank_one_update(x.dtype.char)(1.0, row, column, a=columns, overwrite_a=1)
-    if found is not columns:  # the wrapper took a copy
-        x[...] = found.T
-
-
-@cache
-def _rank_one_update(char: str) -> Any:
-    from scipy.linalg import blas
-
-    return blas.sger if char == "f" else blas.dger
+    updated = _RANK_ONE_UPDATES[x.dtype.char](1.0, row, column, a=columns, overwrite_a=1)
+    if updated is not columns:  # the wrapper made a copy
+        x[...] = updated.T

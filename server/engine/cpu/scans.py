@@ -1,7 +1,7 @@
-"""Cumulative sums.
+"""Cumulative sums, for which NumPy's ``accumulate`` takes one element at a time.
 
-Along rows, groups of neighbours are summed by a product with a triangle of ones, and the groups before are added; down
-columns, row is added to row. NumPy's accumulate takes one element at a time.
+Along rows, groups of neighbours are scanned by a product with a triangular matrix of ones, and then the sums of the
+preceding groups are added. Along columns, whole rows are added.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from .rows import add_column, is_fast
 
 Array = Any
 _GROUP = 32
+"""Elements of a group, which is the size of the triangular matrix."""
 _WIDE = 256
-"""Rows at least this long are added as wholes."""
+"""Rows at least this long, in elements, are added as wholes."""
 
 
 @kernel(ops.cumsum, keys.CPU)
@@ -44,8 +45,8 @@ def cumsum(xp, input, dim, *, dtype, out):
 
 def _down_columns(source: Array, target: Array) -> None:
     running = np.zeros(target.shape[1:], sums_in(np, target.dtype))
-    for one, result in zip(source, target, strict=True):
-        running += one
+    for row, result in zip(source, target, strict=True):
+        running += row
         result[...] = running
 
 
@@ -61,7 +62,7 @@ def _along_rows(x: Array, out: Array) -> None:
 
 
 def _running_sums(x: Array, out: Array, before: Array) -> Array:
-    """The running sums of a block, on top of what came before it in each row; returns the last ones."""
+    """Write a block's running sums, which begin with ``before`` in every row; return their last column."""
     whole = x.shape[1] - x.shape[1] % _GROUP
     if whole:
         sums = x[:, :whole].reshape(-1, _GROUP).dot(_triangle(x.dtype.char))
@@ -83,5 +84,5 @@ def _running_sums(x: Array, out: Array, before: Array) -> Array:
 
 @cache
 def _triangle(char: str) -> Array:
-    """The matrix whose product with a row gives its running sums."""
+    """The upper triangular matrix of ones: x @ triangle are the running sums of the rows of x."""
     return np.triu(np.ones((_GROUP, _GROUP), char))

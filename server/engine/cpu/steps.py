@@ -1,4 +1,4 @@
-"""What a training step of a small model does most often, prepared: the backward of ``linear``, plain SGD."""
+"""Prepared kernels of a small model's training step: the backward of ``linear``, and SGD without momentum."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .memory import constant
 
 _FAST = (dtypes.float32, dtypes.float64)
 _SUMMED_ROWS = 2048
-"""Rows that one product sums; rounding grows with their number."""
+"""The most rows that one product sums; the rounding error grows with their number."""
 
 
 @prepares(linalg._linear_backward, keys.CPU)
 def linear_backward(request: Request) -> Launch | None:
-    """(m,n) @ (n,k) -> (m,k); (m,n).T @ (m,k) -> (n,k); a product with ones sums (m,n) -> (n)"""
+    """(m,n) @ (n,k) -> (m,k); (m,n).T @ (m,k) -> (n,k); a product with ones sums the rows: (m,n) -> (n)"""
     grad, input, weight, bias = request.args
     metas = [meta for meta in (grad, input, weight) if meta is not None]
     if not all([meta.ndim == 2 and meta.is_contiguous and meta.numel and meta.dtype in _FAST for meta in metas]):
@@ -49,28 +49,28 @@ def linear_backward(request: Request) -> Launch | None:
 
 @prepares(optim._fused_sgd_, keys.CPU)
 def plain_sgd(request: Request) -> Launch | None:
-    """param -= lr * grad, which BLAS does in one pass"""
+    """param -= lr * grad, by BLAS's ``axpy``"""
     params, grads, _, decay, momentum, lr, _, _, maximize, _, scale, found_inf = request.args
     if decay or momentum or isinstance(lr, Meta) or scale is not None or found_inf is not None:
         return None
-    if not all([_are_alike(p, g) for p, g in zip(params, grads, strict=True)]):
+    if not all([_is_taken(p, g) for p, g in zip(params, grads, strict=True)]):
         return None
-    adders = [_ADDERS[param.dtype] for param in params]
+    axpys = [_AXPY[param.dtype] for param in params]
 
     def launch(args: Any, outs: Any) -> None:
         factor = args[5] if maximize else -args[5]
-        for add, param, grad in zip(adders, args[0], args[1]):
-            add(grad.array.reshape(-1), param.array.reshape(-1), a=factor)
+        for axpy, param, grad in zip(axpys, args[0], args[1]):
+            axpy(grad.array.reshape(-1), param.array.reshape(-1), a=factor)
 
     return launch
 
 
-def _are_alike(param: Meta, grad: Meta) -> bool:
+def _is_taken(param: Meta, grad: Meta) -> bool:
     is_dense = param.is_contiguous and grad.is_contiguous and 0 < param.numel < _LARGEST
     return param.dtype in _FAST and param.dtype is grad.dtype and is_dense
 
 
-_ADDERS = {dtypes.float32: saxpy, dtypes.float64: daxpy}
-"""What adds a multiple of its first argument to its second, in place where that is contiguous."""
+_AXPY = {dtypes.float32: saxpy, dtypes.float64: daxpy}
+"""y += a * x by dtype, in place for contiguous vectors."""
 _LARGEST = 1 << 31
-"""BLAS counts in 32 bits."""
+"""BLAS counts elements in 32 bits."""

@@ -1,6 +1,7 @@
-"""Activation functions. Those that networks use most have backward kernels, the others are made of operations.
+"""Activation functions: generic kernels and derivative formulas.
 
-Kernels go through memory once, in blocks that stay in the cache.
+The functions that networks use most have backward kernels of their own; the derivatives of the others are compositions
+of operations. Kernels pass over memory once, in blocks that stay in the cache.
 """
 
 from __future__ import annotations
@@ -23,38 +24,39 @@ def relu(xp, input, *, out):
 
 @implements(ops._relu_backward, gradient=lambda grad, result: F._relu_backward(grad, result), result=None)
 def _relu_backward(xp, gradient, result, *, out):
-    """0 by selection, not by a product: the gradient may be infinite"""
+    """gradient where result > 0, else 0; selected and not multiplied, because the gradient may be infinite"""
     select(xp, result <= 0, out.dtype.type(0), gradient, out)
 
 
-_HALF_ROOT = math.sqrt(0.5)
-_DENSITY = 1 / math.sqrt(2 * math.pi)
+_SQRT_HALF = math.sqrt(0.5)
+_INVERSE_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 
 
 @implements(ops.gelu, input=lambda grad, input, approximate: F._gelu_backward(grad, input, approximate=approximate))
 def gelu(xp, input, *, approximate, out):
-    share = _normal_share if approximate == "none" else _tanh_share
+    cdf = _normal_cdf if approximate == "none" else _tanh_cdf
     for x, o in in_blocks(xp, input, out):
-        xp.multiply(share(xp, x), x, out=o)
+        xp.multiply(cdf(xp, x), x, out=o)
 
 
-def _normal_share(xp, x):
-    """The normal distribution function."""
-    share = x * _HALF_ROOT
-    erf(xp, share, share)
-    share += 1
-    share *= 0.5
-    return share
+def _normal_cdf(xp, x):
+    """The cumulative distribution function of the standard normal distribution: (1 + erf(x / sqrt(2))) / 2"""
+    cdf = x * _SQRT_HALF
+    erf(xp, cdf, cdf)
+    cdf += 1
+    cdf *= 0.5
+    return cdf
 
 
-def _tanh_share(xp, x):
-    share = _tanh_argument(xp, x)
-    xp.tanh(share, out=share)
-    share += 1
-    share *= 0.5
-    return share
+def _tanh_cdf(xp, x):
+    """GELU's approximation of the normal distribution function: (1 + tanh(argument)) / 2 (Hendrycks, Gimpel, 2016)"""
+    cdf = _tanh_argument(xp, x)
+    xp.tanh(cdf, out=cdf)
+    cdf += 1
+    cdf *= 0.5
+    return cdf
 
 
 def _tanh_argument(xp, x):
@@ -66,20 +68,20 @@ def _tanh_argument(xp, x):
     return inner
 
 
-def _gelu_curvature(grad, gradient, input, approximate):
+def _gelu_double_backward(grad, gradient, input, approximate):
     squared = F.square(input)
     if approximate == "none":
-        return grad * gradient * (2 - squared) * F.exp(squared * -0.5) * _DENSITY
+        return grad * gradient * (2 - squared) * F.exp(squared * -0.5) * _INVERSE_SQRT_2PI
     slope = (1 + squared * (3 * _TANH_CUBIC)) * _TANH_SCALE
-    bend = F.tanh(input * (1 + squared * _TANH_CUBIC) * _TANH_SCALE)
-    rest = slope + squared * (3 * _TANH_CUBIC * _TANH_SCALE) - input * F.square(slope) * bend
-    return grad * gradient * (1 - F.square(bend)) * rest
+    tanh = F.tanh(input * (1 + squared * _TANH_CUBIC) * _TANH_SCALE)
+    factor = slope + squared * (3 * _TANH_CUBIC * _TANH_SCALE) - input * F.square(slope) * tanh
+    return grad * gradient * (1 - F.square(tanh)) * factor
 
 
 @implements(
     ops._gelu_backward,
     gradient=lambda grad, input, approximate: F._gelu_backward(grad, input, approximate=approximate),
-    input=_gelu_curvature,
+    input=_gelu_double_backward,
 )
 def _gelu_backward(xp, gradient, input, *, approximate, out):
     slope = _normal_slope if approximate == "none" else _tanh_slope
@@ -88,36 +90,38 @@ def _gelu_backward(xp, gradient, input, *, approximate, out):
 
 
 def _normal_slope(xp, x):
-    """The distribution function, and x times its density."""
-    density = x * x
-    density *= -0.5
-    xp.exp(density, out=density)
-    density *= _DENSITY
-    density *= x
-    density += _normal_share(xp, x)
-    return density
+    """The derivative of x * cdf(x): cdf(x) + x * pdf(x) of the standard normal distribution"""
+    pdf = x * x
+    pdf *= -0.5
+    xp.exp(pdf, out=pdf)
+    pdf *= _INVERSE_SQRT_2PI
+    pdf *= x
+    pdf += _normal_cdf(xp, x)
+    return pdf
 
 
 def _tanh_slope(xp, x):
-    bend = _tanh_argument(xp, x)
-    xp.tanh(bend, out=bend)
+    """The derivative of x * (1 + tanh(u)) / 2, where u is ``_tanh_argument``"""
+    tanh = _tanh_argument(xp, x)
+    xp.tanh(tanh, out=tanh)
     slope = x * x
     slope *= 3 * _TANH_CUBIC * _TANH_SCALE
     slope += _TANH_SCALE
     slope *= x
-    slope *= 1 - bend * bend
-    slope += bend
+    slope *= 1 - tanh * tanh
+    slope += tanh
     slope += 1
     slope *= 0.5
     return slope
 
 
 def _sigmoid(xp, x):
-    found = xp.negative(x)
-    xp.exp(found, out=found)
-    found += 1
-    xp.divide(1, found, out=found)
-    return found
+    """1 / (1 + exp(-x))"""
+    result = xp.negative(x)
+    xp.exp(result, out=result)
+    result += 1
+    xp.divide(1, result, out=result)
+    return result
 
 
 @implements(ops.silu, input=lambda grad, input: F._silu_backward(grad, input))
@@ -126,24 +130,24 @@ def silu(xp, input, *, out):
         xp.multiply(_sigmoid(xp, x), x, out=o)
 
 
-def _silu_curvature(grad, gradient, input):
-    share = F.sigmoid(input)
-    return conj(grad) * gradient * conj(share * (1 - share) * (2 + input * (1 - 2 * share)))
+def _silu_double_backward(grad, gradient, input):
+    sigmoid = F.sigmoid(input)
+    return conj(grad) * gradient * conj(sigmoid * (1 - sigmoid) * (2 + input * (1 - 2 * sigmoid)))
 
 
 @implements(
     ops._silu_backward,
     gradient=lambda grad, input: F._silu_backward(grad, conj(input)),
-    input=_silu_curvature,
+    input=_silu_double_backward,
 )
 def _silu_backward(xp, gradient, input, *, out):
-    """gradient * s * (1 + input * (1 - s)), s the sigmoid of input"""
+    """gradient * s * (1 + input * (1 - s)), where s is the sigmoid of input"""
     for g, x, o in in_blocks(xp, gradient, input, out):
-        share = _sigmoid(xp, x)
-        slope = 1 - share
+        sigmoid = _sigmoid(xp, x)
+        slope = 1 - sigmoid
         slope *= x
         slope += 1
-        slope *= share
+        slope *= sigmoid
         xp.multiply(g, xp.conjugate(slope) if slope.dtype.kind == "c" else slope, out=o)
 
 
@@ -162,10 +166,10 @@ def _elu_backward(grad, input, alpha):
 
 @implements(ops.elu, input=_elu_backward)
 def elu(xp, input, alpha, *, out):
-    _exponential_unit(xp, input, alpha, 1.0, 1.0, out)
+    _elu_family(xp, input, alpha, 1.0, 1.0, out)
 
 
-def _exponential_unit(xp, input, alpha, scale, input_scale, out):
+def _elu_family(xp, input, alpha, scale, input_scale, out):
     """scale * (x, or alpha * (exp(input_scale * x) - 1) where x is negative)"""
     for x, o in in_blocks(xp, input, out):
         negative = xp.empty_like(x)
@@ -176,18 +180,19 @@ def _exponential_unit(xp, input, alpha, scale, input_scale, out):
         select(xp, x > 0, x * scale, negative, o)
 
 
-_SELU_ALPHA = 1.6732632423543772848170429916717
-_SELU_SCALE = 1.0507009873554804934193349852946
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+"""G. Klambauer et al., Self-Normalizing Neural Networks (2017)"""
 
 
-@implements(ops.selu, input=lambda grad, input: _elu_backward(grad, input, _SELU_ALPHA) * _SELU_SCALE)
+@implements(ops.selu, input=lambda grad, input: _elu_backward(grad, input, SELU_ALPHA) * SELU_SCALE)
 def selu(xp, input, *, out):
-    _exponential_unit(xp, input, _SELU_ALPHA, _SELU_SCALE, 1.0, out)
+    _elu_family(xp, input, SELU_ALPHA, SELU_SCALE, 1.0, out)
 
 
 @implements(ops.celu, input=lambda grad, input, alpha: F.where(input > 0, grad, grad * F.exp(input / alpha)))
 def celu(xp, input, alpha, *, out):
-    _exponential_unit(xp, input, alpha, 1.0, 1.0 / alpha, out)
+    _elu_family(xp, input, alpha, 1.0, 1.0 / alpha, out)
 
 
 def _softplus_backward(grad, input, beta, threshold):
@@ -203,24 +208,24 @@ def softplus(xp, input, beta, threshold, *, out):
         select(xp, scaled > threshold, x, soft, o)
 
 
-def _between(grad, input, low, high):
-    """grad strictly between two bounds, else 0"""
+def _grad_between(grad, input, low, high):
+    """grad where the input lies strictly between two bounds, else 0"""
     return F.where(F.logical_or(input <= low, input >= high), 0.0, grad)
 
 
-@implements(ops.hardtanh, input=lambda grad, input, min_val, max_val: _between(grad, input, min_val, max_val))
+@implements(ops.hardtanh, input=lambda grad, input, min_val, max_val: _grad_between(grad, input, min_val, max_val))
 def hardtanh(xp, input, min_val, max_val, *, out):
     xp.maximum(input, number(min_val, out.dtype), out=out)
     xp.minimum(out, number(max_val, out.dtype), out=out)
 
 
-@implements(ops.relu6, input=lambda grad, input: _between(grad, input, 0, 6))
+@implements(ops.relu6, input=lambda grad, input: _grad_between(grad, input, 0, 6))
 def relu6(xp, input, *, out):
     xp.maximum(input, 0, out=out)
     xp.minimum(out, 6, out=out)
 
 
-@implements(ops.hardsigmoid, input=lambda grad, input: _between(grad / 6, input, -3, 3))
+@implements(ops.hardsigmoid, input=lambda grad, input: _grad_between(grad / 6, input, -3, 3))
 def hardsigmoid(xp, input, *, out):
     for x, o in in_blocks(xp, input, out):
         xp.add(x, 3, out=o)
@@ -245,8 +250,8 @@ def hardswish(xp, input, *, out):
 
 
 def _mish_backward(grad, input):
-    bend = F.tanh(F.softplus(input))
-    return grad * (bend + input * F.sigmoid(input) * (1 - F.square(bend)))
+    tanh = F.tanh(F.softplus(input))
+    return grad * (tanh + input * F.sigmoid(input) * (1 - F.square(tanh)))
 
 
 @implements(ops.mish, input=_mish_backward)
@@ -282,17 +287,17 @@ def threshold(xp, input, threshold, value, *, out):
     select(xp, input <= threshold, number(value, out.dtype), input, out)
 
 
-def _outside(grad, input, lambd):
+def _shrink_backward(grad, input, lambd):
     return F.where(F.logical_and(input >= -lambd, input <= lambd), 0.0, grad)
 
 
-@implements(ops.hardshrink, input=_outside)
+@implements(ops.hardshrink, input=_shrink_backward)
 def hardshrink(xp, input, lambd, *, out):
     select(xp, (input >= -lambd) & (input <= lambd), out.dtype.type(0), input, out)
 
 
-@implements(ops.softshrink, input=_outside)
+@implements(ops.softshrink, input=_shrink_backward)
 def softshrink(xp, input, lambd, *, out):
     for x, o in in_blocks(xp, input, out):
-        # What lies between the bounds is subtracted: nothing is left of it, and lambd of the rest.
+        # Subtracting clamp(x, -lambd, lambd) gives 0 between the bounds and moves all other elements by lambd.
         xp.subtract(x, xp.minimum(xp.maximum(x, -lambd), lambd), out=o)

@@ -1,4 +1,7 @@
-"""Gradient scaling: looking for what is not finite, unscaling, and the scale's growth. Nothing is read by the host."""
+"""Gradient scaling for mixed precision: finding infinities and NaN, unscaling, and updating the scale.
+
+The host reads no value of a device here: the flag and the scale stay in device memory.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Attention: which way it is computed. Where nothing broadcasts, by the steps that keep no scores.
+"""``scaled_dot_product_attention``: the choice between fused attention and its definition, as in PyTorch.
 
-Masks that require a gradient, operands that broadcast, and dropout that no kernel has go step by step.
+Fused attention (``_attention``, ``_attention_dropout``) never holds all scores in memory. The "math" implementation
+serves what fused attention does not take: masks that require a gradient, operands that broadcast against each other,
+and dropout for which the device has no kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
 
 _ATTENTION = OPERATORS["_attention"]
-_DROPPING = OPERATORS["_attention_dropout"]
+_ATTENTION_DROPOUT = OPERATORS["_attention_dropout"]
 
 
 @composite(ops.scaled_dot_product_attention)
@@ -29,58 +31,59 @@ def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_cau
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     constant_mask = attn_mask is None or not requires_grad(attn_mask)
     metas = (query.meta, key.meta, value.meta, None if attn_mask is None else attn_mask.meta)
-    if constant_mask and _is_regular(*metas, enable_gqa) and _may_drop(*metas[:3], dropout_p):
+    if constant_mask and _fits_fused(*metas, enable_gqa) and _may_fuse_dropout(*metas[:3], dropout_p):
         operands = [_with_heads(v) for v in (query, key, value)]
-        found = _fused(operands, attn_mask, dropout_p, is_causal, factor)
-        if found is not None:
-            return F.reshape(found, (*query.shape[:-1], value.shape[-1])) if found.ndim != query.ndim else found
-    result = _plainly(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
+        output = _fused_attention(operands, attn_mask, dropout_p, is_causal, factor)
+        if output is not None:
+            return F.reshape(output, (*query.shape[:-1], value.shape[-1])) if output.ndim != query.ndim else output
+    result = _attention_math(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
     strides = ops.result_of(query.meta, result.shape).strides
     return result if result.meta.strides == strides else F._in_layout(result, strides)
 
 
-def _may_drop(query: Meta, key: Meta, value: Meta, dropout_p: float) -> bool:
-    """Whether there may be a kernel that drops weights with this probability, or none are to be dropped."""
+def _may_fuse_dropout(query: Meta, key: Meta, value: Meta, dropout_p: float) -> bool:
+    """Whether fused attention may take this dropout probability: it is 0, or cuDNN may have a kernel for it."""
     return dropout_p == 0.0 or (dropout_p < 1.0 and query.device.type != "cpu" and suits_cudnn(query, key, value))
 
 
-def _fused(operands, mask, dropout_p, is_causal, factor):
-    """Attention of operands with heads, by an operation that keeps no scores; None if there is none after all."""
+def _fused_attention(operands, mask, dropout_p, is_causal, factor):
+    """Fused attention of operands of shape (n, heads, length, width); None if the device has no kernel for them."""
     trains = _is_recording() and any(map(requires_grad, operands))
     query, key, _ = operands
     if mask is None or query.device.type == "cpu":
-        return _attended(operands, mask, dropout_p, is_causal, factor, trains)
-    bias, hidden = _finite_bias(mask, query.dtype, (query.shape[2], key.shape[2]))
-    found = _attended(operands, bias, dropout_p, is_causal, factor, trains)
-    return None if found is None else F.masked_fill(found, hidden, 0)
+        return _dispatch_fused(operands, mask, dropout_p, is_causal, factor, trains)
+    bias, masked = _finite_bias(mask, query.dtype, (query.shape[2], key.shape[2]))
+    output = _dispatch_fused(operands, bias, dropout_p, is_causal, factor, trains)
+    return None if output is None else F.masked_fill(output, masked, 0)
 
 
-def _attended(operands, bias, dropout_p, is_causal, factor, trains):
+def _dispatch_fused(operands, bias, dropout_p, is_causal, factor, trains):
     if not dropout_p:
         return dispatch(_ATTENTION, (*operands, bias, is_causal, factor, trains))[0]
     state = F.randint(0, _LARGEST_STATE, (2,), dtype=dtypes.int64, device=operands[0].device)
     try:
-        return dispatch(_DROPPING, (*operands, bias, state, dropout_p, is_causal, factor, trains))[0]
+        return dispatch(_ATTENTION_DROPOUT, (*operands, bias, state, dropout_p, is_causal, factor, trains))[0]
     except NotSupportedError:
         return None
 
 
 def _finite_bias(mask, dtype, size):
-    """What is added to scores, of full size and without infinities, which fused kernels make NaN of; and rows that see
-    nothing.
+    """The mask as a bias of full size (n, heads, rows, columns), and which rows are masked completely.
+
+    The bias has no infinities, because fused kernels would turn them into NaN.
     """
     mask, least = F.expand(_with_heads(mask), (-1, -1, *size)), _LEAST[dtype]
     if mask.dtype is dtypes.bool_:
-        hidden = F.logical_not(mask)
-        bias = F.masked_fill(F.zeros(mask.shape, dtype=dtype, device=mask.device), hidden, least)
+        masked = F.logical_not(mask)
+        bias = F.masked_fill(F.zeros(mask.shape, dtype=dtype, device=mask.device), masked, least)
     else:
-        hidden = F.eq(mask, -math.inf)
+        masked = F.eq(mask, -math.inf)
         bias = F.contiguous(F.clamp_min(mask, least))
-    return bias, F.all(hidden, -1, True)
+    return bias, F.all(masked, -1, True)
 
 
 _LEAST = {dtypes.float16: -65504.0, dtypes.bfloat16: -1e30}
-"""So low that exp gives 0, and so high that a sum or a change of base does not overflow."""
+"""The bias of a masked score: low enough for exp to give 0, and high enough not to overflow when scaled or added to."""
 
 
 def _is_recording():
@@ -88,13 +91,13 @@ def _is_recording():
 
 
 def _with_heads(value):
-    """(n, heads, length, width), dimensions of one in front."""
+    """The operand as (n, heads, length, width), with dimensions of size 1 put in front."""
     return value if value.ndim == 4 else F.reshape(value, (*(1,) * (4 - value.ndim), *value.shape))
 
 
 @lru_cache(maxsize=1 << 12)
-def _is_regular(query: Meta, key: Meta, value: Meta, mask: Meta | None, enable_gqa: bool) -> bool:
-    """Whether the steps that keep no scores take these: nothing broadcasts."""
+def _fits_fused(query: Meta, key: Meta, value: Meta, mask: Meta | None, enable_gqa: bool) -> bool:
+    """Whether fused attention takes these operands: none of them broadcasts, and the device has kernels for them."""
     if not query.ndim == key.ndim == value.ndim or query.ndim > 4:
         return False
     lead = 3 if enable_gqa else 2
@@ -107,7 +110,7 @@ def _is_regular(query: Meta, key: Meta, value: Meta, mask: Meta | None, enable_g
 
 
 def suits_tiles(query: Meta, key: Meta, value: Meta) -> bool:
-    """Whether our own fused kernels take these operands without a mask, in whatever layout."""
+    """Whether our own fused kernels take these operands without a mask; they read any layout."""
     is_float = query.dtype is dtypes.float32 or query.dtype in HALVES
     fits_grid = max(query.shape[:-2], default=1) < _LARGEST_GRID
     is_narrow = max(query.shape[-1], value.shape[-1]) <= _WIDEST
@@ -123,7 +126,7 @@ def suits_cudnn(query: Meta, key: Meta, value: Meta) -> bool:
 
 
 def _is_read_in_vectors(meta: Meta) -> bool:
-    """Whether rows of heads lie apart and begin at multiples of 16 bytes."""
+    """Whether the rows of all heads are contiguous, do not overlap, and begin at multiples of 16 bytes."""
     steps = [step for size, step in zip(meta.shape[:-1], meta.strides[:-1], strict=True) if size > 1]
     if min(steps, default=1) <= 0 or meta.strides[-1] != 1:
         return False
@@ -131,38 +134,40 @@ def _is_read_in_vectors(meta: Meta) -> bool:
 
 
 _LARGEST_STATE = 1 << 32
+"""Seed and offset of the dropout state are drawn below this number."""
 _LARGEST_GRID = 1 << 16
-"""Heads, and samples, of which each has blocks of its own."""
+"""The largest size of a CUDA grid's second and third dimension, which count heads and samples."""
 _VECTOR = 8
-"""Halves in 16 bytes."""
+"""Elements of half precision in a vector load of 16 bytes."""
 _WIDEST = 128
-"""Heads up to this width have a fused backward pass."""
+"""The largest width of a head for which there is a fused backward kernel."""
 
 
-def turned(value):
+def transposed(value):
+    """The value with its last two dimensions exchanged: (..., m, n) -> (..., n, m)"""
     return F.transpose(value, -2, -1)
 
 
-def widened(value):
-    """In float32, where scores have the digits that a half lacks."""
+def upcast(value):
+    """The value in float32 if it has half precision, which is too coarse for scores."""
     return F._to_copy(value, dtype=dtypes.float32) if value.dtype in HALVES else value
 
 
-def _plainly(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa):
-    """Attention step by step, all scores at once."""
+def _attention_math(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa):
+    """Attention by its definition, with all scores in memory: softmax(query @ key.T * factor + mask) @ value"""
     dtype = query.dtype
-    query, key, value = (widened(v) for v in (query, key, value))
+    query, key, value = (upcast(v) for v in (query, key, value))
     if enable_gqa:
-        key, value = (repeated_heads(v, query.shape[-3]) for v in (key, value))
-    weights = weights_of(F.matmul(F.mul(query, factor), turned(key)), attn_mask, is_causal)
+        key, value = (repeat_heads(v, query.shape[-3]) for v in (key, value))
+    weights = attention_weights(F.matmul(F.mul(query, factor), transposed(key)), attn_mask, is_causal)
     if dropout_p > 0.0:
         weights = F.dropout(weights, dropout_p)
     result = F.matmul(weights, value)
     return result if result.dtype is dtype else F._to_copy(result, dtype=dtype)
 
 
-def repeated_heads(value, heads):
-    """Each head as often as query heads share it."""
+def repeat_heads(value, heads):
+    """Key or value heads repeated for grouped-query attention: (..., shared, l, e) -> (..., heads, l, e)"""
     *batch, shared, length, width = value.shape
     if shared == heads:
         return value
@@ -170,7 +175,8 @@ def repeated_heads(value, heads):
     return F.reshape(spread, (*batch, heads, length, width))
 
 
-def weights_of(scores, mask, is_causal):
+def attention_weights(scores, mask, is_causal):
+    """The softmax of the masked scores over the last dimension; a row that is masked completely gets zeros."""
     if is_causal:
         rows, columns = (F.arange(n, device=scores.device) for n in scores.shape[-2:])
         scores = F.masked_fill(scores, F.lt(F.unsqueeze(rows, 1), columns), -math.inf)
@@ -180,5 +186,5 @@ def weights_of(scores, mask, is_causal):
         scores = F.masked_fill(scores, F.logical_not(mask), -math.inf)
     else:
         scores = F.add(scores, mask)
-    unseeing = F.all(F.eq(scores, -math.inf), -1, True)  # rows that see nothing get no weights instead of NaN
-    return F.masked_fill(F.softmax(F.masked_fill(scores, unseeing, 0), -1), unseeing, 0)
+    fully_masked = F.all(F.eq(scores, -math.inf), -1, True)  # their softmax would be NaN
+    return F.masked_fill(F.softmax(F.masked_fill(scores, fully_masked, 0), -1), fully_masked, 0)

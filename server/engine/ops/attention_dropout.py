@@ -1,7 +1,7 @@
-"""Attention with dropout that keeps no scores. Which weights are dropped only a device's library knows, by its state.
+"""Fused attention with dropout. Only the device's library can tell which weights it drops, from a seed and an offset.
 
-There is no kernel for every backend: where nothing is prepared for the operands, ``NotSupportedError`` is raised, and
-whoever asked computes step by step.
+There is no generic kernel: where no backend prepares a kernel for the operands, ``NotSupportedError`` is raised, and
+``scaled_dot_product_attention`` falls back to the math implementation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from telegrad_protocol.ops import attention as ops
 _BACKWARD = OPERATORS["_attention_dropout_backward"]
 
 
-def _without_kernel(what: str) -> NotSupportedError:
+def _no_kernel(what: str) -> NotSupportedError:
     return NotSupportedError(
         f"scaled_dot_product_attention: no kernel computes {what} of these operands with dropout on a GPU; compute it "
         "in float32, or without dropout"
@@ -29,7 +29,7 @@ def _gradients(
     grad_output, query, key, value, attn_mask, state, output, logsumexp, dropout_p, is_causal, scale
 ):  # fmt: skip
     if grad_output.meta.strides != output.meta.strides or grad_output.meta.offset:
-        grad_output = F._in_layout(grad_output, output.meta.strides)  # the kernel wants them alike, and aligned
+        grad_output = F._in_layout(grad_output, output.meta.strides)  # the kernel takes one layout for both, aligned
     operands = (grad_output, query, key, value, attn_mask, state, output, logsumexp)
     return dispatch(_BACKWARD, (*operands, dropout_p, is_causal, scale))
 
@@ -46,11 +46,11 @@ def _gradient(place: int) -> Any:
     ops._attention_dropout, query=_gradient(0), key=_gradient(1), value=_gradient(2), together=_gradients
 )  # fmt: skip
 def _attention_dropout(xp, query, key, value, attn_mask, state, dropout_p, is_causal, scale, trains, *, out):
-    raise _without_kernel("the weights")
+    raise _no_kernel("the weights")
 
 
 def _refuse(grads) -> NoReturn:
-    raise _without_kernel("gradients of the gradients")
+    raise _no_kernel("gradients of the gradients")
 
 
 @implements(
@@ -59,4 +59,4 @@ def _refuse(grads) -> NoReturn:
 def _attention_dropout_backward(
     xp, grad_output, query, key, value, attn_mask, state, output, logsumexp, dropout_p, is_causal, scale, *, out
 ):
-    raise _without_kernel("the gradients")
+    raise _no_kernel("the gradients")

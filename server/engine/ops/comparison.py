@@ -83,29 +83,29 @@ def signbit(xp, input, *, out):
         xp.less(input, 0, out=out)
 
 
-def _truth(xp, x):
-    """Operands of logic; CuPy has none on complex numbers."""
+def _as_truth(xp, x):
+    """An operand of a logical function, as a truth value if CuPy's logical functions do not take its complex dtype."""
     return x != 0 if xp is not np and getattr(x, "dtype", np.dtype(bool)).kind == "c" else x
 
 
 @implements(ops.logical_and)
 def logical_and(xp, input, other, *, out):
-    xp.logical_and(_truth(xp, input), _truth(xp, other), out=out)
+    xp.logical_and(_as_truth(xp, input), _as_truth(xp, other), out=out)
 
 
 @implements(ops.logical_or)
 def logical_or(xp, input, other, *, out):
-    xp.logical_or(_truth(xp, input), _truth(xp, other), out=out)
+    xp.logical_or(_as_truth(xp, input), _as_truth(xp, other), out=out)
 
 
 @implements(ops.logical_xor)
 def logical_xor(xp, input, other, *, out):
-    xp.logical_xor(_truth(xp, input), _truth(xp, other), out=out)
+    xp.logical_xor(_as_truth(xp, input), _as_truth(xp, other), out=out)
 
 
 @implements(ops.logical_not)
 def logical_not(xp, input, *, out):
-    xp.logical_not(_truth(xp, input), out=out)
+    xp.logical_not(_as_truth(xp, input), out=out)
 
 
 @implements(ops.bitwise_and)
@@ -143,12 +143,14 @@ def bitwise_left_shift(xp, input, other, *, out):
 @implements(ops.bitwise_right_shift)
 def bitwise_right_shift(xp, input, other, *, out):
     input, other = _as_arrays(xp, out.dtype, input, other)
-    most = 8 * out.itemsize - (out.dtype.kind == "i")
-    is_beyond = (other < 0) | (other >= most)
-    # An unsigned number is shifted in two steps, as one by its whole width is undefined.
-    far = xp.right_shift(xp.right_shift(input, most - 1), 1) if out.dtype.kind == "u" else xp.right_shift(input, most)
+    limit = 8 * out.itemsize - (out.dtype.kind == "i")
+    is_beyond = (other < 0) | (other >= limit)
+    # An unsigned number is shifted in two steps, because a shift by its whole width is undefined.
+    saturated = (
+        xp.right_shift(xp.right_shift(input, limit - 1), 1) if out.dtype.kind == "u" else xp.right_shift(input, limit)
+    )
     near = xp.right_shift(input, xp.where(is_beyond, 0, other).astype(out.dtype))
-    xp.copyto(out, xp.where(is_beyond, far, near))
+    xp.copyto(out, xp.where(is_beyond, saturated, near))
 
 
 @implements(

@@ -1,4 +1,4 @@
-"""Complex numbers: parts and pairs are views of the same memory, conjugates are copies."""
+"""Complex numbers: real and imaginary parts are views of the same memory, conjugates are copies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from server.engine import functional as F
 from server.engine.registry import composite, derive, implements
 from server.engine.value import Value
 from telegrad_protocol.ops import complex as ops
+
+from .derivatives import row_major_strides
 
 
 def conj(factor):
@@ -21,12 +23,8 @@ def _real_backward(grad, input_meta):
 
 derive(ops.real, input=_real_backward)
 derive(ops.imag, input=lambda grad: F.complex(F.zeros_like(grad), grad))
-derive(ops.view_as_real, input=lambda grad: F.view_as_complex(F._in_layout(grad, _row_major(grad))))
+derive(ops.view_as_real, input=lambda grad: F.view_as_complex(F._in_layout(grad, row_major_strides(grad.meta))))
 derive(ops.view_as_complex, input=lambda grad: F.view_as_real(grad))
-
-
-def _row_major(value):
-    return value.meta.like().strides
 
 
 @composite(ops.conj)

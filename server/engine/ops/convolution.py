@@ -1,6 +1,7 @@
-"""Convolutions, their transposes and gradients, and the windows of ``unfold`` and ``fold``.
+"""Convolutions, transposed convolutions, their gradients, and ``unfold`` and ``fold``.
 
-The generic kernels write what the kernel sees as columns, a cache-sized piece at a time, and multiply matrices.
+The generic kernels lower a convolution to matrix products (im2col), a cache-sized piece of the columns at a time.
+Shapes in docstrings: n samples, c input channels, o output channels, k kernel positions, p output positions.
 """
 
 from __future__ import annotations
@@ -24,54 +25,54 @@ from .complex import conj
 
 _CONVOLUTION, _WEIGHT_BACKWARD = OPERATORS["convolution"], OPERATORS["_convolution_weight_backward"]
 _HOST_PIECE = 1 << 17
-"""Elements of the columns that are made at a time: they stay in a core's second-level cache."""
+"""Elements of the columns that are made at a time on the host: they stay in a core's second-level cache."""
 _DEVICE_PIECE = 1 << 26
+"""Elements of the columns that are made at a time on a GPU, which bounds the temporary memory."""
 
 
 def _zeros(sizes):
     return (0,) * len(sizes)
 
 
-def _of_size(value, shape):
-    """The first ``shape`` elements: a transposed convolution may have more positions than its input had."""
+def _crop_to(value, shape):
+    """The first ``shape`` elements: the gradient may have more positions than the result had."""
     for dim, size in enumerate(shape):
         if value.shape[dim] != size:
             value = F.narrow(value, dim, 0, size)
     return value
 
 
-def _left_over(size, grad_size, kernel, stride, padding, dilation):
-    """The end of the input that no kernel reached, which a transposed convolution has to add."""
+def _output_padding(size, grad_size, kernel, stride, padding, dilation):
+    """The number of elements at the end of the input that no window reached: the output padding of the transpose."""
     rows = zip(size, grad_size, kernel, stride, padding, dilation, strict=True)
     return tuple(n - ((g - 1) * s - 2 * p + d * (k - 1) + 1) for n, g, k, s, p, d in rows)
 
 
-def _spread_back(grad, weight, input_shape, stride, padding, dilation, groups):
+def _convolution_backward(grad, weight, input_shape, stride, padding, dilation, groups):
     """The gradient of a convolution's input: (n,o,p) * (o,c,k) -> (n,c,stride * p + dilation * k - padding)"""
     dims = weight.ndim - 2
     numbers = [ops.spread("convolution", "", v, dims) for v in (stride, padding, dilation)]
-    rest = _left_over(input_shape[2:], grad.shape[2:], weight.shape[2:], *numbers)
+    rest = _output_padding(input_shape[2:], grad.shape[2:], weight.shape[2:], *numbers)
     return dispatch(_CONVOLUTION, (grad, weight, None, *numbers, True, rest, groups))
 
 
-def _gathered(input, weight, shape, stride, padding, dilation, groups):
-    """A convolution whose result has a known shape."""
+def _convolution_to_shape(input, weight, shape, stride, padding, dilation, groups):
+    """The convolution of the input, cropped to a known shape: the gradient of a transposed convolution's input."""
     numbers = (stride, padding, dilation, False, _zeros(weight.shape[2:]), groups)
-    found = dispatch(_CONVOLUTION, (input, weight, None, *numbers))
-    return _of_size(found, shape)
+    return _crop_to(dispatch(_CONVOLUTION, (input, weight, None, *numbers)), shape)
 
 
 def _input_gradient(grad, input_meta, weight, stride, padding, dilation, transposed, groups):
-    along = _gathered if transposed else _spread_back
-    return along(grad, conj(weight), input_meta.shape, stride, padding, dilation, groups)
+    backward = _convolution_to_shape if transposed else _convolution_backward
+    return backward(grad, conj(weight), input_meta.shape, stride, padding, dilation, groups)
 
 
 def _weight_gradient(grad, input, weight_meta, stride, padding, dilation, transposed, groups):
     kernel = weight_meta.shape[2:]
     numbers = [ops.spread("convolution", "", v, len(kernel)) for v in (stride, padding, dilation)]
     rows, columns = (conj(input), grad) if transposed else (grad, conj(input))
-    innermost = is_channels_last(weight_meta.shape, weight_meta.strides)
-    return dispatch(_WEIGHT_BACKWARD, (rows, columns, kernel, *numbers, groups, innermost))
+    is_channels_last_weight = is_channels_last(weight_meta.shape, weight_meta.strides)
+    return dispatch(_WEIGHT_BACKWARD, (rows, columns, kernel, *numbers, groups, is_channels_last_weight))
 
 
 @implements(
@@ -89,19 +90,19 @@ def convolution(
     if not input.size or not weight.size:
         out[...] = 0
     elif transposed:
-        _scatter(xp, input, weight, *numbers, groups, out)
+        _convolve_transposed(xp, input, weight, *numbers, groups, out)
     else:
-        _gather(xp, input, weight, *numbers, groups, out)
+        _convolve(xp, input, weight, *numbers, groups, out)
     if bias is not None:
         out += bias.reshape(-1, *(1,) * (out.ndim - 2))
 
 
 @implements(
     ops._convolution_weight_backward,
-    grad_output=lambda grad, grad_output_meta, input, stride, padding, dilation, groups: _gathered(
+    grad_output=lambda grad, grad_output_meta, input, stride, padding, dilation, groups: _convolution_to_shape(
         conj(input), grad, grad_output_meta.shape, stride, padding, dilation, groups
     ),
-    input=lambda grad, grad_output, input_meta, stride, padding, dilation, groups: _spread_back(
+    input=lambda grad, grad_output, input_meta, stride, padding, dilation, groups: _convolution_backward(
         conj(grad_output), grad, input_meta.shape, stride, padding, dilation, groups
     ),
 )
@@ -110,7 +111,7 @@ def _convolution_weight_backward(
 ):  # fmt: skip
     total = xp.zeros((groups, out.shape[0] // groups, out.size // max(out.shape[0], 1)), out.dtype)
     if grad_output.size and input.size:
-        padded = _padded(xp, input, padding)
+        padded = _pad(xp, input, padding)
         size = grad_output.shape[2:]
         for samples, lines in _pieces(xp, grad_output, padded.shape[1] * math.prod(kernel_size)):
             columns = _columns(xp, padded[samples], kernel_size, stride, dilation, size, lines, groups)
@@ -119,12 +120,12 @@ def _convolution_weight_backward(
     out[...] = total.reshape(out.shape)
 
 
-def _padded(xp: Any, input: Any, padding: tuple[int, ...]) -> Any:
-    return windows.room(xp, input, padding, padding)
+def _pad(xp: Any, input: Any, padding: tuple[int, ...]) -> Any:
+    return windows.pad(xp, input, padding, padding)
 
 
 def _pieces(xp: Any, out: Any, length: int) -> Iterator[tuple[slice, slice]]:
-    """Samples, and slices of the first spatial dimension of ``out``, whose columns of ``length`` fit into a piece."""
+    """Slices of samples and of the first spatial dimension of ``out`` whose columns of ``length`` fit into a piece."""
     limit = _HOST_PIECE if xp is np else _DEVICE_PIECE
     lines = out.shape[2]
     per_line = max(length * math.prod(out.shape[3:]), 1)
@@ -139,16 +140,16 @@ def _columns(
     xp: Any, padded: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
     size: tuple[int, ...], lines: slice, groups: int,
 ) -> Any:  # fmt: skip
-    """Those windows of some lines as matrices: (n, groups, c / groups * kernel, positions)."""
-    seen = windows.windows(xp, padded, kernel, stride, dilation, size)
-    chosen = seen[(slice(None),) * (2 + len(kernel)) + (lines,)]
+    """The windows of some lines of the output as matrices: (n, groups, c / groups * kernel, positions)."""
+    every_window = windows.sliding_windows(xp, padded, kernel, stride, dilation, size)
+    chosen = every_window[(slice(None),) * (2 + len(kernel)) + (lines,)]
     rows = padded.shape[1] // groups * math.prod(kernel)
     return chosen.reshape(len(padded), groups, rows, -1)
 
 
-def _gather(xp, input, weight, stride, padding, dilation, groups, out):
+def _convolve(xp, input, weight, stride, padding, dilation, groups, out):
     """Convolve: (groups,o,ck) @ (n,groups,ck,p) -> (n,groups,o,p)"""
-    padded, kernel, size = _padded(xp, input, padding), weight.shape[2:], out.shape[2:]
+    padded, kernel, size = _pad(xp, input, padding), weight.shape[2:], out.shape[2:]
     matrices = weight.reshape(groups, weight.shape[0] // groups, -1)
     for samples, lines in _pieces(xp, out, padded.shape[1] * math.prod(kernel)):
         columns = _columns(xp, padded[samples], kernel, stride, dilation, size, lines, groups)
@@ -156,39 +157,39 @@ def _gather(xp, input, weight, stride, padding, dilation, groups, out):
         target[...] = xp.matmul(matrices, columns).reshape(target.shape)
 
 
-def _turned(weight, groups):
+def _transposed_weight(weight, groups):
     """The weight whose convolution with stride 1 is the transpose of that of ``weight``: (c,o,k) -> (o,c,-k)"""
     rows, columns, *kernel = weight.shape
     grouped = weight.reshape(groups, rows // groups, columns, *kernel).swapaxes(1, 2)
-    backwards = grouped[(..., *(slice(None, None, -1) for _ in kernel))]
-    return backwards.reshape(groups * columns, rows // groups, *kernel)
+    flipped = grouped[(..., *(slice(None, None, -1) for _ in kernel))]
+    return flipped.reshape(groups * columns, rows // groups, *kernel)
 
 
-def _scatter(xp, input, weight, stride, padding, dilation, groups, out):
-    """Convolve transposed: (groups,c,ok).T @ (n,groups,c,p) -> (n,groups,ok,p), added up at where each came from."""
+def _convolve_transposed(xp, input, weight, stride, padding, dilation, groups, out):
+    """Convolve transposed: (groups,c,ok).T @ (n,groups,c,p) -> (n,groups,ok,p), summed up by ``_col2im``."""
     kernel, size = weight.shape[2:], input.shape[2:]
-    around = tuple(d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding, strict=True))
-    reached = windows.reach(kernel, (1,) * len(kernel), dilation, size)
-    is_exact = all(n == r - 2 * p for n, r, p in zip(out.shape[2:], reached, padding, strict=True))
-    if set(stride) == {1} and min(around) >= 0 and is_exact:
-        _gather(xp, input, _turned(weight, groups), stride, around, dilation, groups, out)
+    transposed_padding = tuple(d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding, strict=True))
+    spanned = windows.span(kernel, (1,) * len(kernel), dilation, size)
+    is_exact = all(n == r - 2 * p for n, r, p in zip(out.shape[2:], spanned, padding, strict=True))
+    if set(stride) == {1} and min(transposed_padding) >= 0 and is_exact:
+        _convolve(xp, input, _transposed_weight(weight, groups), stride, transposed_padding, dilation, groups, out)
         return
     matrices = weight.reshape(groups, weight.shape[0] // groups, -1).swapaxes(-1, -2)
     for samples, _ in _pieces(xp, input[:, :, :1], out.shape[1] * math.prod(kernel) * size[0]):
         part = input[samples]
         columns = xp.matmul(matrices, part.reshape(len(part), groups, part.shape[1] // groups, -1))
         columns = columns.reshape(len(part), out.shape[1], *kernel, *size)
-        _add_up(xp, columns, kernel, stride, dilation, padding, out[samples])
+        _col2im(xp, columns, kernel, stride, dilation, padding, out[samples])
 
 
-def _add_up(xp, columns, kernel, stride, dilation, padding, out):
-    """Add (n, c, *kernel, *positions) up at where ``windows`` finds each; one place of the kernel at a time."""
+def _col2im(xp, columns, kernel, stride, dilation, padding, out):
+    """Sum columns (n, c, *kernel, *positions) up into the image, one position of the kernel at a time."""
     count = columns.shape[2 + len(kernel) :]
-    larger = xp.zeros((*out.shape[:2], *(n + 2 * p for n, p in zip(out.shape[2:], padding, strict=True))), out.dtype)
-    for place in windows.places(kernel):
-        target = windows.seen_from(larger, place, stride, dilation, count)
-        target += columns[(slice(None), slice(None), *place)]
-    out[...] = windows.inside(larger, padding, out.shape[2:])
+    padded = xp.zeros((*out.shape[:2], *(n + 2 * p for n, p in zip(out.shape[2:], padding, strict=True))), out.dtype)
+    for position in windows.kernel_positions(kernel):
+        target = windows.elements_at(padded, position, stride, dilation, count)
+        target += columns[(slice(None), slice(None), *position)]
+    out[...] = windows.crop(padded, padding, out.shape[2:])
 
 
 def _batched(input: Value, dims: int) -> tuple[Value, bool]:
@@ -197,47 +198,47 @@ def _batched(input: Value, dims: int) -> tuple[Value, bool]:
     return (input if is_batched else F.unsqueeze(input, 0)), is_batched
 
 
-def _convolve(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+def _dispatch_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     dims = weight.ndim - 2
     batch, is_batched = _batched(input, dims)
     given = ("stride", stride), ("padding", padding), ("dilation", dilation), ("output padding", output_padding)
     stride, padding, dilation, rest = (ops.spread("convolution", what, numbers, dims) for what, numbers in given)
-    found = dispatch(_CONVOLUTION, (batch, weight, bias, stride, padding, dilation, transposed, rest, groups))
-    return found if is_batched else F.squeeze(found, 0)
+    output = dispatch(_CONVOLUTION, (batch, weight, bias, stride, padding, dilation, transposed, rest, groups))
+    return output if is_batched else F.squeeze(output, 0)
 
 
-def _convolve_by_name(input, weight, bias, stride, padding, dilation, groups):
+def _convolve_named_padding(input, weight, bias, stride, padding, dilation, groups):
     dims = weight.ndim - 2
     stride, dilation = ops.spread("conv", "stride", stride, dims), ops.spread("conv", "dilation", dilation, dims)
     before, after = ops.same_padding("conv", padding, weight.shape[2:], stride, dilation)
     if before != after:
         rest = [amount for b, a in zip(before[::-1], after[::-1], strict=True) for amount in (0, a - b)]
         input = F.constant_pad_nd(input, tuple(rest), 0)
-    return _convolve(input, weight, bias, stride, before, dilation, False, (0,), groups)
+    return _dispatch_convolution(input, weight, bias, stride, before, dilation, False, (0,), groups)
 
 
-def _plain(input, weight, bias, stride, padding, dilation, groups):
-    return _convolve(input, weight, bias, stride, padding, dilation, False, (0,), groups)
+def _convolve_forward(input, weight, bias, stride, padding, dilation, groups):
+    return _dispatch_convolution(input, weight, bias, stride, padding, dilation, False, (0,), groups)
 
 
-def _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation):
-    return _convolve(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
+def _conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation):
+    return _dispatch_convolution(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 for _contract in (ops.conv1d, ops.conv2d, ops.conv3d):
-    composite(_contract)(_plain)
+    composite(_contract)(_convolve_forward)
 for _contract in (ops.conv1d_padding, ops.conv2d_padding, ops.conv3d_padding):
-    composite(_contract)(_convolve_by_name)
+    composite(_contract)(_convolve_named_padding)
 for _contract in (ops.conv_transpose1d, ops.conv_transpose2d, ops.conv_transpose3d):
-    composite(_contract)(_transposed)
+    composite(_contract)(_conv_transpose)
 
 
-def _four(name: str, kernel_size, dilation, padding, stride):
+def _pairs(name: str, kernel_size, dilation, padding, stride):
     given = ("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding), ("stride", stride)
     return [ops.spread(name, what, numbers, 2) for what, numbers in given]
 
 
-def _positions(size, kernel, dilation, padding, stride):
+def _output_size(size, kernel, dilation, padding, stride):
     rows = zip(size, kernel, dilation, padding, stride, strict=True)
     return tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in rows)
 
@@ -250,11 +251,11 @@ def _positions(size, kernel, dilation, padding, stride):
     ),
 )
 def im2col(xp, input, kernel_size, dilation, padding, stride, *, out):
-    kernel, dilation, padding, stride = _four("unfold", kernel_size, dilation, padding, stride)
+    kernel, dilation, padding, stride = _pairs("unfold", kernel_size, dilation, padding, stride)
     batch = input.reshape(-1, *input.shape[-3:])
-    size = _positions(input.shape[-2:], kernel, dilation, padding, stride)
-    seen = windows.windows(xp, _padded(xp, batch, padding), kernel, stride, dilation, size)
-    out[...] = seen.reshape(out.shape)
+    size = _output_size(input.shape[-2:], kernel, dilation, padding, stride)
+    columns = windows.sliding_windows(xp, _pad(xp, batch, padding), kernel, stride, dilation, size)
+    out[...] = columns.reshape(out.shape)
 
 
 @implements(
@@ -262,8 +263,8 @@ def im2col(xp, input, kernel_size, dilation, padding, stride, *, out):
     input=lambda grad, kernel_size, dilation, padding, stride: F.im2col(grad, kernel_size, dilation, padding, stride),
 )
 def fold(xp, input, output_size, kernel_size, dilation, padding, stride, *, out):
-    kernel, dilation, padding, stride = _four("fold", kernel_size, dilation, padding, stride)
-    positions = _positions(out.shape[-2:], kernel, dilation, padding, stride)
+    kernel, dilation, padding, stride = _pairs("fold", kernel_size, dilation, padding, stride)
+    positions = _output_size(out.shape[-2:], kernel, dilation, padding, stride)
     batch = out.reshape(-1, *out.shape[-3:])
     columns = input.reshape(*batch.shape[:2], *kernel, *positions)
-    _add_up(xp, columns, kernel, stride, dilation, padding, batch)
+    _col2im(xp, columns, kernel, stride, dilation, padding, batch)

@@ -1,4 +1,4 @@
-"""Elementary and special functions. What NumPy lacks comes from SciPy, and from CuPy's counterpart of it."""
+"""Elementary and special functions. Those that NumPy lacks come from SciPy, on a GPU from cupyx.scipy."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.ops import elementary as ops
 
 from .complex import conj
+from .derivatives import zero_gradient
 
 
 @implements(ops.exp, input=lambda grad, out: grad * conj(out))
@@ -83,7 +84,7 @@ def atan(xp, input, *, out):
 
 
 def _over_square(grad, input, other):
-    """grad / (input ** 2 + other ** 2), 0 at the origin"""
+    """grad / (input ** 2 + other ** 2), and 0 where both are 0"""
     squared = F.square(input) + F.square(other)
     return F.where(squared == 0, 0.0, grad / squared)
 
@@ -195,29 +196,32 @@ def erfinv(xp, input, *, out):
 
 @implements(ops.lgamma, input=lambda grad, input: grad * F.digamma(input))
 def lgamma(xp, input, *, out):
-    ends = xp.isinf(input)  # where SciPy says -inf for the lower one
+    is_infinite = xp.isinf(input)  # SciPy returns -inf at -inf, PyTorch inf
     special(xp).gammaln(input, out=out)
-    xp.copyto(out, xp.inf, where=ends)
+    xp.copyto(out, xp.inf, where=is_infinite)
 
 
 @implements(ops.digamma, input=lambda grad, input: grad * F._polygamma(input, 1))
 def digamma(xp, input, *, out):
-    # The limits at zero, by its sign, where SciPy says NaN.
-    poles = input == 0
-    ends = xp.copysign(xp.inf, -input)
+    # At 0 PyTorch returns the one-sided limit that the sign of the zero tells, SciPy NaN.
+    is_pole = input == 0
+    limit = xp.copysign(xp.inf, -input)
     special(xp).digamma(input, out=out)
-    xp.copyto(out, ends, where=poles)
+    xp.copyto(out, limit, where=is_pole)
 
 
 @implements(ops._polygamma, input=lambda grad, input, n: grad * F._polygamma(input, n + 1))
 def _polygamma(xp, input, n, *, out):
-    """By reflection where the argument is negative, as the series only holds where it is positive."""
+    """The n-th derivative of digamma; for n = 1 by the reflection formula where the argument is negative.
+
+    SciPy's series only holds where the argument is positive.
+    """
     order = xp.asarray(n)
-    found = special(xp).polygamma(order, input)
+    result = special(xp).polygamma(order, input)
     if n == 1:
-        mirrored = (xp.pi / xp.sin(xp.pi * input)) ** 2 - special(xp).polygamma(order, 1 - input)
-        found = xp.where(input < 0, mirrored, found)
-    out[...] = found
+        reflected = (xp.pi / xp.sin(xp.pi * input)) ** 2 - special(xp).polygamma(order, 1 - input)
+        result = xp.where(input < 0, reflected, result)
+    out[...] = result
 
 
 @implements(
@@ -248,21 +252,17 @@ def xlogy(xp, input, other, *, out):
     xp.copyto(out, xp.where(xp.logical_and(xp.equal(input, 0), ~xp.isnan(other)), 0, product))
 
 
-def _zeros(grad):
-    return F.zeros_like(grad)
-
-
-@implements(ops.floor, input=_zeros)
+@implements(ops.floor, input=zero_gradient)
 def floor(xp, input, *, out):
     _round_by(xp, xp.floor, input, out)
 
 
-@implements(ops.ceil, input=_zeros)
+@implements(ops.ceil, input=zero_gradient)
 def ceil(xp, input, *, out):
     _round_by(xp, xp.ceil, input, out)
 
 
-@implements(ops.trunc, input=_zeros)
+@implements(ops.trunc, input=zero_gradient)
 def trunc(xp, input, *, out):
     _round_by(xp, xp.trunc, input, out)
 
@@ -279,7 +279,7 @@ def frac(xp, input, *, out):
     xp.subtract(input, xp.trunc(input), out=out)
 
 
-@implements(ops.round, input=_zeros)
+@implements(ops.round, input=zero_gradient)
 def round(xp, input, *, decimals, out):
     if decimals == 0:
         _round_by(xp, xp.rint, input, out)

@@ -1,4 +1,4 @@
-"""The larger or the smaller of two, element by element, and limits. Operands come in the type of the result."""
+"""``maximum``, ``minimum`` and ``clamp``, element by element. Operands arrive in the dtype of the result."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from telegrad_protocol.ops import extremes as ops
 from .pointwise import is_number
 
 
-def _shared(grad, mine, theirs, wins):
-    """The gradient of an extreme: all of it where mine ``wins``, half where both are equal."""
-    return F.where(mine == theirs, grad / 2, F.where(wins, 0.0, grad))
+def _extreme_gradient(grad, operand, other, is_other):
+    """The gradient of one operand of an extreme: all of it, half where both are equal, 0 where ``is_other``."""
+    return F.where(operand == other, grad / 2, F.where(is_other, 0.0, grad))
 
 
 @implements(
     ops.maximum,
-    input=lambda grad, input, other: _shared(grad, input, other, input < other),
-    other=lambda grad, input, other: _shared(grad, other, input, other < input),
+    input=lambda grad, input, other: _extreme_gradient(grad, input, other, input < other),
+    other=lambda grad, input, other: _extreme_gradient(grad, other, input, other < input),
 )
 def maximum(xp, input, other, *, out):
     xp.maximum(input, other, out=out)
@@ -25,21 +25,22 @@ def maximum(xp, input, other, *, out):
 
 @implements(
     ops.minimum,
-    input=lambda grad, input, other: _shared(grad, input, other, input > other),
-    other=lambda grad, input, other: _shared(grad, other, input, other > input),
+    input=lambda grad, input, other: _extreme_gradient(grad, input, other, input > other),
+    other=lambda grad, input, other: _extreme_gradient(grad, other, input, other > input),
 )
 def minimum(xp, input, other, *, out):
     xp.minimum(input, other, out=out)
 
 
-def _takes_first(first_is_better, other):
+def _selects_input(first_is_better, other):
+    """Whether ``fmax`` or ``fmin`` takes the first operand: it is better, or the other is NaN."""
     return F.logical_or(first_is_better, F.isnan(other))
 
 
 @implements(
     ops.fmax,
-    input=lambda grad, input, other: F.where(_takes_first(input >= other, other), grad, 0.0),
-    other=lambda grad, input, other: F.where(_takes_first(input >= other, other), 0.0, grad),
+    input=lambda grad, input, other: F.where(_selects_input(input >= other, other), grad, 0.0),
+    other=lambda grad, input, other: F.where(_selects_input(input >= other, other), 0.0, grad),
 )
 def fmax(xp, input, other, *, out):
     xp.fmax(input, other, out=out)
@@ -47,14 +48,14 @@ def fmax(xp, input, other, *, out):
 
 @implements(
     ops.fmin,
-    input=lambda grad, input, other: F.where(_takes_first(input <= other, other), grad, 0.0),
-    other=lambda grad, input, other: F.where(_takes_first(input <= other, other), 0.0, grad),
+    input=lambda grad, input, other: F.where(_selects_input(input <= other, other), grad, 0.0),
+    other=lambda grad, input, other: F.where(_selects_input(input <= other, other), 0.0, grad),
 )
 def fmin(xp, input, other, *, out):
     xp.fmin(input, other, out=out)
 
 
-def _inside(input, min, max):
+def _is_within(input, min, max):
     if min is None:
         return input <= max
     return input >= min if max is None else F.logical_and(input >= min, input <= max)
@@ -76,7 +77,7 @@ def _below(a, b):
 
 @implements(
     ops.clamp,
-    input=lambda grad, input, min, max: F.where(_inside(input, min, max), grad, 0.0),
+    input=lambda grad, input, min, max: F.where(_is_within(input, min, max), grad, 0.0),
     min=_clamp_min_backward,
     max=_clamp_max_backward,
 )

@@ -1,7 +1,7 @@
-"""The ``_foreach_`` family: an operation on each tensor of a list.
+"""The ``_foreach_`` family: one operation on every tensor of a list.
 
-Lists of one floating-point type go through ``_foreach_apply_``, which a GPU runs in one launch; all else, and what
-gradients flow through, is computed tensor by tensor.
+Lists whose tensors have one floating-point dtype go through ``_foreach_apply_``, which a GPU runs as one multi-tensor
+launch. All other lists, and those that gradients flow through, are computed tensor by tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.ops import PUBLIC
 from telegrad_protocol.ops import foreach as ops
 
-_NUMERIC = {
+EXPRESSIONS = {
     "abs": lambda xp, s, a: xp.abs(a),
     "neg": lambda xp, s, a: xp.negative(a),
     "sqrt": lambda xp, s, a: xp.sqrt(a),
@@ -45,14 +45,17 @@ _NUMERIC = {
 }
 
 
+"""By name: functions of the array library, a scalar s, and up to three operands."""
+
+
 @implements(ops._foreach_apply_, movement=True)
 def _foreach_apply_(xp, tensors, expression, first, second, third, scalars):
-    compute = _NUMERIC[expression]
-    lists = [one for one in (first, second, third) if one]
-    for number, target in enumerate(tensors):
-        operands = [one[number] for one in lists]
+    compute = EXPRESSIONS[expression]
+    lists = [tensor_list for tensor_list in (first, second, third) if tensor_list]
+    for i, target in enumerate(tensors):
+        operands = [tensor_list[i] for tensor_list in lists]
         wide = [o.astype(np.float32) if o.itemsize == 2 else o for o in operands]
-        target[...] = compute(xp, scalars[number], *wide)
+        target[...] = compute(xp, scalars[i], *wide)
 
 
 @composite(ops._foreach_norm)
@@ -68,23 +71,23 @@ def _foreach_copy_(self, src, non_blocking):
 
 
 def _rows(operands):
-    """One tensor of each list, and the numbers, for each place."""
+    """The arguments of the operation for every tensor: the lists are transposed, scalars are repeated."""
     return [[o[i] if isinstance(o, tuple) else o for o in operands] for i in range(len(operands[0]))]
 
 
-def _records(operands):
-    """Whether gradients flow through what is computed of these."""
+def _needs_gradients(operands):
+    """Whether the current mode records gradients and one of the operands requires them."""
     if not context.current.grad_enabled or context.current.inference:
         return False
     lists = [o if isinstance(o, tuple) else (o,) for o in operands]
-    return any(requires_grad(value) for one in lists for value in one if isinstance(value, Value))
+    return any(requires_grad(value) for tensor_list in lists for value in tensor_list if isinstance(value, Value))
 
 
 def _apply(expression, targets, lists, scalars):
-    """Run an expression over lists at once, if they are of one floating-point type, place and shape each."""
+    """Run an expression over whole lists; False if dtypes, devices or shapes differ, and nothing was computed."""
     scalars = scalars if isinstance(scalars, tuple) else (scalars,) * len(targets)
     first = targets[0]
-    if expression not in ops.EXPRESSIONS or not first.dtype.is_floating_point or not _are_plain(scalars):
+    if expression not in ops.EXPRESSIONS or not first.dtype.is_floating_point or not _are_real(scalars):
         return False
     for row in zip(targets, *lists, strict=True):
         if any(v.dtype is not first.dtype or v.shape != row[0].shape or v.device != first.device for v in row):
@@ -93,76 +96,79 @@ def _apply(expression, targets, lists, scalars):
     return True
 
 
-def _are_plain(scalars):
+def _are_real(scalars):
     return all(isinstance(scalar, (int, float)) for scalar in scalars)
 
 
-def _parts(each, overload, operands, options):
-    """An operation as an expression: its name, its lists, and its numbers."""
+def _expression_of(name, overload, operands, options):
+    """An operation as an expression: the expression's name, its lists of tensors, and its scalars."""
     lists = tuple([operand for operand in operands if _holds_values(operand)])
-    numbers = next((operand for operand in operands if not _holds_values(operand)), 1.0)
-    numbers = options.get("alpha", options.get("value", numbers))
-    is_number = overload in ("Scalar", "ScalarList") and each not in ops.TERNARY
-    return (f"{each}_number" if is_number else each), lists, numbers
+    scalars = next((operand for operand in operands if not _holds_values(operand)), 1.0)
+    scalars = options.get("alpha", options.get("value", scalars))
+    is_number = overload in ("Scalar", "ScalarList") and name not in ops.TERNARY
+    return (f"{name}_number" if is_number else name), lists, scalars
 
 
 def _holds_values(operand):
     return isinstance(operand, tuple) and isinstance(operand[0], Value)
 
 
-def _fits(lists):
-    """Whether results look like the first list: all of its floating-point type."""
-    return len({value.dtype for one in lists for value in one}) == 1 and lists[0][0].dtype.is_floating_point
+def _have_one_dtype(lists):
+    """Whether all tensors have one floating-point dtype, so that results have it too."""
+    return (
+        len({value.dtype for tensor_list in lists for value in tensor_list}) == 1
+        and lists[0][0].dtype.is_floating_point
+    )
 
 
-def _tensor_by_tensor(each, overload, operands, options):
-    name = ops.of_number(each) if overload in ("Scalar", "ScalarList") and each not in ops.TERNARY else each
-    run = getattr(F, name)
-    if each in ops.TERNARY and overload == "ScalarList":
+def _tensor_by_tensor(name, overload, operands, options):
+    takes_scalar = overload in ("Scalar", "ScalarList") and name not in ops.TERNARY
+    run = getattr(F, ops.of_number(name) if takes_scalar else name)
+    if name in ops.TERNARY and overload == "ScalarList":
         return [run(*row[:-1], value=row[-1]) for row in _rows(operands)]
     return [run(*row, **options) for row in _rows(operands)]
 
 
-def _make(each, overload, *operands, **options):
-    """The form that gives new tensors."""
-    operands, options = _split(each, overload, operands, options)
-    expression, lists, numbers = _parts(each, overload, operands, options)
-    if overload != "Tensor" and not _records(operands) and _fits(lists):
-        made = tuple([F.empty_like(value) for value in lists[0]])
-        if _apply(expression, made, lists, numbers):
-            return made
-    return tuple(_tensor_by_tensor(each, overload, operands, options))
+def _out_of_place(name, overload, *operands, **options):
+    """The form of an operation that returns new tensors."""
+    operands, options = _move_value(name, overload, operands, options)
+    expression, lists, scalars = _expression_of(name, overload, operands, options)
+    if overload != "Tensor" and not _needs_gradients(operands) and _have_one_dtype(lists):
+        results = tuple([F.empty_like(value) for value in lists[0]])
+        if _apply(expression, results, lists, scalars):
+            return results
+    return tuple(_tensor_by_tensor(name, overload, operands, options))
 
 
-def _overwrite(public, each, overload, *operands, **options):
-    """The form that writes into the first list."""
-    if _records(operands):
+def _in_place(public, name, overload, *operands, **options):
+    """The form of an operation that writes into the first list."""
+    if _needs_gradients(operands):
         raise AutogradError(f"{public}: gradients do not flow through in-place forms; call it under no_grad")
-    operands, options = _split(each, overload, operands, options)
-    expression, lists, numbers = _parts(each, overload, operands, options)
-    if overload == "Tensor" or not _apply(expression, lists[0], lists, numbers):
-        results = _tensor_by_tensor(each, overload, operands, options)
+    operands, options = _move_value(name, overload, operands, options)
+    expression, lists, scalars = _expression_of(name, overload, operands, options)
+    if overload == "Tensor" or not _apply(expression, lists[0], lists, scalars):
+        results = _tensor_by_tensor(name, overload, operands, options)
         for target, result in zip(operands[0], results, strict=True):
             F.copy_(target, result)
 
 
-def _split(each, overload, operands, options):
-    """``value``, which may come by position, goes with the options."""
-    if each in ops.TERNARY and overload == "Scalar" and len(operands) == 4:
+def _move_value(name, overload, operands, options):
+    """Operands and options, where a ``value`` given by position is moved into the options."""
+    if name in ops.TERNARY and overload == "Scalar" and len(operands) == 4:
         return operands[:3], {"value": operands[3]}
     return operands, options
 
 
-def _file():
+def _register():
     for public, contracts in PUBLIC.items():
-        each = public.removeprefix("_foreach_").rstrip("_")
-        if not public.startswith("_foreach_") or each not in (*ops.UNARY, *ops.BINARY, *ops.TERNARY, "lerp"):
+        name = public.removeprefix("_foreach_").rstrip("_")
+        if not public.startswith("_foreach_") or name not in (*ops.UNARY, *ops.BINARY, *ops.TERNARY, "lerp"):
             continue
         for contract in contracts:
             overload = contract.name.partition(".")[2]
             is_inplace = public.endswith("_")
-            run = partial(_overwrite, public) if is_inplace else _make
-            composite(contract)(partial(run, each, overload))
+            run = partial(_in_place, public) if is_inplace else _out_of_place
+            composite(contract)(partial(run, name, overload))
 
 
-_file()
+_register()

@@ -1,4 +1,4 @@
-"""Indexing with tensors: gathering, scattering, masks, embedding. Indices are checked before they are used."""
+"""Indexing with tensors: advanced indexing, masks, embedding. Kernels check indices before they use them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from telegrad_protocol.errors import IndexOutOfRangeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import indexing as ops
 
-
-def zeros(like, shape):
-    """Zeros of the type and on the device of ``like``."""
-    return F.zeros(shape, dtype=like.dtype, device=like.device)
+from .derivatives import zeros
 
 
-def start(xp, out, input):
-    """What an updating kernel begins with: the input, unless it is the very array that is updated."""
+def copy_input(xp, out, input):
+    """Copy the input into the result of an updating kernel, unless the input is the array that is updated in place."""
     if out is not input:
         xp.copyto(out, input)
 
 
 def _key(xp, name, input, indices):
-    """Index arrays as NumPy takes them: masks as positions, None as a whole dimension, all checked."""
+    """The checked indices as a NumPy key: a mask becomes positions of True elements, None a whole dimension."""
     key = []
     for index in indices:
         if index is None:
@@ -44,7 +41,7 @@ def _key(xp, name, input, indices):
 
 
 def _check_block(xp, input, key):
-    """Refuse indices that, broadcast, pick more than there is room for."""
+    """Refuse indices that, broadcast against each other, select more than the session's memory could ever hold."""
     picked = [k.shape for k in key if not isinstance(k, slice)]
     block = input.itemsize
     for d, size in enumerate(input.shape):
@@ -63,8 +60,8 @@ def index(xp, input, indices, *, out):
     if out is not None and len(arrays_at) == 1 and key[arrays_at[0]].dtype != bool:
         arrays.take_rows(xp, input, key[arrays_at[0]], arrays_at[0], out)
         return None
-    found = input[key]
-    return found if out is None else xp.copyto(out, found)
+    selected = input[key]
+    return selected if out is None else xp.copyto(out, selected)
 
 
 @implements(
@@ -73,7 +70,7 @@ def index(xp, input, indices, *, out):
     values=lambda grad, indices: F.index(grad, indices),
 )  # fmt: skip
 def index_put(xp, input, indices, values, accumulate, *, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     key = _key(xp, "index_put", input, indices)
     try:
         if not hasattr(values, "dtype"):
@@ -108,7 +105,7 @@ def index_select(xp, input, dim, index, *, out):
         out[...] = input
 
 
-def _parts(grad, dim, index, source_meta):
+def _source_gradient(grad, dim, index, source_meta):
     return F.reshape(F.index_select(grad, dim, index), source_meta.shape)
 
 
@@ -119,10 +116,10 @@ def _scaled(grad, alpha):
 @implements(
     ops.index_add, movement=True, updates=True,
     input=lambda grad: grad,
-    source=lambda grad, dim, index, source_meta, alpha: _scaled(_parts(grad, dim, index, source_meta), alpha),
+    source=lambda grad, dim, index, source_meta, alpha: _scaled(_source_gradient(grad, dim, index, source_meta), alpha),
 )  # fmt: skip
 def index_add(xp, input, dim, index, source, *, alpha, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     target, places = _checked_vector(xp, "index_add", out, dim, index)
     rows = xp.moveaxis(xp.atleast_1d(source), dim, 0)
     arrays.reduce_at(xp, target, (places,), rows if alpha == 1 else rows * arrays.scalar(alpha, rows.dtype), "sum")
@@ -131,17 +128,17 @@ def index_add(xp, input, dim, index, source, *, alpha, out):
 @implements(
     ops.index_copy, movement=True, updates=True,
     input=lambda grad, dim, index: F.index_fill(grad, dim, index, 0),
-    source=lambda grad, dim, index, source_meta: _parts(grad, dim, index, source_meta),
+    source=lambda grad, dim, index, source_meta: _source_gradient(grad, dim, index, source_meta),
 )  # fmt: skip
 def index_copy(xp, input, dim, index, source, *, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     target, places = _checked_vector(xp, "index_copy", out, dim, index)
     target[places] = xp.moveaxis(xp.atleast_1d(source), dim, 0)
 
 
 def _filled_mask(grad, dim, index):
-    nothing = F.zeros(grad.meta.shape, dtype=bool_, device=grad.device)
-    return F.index_fill(nothing, dim, index, True)
+    empty_mask = F.zeros(grad.meta.shape, dtype=bool_, device=grad.device)
+    return F.index_fill(empty_mask, dim, index, True)
 
 
 @implements(
@@ -150,36 +147,42 @@ def _filled_mask(grad, dim, index):
     value=lambda grad, dim, index: F.sum(F.masked_select(grad, _filled_mask(grad, dim, index))),
 )  # fmt: skip
 def index_fill(xp, input, dim, index, value, *, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     target, places = _checked_vector(xp, "index_fill", out, dim, index)
     target[places] = value if hasattr(value, "dtype") else number(value, out.dtype)
 
 
-def _select_back(grad, input_meta, mask):
+def _masked_select_backward(grad, input_meta, mask):
     shape = broadcast_shapes("masked_select", input_meta.shape, mask.meta.shape)
     return F.masked_scatter(zeros(grad, shape), mask, grad)
 
 
-@implements(ops.masked_select, movement=True, input=_select_back)
+@implements(ops.masked_select, movement=True, input=_masked_select_backward)
 def masked_select(xp, input, mask):
     arrays.check_room(xp, input.itemsize * math.prod(broadcast_shapes("masked_select", input.shape, mask.shape)))
     values, chosen = xp.broadcast_arrays(input, mask.astype(bool, copy=False))
     return values[chosen]
 
 
-def _masked_source(grad, mask, source_meta):
+def _masked_scatter_source_backward(grad, mask, source_meta):
     chosen = F.masked_select(grad, mask)
     missing = source_meta.numel - chosen.meta.numel
     return F.reshape(F.cat([chosen, zeros(grad, (missing,))]) if missing else chosen, source_meta.shape)
 
 
-def _mask_erased(grad, mask):
+def _masked_scatter_input_backward(grad, mask):
     return F.index_put(grad, (F.expand(mask, grad.meta.shape),), 0)
 
 
-@implements(ops.masked_scatter, movement=True, updates=True, input=_mask_erased, source=_masked_source)
+@implements(
+    ops.masked_scatter,
+    movement=True,
+    updates=True,
+    input=_masked_scatter_input_backward,
+    source=_masked_scatter_source_backward,
+)
 def masked_scatter(xp, input, mask, source, *, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     chosen = xp.broadcast_to(mask.astype(bool, copy=False), out.shape)
     count = int(chosen.sum())
     if count > source.size:
@@ -232,13 +235,13 @@ def _embedding(xp, input, weight, padding_idx, scale_grad_by_freq, *, out):
     arrays.take_rows(xp, weight, input, 0, out)
 
 
-def _dense_back(grad, indices, padding_idx):
+def _embedding_backward_backward(grad, indices, padding_idx):
     if 0 <= padding_idx < grad.meta.shape[0]:
         grad = F.select_scatter(grad, zeros(grad, grad.meta.shape[1:]), 0, padding_idx)
     return F._embedding(indices, grad, -1, False)
 
 
-@implements(ops.embedding_dense_backward, movement=True, grad_output=_dense_back)
+@implements(ops.embedding_dense_backward, movement=True, grad_output=_embedding_backward_backward)
 def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, *, out):
     places = indices.reshape(-1)
     check_index("embedding_dense_backward", places, num_weights, f"a table of {num_weights} rows")

@@ -1,4 +1,4 @@
-"""Linear algebra. Operands reach the array library as they are strided: BLAS takes transposed ones without a copy."""
+"""Linear algebra. Operands keep their strides, because BLAS takes transposed matrices without a copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _adjoint(value):
     return conj(F.transpose(value, -2, -1))
 
 
-def _times(value, factor):
+def _scale(value, factor):
     return value if factor == 1 else F.mul(value, _conj_number(factor))
 
 
@@ -29,14 +29,14 @@ def _is_column_major(meta):
 
 
 def _left_gradient(product, grad, right, left_meta):
-    """The gradient of left in left @ right, in left's own memory order: (m,n) @ (k,n).T -> (m,k)"""
+    """The gradient of left in left @ right, in the memory order of left: (m,n) @ (k,n).T -> (m,k)"""
     if _is_column_major(left_meta):
         return F.transpose(product(conj(right), F.transpose(grad, -2, -1)), -2, -1)
     return product(grad, _adjoint(right))
 
 
 def _right_gradient(product, grad, left, right_meta):
-    """The gradient of right in left @ right, in right's own memory order: (m,k).T @ (m,n) -> (k,n)"""
+    """The gradient of right in left @ right, in the memory order of right: (m,k).T @ (m,n) -> (k,n)"""
     if _is_column_major(right_meta):
         return F.transpose(product(F.transpose(grad, -2, -1), conj(left)), -2, -1)
     return product(_adjoint(left), grad)
@@ -97,7 +97,7 @@ def _number(xp, factor, out):
 
 
 def _add_scaled(xp, input, beta, alpha, out):
-    """Turn a product into alpha * product + beta * input."""
+    """Turn the product in ``out`` into alpha * product + beta * input."""
     if alpha != 1:
         xp.multiply(out, _number(xp, alpha, out), out=out)
     if beta == 1:
@@ -108,42 +108,44 @@ def _add_scaled(xp, input, beta, alpha, out):
 
 @implements(
     ops.addmm,
-    input=lambda grad, beta: _times(grad, beta),
-    mat1=lambda grad, mat2, mat1_meta, alpha: _times(_left_gradient(F.mm, grad, mat2, mat1_meta), alpha),
-    mat2=lambda grad, mat1, mat2_meta, alpha: _times(_right_gradient(F.mm, grad, mat1, mat2_meta), alpha),
+    input=lambda grad, beta: _scale(grad, beta),
+    mat1=lambda grad, mat2, mat1_meta, alpha: _scale(_left_gradient(F.mm, grad, mat2, mat1_meta), alpha),
+    mat2=lambda grad, mat1, mat2_meta, alpha: _scale(_right_gradient(F.mm, grad, mat1, mat2_meta), alpha),
 )
 def addmm(xp, input, mat1, mat2, *, beta, alpha, out):
     xp.matmul(mat1, mat2, out=out)
     _add_scaled(xp, input, beta, alpha, out)
 
 
-def _activated(grad, input, mat1, mat2, beta, alpha, use_gelu):
-    """The gradient of what is activated, which is computed once more."""
-    before = F.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+def _inner_gradient(grad, input, mat1, mat2, beta, alpha, use_gelu):
+    """The gradient of the activation's input, which is recomputed."""
+    preactivation = F.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
     if use_gelu:
-        return F._gelu_backward(grad, before, approximate="tanh")
-    return F._relu_backward(grad, F.relu(before))
+        return F._gelu_backward(grad, preactivation, approximate="tanh")
+    return F._relu_backward(grad, F.relu(preactivation))
 
 
 def _activation_gradients(grad, input, mat1, mat2, mat1_meta, mat2_meta, beta, alpha, use_gelu, wanted):
-    inner = _activated(grad, input, mat1, mat2, beta, alpha, use_gelu)
+    inner = _inner_gradient(grad, input, mat1, mat2, beta, alpha, use_gelu)
     return (
-        _times(inner, beta) if wanted[0] else None,
-        _times(_left_gradient(F.mm, inner, mat2, mat1_meta), alpha) if wanted[1] else None,
-        _times(_right_gradient(F.mm, inner, mat1, mat2_meta), alpha) if wanted[2] else None,
+        _scale(inner, beta) if wanted[0] else None,
+        _scale(_left_gradient(F.mm, inner, mat2, mat1_meta), alpha) if wanted[1] else None,
+        _scale(_right_gradient(F.mm, inner, mat1, mat2_meta), alpha) if wanted[2] else None,
     )
 
 
 @implements(
     ops._addmm_activation,
-    input=lambda grad, input, mat1, mat2, beta, alpha, use_gelu: _times(
-        _activated(grad, input, mat1, mat2, beta, alpha, use_gelu), beta
+    input=lambda grad, input, mat1, mat2, beta, alpha, use_gelu: _scale(
+        _inner_gradient(grad, input, mat1, mat2, beta, alpha, use_gelu), beta
     ),
-    mat1=lambda grad, input, mat1, mat2, mat1_meta, beta, alpha, use_gelu: _times(
-        _left_gradient(F.mm, _activated(grad, input, mat1, mat2, beta, alpha, use_gelu), mat2, mat1_meta), alpha
+    mat1=lambda grad, input, mat1, mat2, mat1_meta, beta, alpha, use_gelu: _scale(
+        _left_gradient(F.mm, _inner_gradient(grad, input, mat1, mat2, beta, alpha, use_gelu), mat2, mat1_meta),
+        alpha,
     ),
-    mat2=lambda grad, input, mat1, mat2, mat2_meta, beta, alpha, use_gelu: _times(
-        _right_gradient(F.mm, _activated(grad, input, mat1, mat2, beta, alpha, use_gelu), mat1, mat2_meta), alpha
+    mat2=lambda grad, input, mat1, mat2, mat2_meta, beta, alpha, use_gelu: _scale(
+        _right_gradient(F.mm, _inner_gradient(grad, input, mat1, mat2, beta, alpha, use_gelu), mat1, mat2_meta),
+        alpha,
     ),
     together=_activation_gradients,
 )
@@ -158,9 +160,9 @@ def _addmm_activation(xp, input, mat1, mat2, *, beta, alpha, use_gelu, out):
 
 @implements(
     ops.addmv,
-    input=lambda grad, beta: _times(grad, beta),
-    mat=lambda grad, vec, alpha: _times(_outer(grad, conj(vec)), alpha),
-    vec=lambda grad, mat, alpha: _times(F.mv(_adjoint(mat), grad), alpha),
+    input=lambda grad, beta: _scale(grad, beta),
+    mat=lambda grad, vec, alpha: _scale(_outer(grad, conj(vec)), alpha),
+    vec=lambda grad, mat, alpha: _scale(F.mv(_adjoint(mat), grad), alpha),
 )
 def addmv(xp, input, mat, vec, *, beta, alpha, out):
     xp.matmul(mat, vec, out=out)
@@ -169,9 +171,9 @@ def addmv(xp, input, mat, vec, *, beta, alpha, out):
 
 @implements(
     ops.addr,
-    input=lambda grad, beta: _times(grad, beta),
-    vec1=lambda grad, vec2, alpha: _times(F.mv(grad, conj(vec2)), alpha),  # (m,n) @ (n) -> (m)
-    vec2=lambda grad, vec1, alpha: _times(F.mv(F.transpose(grad, 0, 1), conj(vec1)), alpha),  # (m,n).T @ (m) -> (n)
+    input=lambda grad, beta: _scale(grad, beta),
+    vec1=lambda grad, vec2, alpha: _scale(F.mv(grad, conj(vec2)), alpha),  # (m,n) @ (n) -> (m)
+    vec2=lambda grad, vec1, alpha: _scale(F.mv(F.transpose(grad, 0, 1), conj(vec1)), alpha),  # (m,n).T @ (m) -> (n)
 )
 def addr(xp, input, vec1, vec2, *, beta, alpha, out):
     first = xp.expand_dims(vec1, 1)
@@ -185,9 +187,9 @@ def addr(xp, input, vec1, vec2, *, beta, alpha, out):
 
 @implements(
     ops.baddbmm,
-    input=lambda grad, beta: _times(grad, beta),
-    batch1=lambda grad, batch2, alpha: _times(F.bmm(grad, _adjoint(batch2)), alpha),
-    batch2=lambda grad, batch1, alpha: _times(F.bmm(_adjoint(batch1), grad), alpha),
+    input=lambda grad, beta: _scale(grad, beta),
+    batch1=lambda grad, batch2, alpha: _scale(F.bmm(grad, _adjoint(batch2)), alpha),
+    batch2=lambda grad, batch1, alpha: _scale(F.bmm(_adjoint(batch1), grad), alpha),
 )
 def baddbmm(xp, input, batch1, batch2, *, beta, alpha, out):
     xp.matmul(batch1, batch2, out=out)
@@ -195,6 +197,7 @@ def baddbmm(xp, input, batch1, batch2, *, beta, alpha, out):
 
 
 _FEW_PRODUCTS = 64
+"""Up to this many products ``addbmm`` rounds after every product, as PyTorch does; more become one long product."""
 
 
 def _side_by_side(batch):
@@ -204,7 +207,7 @@ def _side_by_side(batch):
 
 @composite(ops.addbmm)
 def addbmm(input, batch1, batch2, *, beta, alpha):
-    """One product after the other, rounded in between: PyTorch's half precision shows it."""
+    """One product after the other, rounded in between as in PyTorch, which shows in half precision."""
     if not batch1.shape[0]:
         nothing = F.zeros(batch1.shape[1], batch2.shape[2], dtype=input.dtype, device=input.device)
         return nothing if beta == 0 else F.add(nothing, input, alpha=beta)
@@ -233,7 +236,10 @@ def matmul(input, other):
 
 
 def _folds(left, right):
-    """Whether the larger operand becomes a matrix: without a copy, or with one that spares backward a larger tensor."""
+    """Whether the larger operand is folded into a matrix, as PyTorch's ``should_fold`` decides.
+
+    It is where that takes no copy, or where the copy saves backward a larger tensor.
+    """
     larger, smaller = (left, right) if left.ndim >= right.ndim else (right, left)
     if larger.ndim < 3 or smaller.ndim > 2:
         return False
@@ -268,7 +274,7 @@ def _folded_transposed(left, right):
 
 
 def _batched(left, right):
-    """Batches broadcast against each other and are flattened to one dimension."""
+    """A batched product: batch dimensions broadcast against each other and are flattened into one."""
     rows = left if left.ndim > 1 else F.unsqueeze(left, 0)
     columns = right if right.ndim > 1 else F.unsqueeze(right, 1)
     (m, k), n = rows.shape[-2:], columns.shape[-1]
@@ -288,12 +294,12 @@ def outer(input, vec2):
     return F.mul(F.unsqueeze(input, 1), vec2)
 
 
-def _diagonal_of(grad, input_meta):
+def _trace_backward(grad, input_meta):
     rows, columns = input_meta.shape
     return F.mul(grad, F.eye(rows, columns, dtype=grad.dtype, device=grad.device))
 
 
-@implements(ops.trace, input=_diagonal_of)
+@implements(ops.trace, input=_trace_backward)
 def trace(xp, input, *, out):
     xp.sum(xp.diagonal(input), dtype=out.dtype, out=out)
 
@@ -321,9 +327,9 @@ def inner(input, other):
 
 
 def _cross_gradient(left, right, left_meta, right_meta, dim):
-    """The derivative of a cross product is a cross product along the same dimension."""
-    shape, along = ops.cross_dim(left_meta, right_meta, dim)
-    return F.cross(F.expand(left, shape), F.expand(right, shape), along)
+    """The derivative of a cross product is a cross product axis the same dimension."""
+    shape, axis = ops.cross_dim(left_meta, right_meta, dim)
+    return F.cross(F.expand(left, shape), F.expand(right, shape), axis)
 
 
 @implements(
@@ -336,10 +342,10 @@ def _cross_gradient(left, right, left_meta, right_meta, dim):
     ),
 )
 def cross(xp, input, other, dim, *, out):
-    along = out.shape.index(3) if dim is None else dim
-    a, b = (xp.moveaxis(xp.broadcast_to(operand, out.shape), along, 0) for operand in (input, other))
-    target = xp.moveaxis(out, along, 0)
+    axis = out.shape.index(3) if dim is None else dim
+    a, b = (xp.moveaxis(xp.broadcast_to(operand, out.shape), axis, 0) for operand in (input, other))
+    target = xp.moveaxis(out, axis, 0)
     for i in range(3):
         j, k = (i + 1) % 3, (i + 2) % 3
         left, right = xp.multiply(a[j : j + 1], b[k : k + 1]), xp.multiply(a[k : k + 1], b[j : j + 1])
-        xp.subtract(left, right, out=target[i : i + 1])  # slices: elements of vectors could not be written into
+        xp.subtract(left, right, out=target[i : i + 1])  # slices, because ``out`` takes no scalars

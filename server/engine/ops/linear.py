@@ -1,4 +1,4 @@
-"""``linear`` and ``bilinear``: products with a weight, and all their gradients at once."""
+"""``linear`` and ``bilinear``, and the kernel that computes all gradients of ``linear`` at once."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _linear_gradients(grad, input, weight, weight_meta, wanted):
             _linear_weight(grad, input, weight_meta) if wanted[1] else None,
             grad if wanted[2] else None,
         )
-    found = iter(dispatch(OPERATORS["_linear_backward"], (grad, input, weight, wanted[2])))
-    return tuple([next(found) if each else None for each in wanted])
+    gradients = iter(dispatch(OPERATORS["_linear_backward"], (grad, input, weight, wanted[2])))
+    return tuple([next(gradients) if is_wanted else None for is_wanted in wanted])
 
 
 @implements(
@@ -59,7 +59,7 @@ def linear(xp, input, weight, bias, *, out):
 
 
 def _gradients_by_name(grads, input, weight, bias):
-    """The gradients of ``_linear_backward``'s results: those by the input's, the weight's and the bias's gradient."""
+    """The gradients of the results of ``_linear_backward``, of input, weight and bias; None for an absent one."""
     given = iter(grads)
     return tuple([next(given) if present else None for present in (weight is not None, input is not None, bias)])
 
@@ -88,17 +88,17 @@ def _linear_backward_weight(grads, grad_out, input_meta, weight_meta, bias):
 def _linear_backward(xp, grad_out, input, weight, bias, *, out):
     """(m,n) @ (n,k) -> (m,k); (m,n).T @ (m,k) -> (n,k); the sum of (m,n) -> (n)"""
     rows = grad_out.reshape(math.prod(grad_out.shape[:-1]), grad_out.shape[-1])
-    number = 0
+    position = 0
     if weight is not None:
         weight = xp.conj(weight) if weight.dtype.kind == "c" else weight
         xp.matmul(rows, weight, out=out[0].reshape(len(rows), weight.shape[1]))
-        number = 1
+        position = 1
     if input is not None:
         input = xp.conj(input) if input.dtype.kind == "c" else input
-        xp.matmul(rows.T, input.reshape(len(rows), input.shape[-1]), out=out[number])
-        number += 1
+        xp.matmul(rows.T, input.reshape(len(rows), input.shape[-1]), out=out[position])
+        position += 1
     if bias:
-        out[number][...] = sum_over(xp, rows, 0)
+        out[position][...] = sum_over(xp, rows, 0)
 
 
 @composite(ops.bilinear)

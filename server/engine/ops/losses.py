@@ -1,4 +1,7 @@
-"""Losses: element-wise errors and their reduction, and the log-likelihood of classes."""
+"""Losses: element-wise errors and their reduction, negative log-likelihood, and cross-entropy.
+
+Shapes in docstrings: (samples, classes, elements), where elements counts a sample's targets.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ def cross_entropy(input, target, weight, size_average, ignore_index, reduce, red
     kind = ops.reduction_of("cross_entropy", reduction, size_average, reduce)
     if ops.has_probabilities(input.meta, target.meta):
         log_probabilities = F.log_softmax(input, 0 if input.ndim == 1 else 1)
-        return _soft_cross_entropy(log_probabilities, target, weight, kind, label_smoothing)
+        return _cross_entropy_of_probabilities(log_probabilities, target, weight, kind, label_smoothing)
     is_plain = input.ndim == 2 and weight is None and label_smoothing == 0
-    if is_plain and input.backend.key == keys.CPU:  # where an exponential costs more than to keep it
+    if is_plain and input.backend.key == keys.CPU:  # there an exponential costs more than reading it from memory
         return F._softmax_cross_entropy(input, target, kind, ignore_index)[0]
     return F._cross_entropy(input, target, weight, kind, ignore_index, label_smoothing)[0]
 
@@ -31,7 +34,7 @@ def _cross_entropy_in_float32(input, target, reduction, ignore_index, label_smoo
     return F._cross_entropy(input, target, None, reduction, ignore_index, label_smoothing, dtypes.float32)[0]
 
 
-def _weighted(log_probabilities, weight):
+def _class_weighted(log_probabilities, weight):
     """Each class's log-probability times the weight of the class."""
     if weight is None:
         return log_probabilities
@@ -39,12 +42,12 @@ def _weighted(log_probabilities, weight):
     return F.mul(log_probabilities, F.reshape(weight, shape))
 
 
-def _soft_cross_entropy(log_probabilities, target, weight, kind, label_smoothing):
+def _cross_entropy_of_probabilities(log_probabilities, target, weight, kind, label_smoothing):
     dim = 0 if log_probabilities.ndim == 1 else 1
     classes = max(log_probabilities.shape[dim], 1)
     if label_smoothing > 0:
         target = F.add(F.mul(target, 1 - label_smoothing), label_smoothing / classes)
-    product = F.neg(F.mul(_weighted(log_probabilities, weight), target))
+    product = F.neg(F.mul(_class_weighted(log_probabilities, weight), target))
     if kind == "none":
         return F.sum(product, dim)
     total = F.sum(product)
@@ -57,7 +60,7 @@ def nll_loss(input, target, weight, size_average, ignore_index, reduce, reductio
     return F._nll_loss_forward(input, target, weight, kind, ignore_index)[0]
 
 
-def _layout(shape):
+def _class_layout(shape):
     """(samples, classes, elements per sample) of a tensor of log-probabilities."""
     if len(shape) == 1:
         return 1, shape[0], 1
@@ -68,8 +71,8 @@ def _layout(shape):
 
 
 def _positions(xp, shape, target, ignore_index):
-    """Where each target's class is in the flattened input; and which targets count, None for all."""
-    samples, classes, inner = _layout(shape)
+    """Flat indices of the targets' classes in the input, the classes, and a mask of the targets that count."""
+    samples, classes, inner = _class_layout(shape)
     target = target.reshape(samples, inner).astype(np.int64, copy=False)
     counted = target != ignore_index
     target = xp.where(counted, target, 0)
@@ -153,43 +156,43 @@ def _softmax_cross_entropy(xp, input, target, reduction, ignore_index, *, out):
 )
 def _cross_entropy(xp, input, target, weight, reduction, ignore_index, label_smoothing, dtype, *, out):
     loss, log_sum, total = out
-    logits = input.reshape(_layout(input.shape))
-    positions, scale, share = _class_weights(xp, logits, target, weight, ignore_index, label_smoothing)
-    top = xp.amax(logits, axis=1, keepdims=True) if logits.size else xp.zeros((len(logits), 1, logits.shape[2]))
-    log_of_sum = xp.log(sum_over(xp, xp.exp(logits - top), 1, True))
-    log_sum[...] = (top + log_of_sum).reshape(log_sum.shape)
+    logits = input.reshape(_class_layout(input.shape))
+    positions, scale, smoothing = _targets_and_weights(xp, logits, target, weight, ignore_index, label_smoothing)
+    largest = xp.amax(logits, axis=1, keepdims=True) if logits.size else xp.zeros((len(logits), 1, logits.shape[2]))
+    log_of_sum = xp.log(sum_over(xp, xp.exp(logits - largest), 1, True))
+    log_sum[...] = (largest + log_of_sum).reshape(log_sum.shape)
     picked = xp.take(logits.reshape(-1), positions) if logits.size else log_sum.reshape(positions.shape)
-    own = log_of_sum[:, 0] + (top[:, 0] - picked)  # log_sum has lost digits where ``top`` is large
+    own = log_of_sum[:, 0] + (largest[:, 0] - picked)  # log_sum has fewer digits left where ``largest`` is large
     losses = xp.where(scale != 0, own * scale, 0)
     counted = target.reshape(positions.shape) != ignore_index
     if label_smoothing:
-        smooth = sum_over(xp, (log_of_sum + (top - logits)) * share, 1)
+        smooth = sum_over(xp, (log_of_sum + (largest - logits)) * smoothing, 1)
         losses = (1 - label_smoothing) * losses + xp.where(counted, smooth, 0)
     total[...] = xp.sum(scale) if reduction == "mean" else 1
     loss[...] = losses.reshape(loss.shape) if reduction == "none" else xp.sum(losses) / total
 
 
-def _class_weights(xp, logits, target, weight, ignore_index, label_smoothing):
-    """Flat positions of the targets' classes, each target's weight, and what smoothing gives to each class."""
+def _targets_and_weights(xp, logits, target, weight, ignore_index, label_smoothing):
+    """Flat indices of the targets' classes, the weight of every target, and the smoothing weight of every class."""
     positions, classes, counted = _positions(xp, logits.shape, target, ignore_index)
     scale = counted.astype(logits.dtype) if weight is None else xp.where(counted, weight[classes], 0)
     count = max(logits.shape[1], 1)
-    share = xp.full((1, 1), label_smoothing / count, logits.dtype)
-    return positions, scale, share if weight is None else share * weight[:, None]
+    smoothing = xp.full((1, 1), label_smoothing / count, logits.dtype)
+    return positions, scale, smoothing if weight is None else smoothing * weight[:, None]
 
 
 def _target_scales(grad_loss, input, target, weight, total_weight, reduction, ignore_index, label_smoothing):
-    """What the softmax of each target's row is multiplied by in the gradient of the input."""
+    """The factor of every target's softmax in the gradient of the input."""
     ones = F.full(input.shape, -1.0, dtype=input.dtype, device=input.device)
     own = F._nll_loss_forward(ones, target, weight, "none", ignore_index)[0]
     if label_smoothing:
         counted = F._nll_loss_forward(ones, target, None, "none", ignore_index)[0]
-        share = label_smoothing if weight is None else F.mul(F.mean(weight), label_smoothing)
-        own = F.add(F.mul(own, 1 - label_smoothing), F.mul(counted, share))
+        smoothing = label_smoothing if weight is None else F.mul(F.mean(weight), label_smoothing)
+        own = F.add(F.mul(own, 1 - label_smoothing), F.mul(counted, smoothing))
     return F.mul(own, F.div(grad_loss, total_weight))
 
 
-def _cross_entropy_twice(
+def _cross_entropy_double_backward(
     grad, grad_loss, input, target, weight, total_weight, reduction, ignore_index, label_smoothing
 ):  # fmt: skip
     dim = 0 if input.ndim == 1 else 1
@@ -197,7 +200,7 @@ def _cross_entropy_twice(
     return F._softmax_backward_data(F.mul(grad, F.unsqueeze(scales, dim)), F.softmax(input, dim), dim, grad.dtype)
 
 
-def _cross_entropy_by_grad(
+def _cross_entropy_grad_loss(
     grad, grad_loss, input, target, weight, log_sum, total_weight, reduction, ignore_index, label_smoothing
 ):  # fmt: skip
     unit = F._cross_entropy_backward(
@@ -209,35 +212,35 @@ def _cross_entropy_by_grad(
 
 @implements(
     ops._cross_entropy_backward,
-    grad_loss=_cross_entropy_by_grad,
-    input=_cross_entropy_twice,  # total: it counts what goes through log_sum
+    grad_loss=_cross_entropy_grad_loss,
+    input=_cross_entropy_double_backward,  # this includes what goes through log_sum
 )
 def _cross_entropy_backward(
     xp, grad_loss, input, target, weight, log_sum, total_weight, reduction, ignore_index, label_smoothing, *, out
 ):  # fmt: skip
-    logits = input.reshape(_layout(input.shape))
-    positions, scale, share = _class_weights(xp, logits, target, weight, ignore_index, label_smoothing)
+    logits = input.reshape(_class_layout(input.shape))
+    positions, scale, smoothing = _targets_and_weights(xp, logits, target, weight, ignore_index, label_smoothing)
     if not logits.size:
         return
     grads = xp.broadcast_to((grad_loss / total_weight).reshape(-1, 1), (positions.size, 1)).reshape(positions.shape)
     counted = target.reshape(positions.shape) != ignore_index
     own = (1 - label_smoothing) * scale
-    spread = xp.where(counted, own + xp.sum(share) * (1 if share.size > 1 else logits.shape[1]), 0)
-    found = xp.exp(logits - log_sum.reshape(positions.shape)[:, None]) * spread[:, None]
-    found -= xp.where(counted[:, None], share, 0)
-    found = xp.ascontiguousarray(found)
-    found.reshape(-1)[positions] -= own
-    out[...] = xp.where(counted[:, None], found * grads[:, None], 0).reshape(out.shape)
+    spread = xp.where(counted, own + xp.sum(smoothing) * (1 if smoothing.size > 1 else logits.shape[1]), 0)
+    gradient = xp.exp(logits - log_sum.reshape(positions.shape)[:, None]) * spread[:, None]
+    gradient -= xp.where(counted[:, None], smoothing, 0)
+    gradient = xp.ascontiguousarray(gradient)
+    gradient.reshape(-1)[positions] -= own
+    out[...] = xp.where(counted[:, None], gradient * grads[:, None], 0).reshape(out.shape)
 
 
-def _second_gradient(grad, grad_loss, probabilities, target, reduction, ignore_index):
+def _softmax_cross_entropy_double_backward(grad, grad_loss, probabilities, target, reduction, ignore_index):
     """The derivative of ``_softmax_cross_entropy_backward`` by the logits, through the probabilities."""
     counted = F.ne(target, ignore_index)
     scale = F.mul(counted, F.div(grad_loss, F.sum(counted)) if reduction == "mean" else grad_loss)
     return F._softmax_backward_data(F.mul(grad, F.unsqueeze(scale, 1)), probabilities, 1, grad.dtype)
 
 
-def _second_grad_loss(grad, grad_loss, input, probabilities, target, reduction, ignore_index):
+def _softmax_cross_entropy_grad_loss(grad, grad_loss, input, probabilities, target, reduction, ignore_index):
     unit = F._softmax_cross_entropy_backward(
         F.ones_like(grad_loss), input, probabilities, target, reduction, ignore_index
     )
@@ -246,8 +249,8 @@ def _second_grad_loss(grad, grad_loss, input, probabilities, target, reduction, 
 
 @implements(
     ops._softmax_cross_entropy_backward,
-    grad_loss=_second_grad_loss,
-    input=_second_gradient,  # total: it counts what goes through the probabilities
+    grad_loss=_softmax_cross_entropy_grad_loss,
+    input=_softmax_cross_entropy_double_backward,  # this includes what goes through the probabilities
 )
 def _softmax_cross_entropy_backward(xp, grad_loss, input, probabilities, target, reduction, ignore_index, *, out):
     positions, _, counted = _positions(xp, probabilities.shape, target, ignore_index)
@@ -261,11 +264,12 @@ def _softmax_cross_entropy_backward(xp, grad_loss, input, probabilities, target,
 
 
 def _reduced(losses, kind):
+    """The losses, their sum, or their mean."""
     return losses if kind == "none" else F.sum(losses) if kind == "sum" else F.mean(losses)
 
 
-def _weighed(losses, weight, kind):
-    """Reduced with a weight per element; a mean is divided by the weights' sum."""
+def _weighted_reduction(losses, weight, kind):
+    """The losses reduced with a weight per element; a mean is divided by the sum of the weights."""
     if weight is None:
         return _reduced(losses, kind)
     weighted = F.mul(losses, weight)
@@ -330,13 +334,13 @@ def _bce_with_logits(xp, input, target, *, out):
 @composite(ops.mse_loss)
 def mse_loss(input, target, size_average, reduce, reduction, weight):
     kind = ops.reduction_of("mse_loss", reduction, size_average, reduce)
-    return _weighed(F._squared_error(input, target), weight, kind)
+    return _weighted_reduction(F._squared_error(input, target), weight, kind)
 
 
 @composite(ops.l1_loss)
 def l1_loss(input, target, size_average, reduce, reduction, weight):
     kind = ops.reduction_of("l1_loss", reduction, size_average, reduce)
-    return _weighed(F.abs(F.sub(input, target)), weight, kind)
+    return _weighted_reduction(F.abs(F.sub(input, target)), weight, kind)
 
 
 @composite(ops.smooth_l1_loss)
@@ -349,7 +353,9 @@ def smooth_l1_loss(input, target, size_average, reduce, reduction, beta):
 
 @composite(ops.huber_loss)
 def huber_loss(input, target, reduction, delta, weight):
-    return _weighed(F._huber_error(input, target, delta), weight, ops.reduction_of("huber_loss", reduction, None, None))
+    return _weighted_reduction(
+        F._huber_error(input, target, delta), weight, ops.reduction_of("huber_loss", reduction, None, None)
+    )
 
 
 @composite(ops.binary_cross_entropy)

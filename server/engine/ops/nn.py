@@ -1,4 +1,4 @@
-"""Neural networks: dropout, gates, padding."""
+"""Dropout, gated activations, and padding."""
 
 from __future__ import annotations
 
@@ -47,23 +47,24 @@ def dropout(input, p, training):
     return F.native_dropout(input, p, True)[0]
 
 
-def _noise(input, p):
-    """What whole channels are multiplied by: 0 or 1 / (1 - p)."""
+def _channel_noise(input, p):
+    """The factors of whole channels, 0 or 1 / (1 - p), of shape (n, c, 1, ...)."""
     size = (*input.shape[:2], *(1,) * (input.ndim - 2))
     return F.dropout(F.ones(size, dtype=input.dtype, device=input.device), p)
 
 
 @composite(ops.feature_dropout)
 def feature_dropout(input, p, train):
-    return input if ops.keeps_all(input.meta, p, train) else F.mul(input, _noise(input, p))
+    return input if ops.keeps_all(input.meta, p, train) else F.mul(input, _channel_noise(input, p))
 
 
 _SELU_LIMIT = 1.7580993408473766
+"""SELU tends to the negative of this number at minus infinity: alpha * scale."""
 
 
 @composite(ops.alpha_dropout)
 def alpha_dropout(input, p, training):
-    """G. Klambauer et al., Self-Normalizing Neural Networks (2017): input * kept * a + (1 - kept) * -limit * a + b"""
+    """input * kept * a + (1 - kept) * -limit * a + b (G. Klambauer et al., Self-Normalizing Neural Networks, 2017)"""
     if ops.keeps_all(input.meta, p, training):
         return input
     if p == 1.0:
@@ -85,12 +86,13 @@ def prelu(input, weight):
     return F.where(F.gt(input, 0), input, F.mul(input, spread))
 
 
-def _cut(pad, sign):
-    """The parts that lie inside: of the result with sign 1, of the input with sign -1; last dimension first."""
+def _margins(pad, sign):
+    """The padding of every dimension, last dimension first: what is added with sign 1, what is cropped with sign -1."""
     return tuple([(max(sign * pad[i], 0), max(sign * pad[i + 1], 0)) for i in range(0, len(pad), 2)])
 
 
-def _inside(array, margins):
+def _crop(array, margins):
+    """The view of the array without the margins."""
     slices = [slice(before, size - after) for size, (before, after) in zip(array.shape[::-1], margins, strict=False)]
     return array[(..., *reversed(slices))]
 
@@ -103,7 +105,7 @@ def _inside(array, margins):
 def constant_pad_nd(xp, input, pad, value, *, out):
     out[...] = number(value, out.dtype)
     if pad:
-        _inside(out, _cut(pad, 1))[...] = _inside(input, _cut(pad, -1))
+        _crop(out, _margins(pad, 1))[...] = _crop(input, _margins(pad, -1))
     else:
         out[...] = input
 
@@ -112,14 +114,15 @@ def constant_pad_nd(xp, input, pad, value, *, out):
 def pad(input, pad, mode, value):
     if mode == "constant":
         return F.constant_pad_nd(input, pad, 0 if value is None else value)
-    surround = _SURROUNDED_BY[mode]
+    border_parts = _PADDING_MODES[mode]
     for i in range(0, len(pad), 2):
-        parts = surround(input, input.ndim - 1 - i // 2, pad[i], pad[i + 1])
+        parts = border_parts(input, input.ndim - 1 - i // 2, pad[i], pad[i + 1])
         input = F.cat([part for part in parts if part is not None], input.ndim - 1 - i // 2)
     return input
 
 
-def _cropped(input, dim, before, after):
+def _negative_padding(input, dim, before, after):
+    """The input without what a negative padding cuts off along one dimension."""
     start = max(-before, 0)
     return F.narrow(input, dim, start, input.shape[dim] - start - max(-after, 0))
 
@@ -128,7 +131,7 @@ def _reflected(input, dim, before, after):
     size = input.shape[dim]
     left = F.flip(F.narrow(input, dim, 1, before), (dim,)) if before > 0 else None
     right = F.flip(F.narrow(input, dim, size - 1 - after, after), (dim,)) if after > 0 else None
-    return left, _cropped(input, dim, before, after), right
+    return left, _negative_padding(input, dim, before, after), right
 
 
 def _replicated(input, dim, before, after):
@@ -136,13 +139,13 @@ def _replicated(input, dim, before, after):
         size = (*input.shape[:dim], count, *input.shape[dim + 1 :])
         return F.expand(F.narrow(input, dim, position, 1), size) if count > 0 else None
 
-    return repeated(0, before), _cropped(input, dim, before, after), repeated(input.shape[dim] - 1, after)
+    return repeated(0, before), _negative_padding(input, dim, before, after), repeated(input.shape[dim] - 1, after)
 
 
 def _wrapped(input, dim, before, after):
-    middle = _cropped(input, dim, before, after)
+    middle = _negative_padding(input, dim, before, after)
     left = F.narrow(middle, dim, middle.shape[dim] - before, before) if before > 0 else None
     return left, middle, F.narrow(middle, dim, 0, after) if after > 0 else None
 
 
-_SURROUNDED_BY = {"reflect": _reflected, "replicate": _replicated, "circular": _wrapped}
+_PADDING_MODES = {"reflect": _reflected, "replicate": _replicated, "circular": _wrapped}

@@ -1,4 +1,4 @@
-"""Normalization."""
+"""Layer, RMS, batch and instance normalization: generic kernels, and derivative formulas up to the second order."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def layer_norm(input, normalized_shape, weight, bias, eps):
     return F._layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
-def _last(statistic, input):
-    """The normalized axes: those that the statistics have as ones at the end, as many as the parameters have."""
+def _normalized_dims(statistic, input):
+    """The normalized dimensions: those in which the statistics have size 1 and the input has not."""
     return tuple(d for d in range(input.ndim) if statistic.shape[d] == 1 and input.shape[d] != 1)
 
 
 def _mean(value, like):
-    dims = _last(like, value)
+    dims = _normalized_dims(like, value)
     return F.mean(value, dims, True) if dims else value
 
 
@@ -47,7 +47,7 @@ def _standardized(input, mean, rstd):
         grad_out, input, mean, rstd, normalized_shape
     ),
     bias=lambda grad_out: grad_out,  # the engine sums over the rows
-    together=lambda grad_out, input, mean, rstd, weight, normalized_shape, wanted: chosen(
+    together=lambda grad_out, input, mean, rstd, weight, normalized_shape, wanted: select_wanted(
         F._layer_norm_gradients(grad_out, input, mean, rstd, weight, normalized_shape), wanted
     ),
 )
@@ -64,15 +64,17 @@ def _layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
         result += bias
 
 
-def chosen(gradients, wanted):
-    return tuple([each if is_wanted else None for each, is_wanted in zip(gradients, wanted, strict=True)])
+def select_wanted(gradients, wanted):
+    """The gradients that are wanted, and None in place of the others."""
+    return tuple([gradient if is_wanted else None for gradient, is_wanted in zip(gradients, wanted, strict=True)])
 
 
-def by_input_of_rows(grad, grad_out, input, mean, rstd, weight):
-    """With v = grad, w = grad_out * weight and bars for means over a row (n elements):
+def layer_norm_double_backward(grad, grad_out, input, mean, rstd, weight):
+    """The gradient of ``_layer_norm_backward`` by the input.
 
-    <v, backward(w)> = n rstd (mean(v w) - mean(v) mean(w) - mean(v x) mean(w x)), x the standardized input; its
-    derivative goes through rstd and through x.
+    With v = grad, w = grad_out * weight, x the standardized input, and means over a row of n elements,
+    <v, backward(w)> = n rstd (mean(v w) - mean(v) mean(w) - mean(v x) mean(w x)); its derivative goes through rstd and
+    through x.
     """
     scaled = grad_out if weight is None else F.mul(grad_out, weight)
     x = _standardized(input, mean, rstd)
@@ -84,24 +86,24 @@ def by_input_of_rows(grad, grad_out, input, mean, rstd, weight):
     return F.sub(F._layer_norm_backward(through_x, input, mean, rstd, None), through_rstd)
 
 
-def _grad_by_grad(grad, input, mean, rstd, weight):
-    """The map is symmetric but for the weight."""
-    found = F._layer_norm_backward(grad, input, mean, rstd, None)
-    return found if weight is None else F.mul(found, weight)
+def _layer_grad_out(grad, input, mean, rstd, weight):
+    """The gradient of ``_layer_norm_backward`` by grad_out: without the weight, the map is symmetric."""
+    gradient = F._layer_norm_backward(grad, input, mean, rstd, None)
+    return gradient if weight is None else F.mul(gradient, weight)
 
 
 @implements(
     ops._layer_norm_backward,
-    grad_out=_grad_by_grad,
-    input=by_input_of_rows,
-    mean=None,  # the formula of input is total: it counts what goes through the statistics
+    grad_out=_layer_grad_out,
+    input=layer_norm_double_backward,
+    mean=None,  # the derivative by input includes what goes through the statistics
     rstd=None,
     weight=lambda grad, grad_out, input, mean, rstd: F.mul(
         grad_out, F._layer_norm_backward(grad, input, mean, rstd, None)
     ),
 )
 def _layer_norm_backward(xp, grad_out, input, mean, rstd, weight, *, out):
-    axis = _last(mean, input)
+    axis = _normalized_dims(mean, input)
     scaled = grad_out if weight is None else grad_out * weight
     x = (input - mean) * rstd
     along = xp.mean(scaled * x, axis=axis, keepdims=True)
@@ -120,22 +122,22 @@ def _layer_norm_weight_backward(xp, grad_out, input, mean, rstd, normalized_shap
     out[...] = sum_over(xp, (input - mean) * rstd * grad_out, axis)
 
 
-def _own_kernel(xp, name):
-    """The kernel that a backend has for an operation."""
+def _backend_kernel(xp, name):
+    """The kernel of an operation on the array library's backend."""
     return OPERATORS[name].kernels[keys.CPU if xp is np else keys.CUDA].function
 
 
 @implements(
     ops._layer_norm_gradients,
     grad_out=lambda grads, input, mean, rstd, weight: F.add(
-        F.add(_grad_by_grad(grads[0], input, mean, rstd, weight), F.mul(_standardized(input, mean, rstd), grads[1])),
+        F.add(_layer_grad_out(grads[0], input, mean, rstd, weight), F.mul(_standardized(input, mean, rstd), grads[1])),
         grads[2],
     ),
     input=lambda grads, grad_out, input, mean, rstd, weight: F.add(
-        by_input_of_rows(grads[0], grad_out, input, mean, rstd, weight),
+        layer_norm_double_backward(grads[0], grad_out, input, mean, rstd, weight),
         F._layer_norm_backward(grad_out, input, mean, rstd, grads[1]),
     ),
-    mean=None,  # the formula of input is total
+    mean=None,  # the derivative by input includes what goes through the statistics
     rstd=None,
     weight=lambda grads, grad_out, input, mean, rstd: F.mul(
         grad_out, F._layer_norm_backward(grads[0], input, mean, rstd, None)
@@ -143,8 +145,8 @@ def _own_kernel(xp, name):
 )
 def _layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_shape, *, out):
     by_input, by_weight, by_bias = out
-    _own_kernel(xp, "_layer_norm_backward")(xp, grad_out, input, mean, rstd, weight, out=by_input)
-    by_rows = _own_kernel(xp, "_layer_norm_weight_backward")
+    _backend_kernel(xp, "_layer_norm_backward")(xp, grad_out, input, mean, rstd, weight, out=by_input)
+    by_rows = _backend_kernel(xp, "_layer_norm_weight_backward")
     by_rows(xp, grad_out, input, mean, rstd, normalized_shape, out=by_weight)
     by_bias[...] = sum_over(xp, grad_out, tuple(range(input.ndim - len(normalized_shape))))
 
@@ -155,7 +157,7 @@ def _layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_sh
         grad_out, input, rstd, weight, normalized_shape
     )[0],
     weight=lambda grad_out, input, rstd: F.mul(F.mul(input, rstd), grad_out),  # the engine sums over the rows
-    together=lambda grad_out, input, rstd, weight, normalized_shape, wanted: chosen(
+    together=lambda grad_out, input, rstd, weight, normalized_shape, wanted: select_wanted(
         F._rms_norm_gradients(grad_out, input, rstd, weight, normalized_shape), wanted
     ),
 )
@@ -168,15 +170,17 @@ def _rms_norm(xp, input, normalized_shape, weight, eps, *, out):
         result *= weight
 
 
-def _rms_by_grad(grads, input, rstd, weight, normalized_shape):
-    found = F._rms_norm_gradients(grads[0], input, rstd, None, normalized_shape)[0]
-    found = found if weight is None else F.mul(found, weight)
-    return F.add(found, F.mul(F.mul(input, rstd), grads[1]))
+def _rms_backward_grad_out(grads, input, rstd, weight, normalized_shape):
+    gradient = F._rms_norm_gradients(grads[0], input, rstd, None, normalized_shape)[0]
+    gradient = gradient if weight is None else F.mul(gradient, weight)
+    return F.add(gradient, F.mul(F.mul(input, rstd), grads[1]))
 
 
-def _rms_by_input(grads, grad_out, input, rstd, weight, normalized_shape):
-    """With v = grads[0], w = grad_out * weight, x the normalized input and bars for means over a row, <v, backward(w)>
-    is n rstd (mean(v w) - mean(v x) mean(w x)).
+def _rms_backward_input(grads, grad_out, input, rstd, weight, normalized_shape):
+    """The gradient of ``_rms_norm_gradients`` by the input.
+
+    With v = grads[0], w = grad_out * weight, x the normalized input, and means over a row of n elements,
+    <v, backward(w)> = n rstd (mean(v w) - mean(v x) mean(w x)).
     """
     v, w = grads[0], grad_out if weight is None else F.mul(grad_out, weight)
     x = F.mul(input, rstd)
@@ -189,9 +193,9 @@ def _rms_by_input(grads, grad_out, input, rstd, weight, normalized_shape):
 
 @implements(
     ops._rms_norm_gradients,
-    grad_out=_rms_by_grad,
-    input=_rms_by_input,
-    rstd=None,  # the formula of input is total
+    grad_out=_rms_backward_grad_out,
+    input=_rms_backward_input,
+    rstd=None,  # the derivative by input includes what goes through the statistics
     weight=lambda grads, grad_out, input, rstd, normalized_shape: F.mul(
         grad_out, F._rms_norm_gradients(grads[0], input, rstd, None, normalized_shape)[0]
     ),
@@ -205,20 +209,20 @@ def _rms_norm_gradients(xp, grad_out, input, rstd, weight, normalized_shape, *, 
     by_input[...] = (scaled - x * along) * rstd
 
 
-def in_float32(function):
-    """Let a composite compute half precision in float32, with one rounding at the end."""
+def computed_in_float32(function):
+    """Wrap a composite so that it computes half precision in float32 and rounds once, at the end."""
 
     @wraps(function)
     def run(input, *args):
         dtype = input.dtype
         if dtype not in HALVES:
             return function(input, *args)
-        return F._to_copy(function(_widened(input), *map(_widened, args)), dtype=dtype)
+        return F._to_copy(function(_upcast(input), *map(_upcast, args)), dtype=dtype)
 
     return run
 
 
-def _widened(arg):
+def _upcast(arg):
     return F._to_copy(arg, dtype=dtypes.float32) if arg.__class__ is Value and arg.dtype in HALVES else arg
 
 
@@ -260,12 +264,12 @@ def batch_norm(input, running_mean, running_var, weight, bias, training, momentu
 
 
 def _per_channel(value, like):
-    """A vector of channels, shaped to go with images."""
+    """A vector of channels in a shape that broadcasts against (n, c, ...): (1, c, 1, ...)."""
     return F.reshape(value, (1, -1, *(1 for _ in like.shape[2:])))
 
 
 def _over_channels(value):
-    """The dimensions that each channel is normalized over."""
+    """The dimensions over which batch normalization takes a channel's statistics."""
     return (0, *range(2, value.ndim))
 
 
@@ -274,24 +278,24 @@ def _batch_standardized(input, mean, rstd):
 
 
 def _batch_backward(grad, x, rstd):
-    """The gradient of standardizing: with bars for means over a channel, (grad - bar(grad) - x bar(grad x)) rstd"""
+    """The gradient of standardizing: (grad - mean(grad) - x mean(grad x)) rstd, with means over a channel"""
     dims = _over_channels(x)
     centred = F.sub(F.sub(grad, F.mean(grad, dims, True)), F.mul(x, F.mean(F.mul(grad, x), dims, True)))
     return F.mul(centred, _per_channel(rstd, x))
 
 
-def _batch_by_grad(grads, input, mean, rstd, weight):
+def _batch_backward_grad_out(grads, input, mean, rstd, weight):
     x = _batch_standardized(input, mean, rstd)
-    found = _batch_backward(grads[0], x, rstd)
-    found = found if weight is None else F.mul(found, _per_channel(weight, x))
-    return F.add(F.add(found, F.mul(x, _per_channel(grads[1], x))), _per_channel(grads[2], x))
+    gradient = _batch_backward(grads[0], x, rstd)
+    gradient = gradient if weight is None else F.mul(gradient, _per_channel(weight, x))
+    return F.add(F.add(gradient, F.mul(x, _per_channel(grads[1], x))), _per_channel(grads[2], x))
 
 
-def _batch_by_input(grads, grad_out, input, mean, rstd, weight):
-    """As ``by_input_of_rows`` of a layer, means taken over channels."""
+def _batch_backward_input(grads, grad_out, input, mean, rstd, weight):
+    """The gradient of ``_batch_norm_gradients`` by the input: as for a layer, with means over channels."""
     x, dims = _batch_standardized(input, mean, rstd), _over_channels(input)
     v, w = grads[0], grad_out if weight is None else F.mul(grad_out, _per_channel(weight, input))
-    means = [F.mean(each, dims, True) for each in (F.mul(v, x), F.mul(w, x), F.mul(v, w), v, w)]
+    means = [F.mean(product, dims, True) for product in (F.mul(v, x), F.mul(w, x), F.mul(v, w), v, w)]
     v_x, w_x, v_w, v_mean, w_mean = means
     covariance = F.sub(F.sub(v_w, F.mul(v_mean, w_mean)), F.mul(v_x, w_x))
     scale = _per_channel(rstd, x)
@@ -301,7 +305,7 @@ def _batch_by_input(grads, grad_out, input, mean, rstd, weight):
     return F.sub(_batch_backward(F.add(through_x, through_weight), x, rstd), through_rstd)
 
 
-def _batch_by_weight(grads, grad_out, input, mean, rstd):
+def _batch_backward_weight(grads, grad_out, input, mean, rstd):
     x = _batch_standardized(input, mean, rstd)
     return F.sum(F.mul(grad_out, _batch_backward(grads[0], x, rstd)), _over_channels(x))
 
@@ -313,7 +317,7 @@ def _batch_by_weight(grads, grad_out, input, mean, rstd):
         F.mul(grad_out, _batch_standardized(input, mean, rstd)), _over_channels(input)
     ),
     bias=lambda grad_out: F.sum(grad_out, _over_channels(grad_out)),
-    together=lambda grad_out, input, mean, rstd, weight, wanted: chosen(
+    together=lambda grad_out, input, mean, rstd, weight, wanted: select_wanted(
         F._batch_norm_gradients(grad_out, input, mean, rstd, weight), wanted
     ),
 )
@@ -333,11 +337,11 @@ def _batch_norm(xp, input, weight, bias, eps, *, out):
 
 @implements(
     ops._batch_norm_gradients,
-    grad_out=_batch_by_grad,
-    input=_batch_by_input,
-    mean=None,  # the formula of input is total
+    grad_out=_batch_backward_grad_out,
+    input=_batch_backward_input,
+    mean=None,  # the derivative by input includes what goes through the statistics
     rstd=None,
-    weight=_batch_by_weight,
+    weight=_batch_backward_weight,
 )
 def _batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
     by_input, by_weight, by_bias = out
@@ -351,20 +355,21 @@ def _batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
     xp.multiply(centred, scale.reshape(shape), out=by_input)
 
 
-@in_float32
+@computed_in_float32
 def _standardize(input, weight, bias, mean, var, eps):
     shape = (1, -1, *(1 for _ in input.shape[2:]))
     rstd = F.reshape(F.rsqrt(F.add(var, eps)), shape)
     return affine(F.mul(F.sub(input, F.reshape(mean, shape)), rstd), weight, bias)
 
 
-def _update_running(running, found, momentum, share):
+def _update_running(running, statistic, momentum, factor):
+    """running = (1 - momentum) * running + factor * statistic"""
     if running is not None:
         F.mul_(running, 1 - momentum)
-        F.add_(running, found, alpha=share)
+        F.add_(running, statistic, alpha=factor)
 
 
 @composite(ops.normalize)
-@in_float32
+@computed_in_float32
 def normalize(input, p, dim, eps):
     return F.div(input, F.clamp_min(F.norm(input, p, dim, True), eps))

@@ -1,6 +1,7 @@
-"""Optimizer steps, each for a whole parameter list.
+"""Fused optimizer steps (one call updates a whole parameter list), gradient clipping, and the total norm.
 
-Elements are updated in blocks that stay in a core's cache with all their state; half precision is computed in float32.
+On the host elements are updated in blocks that stay in a core's cache together with all their state. Half precision is
+computed in float32.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from server.engine.registry import implements
 from telegrad_protocol.ops import optim as ops
 
 _BLOCK = 1 << 16
-"""Elements of a block: few enough for the cache, enough to hide what calls of the array library cost."""
+"""Elements of a block: few enough for the cache, and enough to amortize the calls of the array library."""
 
 _scratch: dict[str, np.ndarray] = {}
-"""One block per type, kept because fresh memory costs more than the arithmetic. The engine has one thread."""
+"""One scratch block per dtype, kept because fresh pages cost more than the arithmetic. The engine has one thread."""
 
 
 def _apply(xp, update, arrays):
     """Run ``update`` on scratch and arrays of one shape, block by block."""
     first = arrays[0]
     if first.itemsize == 2:
-        _apply_wide(xp, update, arrays)
+        _apply_in_float32(xp, update, arrays)
     elif xp is not np:
         update(xp.empty_like(first), *arrays)
     elif first.size <= _BLOCK:
-        update(_block(first.dtype)[: first.size].reshape(first.shape), *arrays)
+        update(_scratch_block(first.dtype)[: first.size].reshape(first.shape), *arrays)
     else:
         _apply_blocks(update, arrays)
 
 
-def _apply_wide(xp, update, arrays):
-    """Halves are computed as float32 copies and stored back."""
+def _apply_in_float32(xp, update, arrays):
+    """Update float32 copies of half-precision arrays, and round the results back into the arrays."""
     wide = [array.astype(np.float32) for array in arrays]
     _apply(xp, update, wide)
     for array, result in zip(arrays, wide, strict=True):
@@ -46,21 +47,21 @@ def _apply_blocks(update, arrays):
     if flat is None:
         update(np.empty_like(arrays[0]), *arrays)
         return
-    scratch = _block(flat[0].dtype)
+    scratch = _scratch_block(flat[0].dtype)
     for start in range(0, flat[0].size, _BLOCK):
         parts = [array[start : start + _BLOCK] for array in flat]
         update(scratch[: parts[0].size], *parts)
 
 
-def _block(dtype):
-    found = _scratch.get(dtype.char)
-    if found is None:
-        found = _scratch[dtype.char] = np.empty(_BLOCK, dtype)
-    return found
+def _scratch_block(dtype):
+    block = _scratch.get(dtype.char)
+    if block is None:
+        block = _scratch[dtype.char] = np.empty(_BLOCK, dtype)
+    return block
 
 
 def _flattened(arrays):
-    """The same memory as vectors, if all arrays lie in it in one dense order."""
+    """Views of the arrays as vectors, if all are contiguous in the same order (C or Fortran); else None."""
     if all(array.flags.c_contiguous for array in arrays):
         return [array.reshape(-1) for array in arrays]
     if all(array.flags.f_contiguous for array in arrays):
@@ -68,28 +69,28 @@ def _flattened(arrays):
     return None
 
 
-def _number(xp, scalar):
-    """A number to compute with; on a GPU a tensor's value stays there."""
+def _scalar(xp, scalar):
+    """A scalar operand: a Python number, or on a GPU a 0-d array of float64, so that the host need not read it."""
     if scalar is None or isinstance(scalar, (int, float)):
         return scalar
     return float(scalar) if xp is np else scalar.reshape(()).astype(np.float64)
 
 
-def _typed(xp, number, array):
-    """A ``_number`` in the type that ``array`` is computed in, so that it does not widen the whole computation."""
+def _in_dtype_of(xp, number, array):
+    """A ``_scalar`` in the dtype that ``array`` is computed in, so that the computation is not promoted."""
     is_plain = xp is np or isinstance(number, float)
     return number if is_plain else number.astype(np.float32 if array.itemsize <= 4 else array.dtype)
 
 
 def _step(xp, update, tensors, found_inf):
-    """Run ``update`` on ``tensors``, or on nothing where ``found_inf`` is 1."""
+    """Run ``update`` on ``tensors``, unless ``found_inf`` is 1: then they stay as they are."""
     if found_inf is None:
         _apply(xp, update, tensors)
     elif xp is np:
         if not found_inf.any():
             _apply(xp, update, tensors)
     else:
-        copies = [tensor.copy() for tensor in tensors]  # whether to keep them is known to the device alone
+        copies = [tensor.copy() for tensor in tensors]  # only the device knows whether to keep the results
         _apply(xp, update, copies)
         for tensor, copied in zip(tensors, copies, strict=True):
             xp.copyto(tensor, copied, where=found_inf.reshape(()) == 0)
@@ -105,18 +106,21 @@ def _fused_sgd_(
     xp, params, grads, momentum_buffers, *, weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step,
     grad_scale, found_inf,
 ):  # fmt: skip
-    rate = _number(xp, lr)
+    rate = _scalar(xp, lr)
     update = partial(
-        _descend, xp, lr=rate, sign=-1.0 if maximize else 1.0, decay=weight_decay, momentum=momentum,
+        _sgd_update, xp, lr=rate, sign=-1.0 if maximize else 1.0, decay=weight_decay, momentum=momentum,
         kept=0.0 if is_first_step else momentum, taken=1.0 if is_first_step else 1.0 - dampening,
-        nesterov=nesterov, scale=_number(xp, grad_scale),
+        nesterov=nesterov, scale=_scalar(xp, grad_scale),
     )  # fmt: skip
     for tensors in zip(params, grads, momentum_buffers, strict=True) if momentum else zip(params, grads, strict=True):
         _step(xp, update, tensors, found_inf)
 
 
-def _descend(xp, scratch, param, grad, buffer=None, *, lr, sign, decay, momentum, kept, taken, nesterov, scale):
-    """d = sign * grad + decay * param; buffer = kept * buffer + taken * d; param -= lr * buffer (or d)"""
+def _sgd_update(xp, scratch, param, grad, buffer=None, *, lr, sign, decay, momentum, kept, taken, nesterov, scale):
+    """d = sign * grad + decay * param; buffer = kept * buffer + taken * d; param -= lr * buffer (or d)
+
+    ``kept`` is the momentum and ``taken`` 1 - dampening, but 0 and 1 in the first step. These are PyTorch's formulas.
+    """
     _unscale(xp, grad, scale)
     if buffer is not None:
         xp.multiply(buffer, kept, out=buffer) if kept else buffer.fill(0)
@@ -146,50 +150,65 @@ def _fused_adam_(
     xp, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *, lr, weight_decay, amsgrad, **settings
 ):
     _adam(xp, (params, grads, exp_avgs, exp_avg_sqs), max_exp_avg_sqs if amsgrad else None, state_steps,
-          lr=_number(xp, lr), decay=weight_decay, shrunk=None, **settings)  # fmt: skip
+          lr=_scalar(xp, lr), decay=weight_decay, shrink=None, **settings)  # fmt: skip
 
 
 @implements(ops._fused_adamw_, movement=True)
 def _fused_adamw_(
     xp, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *, lr, weight_decay, amsgrad, **settings
 ):
-    rate = _number(xp, lr)
+    rate = _scalar(xp, lr)
     _adam(xp, (params, grads, exp_avgs, exp_avg_sqs), max_exp_avg_sqs if amsgrad else None, state_steps,
-          lr=rate, decay=0.0, shrunk=1.0 - rate * weight_decay if weight_decay else None, **settings)  # fmt: skip
+          lr=rate, decay=0.0, shrink=1.0 - rate * weight_decay if weight_decay else None, **settings)  # fmt: skip
 
 
-def _adam(xp, lists, maxima, steps, *, lr, decay, shrunk, beta1, beta2, eps, maximize, grad_scale, found_inf, advance):
+def _adam(xp, lists, maxima, steps, *, lr, decay, shrink, beta1, beta2, eps, maximize, grad_scale, found_inf, advance):
     if advance:
-        _advance(xp, steps, found_inf)
+        _advance_steps(xp, steps, found_inf)
     if xp is np and found_inf is not None and found_inf.any():
-        return  # nothing is corrected for the start before there was a step
-    scale = _number(xp, grad_scale)
+        return  # bias corrections divide by zero before the first step
+    scale = _scalar(xp, grad_scale)
     if maxima is not None:
         lists = (*lists, maxima)
     for step, *tensors in zip(steps, *lists, strict=True):
-        at = _number(xp, step)
-        root = _root(xp, 1.0 - beta2**at)
+        at = _scalar(xp, step)
+        root = _sqrt(xp, 1.0 - beta2**at)
         update = partial(
-            _adapt, xp, rate=_typed(xp, lr * root / (1.0 - beta1**at), tensors[0]),
-            eps=_typed(xp, eps * root, tensors[0]), sign=-1.0 if maximize else 1.0, decay=decay, shrunk=shrunk,
+            _adam_update, xp, rate=_in_dtype_of(xp, lr * root / (1.0 - beta1**at), tensors[0]),
+            eps=_in_dtype_of(xp, eps * root, tensors[0]), sign=-1.0 if maximize else 1.0, decay=decay, shrink=shrink,
             beta1=beta1, beta2=beta2, scale=scale,
         )  # fmt: skip
         _step(xp, update, tensors, found_inf)
 
 
-def _advance(xp, steps, found_inf):
+def _advance_steps(xp, steps, found_inf):
     for step in {id(step): step for step in steps}.values():
         step += 1.0 if found_inf is None else 1.0 - found_inf.reshape(step.shape)
 
 
-def _root(xp, number):
+def _sqrt(xp, number):
     return math.sqrt(number) if xp is np else xp.sqrt(number)
 
 
-def _adapt(
-    xp, scratch, param, grad, average, square, maximum=None, *, rate, eps, sign, decay, shrunk, beta1, beta2, scale
+def _adam_update(
+    xp,
+    scratch,
+    param,
+    grad,
+    average,
+    square,
+    maximum=None,
+    *,
+    rate,
+    eps,
+    sign,
+    decay,
+    shrink,
+    beta1,
+    beta2,
+    scale,
 ):
-    """param -= rate * average / (sqrt(square) + eps); rate and eps hold the corrections for the start at zero
+    """param -= rate * average / (sqrt(square) + eps), where rate and eps include Adam's bias corrections
 
     average = beta1 * average + (1 - beta1) * gradient; square = beta2 * square + (1 - beta2) * gradient ** 2
     """
@@ -207,8 +226,8 @@ def _adapt(
     xp.add(scratch, eps, out=scratch)
     xp.divide(average, scratch, out=scratch)
     xp.multiply(scratch, rate, out=scratch)
-    if shrunk is not None:
-        xp.multiply(param, shrunk, out=param)
+    if shrink is not None:
+        xp.multiply(param, shrink, out=param)
     xp.subtract(param, scratch, out=param)
 
 
@@ -246,7 +265,7 @@ def _norm(xp, array, order):
 
 
 def _vector(array):
-    """The elements in whatever order needs no copy, if there is one."""
+    """The elements as a vector, in an order that needs no copy if there is one."""
     flat = _flattened([array])
     return array.reshape(-1) if flat is None else flat[0]
 

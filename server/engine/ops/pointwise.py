@@ -1,6 +1,6 @@
-"""Element-wise arithmetic. Kernels get operands already cast to the type that the operation computes in.
+"""Element-wise arithmetic. Kernels receive operands that were already cast to the dtype of the computation.
 
-``out`` may be the memory of the first operand: a kernel writes it when it has read everything that it needs.
+``out`` may be the memory of the first operand, so a kernel must not write it before it has read all that it needs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops
 
 from .complex import conj
+from .derivatives import zero_gradient
 
 
-def _scaled(grad, alpha):
+def _scaled_gradient(grad, alpha):
     return grad if alpha == 1 else grad * conj(alpha)
 
 
-def _times(factor, alpha):
+def _scale(factor, alpha):
     return factor if alpha == 1 else factor * alpha
 
 
@@ -33,20 +34,21 @@ def times(x, alpha, dtype):
 
 
 def is_number(x):
+    """Whether an operand is a Python number, not an array."""
     return isinstance(x, (bool, int, float, complex))
 
 
-@implements(ops.add, input=lambda grad: grad, other=lambda grad, alpha: _scaled(grad, alpha))
+@implements(ops.add, input=lambda grad: grad, other=lambda grad, alpha: _scaled_gradient(grad, alpha))
 def add(xp, input, other, *, alpha, out):
     xp.add(input, other if alpha == 1 else times(other, alpha, out.dtype), out=out)
 
 
-@implements(ops.sub, input=lambda grad: grad, other=lambda grad, alpha: -_scaled(grad, alpha))
+@implements(ops.sub, input=lambda grad: grad, other=lambda grad, alpha: -_scaled_gradient(grad, alpha))
 def sub(xp, input, other, *, alpha, out):
     xp.subtract(input, other if alpha == 1 else times(other, alpha, out.dtype), out=out)
 
 
-@implements(ops.rsub, input=lambda grad, alpha: -_scaled(grad, alpha), other=lambda grad: grad)
+@implements(ops.rsub, input=lambda grad, alpha: -_scaled_gradient(grad, alpha), other=lambda grad: grad)
 def rsub(xp, input, other, *, alpha, out):
     xp.subtract(other, input if alpha == 1 else times(input, alpha, out.dtype), out=out)
 
@@ -65,14 +67,12 @@ def div(xp, input, other, *, out):
     xp.divide(input, other, out=out)
 
 
-def _zeros(grad):
-    return F.zeros_like(grad)
-
-
 @implements(
     ops.div_mode,
-    input=lambda grad, other, rounding_mode: _zeros(grad) if rounding_mode else grad / conj(other),
-    other=lambda grad, input, other, rounding_mode: _zeros(grad) if rounding_mode else _div_other(grad, input, other),
+    input=lambda grad, other, rounding_mode: zero_gradient(grad) if rounding_mode else grad / conj(other),
+    other=lambda grad, input, other, rounding_mode: (
+        zero_gradient(grad) if rounding_mode else _div_other(grad, input, other)
+    ),
 )
 def div_mode(xp, input, other, *, rounding_mode, meta, out):
     if rounding_mode == "floor":
@@ -85,7 +85,7 @@ def div_mode(xp, input, other, *, rounding_mode, meta, out):
 
 def _divide_truncated(xp, input, other, meta, out):
     if out.dtype.kind == "f":
-        # The quotient is a number of the result's type before it is cut, also in half precision.
+        # The quotient is rounded to the result's dtype before it is truncated, also in half precision.
         xp.trunc((input / other).astype(NUMPY_DTYPES[meta.dtype]).astype(out.dtype), out=out)
         return
     _refuse_zero(xp, "div", other)
@@ -110,7 +110,7 @@ def floor_divide(xp, input, other, *, out):
 
 
 def _floor_divide_by_fmod(xp, input, other, out):
-    """CuPy's own is the floor of the quotient, which rounding may lift over an integer, and infinities over NaN."""
+    """``floor_divide`` for CuPy, whose own rounds the quotient before the floor and differs for infinities and NaN."""
     rest = xp.fmod(input, other)
     quotient = (input - rest) / other
     quotient -= (rest != 0) & (xp.less(rest, 0) != xp.less(other, 0))
@@ -135,7 +135,7 @@ def remainder(xp, input, other, *, out):
 
 
 def _remainder_by_fmod(xp, input, other, out):
-    """CuPy's own multiplies the quotient back, which is NaN for an infinite divisor."""
+    """``remainder`` for CuPy, whose own multiplies the quotient back, which is NaN for an infinite divisor."""
     xp.fmod(input, other, out=out)
     differs = (out != 0) & (xp.less(out, 0) != xp.less(other, 0))
     xp.copyto(out, out + other, where=differs)
@@ -153,12 +153,12 @@ def fmod(xp, input, other, *, out):
 
 def _pow_input(grad, input, exponent):
     if exponent.__class__ is not Value:
-        return _zeros(grad) if exponent == 0 else grad * conj(exponent * F.pow(input, exponent - 1))
+        return zero_gradient(grad) if exponent == 0 else grad * conj(exponent * F.pow(input, exponent - 1))
     return grad * conj(F.where(exponent == 0, 0.0, exponent * F.pow(input, exponent - 1)))
 
 
 def _pow_exponent(grad, input, exponent, out):
-    """grad * out * log(input), 0 where 0 has a power that stays 0"""
+    """grad * out * log(input), but 0 where the input is 0 and the exponent is not negative"""
     if input.__class__ is not Value:
         slope = out * F.log(F.full((), input, dtype=out.dtype, device=out.device))
         return F.where(_real(exponent) >= 0, 0.0, grad * conj(slope)) if input == 0 else grad * conj(slope)
@@ -185,7 +185,7 @@ def pow(xp, input, exponent, *, out):
 
 
 def _pow_integer(xp, input, exponent, out):
-    """Negative powers are 0, but for those of 1 and -1."""
+    """Integer powers; negative exponents give 0, except for the bases 1 and -1."""
     if is_number(exponent):
         xp.power(input, number(exponent, out.dtype), out=out)
         return
@@ -210,23 +210,23 @@ def abs(xp, input, *, out):
     xp.absolute(input, out=out)
 
 
-@implements(ops.sign, input=_zeros)
+@implements(ops.sign, input=zero_gradient)
 def sign(xp, input, *, out):
     if input.dtype.kind == "b":
         xp.copyto(out, input)
         return
     xp.sign(input, out=out)
     if out.dtype.kind == "f":
-        xp.copyto(out, 0, where=xp.isnan(out))  # PyTorch's sign of NaN
+        xp.copyto(out, 0, where=xp.isnan(out))  # as in PyTorch, the sign of NaN is 0
 
 
 def _sgn_backward(grad, input, out):
-    """The part of grad across the direction of the number, over its length; nothing of a real number."""
+    """The component of grad orthogonal to the number, divided by its absolute value; zeros for a real number."""
     if not input.meta.dtype.is_complex:
-        return _zeros(grad)
-    length = F.abs(input)
-    across = grad - F.real(conj(grad) * out) * out
-    return F.where(length == 0, 0.0, across / length)
+        return zero_gradient(grad)
+    magnitude = F.abs(input)
+    orthogonal = grad - F.real(conj(grad) * out) * out
+    return F.where(magnitude == 0, 0.0, orthogonal / magnitude)
 
 
 @implements(ops.sgn, input=_sgn_backward)
@@ -234,8 +234,8 @@ def sgn(xp, input, *, out):
     if input.dtype.kind != "c":
         sign(xp, input, out=out)
         return
-    length = xp.absolute(input)
-    xp.copyto(out, xp.where(length == 0, 0, input / length))
+    magnitude = xp.absolute(input)
+    xp.copyto(out, xp.where(magnitude == 0, 0, input / magnitude))
 
 
 @implements(ops.square, input=lambda grad, input: grad * conj(input * 2))
@@ -271,7 +271,7 @@ def hypot(xp, input, other, *, out):
 @implements(
     ops.copysign,
     input=lambda grad, input, out: F.where(input == 0, 0.0, grad * (out / input)),
-    other=_zeros,
+    other=zero_gradient,
 )
 def copysign(xp, input, other, *, out):
     xp.copysign(input, other, out=out)
@@ -285,19 +285,19 @@ def copysign(xp, input, other, *, out):
 )
 def lerp(xp, input, end, weight, *, out):
     step = end - input
-    # Counted from the nearer end, so that weights 0 and 1 give the ends exactly.
-    near = (np if is_number(weight) else xp).abs(weight) < 0.5
+    # The result is computed from the nearer end, so that weights 0 and 1 give the ends exactly.
+    is_near_input = (np if is_number(weight) else xp).abs(weight) < 0.5
     if is_number(weight):
-        xp.add(input, weight * step, out=out) if near else xp.subtract(end, step * (1 - weight), out=out)
+        xp.add(input, weight * step, out=out) if is_near_input else xp.subtract(end, step * (1 - weight), out=out)
     else:
-        xp.copyto(out, xp.where(near, input + weight * step, end - step * (1 - weight)))
+        xp.copyto(out, xp.where(is_near_input, input + weight * step, end - step * (1 - weight)))
 
 
 @implements(
     ops.addcmul,
     input=lambda grad: grad,
-    tensor1=lambda grad, tensor2, value: grad * conj(_times(tensor2, value)),
-    tensor2=lambda grad, tensor1, value: grad * conj(_times(tensor1, value)),
+    tensor1=lambda grad, tensor2, value: grad * conj(_scale(tensor2, value)),
+    tensor2=lambda grad, tensor1, value: grad * conj(_scale(tensor1, value)),
 )
 def addcmul(xp, input, tensor1, tensor2, *, value, out):
     product = times(tensor1, value, out.dtype) * tensor2
@@ -308,7 +308,7 @@ def addcmul(xp, input, tensor1, tensor2, *, value, out):
     ops.addcdiv,
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(value / tensor2),
-    tensor2=lambda grad, tensor1, tensor2, value: -grad * conj(_times(tensor1, value) / (tensor2 * tensor2)),
+    tensor2=lambda grad, tensor1, tensor2, value: -grad * conj(_scale(tensor1, value) / (tensor2 * tensor2)),
 )
 def addcdiv(xp, input, tensor1, tensor2, *, value, out):
     xp.add(input, times(tensor1 / tensor2, value, out.dtype), out=out)
@@ -320,6 +320,6 @@ def _to_copy(xp, input, *, dtype, device, out):
 
 
 def cast_into(xp, target, source):
-    """Copy with whatever cast it takes; a complex number's imaginary part is dropped where the target is real."""
+    """Copy with a cast; the imaginary parts of complex numbers are dropped if the target is real."""
     is_narrowing = source.dtype.kind == "c" and target.dtype.kind not in "cb"
     xp.copyto(target, source.real if is_narrowing else source, casting="unsafe")

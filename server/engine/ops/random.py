@@ -1,4 +1,4 @@
-"""Random numbers out of the session's generator of the device; the same ones on the CPU and on a GPU."""
+"""Random numbers of the session's generator of the device; CPU and GPU give the same numbers for the same seed."""
 
 from __future__ import annotations
 
@@ -6,40 +6,37 @@ import math
 
 import numpy as np
 
-from server.engine import functional as F
 from server.engine import random
 from server.engine.registry import implements
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import random as ops
 
-_WIDE = np.dtype(np.float64)
-_NARROW = np.dtype(np.float32)
+from .derivatives import zero_gradient
 
-
-def _zeros(grad):
-    return F.zeros_like(grad)
+_FLOAT64 = np.dtype(np.float64)
+_FLOAT32 = np.dtype(np.float32)
 
 
 def _part_type(dtype):
-    """The type of the numbers that make up ``dtype``: a complex number's parts, else itself."""
-    return {"complex64": _NARROW, "complex128": _WIDE}.get(dtype.name, dtype)
+    """The dtype of a complex number's parts; ``dtype`` itself if it is real."""
+    return {"complex64": _FLOAT32, "complex128": _FLOAT64}.get(dtype.name, dtype)
 
 
 def _parts(array):
     return (array.real, array.imag) if array.dtype.kind == "c" else (array,)
 
 
-def _own_vector(xp, part, dtype):
-    """``part`` as a vector to draw into, where it is one of the host's that holds what is drawn; else None."""
+def _writable_vector(xp, part, dtype):
+    """``part`` as a vector to draw into directly: on the host, if contiguous and of the drawn dtype; else None."""
     return part.reshape(-1) if xp is np and part.dtype == dtype and part.flags.c_contiguous else None
 
 
 def _fill_uniform(xp, generator, target):
     for part in _parts(target):
         dtype = _part_type(target.dtype)
-        own = _own_vector(xp, part, dtype)
-        drawn = random.uniform(xp, generator, part.size, dtype, own)
-        if own is None:
+        target_vector = _writable_vector(xp, part, dtype)
+        drawn = random.uniform(xp, generator, part.size, dtype, target_vector)
+        if target_vector is None:
             part[...] = drawn.reshape(part.shape)
 
 
@@ -47,14 +44,14 @@ def _fill_normal(xp, generator, target, mean=0.0, std=1.0):
     parts = _parts(target)
     for part in parts:
         dtype = _part_type(target.dtype)
-        own = _own_vector(xp, part, dtype)
-        drawn = random.normal(xp, generator, part.size, dtype, own)
+        target_vector = _writable_vector(xp, part, dtype)
+        drawn = random.normal(xp, generator, part.size, dtype, target_vector)
         scale, centre = std / math.sqrt(len(parts)), mean if part is parts[0] else 0.0
         if scale != 1:
             drawn *= scale
         if centre != 0:
             drawn += centre
-        if own is None:
+        if target_vector is None:
             part[...] = drawn.reshape(part.shape)
 
 
@@ -120,14 +117,14 @@ def _draw_normal(xp, generator, mean, std, out):
     xp.copyto(out, drawn, casting="unsafe")
 
 
-@implements(ops.normal_tensor, mean=_zeros, std=_zeros)
+@implements(ops.normal_tensor, mean=zero_gradient, std=zero_gradient)
 def normal_tensor(xp, mean, std, *, generator, out):
     if hasattr(std, "dtype") and xp is np and (std < 0).any():
         raise ArgumentError("normal: std must not be negative")
     _draw_normal(xp, generator, mean, std, out)
 
 
-@implements(ops.normal_std, std=_zeros)
+@implements(ops.normal_std, std=zero_gradient)
 def normal_std(xp, mean, std, *, generator, out):
     normal_tensor(xp, mean, std, generator=generator, out=out)
 
@@ -142,30 +139,30 @@ def _check_probabilities(xp, name, p):
         raise ArgumentError(f"{name}: probabilities must be in [0, 1]")
 
 
-@implements(ops.bernoulli, input=_zeros)
+@implements(ops.bernoulli, input=zero_gradient)
 def bernoulli(xp, input, *, generator, out):
     _check_probabilities(xp, "bernoulli", input)
     _draw_bernoulli(xp, generator, input, out)
 
 
-@implements(ops.bernoulli_p, movement=True, input=_zeros)
+@implements(ops.bernoulli_p, movement=True, input=zero_gradient)
 def bernoulli_p(xp, input, p, *, generator, out):
     _draw_bernoulli(xp, generator, p, out)
 
 
-@implements(ops.bernoulli_, movement=True, input=_zeros)
+@implements(ops.bernoulli_, movement=True, input=zero_gradient)
 def bernoulli_(xp, input, p, *, generator):
     _draw_bernoulli(xp, generator, p, input)
 
 
-@implements(ops.bernoulli_tensor_, movement=True, input=_zeros)
+@implements(ops.bernoulli_tensor_, movement=True, input=zero_gradient)
 def bernoulli_tensor_(xp, input, p, *, generator):
-    wide = xp.broadcast_to(p.astype(_WIDE), input.shape)
+    wide = xp.broadcast_to(p.astype(_FLOAT64), input.shape)
     _check_probabilities(xp, "bernoulli_", wide)
     _draw_bernoulli(xp, generator, wide, input)
 
 
-@implements(ops.uniform_, movement=True, input=_zeros)
+@implements(ops.uniform_, movement=True, input=zero_gradient)
 def uniform_(xp, input, a, b, *, generator):
     drawn = random.uniform(xp, generator, input.size, input.dtype).reshape(input.shape)
     drawn *= b - a
@@ -173,12 +170,12 @@ def uniform_(xp, input, a, b, *, generator):
     xp.copyto(input, drawn, casting="unsafe")
 
 
-@implements(ops.normal_, movement=True, input=_zeros)
+@implements(ops.normal_, movement=True, input=zero_gradient)
 def normal_(xp, input, mean, std, *, generator):
     _fill_normal(xp, generator, input, mean, std)
 
 
-@implements(ops.exponential_, movement=True, input=_zeros)
+@implements(ops.exponential_, movement=True, input=zero_gradient)
 def exponential_(xp, input, lambd, *, generator):
     drawn = random.exponential(xp, generator, input.size, input.dtype, lambd).reshape(input.shape)
     xp.copyto(input, drawn, casting="unsafe")
@@ -187,27 +184,27 @@ def exponential_(xp, input, lambd, *, generator):
 _EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "bool": 1, "uint8": 8}
 
 
-@implements(ops.random_, movement=True, input=_zeros)
+@implements(ops.random_, movement=True, input=zero_gradient)
 def random_(xp, input, *, generator):
     bits = _EXACT_BITS.get(input.dtype.name, 8 * input.itemsize - 1)
-    # Floating-point types hold every integer up to 2 ** bits, that one included.
+    # Floating-point dtypes represent every integer up to and including 2 ** bits.
     high = (1 << bits) + (input.dtype.name in ("float16", "bfloat16", "float32", "float64"))
     _fill_integers(xp, generator, input, 0, high)
 
 
-@implements(ops.random_to_, movement=True, input=_zeros)
+@implements(ops.random_to_, movement=True, input=zero_gradient)
 def random_to_(xp, input, to, *, generator):
     _fill_integers(xp, generator, input, 0, to)
 
 
-@implements(ops.random_range_, movement=True, input=_zeros)
+@implements(ops.random_range_, movement=True, input=zero_gradient)
 def random_range_(xp, input, low, to, *, generator):
     _fill_integers(xp, generator, input, low, to)
 
 
 @implements(ops.multinomial)
 def multinomial(xp, input, num_samples, replacement, *, generator, out):
-    weights = input.astype(_WIDE)
+    weights = input.astype(_FLOAT64)
     if xp is np:
         _check_weights(weights, num_samples, replacement)
     drawn = _with_replacement if replacement else _without_replacement
@@ -223,15 +220,15 @@ def _check_weights(weights, num_samples, replacement):
 
 
 def _with_replacement(xp, generator, weights, num_samples):
-    """The place of a uniform number among the cumulative weights."""
+    """Indices of uniform numbers among the cumulative weights: inverse transform sampling."""
     limits = xp.cumsum(weights, axis=-1)
     rows = limits.reshape(-1, limits.shape[-1])
-    uniform = random.uniform(xp, generator, len(rows) * num_samples, _WIDE).reshape(len(rows), num_samples)
-    found = [xp.searchsorted(row, u * row[-1], side="right") for row, u in zip(rows, uniform, strict=True)]
-    return xp.stack(found).reshape(*weights.shape[:-1], num_samples) if found else 0
+    uniform = random.uniform(xp, generator, len(rows) * num_samples, _FLOAT64).reshape(len(rows), num_samples)
+    samples = [xp.searchsorted(row, u * row[-1], side="right") for row, u in zip(rows, uniform, strict=True)]
+    return xp.stack(samples).reshape(*weights.shape[:-1], num_samples) if samples else 0
 
 
 def _without_replacement(xp, generator, weights, num_samples):
-    """The first arrivals of exponential clocks whose rates are the weights."""
-    clocks = random.exponential(xp, generator, weights.size, _WIDE).reshape(weights.shape)
-    return xp.argsort(clocks / weights, axis=-1)[..., :num_samples]
+    """The smallest of exponential variables whose rates are the weights (Efraimidis and Spirakis, 2006)."""
+    exponentials = random.exponential(xp, generator, weights.size, _FLOAT64).reshape(weights.shape)
+    return xp.argsort(exponentials / weights, axis=-1)[..., :num_samples]

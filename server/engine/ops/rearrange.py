@@ -1,4 +1,4 @@
-"""Joining, and rearranged copies. Kernels only move elements."""
+"""Concatenation, and copies in another order. Kernels only move elements."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from telegrad_protocol.errors import ArgumentError, ShapeError
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.ops import rearrange as ops
 
+from .derivatives import zeros
+
 
 @implements(ops._in_layout, movement=True, input=lambda grad: grad)
 def _in_layout(xp, input, strides, *, out):
     xp.copyto(out, input)
 
 
-def _cat_back(grad, tensors_meta, dim):
+def _cat_backward(grad, tensors_meta, dim):
     at, lengths = ops.joined("cat", tensors_meta, dim)
-    start, found = 0, []
+    start, gradients = 0, []
     for meta, length in zip(tensors_meta, lengths, strict=True):
         is_placed = meta.ndim == grad.meta.ndim
-        found.append(F.narrow(grad, at, start, length) if is_placed else _zeros(grad, meta.shape))
+        gradients.append(F.narrow(grad, at, start, length) if is_placed else zeros(grad, meta.shape))
         start += length
-    return found
+    return gradients
 
 
-@implements(ops.cat, movement=True, tensors=_cat_back)
+@implements(ops.cat, movement=True, tensors=_cat_backward)
 def cat(xp, tensors, dim, *, out):
     parts = [t for t in tensors if t.ndim == out.ndim]
     xp.concatenate(parts, axis=dim, out=out, casting="unsafe")
@@ -96,8 +98,8 @@ def rot90(xp, input, k, dims, *, out):
     xp.copyto(out, xp.rot90(input, k, axes=dims))
 
 
-def _repeat_back(grad, input_meta, repeats):
-    """Sum over the copies: each dimension becomes (copies, length), new ones are copies only."""
+def _repeat_backward(grad, input_meta, repeats):
+    """The sum over the copies: every dimension becomes (copies, length), and a new one consists of copies only."""
     lead = len(repeats) - input_meta.ndim
     shape = list(repeats[:lead])
     dims = list(range(lead))
@@ -107,7 +109,7 @@ def _repeat_back(grad, input_meta, repeats):
     return F.sum(F.reshape(grad, shape), dims) if dims else grad
 
 
-@implements(ops.repeat, movement=True, input=_repeat_back)
+@implements(ops.repeat, movement=True, input=_repeat_backward)
 def repeat(xp, input, repeats, *, out):
     if out.size:
         xp.copyto(out, xp.tile(input, repeats))
@@ -118,14 +120,14 @@ def tile(input, dims):
     return F.repeat(input, (1,) * (input.meta.ndim - len(dims)) + dims)
 
 
-def _interleave_back(grad, input_meta, repeats, dim):
+def _interleave_backward(grad, input_meta, repeats, dim):
     shape = (input_meta.numel,) if dim is None else input_meta.shape or (1,)
     at = wrap_dim("repeat_interleave", dim or 0, len(shape))
     summed = F.sum(F.reshape(grad, (*shape[: at + 1], repeats, *shape[at + 1 :])), at + 1)
     return F.reshape(summed, input_meta.shape)
 
 
-@implements(ops.repeat_interleave, movement=True, input=_interleave_back)
+@implements(ops.repeat_interleave, movement=True, input=_interleave_backward)
 def repeat_interleave(xp, input, repeats, dim, *, output_size, out):
     if out.size:
         xp.copyto(out, xp.repeat(input, repeats, axis=dim if input.ndim else None))
@@ -147,12 +149,12 @@ def repeat_interleave_tensor(input, repeats, dim, *, output_size):
     source = F.reshape(input, (-1,)) if dim is None or not input.meta.ndim else input
     at = dim or 0
     counts = F.expand(F.reshape(repeats, (-1,)), (source.meta.shape[at],))
-    found = F.index_select(source, at, F._repeat_positions(counts))
-    if output_size is not None and found.meta.shape[at] != output_size:
+    result = F.index_select(source, at, F._repeat_positions(counts))
+    if output_size is not None and result.meta.shape[at] != output_size:
         raise ShapeError(
-            f"repeat_interleave: the result has {found.meta.shape[at]} parts, not output_size={output_size}"
+            f"repeat_interleave: the result has {result.meta.shape[at]} parts, not output_size={output_size}"
         )
-    return found
+    return result
 
 
 @composite(ops.diag)
@@ -181,65 +183,65 @@ def _diagonal(xp, array, offset, dim1, dim2):
     return xp.lib.stride_tricks.as_strided(part, shape, strides)
 
 
-def _zeros(like, shape):
-    return F.zeros(shape, dtype=like.dtype, device=like.device)
-
-
-def _erase_select(grad, src_meta, dim, index):
-    return F.select_scatter(grad, _zeros(grad, src_meta.shape), dim, index)
+def _select_scatter_backward(grad, src_meta, dim, index):
+    return F.select_scatter(grad, zeros(grad, src_meta.shape), dim, index)
 
 
 @implements(
-    ops.select_scatter, movement=True, input=_erase_select, src=lambda grad, dim, index: F.select(grad, dim, index)
+    ops.select_scatter,
+    movement=True,
+    input=_select_scatter_backward,
+    src=lambda grad, dim, index: F.select(grad, dim, index),
 )
 def select_scatter(xp, input, src, dim, index, *, out):
     xp.copyto(out, input)
     xp.moveaxis(out, dim, 0)[index] = src
 
 
-def _erase_slice(grad, src_meta, dim, start, end, step):
-    return F.slice_scatter(grad, _zeros(grad, src_meta.shape), dim, start, end, step)
+def _slice_scatter_backward(grad, src_meta, dim, start, end, step):
+    return F.slice_scatter(grad, zeros(grad, src_meta.shape), dim, start, end, step)
 
 
-def _cut_slice(grad, dim, start, end, step):
+def _slice_scatter_src(grad, dim, start, end, step):
     return F.slice(grad, dim, start, end, step)
 
 
-@implements(ops.slice_scatter, movement=True, input=_erase_slice, src=_cut_slice)
+@implements(ops.slice_scatter, movement=True, input=_slice_scatter_backward, src=_slice_scatter_src)
 def slice_scatter(xp, input, src, dim, start, end, step, *, out):
     xp.copyto(out, input)
     xp.moveaxis(out, dim, 0)[start:end:step] = xp.moveaxis(src, dim, 0)
 
 
-def _erase_diagonal(grad, src_meta, offset, dim1, dim2):
-    return F.diagonal_scatter(grad, _zeros(grad, src_meta.shape), offset, dim1, dim2)
+def _diagonal_scatter_backward(grad, src_meta, offset, dim1, dim2):
+    return F.diagonal_scatter(grad, zeros(grad, src_meta.shape), offset, dim1, dim2)
 
 
-def _cut_diagonal(grad, offset, dim1, dim2):
+def _diagonal_scatter_src(grad, offset, dim1, dim2):
     return F.diagonal(grad, offset, dim1, dim2)
 
 
-@implements(ops.diagonal_scatter, movement=True, input=_erase_diagonal, src=_cut_diagonal)
+@implements(ops.diagonal_scatter, movement=True, input=_diagonal_scatter_backward, src=_diagonal_scatter_src)
 def diagonal_scatter(xp, input, src, offset, dim1, dim2, *, out):
     xp.copyto(out, input)
     _diagonal(xp, out, offset, dim1 % out.ndim, dim2 % out.ndim)[...] = src
 
 
 def _in_strides_of(grad, meta):
+    """The gradient, copied if needed so that it has the strides of a result of ``meta``."""
     strides = ops.kept(meta).strides
     return grad if grad.meta.strides == strides else F._in_layout(grad, strides)
 
 
-def _strided_input(grad, input_meta, size, stride, offset):
-    return F._scatter_strided(_in_strides_of(grad, input_meta), _zeros(grad, size), size, stride, offset)
+def _scatter_strided_backward(grad, input_meta, size, stride, offset):
+    return F._scatter_strided(_in_strides_of(grad, input_meta), zeros(grad, size), size, stride, offset)
 
 
-def _strided_src(grad, input_meta, size, stride, offset):
+def _scatter_strided_src(grad, input_meta, size, stride, offset):
     grad = _in_strides_of(grad, input_meta)
     return F.as_strided(grad, size, stride, grad.meta.offset + offset)
 
 
-@implements(ops._scatter_strided, movement=True, input=_strided_input, src=_strided_src)
+@implements(ops._scatter_strided, movement=True, input=_scatter_strided_backward, src=_scatter_strided_src)
 def _scatter_strided(xp, input, src, size, stride, offset, *, out):
     xp.copyto(out, input)
     arrays.window(xp, out, size, stride, offset)[...] = src

@@ -1,4 +1,4 @@
-"""Reductions over dimensions: sums, extrema, spreads, norms."""
+"""Reductions over dimensions: sums, products, extrema, and log-sum-exp."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from telegrad_protocol.ops import reduce as ops
 
 
 def axes(input, dim):
-    """``dim`` as the array library takes it: None for all."""
+    """``dim`` as the array library's ``axis``: None reduces all dimensions."""
     return None if dim is None or dim == () or input.ndim == 0 else dim
 
 
 def dims_of(meta, dim):
-    """The reduced dimensions, counted from the front."""
+    """The reduced dimensions as non-negative numbers."""
     listed = (dim,) if isinstance(dim, int) else dim
     return wrap_dims("reduce", listed, meta.ndim) if listed and meta.ndim else tuple(range(meta.ndim))
 
 
 def count_of(meta, dim):
-    """How many elements make one result."""
+    """The number of elements that are reduced to one."""
     count = 1
     for d in dims_of(meta, dim):
         count *= meta.shape[d]
     return count
 
 
-def restore(grad, input_meta, dim, keepdim):
-    """What a reduction gave, in the input's shape: reduced dimensions put back and repeated."""
+def expand_reduced(grad, input_meta, dim, keepdim):
+    """A tensor of the reduction's shape expanded to the input's: reduced dimensions are put back and broadcast."""
     dims = dims_of(input_meta, dim)
     if not keepdim and dims != tuple(range(len(dims))):
         grad = F.reshape(grad, ops.reduced("sum", input_meta, dim, True))
@@ -39,14 +39,14 @@ def restore(grad, input_meta, dim, keepdim):
 
 
 def converted(input, dtype):
-    """``input`` in another type; a complex number's imaginary part is dropped where the type is real."""
+    """``input`` cast to ``dtype``; the imaginary parts of complex numbers are dropped if ``dtype`` is real."""
     if input.dtype == dtype:
         return input
     is_narrowing = input.dtype.kind == "c" and dtype.kind not in "cb"
     return (input.real if is_narrowing else input).astype(dtype)
 
 
-@implements(ops.sum, input=lambda grad, input_meta, dim, keepdim: restore(grad, input_meta, dim, keepdim))
+@implements(ops.sum, input=lambda grad, input_meta, dim, keepdim: expand_reduced(grad, input_meta, dim, keepdim))
 def sum(xp, input, dim, keepdim, *, dtype, out):
     if input.dtype.kind in "fc" or out.dtype.kind in "fc":
         out[...] = sum_over(xp, converted(input, out.dtype), axes(input, dim), keepdim)
@@ -55,7 +55,7 @@ def sum(xp, input, dim, keepdim, *, dtype, out):
 
 
 def _nansum_backward(grad, input, input_meta, dim, keepdim):
-    return F.mul(restore(grad, input_meta, dim, keepdim), F.logical_not(F.isnan(input)))
+    return F.mul(expand_reduced(grad, input_meta, dim, keepdim), F.logical_not(F.isnan(input)))
 
 
 @implements(ops.nansum, input=_nansum_backward)
@@ -66,7 +66,7 @@ def nansum(xp, input, dim, keepdim, *, dtype, out):
 
 def _mean_backward(grad, input_meta, dim, keepdim):
     count = count_of(input_meta, dim)
-    return restore(F.mul(grad, 1.0 / count if count else float("nan")), input_meta, dim, keepdim)
+    return expand_reduced(F.mul(grad, 1.0 / count if count else float("nan")), input_meta, dim, keepdim)
 
 
 @implements(ops.mean, input=_mean_backward)
@@ -83,7 +83,7 @@ def nanmean(input, dim, keepdim, *, dtype):
 
 
 def _prod_backward(grad, input, input_meta, dim, keepdim):
-    """Each element's gradient is the product of all others, taken from both sides so that zeros need no division."""
+    """The gradient of an element is the product of all others, computed without division because of zeros."""
     if input_meta.ndim == 0:
         return grad
     if dim is None:
@@ -101,7 +101,7 @@ def _product_of_others(input, dim):
 
 
 def exclusive_cumprod(input, dim):
-    """At each place the product of all elements before it."""
+    """For every element the product of all elements before it along ``dim``."""
     length = input.shape[dim]
     if length == 0:
         return input
@@ -119,32 +119,32 @@ def prod(xp, input, dim, keepdim, *, dtype, out):
 
 
 def select_backward(grad, input_meta, dim, keepdim, indices):
-    """The gradient of choosing ``indices`` along ``dim``: it goes to the chosen elements alone."""
+    """The gradient of selecting ``indices`` along ``dim``: the selected elements get it, all others get 0."""
     if input_meta.ndim == 0:
         return grad
     if not keepdim:
         grad, indices = F.unsqueeze(grad, dim), F.unsqueeze(indices, dim)
-    nothing = F.zeros(input_meta.shape, dtype=grad.dtype, device=grad.device)
-    return F.scatter(nothing, dim, indices, grad)
+    zeros = F.zeros(input_meta.shape, dtype=grad.dtype, device=grad.device)
+    return F.scatter(zeros, dim, indices, grad)
 
 
-def share_backward(grad, input, out, dim, keepdim):
-    """The gradient of an extremum, shared evenly by the elements that are equal to it; by the NaN if it is one."""
-    found = restore(out, input.meta, dim, keepdim)
-    mask = F.eq(input, found)
+def extremum_backward(grad, input, out, dim, keepdim):
+    """The gradient of an extremum, distributed evenly over the elements equal to it, or over the NaN if it is NaN."""
+    extremum = expand_reduced(out, input.meta, dim, keepdim)
+    mask = F.eq(input, extremum)
     if input.dtype.is_floating_point:
-        mask = F.logical_or(mask, F.logical_and(F.isnan(input), F.isnan(found)))
+        mask = F.logical_or(mask, F.logical_and(F.isnan(input), F.isnan(extremum)))
     share = F.div(grad, F.sum(mask, dim, keepdim))
-    return F.mul(restore(share, input.meta, dim, keepdim), mask)
+    return F.mul(expand_reduced(share, input.meta, dim, keepdim), mask)
 
 
-def _at(array, indices, axis, xp):
+def _take_at(array, indices, axis, xp):
     if array.ndim == 0:
         return array
     return xp.take_along_axis(array, xp.expand_dims(indices, axis), axis).reshape(indices.shape)
 
 
-def _choose(xp, find, input, dim, keepdim, out):
+def _write_extremum(xp, find, input, dim, keepdim, out):
     values, indices = out
     if input.ndim == 0:
         values[...], indices[...] = input, 0
@@ -152,18 +152,18 @@ def _choose(xp, find, input, dim, keepdim, out):
     if not values.size:
         return
     where = find(input, axis=dim)
-    values.reshape(where.shape)[...] = _at(input, where, dim, xp)
+    values.reshape(where.shape)[...] = _take_at(input, where, dim, xp)
     indices.reshape(where.shape)[...] = where
 
 
-def greatest(xp, input, axis, keepdims, out):
-    """The maximum; nothing to do where there is no result, which CuPy does not see."""
+def write_maximum(xp, input, axis, keepdims, out):
+    """Write the maximum; an empty result is skipped, because CuPy raises an error for it."""
     if out.size:
         xp.amax(input, axis=axis, keepdims=keepdims, out=out)
 
 
-def least(xp, input, axis, keepdims, out):
-    """The minimum. CuPy 14.2 takes its ``out`` for a type, so the result is copied there."""
+def write_minimum(xp, input, axis, keepdims, out):
+    """Write the minimum. CuPy 14.2's ``amin`` mistakes ``out`` for a dtype, so its result is copied."""
     if not out.size:
         return
     if xp is np:
@@ -184,12 +184,12 @@ def max_other(input, other):
     ),
 )
 def max_dim(xp, input, dim, keepdim, *, out):
-    _choose(xp, xp.argmax, input, dim, keepdim, out)
+    _write_extremum(xp, xp.argmax, input, dim, keepdim, out)
 
 
-@implements(ops.max, input=lambda grad, input, out: share_backward(grad, input, out, None, False))
+@implements(ops.max, input=lambda grad, input, out: extremum_backward(grad, input, out, None, False))
 def max(xp, input, *, out):
-    greatest(xp, input, None, False, out)
+    write_maximum(xp, input, None, False, out)
 
 
 @composite(ops.min_other)
@@ -204,26 +204,28 @@ def min_other(input, other):
     ),
 )
 def min_dim(xp, input, dim, keepdim, *, out):
-    _choose(xp, xp.argmin, input, dim, keepdim, out)
+    _write_extremum(xp, xp.argmin, input, dim, keepdim, out)
 
 
-@implements(ops.min, input=lambda grad, input, out: share_backward(grad, input, out, None, False))
+@implements(ops.min, input=lambda grad, input, out: extremum_backward(grad, input, out, None, False))
 def min(xp, input, *, out):
-    least(xp, input, None, False, out)
+    write_minimum(xp, input, None, False, out)
 
 
-@implements(ops.amax, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim))
+@implements(ops.amax, input=lambda grad, input, out, dim, keepdim: extremum_backward(grad, input, out, dim, keepdim))
 def amax(xp, input, dim, keepdim, *, out):
-    greatest(xp, input, axes(input, dim), keepdim, out)
+    write_maximum(xp, input, axes(input, dim), keepdim, out)
 
 
-@implements(ops.amin, input=lambda grad, input, out, dim, keepdim: share_backward(grad, input, out, dim, keepdim))
+@implements(ops.amin, input=lambda grad, input, out, dim, keepdim: extremum_backward(grad, input, out, dim, keepdim))
 def amin(xp, input, dim, keepdim, *, out):
-    least(xp, input, axes(input, dim), keepdim, out)
+    write_minimum(xp, input, axes(input, dim), keepdim, out)
 
 
 def _aminmax_backward(grad_min, grad_max, input, min, max, dim, keepdim):
-    return F.add(share_backward(grad_min, input, min, dim, keepdim), share_backward(grad_max, input, max, dim, keepdim))
+    return F.add(
+        extremum_backward(grad_min, input, min, dim, keepdim), extremum_backward(grad_max, input, max, dim, keepdim)
+    )
 
 
 @implements(ops.aminmax, input=_aminmax_backward)
@@ -234,23 +236,23 @@ def aminmax(xp, input, *, dim, keepdim, out):
 
 @implements(ops.argmax)
 def argmax(xp, input, dim, keepdim, *, out):
-    _find(xp, xp.argmax, input, dim, out)
+    _write_index(xp, xp.argmax, input, dim, out)
 
 
 @implements(ops.argmin)
 def argmin(xp, input, dim, keepdim, *, out):
-    _find(xp, xp.argmin, input, dim, out)
+    _write_index(xp, xp.argmin, input, dim, out)
 
 
-def _find(xp, find, input, dim, out):
+def _write_index(xp, find, input, dim, out):
     if not out.size:
         return
     if dim is None or input.ndim == 0:
         input, dim = input.reshape(-1), 0
     where = find(input, axis=dim)
-    if xp is not np and input.dtype.kind == "f":  # CuPy finds any NaN, NumPy and PyTorch the first
-        unknown = xp.isnan(input)
-        where = xp.where(unknown.any(axis=dim), xp.argmax(unknown, axis=dim), where)
+    if xp is not np and input.dtype.kind == "f":  # CuPy returns any NaN's index, NumPy and PyTorch the first
+        is_nan = xp.isnan(input)
+        where = xp.where(is_nan.any(axis=dim), xp.argmax(is_nan, axis=dim), where)
     out[...] = where.reshape(out.shape)
 
 
@@ -270,10 +272,10 @@ def count_nonzero(xp, input, dim, *, out):
 
 
 def _logsumexp_backward(grad, input, input_meta, out, dim, keepdim):
-    weights = F.exp(F.sub(input, restore(out, input_meta, dim, keepdim)))
+    weights = F.exp(F.sub(input, expand_reduced(out, input_meta, dim, keepdim)))
     if weights.dtype.is_complex:
         weights = F.conj(weights)
-    return F.mul(restore(grad, input_meta, dim, keepdim), weights)
+    return F.mul(expand_reduced(grad, input_meta, dim, keepdim), weights)
 
 
 @implements(ops.logsumexp, input=_logsumexp_backward)

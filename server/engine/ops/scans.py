@@ -1,4 +1,4 @@
-"""Cumulative sums, products and extrema along a dimension; differences of neighbours."""
+"""Scans along a dimension (cumulative sums, products, extrema, log-sum-exp), and differences of neighbours."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .complex import conj
 from .reduce import converted, exclusive_cumprod
 
 
-def _flipped(function, grad, dim):
-    """A scan from the end: the transpose of a scan from the beginning."""
+def _reverse_scan(function, grad, dim):
+    """A scan from the end of ``dim``, which is the adjoint of the scan from its beginning."""
     return F.flip(function(F.flip(grad, (dim,))), (dim,))
 
 
-@implements(ops.cumsum, input=lambda grad, dim: _flipped(lambda g: F.cumsum(g, dim), grad, dim))
+@implements(ops.cumsum, input=lambda grad, dim: _reverse_scan(lambda g: F.cumsum(g, dim), grad, dim))
 def cumsum(xp, input, dim, *, dtype, out):
     if input.ndim == 0:
         out[...] = converted(input, out.dtype)
@@ -32,7 +32,7 @@ def cumsum(xp, input, dim, *, dtype, out):
 
 
 def _cumprod_backward(grad, input, dim):
-    """sum over i >= k of grad[i] * (product of all before k) * (product from k+1 to i), without a division."""
+    """For element k the sum over i >= k of grad[i] * (product before k) * (product from k+1 to i), without division."""
     if input.ndim == 0:
         return grad
     if input.dtype.is_complex:
@@ -47,7 +47,7 @@ def _reverse_recurrence(decay, grad, dim):
 
 
 def _shifted(input, dim):
-    """Each element one place later; zero at the first."""
+    """The input shifted by one along ``dim``, with a zero in front."""
     length = input.shape[dim]
     if length == 0:
         return input
@@ -64,21 +64,21 @@ def cumprod(xp, input, dim, *, dtype, out):
     xp.cumprod(input, axis=dim, dtype=sums_in(xp, out.dtype), out=out)
 
 
-def _log_sum_backward(grad, input, dim):
-    """Each result passes on the shares that its element and the result before it have in its sum.
+def _logcumsumexp_backward(grad, input, dim):
+    """A reverse recurrence: result i depends on element i with weight ``own``, on result i - 1 with weight ``before``.
 
-    They are differences of large numbers as a rule, so both are computed anew in double precision.
+    The weights are exponentials of differences of close numbers, so they are recomputed in double precision.
     """
     if input.ndim == 0:
         return grad
     wide = F._to_copy(input, dtype=dtypes.complex128 if input.dtype.is_complex else dtypes.float64)
     out = F.logcumsumexp(wide, dim)
     before, own = F.exp(F.sub(_shifted(out, dim), out)), F.exp(F.sub(wide, out))
-    found = F.mul(conj(own), _reverse_recurrence(conj(before), F._to_copy(grad, dtype=wide.dtype), dim))
-    return F._to_copy(found, dtype=grad.dtype)
+    result = F.mul(conj(own), _reverse_recurrence(conj(before), F._to_copy(grad, dtype=wide.dtype), dim))
+    return F._to_copy(result, dtype=grad.dtype)
 
 
-@implements(ops.logcumsumexp, input=_log_sum_backward)
+@implements(ops.logcumsumexp, input=_logcumsumexp_backward)
 def logcumsumexp(xp, input, dim, *, out):
     if input.ndim == 0 or not input.size:
         out[...] = input
@@ -88,37 +88,37 @@ def logcumsumexp(xp, input, dim, *, out):
         return
     source, target = (xp.moveaxis(a, dim, 0) for a in (input, out))
     target[0] = source[0]
-    for i in range(1, len(source)):  # in PyTorch's order: it says by how many turns imaginary parts go round
-        target[i] = _log_of_both(xp, target[i - 1], source[i])
+    for i in range(1, len(source)):  # PyTorch's order decides the imaginary parts' multiples of 2 pi
+        target[i] = _logaddexp(xp, target[i - 1], source[i])
 
 
-def _log_of_both(xp, one, other):
-    """log(exp(one) + exp(other)), relative to the one whose real part is larger."""
-    is_top = one.real > other.real
-    top, low = xp.where(is_top, one, other), xp.where(is_top, other, one)
-    apart = xp.where(xp.isinf(top.real) & (low.real == top.real), -math.inf, low - top)
-    return top + xp.log(1 + xp.exp(apart))
+def _logaddexp(xp, one, other):
+    """log(exp(one) + exp(other)) of complex numbers, computed relative to the one with the larger real part."""
+    is_larger = one.real > other.real
+    larger, smaller = xp.where(is_larger, one, other), xp.where(is_larger, other, one)
+    difference = xp.where(xp.isinf(larger.real) & (smaller.real == larger.real), -math.inf, smaller - larger)
+    return larger + xp.log(1 + xp.exp(difference))
 
 
-def _running_backward(grad_values, input_meta, dim, indices):
+def _cumulative_extremum_backward(grad_values, input_meta, dim, indices):
     if input_meta.ndim == 0:
         return grad_values
-    nothing = F.zeros(input_meta.shape, dtype=grad_values.dtype, device=grad_values.device)
-    return F.scatter_add(nothing, dim, indices, grad_values)
+    zeros = F.zeros(input_meta.shape, dtype=grad_values.dtype, device=grad_values.device)
+    return F.scatter_add(zeros, dim, indices, grad_values)
 
 
-@implements(ops.cummax, input=_running_backward)
+@implements(ops.cummax, input=_cumulative_extremum_backward)
 def cummax(xp, input, dim, *, out):
-    _run(xp, xp.greater_equal, input, dim, out)
+    _scan_extremum(xp, xp.greater_equal, input, dim, out)
 
 
-@implements(ops.cummin, input=_running_backward)
+@implements(ops.cummin, input=_cumulative_extremum_backward)
 def cummin(xp, input, dim, *, out):
-    _run(xp, xp.less_equal, input, dim, out)
+    _scan_extremum(xp, xp.less_equal, input, dim, out)
 
 
-def _run(xp, reaches, input, dim, out):
-    """The best so far along ``dim``, over distances that double; a NaN is better than any number."""
+def _scan_extremum(xp, reaches, input, dim, out):
+    """The extremum so far along ``dim`` and its index, by a Hillis-Steele scan; NaN wins over any number."""
     values, indices = out
     if input.ndim == 0 or not input.size:
         values[...], indices[...] = input, 0
@@ -138,23 +138,23 @@ def _run(xp, reaches, input, dim, out):
 
 @kernel(ops.cummax, keys.CPU)
 def _cummax_cpu(xp, input, dim, *, out):
-    _accumulate(np.maximum, input, dim, out)
+    _accumulate_extremum(np.maximum, input, dim, out)
 
 
 @kernel(ops.cummin, keys.CPU)
 def _cummin_cpu(xp, input, dim, *, out):
-    _accumulate(np.minimum, input, dim, out)
+    _accumulate_extremum(np.minimum, input, dim, out)
 
 
-def _accumulate(extreme, input, dim, out):
-    """The best so far, and the last place that reached it."""
+def _accumulate_extremum(extreme, input, dim, out):
+    """The extremum so far along ``dim``, and the last index that reached it."""
     values, indices = out
     if input.ndim == 0 or not input.size:
         values[...], indices[...] = input, 0
         return
     extreme.accumulate(input, axis=dim, out=values)
-    places = np.arange(input.shape[dim]).reshape(-1, *(1,) * (input.ndim - 1 - dim % input.ndim))
-    reached = np.where((input == values) | (input != input), places, 0)
+    indices_along_dim = np.arange(input.shape[dim]).reshape(-1, *(1,) * (input.ndim - 1 - dim % input.ndim))
+    reached = np.where((input == values) | (input != input), indices_along_dim, 0)
     np.maximum.accumulate(reached, axis=dim, out=indices)
 
 
@@ -180,7 +180,7 @@ def _difference(input, dim):
 
 
 def _recurrence_decay(grad, decay, out, dim):
-    """y[i] depends on decay[i] through y[i-1]."""
+    """The gradient of decay: dy[i] / ddecay[i] = y[i-1]"""
     return F.mul(_reverse_recurrence(conj(decay), grad, dim), conj(_shifted(out, dim)))
 
 

@@ -1,4 +1,4 @@
-"""Gathering and scattering by positions, element by element. Indices are checked before they are used."""
+"""``gather``, ``scatter`` and their relatives, which address single elements. Indices are checked before use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.ops import scattering as ops
 
-from .indexing import start, zeros
+from .derivatives import zeros
+from .indexing import copy_input
 
 
-def _place(xp, name, array, dim, index):
+def _address(xp, name, array, dim, index):
     """The array and the index with at least one dimension, and the key that addresses the indexed elements."""
     array, index = xp.atleast_1d(array), xp.atleast_1d(index)
     dim %= array.ndim
@@ -29,31 +30,32 @@ def _place(xp, name, array, dim, index):
 )  # fmt: skip
 def gather(xp, input, dim, index, *, sparse_grad, out):
     if index.size:
-        array, key, _ = _place(xp, "gather", input, dim, index)
+        array, key, _ = _address(xp, "gather", input, dim, index)
         out[...] = array[key].reshape(out.shape)
 
 
-def _erased(grad, dim, index):
+def _zero_indexed(grad, dim, index):
+    """The gradient with zeros at the indexed positions."""
     return F.run(OPERATORS["scatter.value"], grad, dim, index, 0)
 
 
-def _no_multiply(reduce):
+def _refuse_multiply(reduce):
     if reduce == "multiply":
         raise NotSupportedError("scatter: reduce='multiply' has no derivative; use scatter_reduce with 'prod'")
 
 
 def _scatter_input(grad, dim, index, reduce):
-    _no_multiply(reduce)
-    return grad if reduce == "add" else _erased(grad, dim, index)
+    _refuse_multiply(reduce)
+    return grad if reduce == "add" else _zero_indexed(grad, dim, index)
 
 
 def _scatter_src(grad, dim, index, src_meta, reduce):
-    _no_multiply(reduce)
-    return _spread(F.gather(grad, dim, index), src_meta.shape)
+    _refuse_multiply(reduce)
+    return _pad_gradient(F.gather(grad, dim, index), src_meta.shape)
 
 
-def _spread(grad, shape):
-    """The gradient of a source of which only the first elements were read."""
+def _pad_gradient(grad, shape):
+    """The gradient of a source of which only the leading part was read: zeros are put behind that part."""
     for dim, size in enumerate(shape):
         if grad.meta.shape[dim] != size:
             whole = (*grad.meta.shape[:dim], size, *grad.meta.shape[dim + 1 :])
@@ -67,7 +69,7 @@ _REDUCES = {"add": "sum", "multiply": "prod"}
 def _scatter(xp, out, dim, index, src, how):
     if not index.size:
         return
-    target, key, part = _place(xp, "scatter", out, dim, index)
+    target, key, part = _address(xp, "scatter", out, dim, index)
     values = xp.atleast_1d(src)[part] if getattr(src, "ndim", 0) else src
     if how is None:
         target[key] = values
@@ -77,28 +79,28 @@ def _scatter(xp, out, dim, index, src, how):
 
 @implements(ops.scatter, movement=True, updates=True, input=_scatter_input, src=_scatter_src)
 def scatter(xp, input, dim, index, src, *, reduce, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     _scatter(xp, out, dim, index, src, _REDUCES.get(reduce))
 
 
 @implements(ops.scatter_value, movement=True, updates=True, input=_scatter_input)
 def scatter_value(xp, input, dim, index, value, *, reduce, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     _scatter(xp, out, dim, index, number(value, out.dtype), _REDUCES.get(reduce))
 
 
 @implements(
     ops.scatter_add, movement=True, updates=True,
     input=lambda grad: grad,
-    src=lambda grad, dim, index, src_meta: _spread(F.gather(grad, dim, index), src_meta.shape),
+    src=lambda grad, dim, index, src_meta: _pad_gradient(F.gather(grad, dim, index), src_meta.shape),
 )  # fmt: skip
 def scatter_add(xp, input, dim, index, src, *, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     _scatter(xp, out, dim, index, src, "sum")
 
 
 def _reduce_grads(grad, out, input, dim, index, src, reduce, include_self):
-    """Gradients of input and source, before the input's own share is taken away (PyTorch's formulas)."""
+    """The gradients of input and source by PyTorch's formulas; for the input, callers apply ``include_self``."""
     if reduce == "sum":
         return grad, F.gather(grad, dim, index)
     if reduce == "mean":
@@ -115,6 +117,7 @@ def _reduce_grads(grad, out, input, dim, index, src, reduce, include_self):
 
 
 def _prod_grads(grad, out, input, dim, index, src, include_self):
+    """The gradients of a product; where exactly one factor is 0, its gradient is the product of all others."""
     one = F.ones((), dtype=grad.dtype, device=grad.device)
     own = F.where(F.eq(input, 0), one, input)
     own_result = F.scatter_reduce(own, dim, index, src, "prod", include_self=include_self)
@@ -122,22 +125,25 @@ def _prod_grads(grad, out, input, dim, index, src, include_self):
     counted = F.scatter_add(zeros(grad, input.meta.shape), dim, index, F._to_copy(is_zero, dtype=grad.dtype))
     zero_count = F.gather(counted, dim, index)
     is_single = F.logical_and(is_zero, F.eq(zero_count, 1))
-    rest = F.scatter_reduce(input, dim, index, F.where(is_single, one, src), "prod", include_self=include_self)
-    usual = F.div(F.gather(F.mul(grad, out), dim, index), F.where(is_zero, one, src))
-    return F.div(F.mul(grad, own_result), own), F.where(is_single, F.gather(F.mul(grad, rest), dim, index), usual)
+    other_product = F.scatter_reduce(input, dim, index, F.where(is_single, one, src), "prod", include_self=include_self)
+    regular = F.div(F.gather(F.mul(grad, out), dim, index), F.where(is_zero, one, src))
+    return F.div(F.mul(grad, own_result), own), F.where(
+        is_single, F.gather(F.mul(grad, other_product), dim, index), regular
+    )
 
 
 def _reduce_input(grad, out, input, dim, index, src, reduce, include_self):
-    own = _reduce_grads(grad, out, input, dim, index, _cut(src, index), reduce, include_self)[0]
-    return own if include_self else _erased(own, dim, index)
+    own = _reduce_grads(grad, out, input, dim, index, _crop_source(src, index), reduce, include_self)[0]
+    return own if include_self else _zero_indexed(own, dim, index)
 
 
 def _reduce_src(grad, out, input, dim, index, src, reduce, include_self):
-    part = _reduce_grads(grad, out, input, dim, index, _cut(src, index), reduce, include_self)[1]
-    return _spread(part, src.meta.shape)
+    part = _reduce_grads(grad, out, input, dim, index, _crop_source(src, index), reduce, include_self)[1]
+    return _pad_gradient(part, src.meta.shape)
 
 
-def _cut(src, index):
+def _crop_source(src, index):
+    """The leading part of the source that the index reads, of the index's shape."""
     for dim, size in enumerate(index.meta.shape):
         if src.meta.shape[dim] != size:
             src = F.narrow(src, dim, 0, size)
@@ -146,10 +152,10 @@ def _cut(src, index):
 
 @implements(ops.scatter_reduce, movement=True, updates=True, input=_reduce_input, src=_reduce_src)
 def scatter_reduce(xp, input, dim, index, src, reduce, *, include_self, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     if not index.size:
         return
-    target, key, part = _place(xp, "scatter_reduce", out, dim, index)
+    target, key, part = _address(xp, "scatter_reduce", out, dim, index)
     values = xp.atleast_1d(src)[part]
     if not include_self:
         target[key] = arrays.identity(reduce, out.dtype)
@@ -176,7 +182,7 @@ def take(xp, input, index, *, out):
     source=lambda grad, index, source_meta: F.reshape(F.take(grad, index), source_meta.shape),
 )  # fmt: skip
 def put(xp, input, index, source, accumulate, *, out):
-    start(xp, out, input)
+    copy_input(xp, out, input)
     check_index("put", index, input.size, f"{input.size} elements", wraps=True)
     flat = out.reshape(-1)
     places = arrays.wrapped(xp, index, input.size).reshape(-1)
@@ -195,9 +201,10 @@ def take_along_dim(input, indices, dim):
     indices = F.where(F.lt(indices, 0), F.add(indices, input.meta.shape[dim]), indices)
     shapes = [[1 if d == dim % v.meta.ndim else s for d, s in enumerate(v.meta.shape)] for v in (input, indices)]
     common = broadcast_shapes("take_along_dim", *map(tuple, shapes))
-    return F.gather(_wide(input, common, dim), dim, _wide(indices, common, dim))
+    return F.gather(_expand_except(input, common, dim), dim, _expand_except(indices, common, dim))
 
 
-def _wide(value, common, dim):
+def _expand_except(value, common, dim):
+    """The value expanded to the common shape in all dimensions but ``dim``."""
     at = dim % value.meta.ndim
     return F.expand(value, (*common[:at], value.meta.shape[at], *common[at + 1 :]))

@@ -1,4 +1,4 @@
-"""The softmax family."""
+"""``softmax``, ``log_softmax`` and ``softmin``, and their backward kernels."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def softmin(input, dim, _stacklevel, dtype):
     return F.softmax(F.neg(input), ops.implicit_dim(input.meta) if dim is None else dim, dtype)
 
 
-def _softmax_twice(grad, grad_output, output, dim):
-    """How the backward pass depends on the forward's result."""
+def _softmax_double_backward(grad, grad_output, output, dim):
+    """The derivative of ``_softmax_backward_data`` by the softmax."""
     inner = F.sum(F.mul(grad_output, output), dim, True)
     return F.sub(F.mul(grad, F.sub(grad_output, inner)), F.mul(grad_output, F.sum(F.mul(grad, output), dim, True)))
 
@@ -61,21 +61,21 @@ def _softmax_twice(grad, grad_output, output, dim):
 @implements(
     ops._softmax_backward_data,
     grad_output=lambda grad, output, dim: F._softmax_backward_data(grad, output, dim, grad.dtype),
-    output=_softmax_twice,
+    output=_softmax_double_backward,
 )
 def _softmax_backward_data(xp, grad_output, output, dim, input_dtype, *, out):
     xp.multiply(grad_output, output, out=out)
     out -= output * sum_over(xp, out, axes(out, dim), True)
 
 
-def _log_softmax_twice(grad, grad_output, output, dim):
+def _log_softmax_double_backward(grad, grad_output, output, dim):
     return F.neg(F.mul(F.mul(grad, F.exp(output)), F.sum(grad_output, dim, True)))
 
 
 @implements(
     ops._log_softmax_backward_data,
     grad_output=lambda grad, output, dim: F.sub(grad, F.sum(F.mul(grad, F.exp(output)), dim, True)),
-    output=_log_softmax_twice,
+    output=_log_softmax_double_backward,
 )
 def _log_softmax_backward_data(xp, grad_output, output, dim, input_dtype, *, out):
     summed = sum_over(xp, grad_output, axes(out, dim), True)

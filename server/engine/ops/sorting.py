@@ -13,21 +13,21 @@ from .reduce import select_backward
 
 
 def _order(xp, input, dim, descending):
-    """Indices that sort stably, NaN as the largest; a descending order is that of the reversed rows, reversed."""
+    """Indices of a stable sort with NaN as the largest; descending order reverses the sort of the reversed rows."""
     if not descending:
         return xp.argsort(input, axis=dim, kind="stable")
     backwards = xp.argsort(xp.flip(input, dim), axis=dim, kind="stable")
     return input.shape[dim] - 1 - xp.flip(backwards, dim)
 
 
-def _scatter_back(grad_values, input_meta, dim, indices):
+def _scatter_backward(grad_values, input_meta, dim, indices):
     if input_meta.ndim == 0:
         return F.reshape(grad_values, input_meta.shape)
-    nothing = F.zeros(input_meta.shape, dtype=grad_values.dtype, device=grad_values.device)
-    return F.scatter(nothing, dim, indices, grad_values)
+    zeros = F.zeros(input_meta.shape, dtype=grad_values.dtype, device=grad_values.device)
+    return F.scatter(zeros, dim, indices, grad_values)
 
 
-@implements(ops.sort, input=_scatter_back)
+@implements(ops.sort, input=_scatter_backward)
 def sort(xp, input, dim, descending, *, stable, out):
     values, indices = out
     if input.ndim == 0 or not input.size:
@@ -53,68 +53,68 @@ def msort(input):
     return F.sort(input, 0)[0]
 
 
-@implements(ops.topk, input=_scatter_back)
+@implements(ops.topk, input=_scatter_backward)
 def topk(xp, input, k, dim, largest, sorted, *, out):
     values, indices = out
     if input.ndim == 0 or not values.size:
         values[...], indices[...] = input if values.size else 0, 0
         return
-    order = _best(xp, xp.moveaxis(input, dim, -1), k, largest)
+    order = _top_indices(xp, xp.moveaxis(input, dim, -1), k, largest)
     order = xp.moveaxis(order, -1, dim)
     indices[...] = order
     values[...] = xp.take_along_axis(input, order, axis=dim)
 
 
-_FEW = 8
-"""Where at most one in this many is wanted, partitioning first is faster than sorting all."""
+_PARTITION_RATIO = 8
+"""If at most one element in this many is wanted, partitioning first is faster than sorting all of them."""
 
 
-def _best(xp, rows, k, largest):
-    """Indices of the best ``k`` of each row, best first."""
+def _top_indices(xp, rows, k, largest):
+    """Indices of the ``k`` largest or smallest elements of every row, in sorted order."""
     length = rows.shape[-1]
-    if xp is not np or k * _FEW > length:
+    if xp is not np or k * _PARTITION_RATIO > length:
         return _order(xp, rows, rows.ndim - 1, largest)[..., :k]
     split = length - k if largest else k - 1
-    found = np.argpartition(rows, split, axis=-1)
-    found = found[..., split:] if largest else found[..., :k]
-    found.sort(axis=-1)  # equal elements in the order of the input
-    order = _order(xp, np.take_along_axis(rows, found, axis=-1), rows.ndim - 1, largest)
-    return np.take_along_axis(found, order, axis=-1)
+    candidates = np.argpartition(rows, split, axis=-1)
+    candidates = candidates[..., split:] if largest else candidates[..., :k]
+    candidates.sort(axis=-1)  # equal elements in the order of the input
+    order = _order(xp, np.take_along_axis(rows, candidates, axis=-1), rows.ndim - 1, largest)
+    return np.take_along_axis(candidates, order, axis=-1)
 
 
-def _select(grad_values, input_meta, dim, keepdim, indices):
+def _select_gradient(grad_values, input_meta, dim, keepdim, indices):
     return select_backward(grad_values, input_meta, dim, keepdim, indices)
 
 
-@implements(ops.kthvalue, input=_select)
+@implements(ops.kthvalue, input=_select_gradient)
 def kthvalue(xp, input, k, dim, keepdim, *, out):
-    _pick(xp, input, k - 1, dim, out)
+    _write_ranked(xp, input, k - 1, dim, out)
 
 
-def _pick(xp, input, place, dim, out):
-    """The element at ``place`` of the sorted order; ``place`` may be an array with one entry per row."""
+def _write_ranked(xp, input, rank, dim, out):
+    """Write the element of the given rank in ascending order; ``rank`` may be an array with one entry per row."""
     values, indices = out
     if input.ndim == 0 or not values.size:
         values[...], indices[...] = input if values.size else 0, 0
         return
     order = _order(xp, input, dim, False)
-    if not isinstance(place, int):
-        order = xp.take_along_axis(order, xp.expand_dims(place, dim), axis=dim)
+    if not isinstance(rank, int):
+        order = xp.take_along_axis(order, xp.expand_dims(rank, dim), axis=dim)
     else:
-        order = xp.expand_dims(xp.take(order, place, axis=dim), dim)
+        order = xp.expand_dims(xp.take(order, rank, axis=dim), dim)
     indices[...] = order.reshape(indices.shape)
     values[...] = xp.take_along_axis(input, order, axis=dim).reshape(values.shape)
 
 
-@implements(ops.median_dim, input=_select)
+@implements(ops.median_dim, input=_select_gradient)
 def median_dim(xp, input, dim, keepdim, *, out):
     length = input.shape[dim] if input.ndim else 1
-    place = (length - 1) // 2
+    rank = (length - 1) // 2
     if input.ndim and input.dtype.kind == "f":
         is_nan = xp.isnan(input)
         first = length - xp.sum(is_nan, axis=dim)
-        place = xp.where(xp.any(is_nan, axis=dim), first, place)
-    _pick(xp, input, place, dim, out)
+        rank = xp.where(xp.any(is_nan, axis=dim), first, rank)
+    _write_ranked(xp, input, rank, dim, out)
 
 
 @composite(ops.median)
@@ -126,19 +126,19 @@ def median(input):
 
 @implements(ops.searchsorted)
 def searchsorted(xp, sorted_sequence, input, *, out_int32, right, side, sorter, out):
-    how = "right" if right or side == "right" else "left"
+    bound_side = "right" if right or side == "right" else "left"
     if sorter is not None:
         length = sorted_sequence.shape[-1]
         check_index("searchsorted", sorter, length, f"rows of {length} elements")
         sorted_sequence = xp.take_along_axis(sorted_sequence, sorter, axis=-1)
     if sorted_sequence.ndim == 1:
-        out[...] = xp.searchsorted(sorted_sequence, xp.asarray(input), how)
+        out[...] = xp.searchsorted(sorted_sequence, xp.asarray(input), bound_side)
         return
-    many = sorted_sequence.reshape(-1, sorted_sequence.shape[-1]) if sorted_sequence.size else []
-    wanted, found = input.reshape(len(many), -1), xp.empty(out.shape, out.dtype)
-    for row, sought, places in zip(many, wanted, found.reshape(len(many), -1), strict=True):
-        places[...] = xp.searchsorted(row, sought, how)
-    out[...] = found
+    sequences = sorted_sequence.reshape(-1, sorted_sequence.shape[-1]) if sorted_sequence.size else []
+    rows, positions = input.reshape(len(sequences), -1), xp.empty(out.shape, out.dtype)
+    for sequence, row, target in zip(sequences, rows, positions.reshape(len(sequences), -1), strict=True):
+        target[...] = xp.searchsorted(sequence, row, bound_side)
+    out[...] = positions
 
 
 @implements(ops.bucketize)

@@ -1,4 +1,4 @@
-"""Several views of one tensor."""
+"""``split``, ``chunk`` and ``unbind``: several views of one tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms, variances and standard deviations. Deviations are taken from the mean, in two passes."""
+"""Norms, variances and standard deviations. Variances take two passes: the mean first, then the deviations from it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from server.engine.array_library.indexing import sum_over
 from server.engine.registry import composite, implements
 from telegrad_protocol.ops import spread as ops
 
-from .reduce import axes, converted, count_of, greatest, least, restore
+from .reduce import axes, converted, count_of, expand_reduced, write_maximum, write_minimum
 
 
 def _norm_backward(grad, input, input_meta, out, p, dim, keepdim):
     p = 2 if p is None else p
-    norm, grad = restore(out, input_meta, dim, keepdim), restore(grad, input_meta, dim, keepdim)
+    norm, grad = expand_reduced(out, input_meta, dim, keepdim), expand_reduced(grad, input_meta, dim, keepdim)
     if p == 0:
         return F.zeros_like(input)
     if p == 1:
@@ -44,7 +44,7 @@ def norm(xp, input, p, dim, keepdim, *, dtype, out):
         input = xp.abs(input)
     axis, p = axes(input, dim), 2 if p is None else p
     if p in (float("inf"), float("-inf")):
-        (greatest if p > 0 else least)(xp, xp.abs(input), axis, keepdim, out)
+        (write_maximum if p > 0 else write_minimum)(xp, xp.abs(input), axis, keepdim, out)
     elif p == 2:
         xp.sqrt(sum_over(xp, input * input, axis, keepdim), out=out)
     elif p == 0:
@@ -76,11 +76,11 @@ def _correction(correction, unbiased=None):
 
 
 def _var_backward(grad, input, input_meta, dim, correction, keepdim):
-    left = count_of(input_meta, dim) - _correction(correction)
+    degrees_of_freedom = count_of(input_meta, dim) - _correction(correction)
     centred = F.sub(input, F.mean(input, dim, True))
-    if left <= 0:
-        return F.mul(restore(grad, input_meta, dim, keepdim), F.div(centred, 0))
-    return F.mul(centred, restore(F.mul(grad, 2.0 / left), input_meta, dim, keepdim))
+    if degrees_of_freedom <= 0:
+        return F.mul(expand_reduced(grad, input_meta, dim, keepdim), F.div(centred, 0))
+    return F.mul(centred, expand_reduced(F.mul(grad, 2.0 / degrees_of_freedom), input_meta, dim, keepdim))
 
 
 def _std_backward(grad, input, input_meta, out, dim, correction, keepdim):
@@ -92,11 +92,11 @@ def _std_backward(grad, input, input_meta, out, dim, correction, keepdim):
 def var(xp, input, dim, *, correction, keepdim, out):
     axis = axes(input, dim)
     count = input.size // out.size if out.size else 1
-    centred = input - sum_over(xp, input, axis, True) / max(count, 1)  # mean() warns of empty slices
-    left = count - _correction(correction)
-    rest = sum_over(xp, centred, axis, keepdim)  # the mean was rounded
-    summed = sum_over(xp, _squares(xp, centred), axis, keepdim) - _squares(xp, rest) / max(count, 1)
-    xp.divide(summed, out.dtype.type(left if left > 0 else 0), out=out)
+    centred = input - sum_over(xp, input, axis, True) / max(count, 1)  # ``mean`` would warn of empty slices
+    degrees_of_freedom = count - _correction(correction)
+    deviation_sum = sum_over(xp, centred, axis, keepdim)  # not 0, because the mean was rounded
+    summed = sum_over(xp, _squares(xp, centred), axis, keepdim) - _squares(xp, deviation_sum) / max(count, 1)
+    xp.divide(summed, out.dtype.type(degrees_of_freedom if degrees_of_freedom > 0 else 0), out=out)
 
 
 def _squares(xp, array):

@@ -15,7 +15,6 @@ from server.engine.tuning import Tuner
 from server.engine.value import Launch, Value
 
 from . import cublaslt
-
 from .layout import Matrices
 from .product import Product, compute_type
 from .solutions import solution_launch

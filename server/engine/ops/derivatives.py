@@ -1,0 +1,20 @@
+"""What derivative formulas of several families share. Written over engine values; registers no operation."""
+
+from __future__ import annotations
+
+from server.engine import functional as F
+
+
+def zero_gradient(grad):
+    """The gradient of an input that the result does not depend on: zeros like the result's gradient."""
+    return F.zeros_like(grad)
+
+
+def zeros(like, shape):
+    """Zeros of the given shape, of the dtype and on the device of ``like``."""
+    return F.zeros(shape, dtype=like.dtype, device=like.device)
+
+
+def row_major_strides(meta):
+    """The strides of a row-major tensor of the meta's shape, in elements."""
+    return meta.like().strides
