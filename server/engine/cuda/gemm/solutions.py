@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from server.engine.operators import Launch
 from server.engine.switches import Switches
+from server.engine.value import Launch
 
 from . import cublas as gemm_cublas
 from . import cublaslt
