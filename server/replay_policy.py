@@ -88,10 +88,10 @@ ALLOCATOR_CALLS = Limits(
     largest_budget=3 << 18,
     cooldown=8 << 16,  # calls; eight times as many as were tried, so that trials cost a ninth at most
     longest_cooldown=8 << 18,
-    proof=4097,  # more than are written down before totals are brought up to date: a whole batch of hits
+    proof=4097,  # calls; a full log of `Recall`, in which all calls of a step were hits
     sightings=1 << 16,  # states, and as many pieces of memory; about 100 bytes each
 )
-"""`RecallingCache`: whether the allocator remembers where calls lead."""
+"""`Recall`: whether the allocator remembers where calls lead."""
 
 IDLE_WINDOW = 4
 """Sequences that may be captured after a device was last seen idle: a busy one gains nothing from a faster host."""

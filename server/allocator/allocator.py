@@ -5,9 +5,9 @@ The only place that knows all layers. A call of the engine enters the outermost 
 
 from __future__ import annotations
 
+from server.allocator.cache.call_sequences import CallSequences
 from server.allocator.cache.fast_bins import FastBins
 from server.allocator.cache.recall import Recall
-from server.allocator.cache.rehearsal import Rehearsals
 from server.allocator.core.account import Books
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.config import AllocatorConfig
@@ -37,18 +37,18 @@ class CachingAllocator:
         self.core = BlockCache(self.heap, segments(self.heap), Books(), device=device, events=events)
         self.bins = FastBins(self.core)
         self.recall = Recall(self.bins, self.core)
-        self.rehearsals = Rehearsals(self.recall)
+        self.sequences = CallSequences(self.recall)
         self.sessions = Sessions(self.recall)
         self.reports = Reports(self.recall)
         self._expose()
 
     def _expose(self) -> None:
         """Offer what each layer can do; the allocation of a block and its free are the outermost layer's own."""
-        core, recall, rehearsals, sessions, reports = (
-            self.core, self.recall, self.rehearsals, self.sessions, self.reports
+        core, recall, sequences, sessions, reports = (
+            self.core, self.recall, self.sequences, self.sessions, self.reports
         )  # fmt: skip
         self.allocate, self.free = recall.allocate, recall.free
-        self.record_stream = rehearsals.record_stream
+        self.record_stream = sequences.record_stream
         self.empty_cache, self.allocated_bytes = recall.empty_cache, recall.allocated_bytes
         self.flush_deferred = recall.flush_deferred
 
@@ -56,8 +56,8 @@ class CachingAllocator:
         self.check_room, self.set_memory_fraction = core.check_room, core.set_memory_fraction
         self.mem_get_info = self.upstream.free_and_total
 
-        self.mark, self.excerpt, self.begins = rehearsals.mark, rehearsals.excerpt, rehearsals.begins
-        self.repeat, self.rehearsing = rehearsals.repeat, rehearsals.rehearsing
+        self.start_sequence, self.sequence_since = sequences.start_sequence, sequences.sequence_since
+        self.can_replay, self.replay, self.dry_run = sequences.can_replay, sequences.replay, sequences.dry_run
 
         self.set_quota = sessions.limits.set_quota
         self.set_session_fraction = sessions.limits.set_session_fraction

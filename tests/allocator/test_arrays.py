@@ -7,11 +7,11 @@ import random
 import pytest
 
 from server.allocator import CachingAllocator, HostUpstream
-from server.allocator.cache import recall
 from server.allocator.core.sizes import MIB
 from server.engine import context
 from server.engine.device.cpu_backend import CpuBackend
 from server.engine.value import Value
+from server.replay_policy import ALLOCATOR_CALLS, ReplayPolicy
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Meta
 
@@ -35,11 +35,12 @@ def test_a_piece_that_is_used_again_in_the_same_form_has_the_array_that_it_had(b
     assert backend.empty(METAS[3]).array.dtype == "int64"
 
 
-@pytest.mark.parametrize("patience", [40, recall.PATIENCE])
-def test_arrays_lie_where_their_blocks_do(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
-    for name, number in (("REST", 1), ("WORTH", 1 << 30), ("MOST_PATIENCE", patience)):
-        monkeypatch.setattr(recall, name, number)
-    backend.allocator.recall._patience = patience
+@pytest.mark.parametrize("calls", [40, ALLOCATOR_CALLS.budget])
+def test_arrays_lie_where_their_blocks_do(backend: CpuBackend, calls: int) -> None:
+    limits = ALLOCATOR_CALLS._replace(
+        budget=calls, largest_budget=calls, cost=1, gain=0, cooldown=calls, longest_cooldown=calls
+    )
+    backend.allocator.recall.replay_policy = ReplayPolicy(limits)
     draw = random.Random(1)
     print("seed 1")
     held = []
@@ -61,7 +62,7 @@ def test_arrays_lie_where_their_blocks_do(backend: CpuBackend, monkeypatch: pyte
     assert backend.allocator.allocated_bytes() == 0
 
 
-@pytest.mark.parametrize("ending", ["rest", "another stream"])
+@pytest.mark.parametrize("ending", ["cooldown", "another stream"])
 def test_a_block_that_is_found_elsewhere_has_no_array_of_before(backend: CpuBackend, ending: str) -> None:
     def new() -> Value:
         value = backend.empty(half)
@@ -74,9 +75,11 @@ def test_a_block_that_is_found_elsewhere_has_no_array_of_before(backend: CpuBack
         value = new()
         block = value.storage.block
     assert block.is_stable and block.offset == 0
-    if ending == "rest":
+    if ending == "cooldown":
         allocator.flush_deferred()
-        allocator.recall._lie_down()
+        while not allocator.recall.replay_policy.miss():
+            pass
+        allocator.recall.forget()
     else:
         allocator.record_stream(block, 5)
     # All of its segment is free then, as this block, whose second half is what is left after the next request.

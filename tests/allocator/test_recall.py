@@ -12,6 +12,7 @@ from server.allocator.cache import recall
 from server.allocator.core.block import Block, Segment
 from server.allocator.core.counters import Accumulated
 from server.allocator.core.sizes import MIB
+from server.replay_policy import ALLOCATOR_CALLS
 from telegrad_protocol.errors import InternalError, OutOfMemoryError
 from tests.allocator.reference import ReferenceAllocator
 
@@ -153,10 +154,10 @@ def test_a_repeated_step_is_only_written_down(monkeypatch: pytest.MonkeyPatch) -
     before = allocator.memory_stats()
     monkeypatch.setattr(allocator.recall, "allocate_unknown", None)
     monkeypatch.setattr(allocator.recall, "free_unknown", None)
-    for _ in range(recall.LONG // 5):
+    for _ in range(recall.LONGEST_LOG // 5):
         assert step() == first
     after = allocator.memory_stats()
-    assert after["allocation.all.allocated"] == before["allocation.all.allocated"] + 5 * (recall.LONG // 5)
+    assert after["allocation.all.allocated"] == before["allocation.all.allocated"] + 5 * (recall.LONGEST_LOG // 5)
     assert {key for key in after if after[key] != before[key] and not key.endswith((".allocated", ".freed"))} == set()
 
 
@@ -214,7 +215,7 @@ def test_sessions_that_take_turns_on_one_stream_read_nothing_of_each_other() -> 
 
 
 def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "REMEMBERED", 50)
+    monkeypatch.setattr(recall, "ALLOCATOR_CALLS", ALLOCATOR_CALLS._replace(sightings=50))
     both, draw = Both(AllocatorConfig()), random.Random(9)
     for _ in range(40):
         run(both, script(draw, 30))
@@ -230,7 +231,7 @@ def test_steps_of_thousands_of_calls_are_learned() -> None:
         blocks = [allocator.allocate(1000 + 512 * (number % 700), 0, 1) for number in range(4000)]
         for block in blocks:
             allocator.free(block)
-    assert allocator.mark() is not None
+    assert allocator.start_sequence() is not None
 
 
 def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,10 @@
 """Calls whose outcome is known from the last time: a training step asks for the same memory again and again.
 
-Which block serves a request depends on nothing but on what is in use, as long as no segment comes or goes and no memory
-changes hands. So this remembers states, named by what is in use in them, and where each call led from there. A call
-that is remembered is only written down; whoever wants to see blocks or totals calls `flush_deferred` first, which
-carries out what the calls since then amount to. All other calls are carried out by the layer below, and remembered
-where they start from a state that was met before. Knows the core, whose blocks the layer below hands out.
+Which block serves a request depends on nothing but what is in use, as long as no segment comes or goes and no memory
+changes hands. So this layer remembers states, named by what is in use in them, and where each call led from there. A
+call that is remembered is only logged; whoever wants to see blocks or totals calls `flush_deferred` first, which
+carries out what the logged calls amount to. All other calls are carried out by the layer below, and remembered if they
+start from a state that occurred before. Knows the core, whose blocks the layer below hands out.
 """
 
 from __future__ import annotations
@@ -21,26 +21,19 @@ from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.layer import Layer
 from server.allocator.core.ledger import ALL, SPLIT, SPLIT_BYTES, field
 from server.allocator.core.splitting import replace_block, replace_by_copy
+from server.replay_policy import ALLOCATOR_CALLS, ReplayPolicy
 
-# Calls that are written down before their effect on the totals is worked out.
-LONG = 4096
-# States, or pieces of memory, beyond which the memory starts anew: it only saves time.
-REMEMBERED = 1 << 16
-# Where calls do not repeat, after how many of them nothing is remembered for a while: at first, and at most. The steps
-# of large models have thousands, and are known after about five.
-PATIENCE, MOST_PATIENCE = 1 << 16, 1 << 18
-# How much longer that while is.
-REST = 8
-# How many calls must be remembered for each that is not.
-WORTH = 3
+# How many calls are logged before their effect on the totals is worked out; working out a batch takes about 1 ms.
+LONGEST_LOG = 4096
 
+# From one state, where calls led: by size, stream and session for allocations, by block for frees.
 State = dict[Any, "Step"]
-# A state in which nothing is remembered, because it was not met before.
-NOWHERE: State = {}
+# The state of memory of which nothing is remembered, because it did not occur before.
+UNKNOWN: State = {}
 
 
 class Step:
-    """One call from one state: the block that it takes or frees, and what is so after it."""
+    """One call from one state: the block that it takes or frees, the state after it, and the totals then."""
 
     __slots__ = (
         "account", "account_now", "after", "block", "ended_inactive_bytes", "ended_inactive_count", "name", "now",
@@ -54,17 +47,20 @@ class Step:
         self.account_now = account.now
 
     def lead_to(self, after: State, name: int, before: int, now: int) -> None:
-        """Note the state after it, the name of that, and the device's totals before and after."""
+        """Note the state after the call, that state's name, and the device's totals before and after."""
         self.after = after
         self.name = name
         self.now = now
-        # What ceased to be an inactive split block.
+        # How many inactive split blocks, and bytes in them, ceased to be inactive.
         self.ended_inactive_count = max(0, field(before, ALL, SPLIT) - field(now, ALL, SPLIT))
         self.ended_inactive_bytes = max(0, field(before, ALL, SPLIT_BYTES) - field(now, ALL, SPLIT_BYTES))
 
 
 class Recall:
-    """A layer that looks for nothing that it has found before; the layer below carries out all other calls."""
+    """A layer that answers remembered calls; the layer below carries out all others.
+
+    ``replay_policy`` counts remembered calls as hits, others as misses, and calls as the events of a cooldown.
+    """
 
     def __init__(self, below: Layer, core: BlockCache) -> None:
         self._allocate_below = below.allocate
@@ -79,8 +75,8 @@ class Recall:
         self._oversize = core.config.max_split_size
         # The session whose calls are remembered in the states at hand, and the state that they have led to.
         self._turn = 0
-        self.state = NOWHERE
-        # What was called since the totals were right, and the blocks whose use differs from what the segments say.
+        self.state = UNKNOWN
+        # The calls since the totals were right, and the blocks whose use differs from what the segments say.
         self.log: list[Step] = []
         self._moved: set[Block] = set()
         # All keys of the blocks in use, by exclusive or: the state's name.
@@ -90,13 +86,11 @@ class Recall:
         self._pieces: dict[tuple[int, int, int, int], int | Block] = {}
         self._changes = 0
         self._keys = Random()
-        # While that is made up for: what is freed then, and not remembered, comes after it.
-        self._is_busy = False
-        self._late: list[Block] = []
-        # How long calls may come that are not remembered, how many came, and for how many more nothing is.
-        self._patience = PATIENCE
-        self._misses = 0
-        self._rest = 0
+        # Whether logged calls are being carried out; blocks that are freed meanwhile are queued.
+        self._is_flushing = False
+        self._queued_frees: list[Block] = []
+        self.replay_policy = ReplayPolicy(ALLOCATOR_CALLS)
+        self._most_states = ALLOCATOR_CALLS.sightings
         core.observer = self
 
     def allocate(self, nbytes: int, stream: int = 0, owner: int = 0) -> Block:
@@ -110,7 +104,7 @@ class Recall:
         self.state = step.after
         log = self.log
         log.append(step)
-        if len(log) > LONG:
+        if len(log) > LONGEST_LOG:
             self.flush_totals()
         return step.block
 
@@ -124,7 +118,7 @@ class Recall:
 
     def allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
         """Carry out an allocation that is not remembered, and remember where it led."""
-        if nbytes <= 0 or (self._rest and self._rests()):
+        if nbytes <= 0 or (self.replay_policy.cooldown and self._cools_down()):
             return self._allocate_below(nbytes, stream, owner)
         call = nbytes, stream, owner
         if self.log or self._moved:
@@ -137,7 +131,7 @@ class Recall:
         is_alone = self._name == name and self._policy.generation == changes
         self._name ^= block.key
         after = self._arrive(owner)
-        if after is not None and state is not NOWHERE and is_alone and block.is_stable and block.size < self._oversize:
+        if after is not None and state is not UNKNOWN and is_alone and block.is_stable and block.size < self._oversize:
             step = state[call] = Step(block, self._accounts[owner], takes=True)
             step.lead_to(after, self._name, before, self._ledger.now)
         return block
@@ -146,10 +140,10 @@ class Recall:
         """Carry out a free that is not remembered, and remember where it led."""
         if block is self.core.null:
             return
-        if self._is_busy:
-            self._late.append(block)
+        if self._is_flushing:
+            self._queued_frees.append(block)
             return
-        if self._rest and self._rests():
+        if self.replay_policy.cooldown and self._cools_down():
             block.is_stable = False
             return self._free_below(block)
         if self.log or self._moved:
@@ -168,7 +162,7 @@ class Recall:
         after = self._arrive(owner)
         if (
             after is not None
-            and state is not NOWHERE
+            and state is not UNKNOWN
             and self._policy.generation == changes
             and block.is_stable
             and block.size < self._oversize
@@ -177,14 +171,14 @@ class Recall:
             step.lead_to(after, self._name, before, self._ledger.now)
 
     def _depart(self, owner: int) -> State:
-        """Leave the state at hand; what is remembered of this session's calls from it."""
-        state, self.state = self.state, NOWHERE
+        """Leave the current state; returns what is remembered of this session's calls from it."""
+        state, self.state = self.state, UNKNOWN
         if self._policy.generation != self._changes:
             self.forget()
         if owner == self._turn:
             return state
         self._turn = owner
-        return NOWHERE if self.core.bypasses else self._states.get((self._name, owner), NOWHERE)
+        return UNKNOWN if self.core.bypasses else self._states.get((self._name, owner), UNKNOWN)
 
     def _go_on(self, state: State) -> Recall:
         self.state = state
@@ -194,16 +188,15 @@ class Recall:
         """Remember the state that a call has led to; None while somebody wants to see every call."""
         if self.core.bypasses:
             return None
-        self._misses += 1
-        if self._misses > self._patience:
-            self._lie_down()
+        if self.replay_policy.miss():
+            self.forget()
             return None
         if self._policy.generation != self._changes:
             self.forget()
         place = self._name, owner
         state = self._states.get(place)
         if state is None:
-            if len(self._states) >= REMEMBERED or len(self._pieces) >= REMEMBERED:
+            if max(len(self._states), len(self._pieces)) >= self._most_states:
                 self.forget()
             state = self._states[place] = {}
         else:
@@ -211,9 +204,9 @@ class Recall:
         return state
 
     def _recognize(self, block: Block) -> Block:
-        """The block that stood for this piece of memory before, in the place of the one that was just cut.
+        """Return the block that stood for this piece of memory before, put in the place of the one that was just cut.
 
-        Not if segments have come or gone since: another one may lie at the same address.
+        If segments have come or gone since, the new block is returned: another segment may lie at the same address.
         """
         if self._policy.generation != self._changes:
             self.forget()
@@ -229,31 +222,25 @@ class Recall:
         self._pieces[piece] = block if block.is_stable else block.key
         return block
 
-    def _lie_down(self) -> None:
-        """Remember nothing for a while, because nothing repeats."""
-        self.forget()
-        self._rest = REST * self._patience
-        self._patience = min(2 * self._patience, MOST_PATIENCE)
-        self._misses = 0
+    def _cools_down(self) -> bool:
+        """Count a call of a cooldown; returns whether the cooldown goes on. When it ends, the state gets a new name."""
+        if not self.replay_policy.cool_down():
+            return True
+        self._name = 0
+        for segment in self._policy.segments.values():
+            for block in segment.blocks():
+                self._add_to_name(block)
+        return False
 
-    def _rests(self) -> bool:
-        self._rest -= 1
-        if not self._rest:
-            self._name = 0
-            for segment in self._policy.segments.values():
-                for block in segment.blocks():
-                    self._look_at(block)
-        return self._rest > 0
-
-    def _look_at(self, block: Block) -> None:
+    def _add_to_name(self, block: Block) -> None:
         if block.mapped and not block.is_free:
             block.is_stable = False
             block.key = self._keys.getrandbits(128)
             self._name ^= block.key
 
     def forget(self) -> None:
-        """Remember nothing; for what changes where calls lead. What is written down must have been carried out."""
-        self.state = NOWHERE
+        """Drop all that is remembered; for what changes where calls lead. Logged calls must have been carried out."""
+        self.state = UNKNOWN
         self._changes = self._policy.generation
         for state in self._states.values():
             state.clear()
@@ -271,9 +258,7 @@ class Recall:
 
     def _flush_totals(self) -> None:
         log, self.log = self.log, []
-        self._misses = max(0, self._misses - len(log) // WORTH)
-        if len(log) > LONG:
-            self._patience = PATIENCE
+        self.replay_policy.hit(len(log))
         for step, times in Counter(log).items():
             self._count(step, times)
         self._name = log[-1].name
@@ -298,16 +283,16 @@ class Recall:
             self._undisturbed(self._flush_deferred)
 
     def _undisturbed(self, work: Callable[[], None]) -> None:
-        """Do it all before anything that Python's garbage collector frees meanwhile."""
-        if self._is_busy:
+        """Do work during which blocks that Python's garbage collector frees are queued; they are freed after it."""
+        if self._is_flushing:
             return
-        self._is_busy = True
+        self._is_flushing = True
         try:
             work()
         finally:
-            self._is_busy = False
-        while self._late:
-            self.free(self._late.pop())
+            self._is_flushing = False
+        while self._queued_frees:
+            self.free(self._queued_frees.pop())
 
     def _flush_deferred(self) -> None:
         if self.log:
@@ -328,12 +313,12 @@ class Recall:
         pool.ended_inactive_count, pool.ended_inactive_bytes = counted
 
     def detach(self) -> None:
-        """Catch up, and take no state for granted until the next call has been carried out."""
+        """Carry out logged calls; the current state is unknown until the next call has been carried out."""
         self.flush_deferred()
-        self.state = NOWHERE
+        self.state = UNKNOWN
 
     def invalidate(self) -> None:
-        """Catch up, and remember nothing."""
+        """Carry out logged calls, and drop all that is remembered."""
         self.flush_deferred()
         self.forget()
 
@@ -366,7 +351,7 @@ class Recall:
         self.core.end_session(owner)
 
     def before_release(self) -> None:
-        """Remember nothing, because segments may go."""
+        """Drop all that is remembered, because segments may go."""
         self.forget()
 
     def before_inspection(self) -> None:
@@ -374,7 +359,7 @@ class Recall:
         self.flush_deferred()
 
     def before_bypass_changes(self) -> None:
-        """Bring totals and segments up to date, and leave the state."""
+        """Bring totals and segments up to date, and leave the current state."""
         self.detach()
 
     def after_completion(self, block: Block) -> None:

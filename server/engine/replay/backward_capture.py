@@ -18,7 +18,7 @@ from sys import getrefcount
 from typing import Any, NamedTuple
 
 from server.allocator import Block
-from server.allocator.cache.rehearsal import Excerpt, Rehearsal
+from server.allocator.cache.call_sequences import CallSequence, DryRun
 from server.engine import context
 from server.engine.autograd.graph import SavedTensor, SavedTensorList
 from server.engine.autograd.node import OpNode
@@ -50,7 +50,7 @@ class LeafGradient(NamedTuple):
 class CapturedPass(NamedTuple):
     """A pass that can be launched; ``freed`` has the numbers of those storages that it reads and frees."""
 
-    trace: Excerpt
+    calls: CallSequence
     graph: Capture
     freed: tuple[int, ...]
     gradients: tuple[LeafGradient, ...]
@@ -109,15 +109,15 @@ class BackwardCaptures:
         """Launch the pass if it was captured in this state; returns False if nothing was done."""
         captured = self._passes.get(state)
         allocator = backend.allocator
-        if captured is None or not allocator.begins(captured.trace):
+        if captured is None or not allocator.can_replay(captured.calls):
             return False
         backend.flush()
         if not captured.graph.launch():
             del self._passes[state]
             return False
         for number in captured.freed:
-            storages[number].keeper = _TRACE
-        allocator.repeat(captured.trace)
+            storages[number].keeper = _REPLAYED
+        allocator.replay(captured.calls)
         gradients.clear()
         for number in self._released:
             nodes[number].release()
@@ -130,8 +130,8 @@ class BackwardCaptures:
         self, program: Program, state: PassState, backend: Backend, nodes: list[Any], gradients: list[Value]
     ) -> None:
         """Make the pass as usual, and capture it if it has come before in the same state."""
-        begin = backend.allocator.mark()
-        if begin is None or not self._seen.repeats(state, begin.state):
+        start = backend.allocator.start_sequence()
+        if start is None or not self._seen.repeats(state, start.state):
             program.run(nodes, {0: gradients.pop()})
             return
         random_states, places = _random_states(), self._places or ()
@@ -141,9 +141,9 @@ class BackwardCaptures:
         del saved_tensors
         program.run(nodes, {0: gradients.pop()})
         self._spend()
-        trace = backend.allocator.excerpt(begin)
-        if trace is not None and _random_states() == random_states:
-            attempt = _CaptureAttempt(program, places, backend, trace, state.blocks, sizes, metas)
+        calls = backend.allocator.sequence_since(start)
+        if calls is not None and _random_states() == random_states:
+            attempt = _CaptureAttempt(program, places, backend, calls, state.blocks, sizes, metas)
             captured = attempt.capture(nodes, self._leaves)
             if captured is not None:
                 self._keep(state, captured)
@@ -164,25 +164,25 @@ class _CaptureAttempt:
     """A pass that was just made, to be gone through once more as a dry run while the device captures it."""
 
     def __init__(
-        self, program: Program, places: tuple[SavedPlace, ...], backend: Backend, trace: Excerpt,
+        self, program: Program, places: tuple[SavedPlace, ...], backend: Backend, calls: CallSequence,
         blocks: tuple[Block, ...], sizes: list[int], metas: list[Meta],
     ) -> None:  # fmt: skip
         self._program, self._places = program, places
         self._backend = backend
-        self._trace = trace
+        self._calls = calls
         self._blocks, self._sizes, self._metas = blocks, sizes, metas
-        self._given_up = trace.given_up()
+        self._freed = calls.freed_blocks()
 
     def capture(self, nodes: list[Any], leaves: tuple[int, ...]) -> CapturedPass | None:
         """Return the pass as one graph; None if it did something that a graph cannot repeat."""
         gradients = self._gradients(nodes, leaves)
         numbers = {block: number for number, block in reversed(list(enumerate(self._blocks)))}
-        if gradients is None or not self._given_up <= numbers.keys():
+        if gradients is None or not self._freed <= numbers.keys():
             return None
-        freed = tuple([numbers[block] for block in self._given_up])
+        freed = tuple([numbers[block] for block in self._freed])
         leaf_metas = {number: nodes[number].leaf.meta for number in leaves}
         graph = self._backend.capture(partial(self._perform, len(nodes), leaf_metas))
-        return None if graph is None else CapturedPass(self._trace, graph, freed, gradients)
+        return None if graph is None else CapturedPass(self._calls, graph, freed, gradients)
 
     def _gradients(self, nodes: list[Any], leaves: tuple[int, ...]) -> tuple[LeafGradient, ...] | None:
         """Return the gradients that the pass has left; None if it has left other memory in use, or less."""
@@ -194,12 +194,12 @@ class _CaptureAttempt:
                 return None
             gradients.append(LeafGradient(number, storage.block, storage.nbytes, value.meta))
         made = [gradient.block for gradient in gradients if gradient.nbytes]
-        is_all = self._trace.left() == set(made) and len(set(made)) == len(made)
+        is_all = self._calls.kept_blocks() == set(made) and len(set(made)) == len(made)
         return tuple(gradients) if is_all else None
 
     def _perform(self, count: int, leaf_metas: dict[int, Meta]) -> bool:
         """Make the dry run; returns whether it asked for the same memory in the same order."""
-        with self._backend.allocator.rehearsing(self._trace) as dry_run:
+        with self._backend.allocator.dry_run(self._calls) as dry_run:
             try:
                 self._run_on_shadows(dry_run, count, leaf_metas)
             except Exception as error:
@@ -207,10 +207,10 @@ class _CaptureAttempt:
                 return False
         return dry_run.is_complete
 
-    def _run_on_shadows(self, dry_run: Rehearsal, count: int, leaf_metas: dict[int, Meta]) -> None:
+    def _run_on_shadows(self, dry_run: DryRun, count: int, leaf_metas: dict[int, Meta]) -> None:
         backend = self._backend
-        keepers = {block: None if block in self._given_up else _TRACE for block in self._blocks}
-        shadows = {block: dry_run.echo(block) for block in keepers}
+        keepers = {block: None if block in self._freed else _REPLAYED for block in self._blocks}
+        shadows = {block: dry_run.shadow(block) for block in keepers}
         storages: dict[Block, Storage] = {}
         for block, nbytes in zip(self._blocks, self._sizes):
             if block not in storages:
@@ -223,7 +223,7 @@ class _CaptureAttempt:
         self._program.run(graph.nodes, values)
         for leaf in graph.leaves():
             if leaf.autograd.grad is not None:  # type: ignore[union-attr]
-                leaf.autograd.grad.storage.keeper = _TRACE  # type: ignore[union-attr]
+                leaf.autograd.grad.storage.keeper = _REPLAYED  # type: ignore[union-attr]
 
 
 class _ShadowNode:
@@ -298,8 +298,8 @@ def _random_states() -> list[Any]:
     return list(chain.from_iterable([(generator.initial_seed(), generator.offset) for generator in generators]))
 
 
-class _Trace:
-    """Stands as the keeper of a storage whose memory an allocation trace has freed, or will free."""
+class _Replayed:
+    """The keeper of storages whose memory is freed by a call sequence that is replayed, not by the storage."""
 
 
-_TRACE = _Trace()
+_REPLAYED = _Replayed()
