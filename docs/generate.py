@@ -143,8 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only tell which pages are behind")
     check = parser.parse_args().check
-    wanted = {page: renewed(page.read_text()) for page in sorted(DOCS.glob("*.md"))}
-    wanted |= {stubs.PAGE: stubs.stub(), stubs.LAYERS_PAGE: stubs.layers_stub()}
+    wanted = {page: renewed(page.read_text()) for page in sorted(DOCS.glob("*.md"))} | stubs.stubs()
     behind = {page: text for page, text in wanted.items() if not page.exists() or page.read_text() != text}
     for page, text in behind.items():
         print(f"{page.parent.name}/{page.name}: {'is behind the code; run make docs' if check else 'written'}")

@@ -1,96 +1,145 @@
-"""What type checkers and editors are told of the functions and methods that ``telegrad`` makes while it is imported.
+"""What type checkers and editors are told of the functions, methods and result types that are made while telegrad is
+imported.
 
-Those that come from contracts are written from the contracts, the others from their own signatures. Knows how the
-client attaches them, and nothing of what they do.
+Everything is written from the signatures that ``inspect`` reads. Knows how the client attaches functions and methods,
+and nothing of what they do.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from inspect import Parameter, Signature
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from types import EllipsisType, GenericAlias, ModuleType, NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 import telegrad
+from telegrad import return_types
 from telegrad._functions import operators
-from telegrad._ops import functions
+from telegrad._ops import functions, signatures
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.memory_format import MemoryFormat
-from telegrad_protocol.ops import PUBLIC, Op
-from telegrad_protocol.ops.params import Param
+from telegrad_protocol.ops import PUBLIC
 
 CLIENT = Path(telegrad.__file__).parent
-PAGE = CLIENT / "_attached.pyi"
-LAYERS_PAGE = CLIENT / "nn/modules/__init__.pyi"
 
-HEAD = '''"""What is attached to ``Tensor`` and to the package at import; written by docs/generate.py."""
-
+NAMES = """
 from __future__ import annotations
 
 from builtins import bool as _bool
 from builtins import complex as _complex
 from builtins import float as _float
 from builtins import int as _int
+from builtins import slice as _slice
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from types import EllipsisType
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
+from telegrad import return_types
+from telegrad._tensor.tensor import Tensor
+from telegrad.cuda.streams import Stream
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 
-from ._tensor.tensor import Tensor
-from .cuda.streams import Stream
+_Number: TypeAlias = _int | _float | _complex
+_Size: TypeAlias = _int | Sequence[_int]
+_Place: TypeAlias = str | Device | _int
+_Operand: TypeAlias = Tensor | _Number | np.ndarray[Any, Any] | np.generic
+_Index: TypeAlias = (
+    _int | _slice | Tensor | np.ndarray[Any, Any] | EllipsisType | list[Any] | tuple[Any, ...] | None
+)
+"""
+ALIASES = {
+    "_int | _float | _complex": "_Number", "_int | Sequence[_int]": "_Size", "str | Device | _int": "_Place",
+}  # fmt: skip
+SHADOWED = {"int", "float", "bool", "complex", "slice"}
+"""Types whose names telegrad has for something else."""
 
-_Scalar = _bool | _int | _float | _complex
-_Size = _int | Sequence[_int]
-_Place = str | Device | _int
-'''
-TYPES = {
-    "tensor": "Tensor", "tensor|scalar": "Tensor | _Scalar", "tensors": "Sequence[Tensor]",
-    "tensors?": "Sequence[Tensor | None]", "scalar": "_Scalar", "int": "_int", "float": "_float", "bool": "_bool",
-    "str": "str", "size": "_Size", "int|size": "_Size", "sizes?": "Any", "scalars": "Sequence[_Scalar]",
-    "dtype": "DType", "device": "_Place",
-}  # fmt: skip
-RESULTS = {
-    "Meta": "Tensor", "Meta | None": "Tensor", "None": "Tensor", "tuple[Meta, ...]": "tuple[Tensor, ...]",
-    "tuple[Meta, Meta]": "tuple[Tensor, Tensor]", "tuple[Meta, Meta, Meta]": "tuple[Tensor, Tensor, Tensor]",
-    "Meta | tuple[Meta, Meta]": "Any",
-}  # fmt: skip
-OPTIONS = [
-    "requires_grad: _bool = ...",
-    "pin_memory: _bool = ...",
-    "generator: None = ...",
-    "layout: None = ...",
-    "memory_format: Any = ...",
-]
-"""What functions that make tensors take beside their contract."""
-SHADOWED = ("int", "float", "bool", "complex")
 OPERATORS = frozenset(operators.METHODS) - {"__iter__", "__contains__"}
+WRITTEN = "written by docs/generate.py"
 
 
-def stub() -> str:
-    """The text of the stub."""
-    functions = "\n".join(line for name in top_level() for line in function_lines(name, ""))
-    methods = "\n".join(f"    {line}" for line in method_lines())
-    return f"{HEAD}\n{functions}\n\nclass Attached:\n{methods}\n"
+def stubs() -> dict[Path, str]:
+    """The stub files of the client, and what is to stand in them."""
+    nn = telegrad.nn.functional
+    return {
+        CLIENT / "_attached.pyi": page(
+            "What is attached to ``Tensor`` and to the package at import", [*functions_of(telegrad), "", *methods()]
+        ),
+        CLIENT / "nn/_attached.pyi": page("What is attached to ``nn.functional`` at import", functions_of(nn)),
+        CLIENT / "return_types.pyi": page("The named tuples that operations return", result_types()),
+        CLIENT / "nn/modules/__init__.pyi": layers_stub(CLIENT / "nn/modules"),
+    }
 
 
-def layers_stub() -> str:
-    """The text of the stub of ``nn.modules``, which finds its files at import."""
-    files = sorted(path.stem for path in LAYERS_PAGE.parent.glob("*.py") if path.stem != "__init__")
+def layers_stub(folder: Path) -> str:
+    """The stub of ``nn.modules``, which finds its files at import."""
+    files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     names = "".join(f"from . import {name} as {name}\n" for name in files)
     layers = "".join(f"from .{name} import *\n" for name in files)
-    return f'"""Layers, as type checkers see them; written by docs/generate.py."""\n\n{names}{layers}'
+    return f'"""Layers, as type checkers see them; {WRITTEN}."""\n\n{names}{layers}'
 
 
-def top_level() -> Iterator[str]:
-    """Functions of the package that come from contracts."""
+def page(title: str, lines: Iterable[str]) -> str:
+    """A stub with only those imports and aliases that it uses."""
+    body = "\n".join(lines)
+    head = NAMES.strip().splitlines()
+    return f'"""{title}; {WRITTEN}."""\n\n' + "\n".join(used(head, body)) + f"\n\n{body}\n"
+
+
+def used(head: list[str], body: str) -> list[str]:
+    """The lines of the head without imports and aliases of names that nothing after them mentions."""
+    mentioned = names_in(body)
+    kept: list[str] = []
+    for node in reversed(ast.parse("\n".join(head)).body):
+        if isinstance(node, ast.AnnAssign):
+            if ast.unparse(node.target) not in mentioned:
+                continue
+            mentioned |= names_in(ast.unparse(node))
+        elif isinstance(node, ast.Import | ast.ImportFrom) and ast.unparse(node) != FUTURE:
+            node.names = [name for name in node.names if (name.asname or name.name) in mentioned]
+            if not node.names:
+                continue
+        kept.append(ast.unparse(node))
+    return separated(kept[::-1])
+
+
+FUTURE = "from __future__ import annotations"
+
+
+def separated(lines: list[str]) -> list[str]:
+    """The lines with an empty one after ``__future__`` and one before the aliases."""
+    first = next((position for position, line in enumerate(lines) if "TypeAlias =" in line), len(lines))
+    return [lines[0], "", *lines[1:first], *([""] if lines[first:] else []), *lines[first:]]
+
+
+def names_in(text: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+
+
+def result_types() -> Iterator[str]:
+    yield "TYPES: dict[str, Any]"
+    for name, result_type in vars(return_types).items():
+        if isinstance(result_type, type) and issubclass(result_type, tuple):
+            yield f"class {name}(NamedTuple):"
+            yield from (f"    {field}: Tensor" for field in result_type._fields)  # type: ignore[attr-defined]
+
+
+def functions_of(module: ModuleType) -> Iterator[str]:
+    """Functions of a module that come from contracts."""
     for name in PUBLIC:
-        if vars(telegrad).get(name) is functions.function(name):
-            yield name
+        if vars(module).get(name) is functions.function(name):
+            yield from definitions(name, forms_of(name))
+
+
+def methods() -> Iterator[str]:
+    yield "class Attached:"
+    yield from (f"    {line}" for line in method_lines())
 
 
 def method_lines() -> Iterator[str]:
@@ -100,13 +149,13 @@ def method_lines() -> Iterator[str]:
         if name in declared or name in Tensor.__slots__ or name == "__slots__":
             continue
         if name in PUBLIC and value is functions.method(name):
-            yield from function_lines(name, "self")
+            yield from definitions(name, map(signatures.method_signature, forms_of(name)))
         elif name in OPERATORS:
             yield from operator_lines(name)
         elif isinstance(value, property):
             yield from property_lines(name, value)
         elif callable(value):
-            yield f"def {name}{signature_of(value)}: ..."
+            yield f"def {name}{text_of(own_signature(value))}: ..."
 
 
 def class_body() -> Iterator[str]:
@@ -121,54 +170,87 @@ def class_body() -> Iterator[str]:
     yield from ("__module__", "__doc__", "__dict__", "__weakref__")
 
 
-def function_lines(name: str, first: str) -> Iterator[str]:
-    """One definition for each contract of the name; ``first`` replaces the first parameter of a method."""
-    plain = [op for op in PUBLIC[name] if op.form != "out"]
-    outs = {op.base.name: len(op.mutates) for op in PUBLIC[name] if op.form == "out"}
-    makes = not first and any(p.kind.name == "device?" for op in plain for p in op.params)
-    for op in plain:
-        if len(plain) > 1:
+def forms_of(name: str) -> Iterator[Signature]:
+    """One signature for each contract of the name."""
+    return (signatures.form_signature(op, PUBLIC[name]) for op in signatures.plain(PUBLIC[name]))
+
+
+def definitions(name: str, forms: Iterable[Signature]) -> Iterator[str]:
+    texts = list(dict.fromkeys(map(text_of, forms)))
+    for text in texts:
+        if len(texts) > 1:
             yield "@overload"
-        taken = ", ".join(parameters(op, first, outs.get(op.base.name, 0), OPTIONS if makes else []))
-        yield f"def {name}({taken}) -> {result_of(op)}: ..."
+        yield f"def {name}{text}: ..."
 
 
-def parameters(op: Op, first: str, outs: int, options: list[str]) -> Iterator[str]:
-    params = op.params
-    if first:
-        yield first
-        params = params[1:]
-    named = [p for p in params if p.keyword_only]
-    yield from (parameter(p) for p in params if not p.keyword_only)
-    out = ["out: Tensor | None = ..." if outs == 1 else "out: Sequence[Tensor] | None = ..."] if outs else []
-    if (named or out or options) and not any(p.varargs for p in params):
-        yield "*"
-    yield from [*map(parameter, named), *out, *options]
+def text_of(signature: Signature) -> str:
+    """A signature as a stub has it."""
+    parts: list[str] = []
+    is_open = True
+    for parameter in signature.parameters.values():
+        if parameter.kind is Parameter.KEYWORD_ONLY and is_open:
+            parts.append("*")
+        is_open = is_open and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
+        parts.append(parameter_text(parameter))
+    return f"({', '.join(parts)}) -> {type_text(signature.return_annotation)}"
 
 
-def parameter(param: Param) -> str:
-    kind = param.kind.name
-    optional = kind.endswith("?") and kind not in TYPES
-    text = TYPES[kind.removesuffix("?") if optional else kind] + (" | None" if optional else "")
-    star, default = ("*", "") if param.varargs else ("", "" if param.required else " = ...")
-    return f"{star}{param.name}: {text}{default}"
+STARS: dict[Any, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
 
 
-def result_of(op: Op) -> str:
-    if op.form != "functional":
-        return "Tensor"
-    return RESULTS[str(inspect.signature(op.rule).return_annotation)]
+def parameter_text(parameter: Parameter) -> str:
+    if parameter.name == "self":
+        return "self"
+    default = "" if parameter.default is Parameter.empty else f" = {default_text(parameter.default)}"
+    return f"{STARS.get(parameter.kind, '')}{parameter.name}: {type_text(parameter.annotation)}{default}"
+
+
+def default_text(default: Any) -> str:
+    """A parameter's default, where the stub can say it."""
+    is_finite = isinstance(default, float) and isfinite(default)
+    return repr(default) if is_finite or isinstance(default, NoneType | bool | int | str) else "..."
+
+
+def type_text(annotation: Any) -> str:
+    """A type by its name in the stubs."""
+    text = " | ".join(map(member_text, members_of(annotation)))
+    for long, short in ALIASES.items():
+        text = text.replace(long, short)
+    return text
+
+
+def members_of(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+
+
+def member_text(annotation: Any) -> str:
+    if annotation in (None, NoneType):
+        return "None"
+    if annotation in (Any, Signature.empty):
+        return "Any"
+    if annotation in (..., EllipsisType):
+        return "..." if annotation is ... else "EllipsisType"
+    if isinstance(annotation, GenericAlias) or get_origin(annotation) is not None:
+        return f"{member_text(get_origin(annotation))}[{', '.join(map(type_text, get_args(annotation)))}]"
+    if annotation.__module__ == return_types.__name__:
+        return f"return_types.{annotation.__name__}"
+    if annotation.__module__ == "numpy":
+        return f"np.{annotation.__name__}"
+    return f"_{annotation.__name__}" if annotation.__name__ in SHADOWED else str(annotation.__name__)
 
 
 def operator_lines(name: str) -> Iterator[str]:
     """Python's operators: on tensors, numbers and arrays."""
     if name == "__setitem__":
-        yield f"def {name}(self, index: Any, value: Any) -> None: ..."
+        yield f"def {name}(self, index: _Index, value: _Operand | list[Any] | tuple[Any, ...]) -> None: ..."
+    elif name == "__getitem__":
+        yield f"def {name}(self, index: _Index) -> Tensor: ..."
     elif name in ("__neg__", "__abs__", "__invert__", "__pos__"):
         yield f"def {name}(self) -> Tensor: ..."
+    elif name in ("__eq__", "__ne__"):
+        yield f"def {name}(self, other: Any) -> Tensor: ...  # type: ignore[override]"
     else:
-        ignored = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
-        yield f"def {name}(self, other: Any) -> Tensor: ...{ignored}"
+        yield f"def {name}(self, other: _Operand) -> Tensor: ..."
 
 
 def property_lines(name: str, value: property) -> Iterator[str]:
@@ -176,27 +258,11 @@ def property_lines(name: str, value: property) -> Iterator[str]:
     yield f"def {name}(self) -> {'_bool' if name.startswith('is_') else 'Tensor'}: ..."
     if value.fset is not None:
         yield f"@{name}.setter"
-        yield f"def {name}(self, value: Any) -> None: ..."
+        yield f"def {name}(self, value: Tensor | _Number) -> None: ..."
 
 
-def signature_of(function: Callable[..., Any]) -> str:
-    """A method's own signature."""
-    signature = inspect.signature(function)
-    taken = [
-        p.replace(annotation=unshadowed(p.annotation), default=shown_default(p.default))
-        for p in signature.parameters.values()
-    ]
-    taken[0] = inspect.Parameter("self", taken[0].kind)
-    shown = signature.replace(parameters=taken, return_annotation=unshadowed(signature.return_annotation))
-    return str(shown).replace("'", "").replace("Ellipsis", "...")
-
-
-def shown_default(default: Any) -> Any:
-    """A parameter's default, where the stub knows its name."""
-    return ... if isinstance(default, MemoryFormat) else default
-
-
-def unshadowed(annotation: Any) -> Any:
-    """``int`` as the stub calls it, where a method has that name."""
-    parts = str(annotation).split(" | ")
-    return " | ".join(f"_{part}" if part in SHADOWED else part for part in parts)
+def own_signature(function: Callable[..., Any]) -> Signature:
+    """A method's own signature; what is written first is the tensor, whatever it is called there."""
+    signature = inspect.signature(function, eval_str=True)
+    first, *rest = signature.parameters.values()
+    return signature.replace(parameters=[first.replace(name="self"), *rest])

@@ -3,109 +3,127 @@
 ``connect`` opens a session; tensors, functions, ``nn``, ``optim``, ``autograd`` and ``cuda`` carry PyTorch's names.
 """
 
-# ruff: noqa: F401, F403 - what is imported here is what users find
+# ruff: noqa: F403, I001 - what is imported here, under its own name, is what users find
 from __future__ import annotations
 
 import sys
+from builtins import bool as _bool, complex as _complex
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import (
-    DType,
-    bfloat16,
-    bool_,
-    can_cast,
-    complex64,
-    complex128,
-    float16,
-    float32,
-    float64,
-    get_default_dtype,
-    int8,
-    int16,
-    int32,
-    int64,
-    promote_types,
-    uint8,
+    DType as DType,
+    bfloat16 as bfloat16,
+    bool_ as bool_,
+    can_cast as can_cast,
+    complex64 as complex64,
+    complex128 as complex128,
+    float16 as float16,
+    float32 as float32,
+    float64 as float64,
+    get_default_dtype as get_default_dtype,
+    int8 as int8,
+    int16 as int16,
+    int32 as int32,
+    int64 as int64,
+    promote_types as promote_types,
+    uint8 as uint8,
 )
-from telegrad_protocol.errors import OutOfMemoryError, TelegradError
+from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError, TelegradError as TelegradError
 from telegrad_protocol.memory_format import (
-    MemoryFormat,
-    channels_last,
-    channels_last_3d,
-    contiguous_format,
-    preserve_format,
+    MemoryFormat as MemoryFormat,
+    channels_last as channels_last,
+    channels_last_3d as channels_last_3d,
+    contiguous_format as contiguous_format,
+    preserve_format as preserve_format,
 )
-from telegrad_protocol.meta import Device
+from telegrad_protocol.meta import Device as Device
 
-from . import _attach, amp, autograd, backends, cuda, errors, nn, optim, random, return_types
+from . import (
+    _attach as _attach,
+    amp as amp,
+    autograd as autograd,
+    backends as backends,
+    cuda as cuda,
+    errors as errors,
+    nn as nn,
+    optim as optim,
+    random as random,
+    return_types as return_types,
+)
 from ._functions.composites import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    block_diag,
-    broadcast_shapes,
-    broadcast_tensors,
-    cartesian_prod,
-    column_stack,
-    combinations,
-    isin,
-    meshgrid,
-    tril_indices,
-    triu_indices,
-    unique,
+    atleast_1d as atleast_1d,
+    atleast_2d as atleast_2d,
+    atleast_3d as atleast_3d,
+    block_diag as block_diag,
+    broadcast_shapes as broadcast_shapes,
+    broadcast_tensors as broadcast_tensors,
+    cartesian_prod as cartesian_prod,
+    column_stack as column_stack,
+    combinations as combinations,
+    isin as isin,
+    meshgrid as meshgrid,
+    tril_indices as tril_indices,
+    triu_indices as triu_indices,
+    unique as unique,
 )
 from ._functions.creation import (
-    allclose,
-    as_tensor,
-    asarray,
-    equal,
-    from_numpy,
-    get_default_device,
-    is_tensor,
-    nonzero,
-    numel,
-    set_default_device,
-    tensor,
-    where,
+    allclose as allclose,
+    as_tensor as as_tensor,
+    asarray as asarray,
+    equal as equal,
+    from_numpy as from_numpy,
+    get_default_device as get_default_device,
+    is_tensor as is_tensor,
+    nonzero as nonzero,
+    numel as numel,
+    set_default_device as set_default_device,
+    tensor as tensor,
+    where as where,
 )
-from ._functions.einsum import einsum, tensordot
-from ._functions.files import load, save
-from ._functions.memory_formats import clone
+from ._functions.einsum import einsum as einsum, tensordot as tensordot
+from ._functions.files import load as load, save as save
+from ._functions.memory_formats import clone as clone
 from ._ops import signatures as _signatures
 from ._ops.functions import populate as _populate
-from ._session.connect import Connection, connect, disconnect
+from ._session.connect import Connection as Connection, connect as connect, disconnect as disconnect
 from ._session.grad_mode import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
+    enable_grad as enable_grad,
+    inference_mode as inference_mode,
+    is_grad_enabled as is_grad_enabled,
+    is_inference_mode_enabled as is_inference_mode_enabled,
+    no_grad as no_grad,
+    set_grad_enabled as set_grad_enabled,
 )
-from ._session.settings import set_default_dtype
-from ._session.wire_stats import WireStats, wire_stats
-from ._tensor.formatting import printoptions, set_printoptions
-from ._tensor.size import Size
-from ._tensor.tensor import Tensor
+from ._session.settings import set_default_dtype as set_default_dtype
+from ._session.wire_stats import WireStats as WireStats, wire_stats as wire_stats
+from ._tensor.formatting import printoptions as printoptions, set_printoptions as set_printoptions
+from ._tensor.size import Size as Size
+from ._tensor.tensor import Tensor as Tensor
 from .amp.autocast_mode import (
-    autocast,
-    autocast_decrement_nesting,
-    autocast_increment_nesting,
-    clear_autocast_cache,
-    get_autocast_dtype,
-    is_autocast_cache_enabled,
-    is_autocast_enabled,
-    set_autocast_cache_enabled,
-    set_autocast_dtype,
-    set_autocast_enabled,
+    autocast as autocast,
+    autocast_decrement_nesting as autocast_decrement_nesting,
+    autocast_increment_nesting as autocast_increment_nesting,
+    clear_autocast_cache as clear_autocast_cache,
+    get_autocast_dtype as get_autocast_dtype,
+    is_autocast_cache_enabled as is_autocast_cache_enabled,
+    is_autocast_enabled as is_autocast_enabled,
+    set_autocast_cache_enabled as set_autocast_cache_enabled,
+    set_autocast_dtype as set_autocast_dtype,
+    set_autocast_enabled as set_autocast_enabled,
 )
 from .backends.cuda import (
-    are_deterministic_algorithms_enabled,
-    get_float32_matmul_precision,
-    set_float32_matmul_precision,
-    use_deterministic_algorithms,
+    are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
+    get_float32_matmul_precision as get_float32_matmul_precision,
+    set_float32_matmul_precision as set_float32_matmul_precision,
+    use_deterministic_algorithms as use_deterministic_algorithms,
 )
-from .random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from .random import (
+    get_rng_state as get_rng_state,
+    initial_seed as initial_seed,
+    manual_seed as manual_seed,
+    seed as seed,
+    set_rng_state as set_rng_state,
+)
 
 if TYPE_CHECKING:
     from ._attached import *
@@ -135,19 +153,19 @@ def iinfo(dtype: DType) -> Any:
     return integer_limits(dtype)
 
 
-def result_type(input: Any, other: Any) -> DType:
+def result_type(input: Tensor | _complex, other: Tensor | _complex) -> DType:
     """The type that an operation on the two gives."""
     from telegrad_protocol.dtypes import result_type as of_operands
 
     return of_operands([input, other])
 
 
-def is_floating_point(input: Tensor) -> Any:
+def is_floating_point(input: Tensor) -> _bool:
     """Whether elements are real floating-point numbers."""
     return input.is_floating_point()
 
 
-def is_complex(input: Tensor) -> Any:
+def is_complex(input: Tensor) -> _bool:
     """Whether elements are complex."""
     return input.is_complex()
 
@@ -157,8 +175,9 @@ for _module in (errors, sys.modules[__name__], nn.functional, cuda):
     _signatures.publish(_module)
 _signatures.publish_methods(Tensor)
 
-__all__ = [
-    name
-    for name in globals()
-    if not name.startswith("_") and name not in ("annotations", "sys", "Any", "TYPE_CHECKING")
-]
+if not TYPE_CHECKING:  # type checkers read the imports, and stubs of what is attached
+    __all__ = [
+        name
+        for name in globals()
+        if not name.startswith("_") and name not in ("annotations", "sys", "Any", "TYPE_CHECKING")
+    ]

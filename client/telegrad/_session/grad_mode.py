@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from .thread_modes import Modes, thread
 
@@ -96,8 +96,12 @@ class no_grad(ModeBlock):
 
     mode = False
 
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+    @overload
+    def __new__(cls, function: F) -> F: ...  # type: ignore[misc]  # as a decorator without parentheses
     def __new__(cls, function: Any = None) -> Any:
-        made = super().__new__(cls)
+        made: Any = super().__new__(cls)
         return made if function is None else made(function)
 
     def __enter__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, overload
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn._repr import indent
@@ -85,6 +85,10 @@ class _Ordered(Module):
 class Sequential(_Ordered):
     """Modules that take each other's results: given in order, or by name in a dictionary."""
 
+    @overload
+    def __init__(self, *args: Module) -> None: ...
+    @overload
+    def __init__(self, arg: Mapping[str, Module], /) -> None: ...
     def __init__(self, *args: Any) -> None:
         super().__init__()
         named = args[0].items() if len(args) == 1 and isinstance(args[0], Mapping) else enumerate(args)

@@ -19,4 +19,4 @@ class CosineSimilarity(Module):
         self.eps = eps
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return F.cosine_similarity(x1, x2, self.dim, self.eps)  # type: ignore[no-any-return]
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)

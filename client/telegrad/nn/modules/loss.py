@@ -55,7 +55,7 @@ class CrossEntropyLoss(_WeightedLoss):
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(  # type: ignore[no-any-return]
+        return F.cross_entropy(
             input,
             target,
             self.weight,
@@ -76,21 +76,21 @@ class NLLLoss(_WeightedLoss):
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, **self._reduced())  # type: ignore[no-any-return]
+        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, **self._reduced())
 
 
 class MSELoss(_Loss):
     """(input - target) ** 2"""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(input, target, **self._reduced())  # type: ignore[no-any-return]
+        return F.mse_loss(input, target, **self._reduced())
 
 
 class L1Loss(_Loss):
     """|input - target|"""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.l1_loss(input, target, **self._reduced())  # type: ignore[no-any-return]
+        return F.l1_loss(input, target, **self._reduced())
 
 
 class SmoothL1Loss(_Loss):
@@ -103,7 +103,7 @@ class SmoothL1Loss(_Loss):
         self.beta = beta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.smooth_l1_loss(input, target, beta=self.beta, **self._reduced())  # type: ignore[no-any-return]
+        return F.smooth_l1_loss(input, target, beta=self.beta, **self._reduced())
 
 
 class HuberLoss(_Loss):
@@ -114,14 +114,14 @@ class HuberLoss(_Loss):
         self.delta = delta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.huber_loss(input, target, delta=self.delta, **self._reduced())  # type: ignore[no-any-return]
+        return F.huber_loss(input, target, delta=self.delta, **self._reduced())
 
 
 class BCELoss(_WeightedLoss):
     """Binary cross entropy of probabilities."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy(input, target, weight=self.weight, **self._reduced())  # type: ignore[no-any-return]
+        return F.binary_cross_entropy(input, target, weight=self.weight, **self._reduced())
 
 
 class BCEWithLogitsLoss(_Loss):
@@ -136,7 +136,7 @@ class BCEWithLogitsLoss(_Loss):
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(  # type: ignore[no-any-return]
+        return F.binary_cross_entropy_with_logits(
             input, target, weight=self.weight, pos_weight=self.pos_weight, **self._reduced()
         )
 
@@ -157,4 +157,4 @@ class KLDivLoss(_Loss):
         self.log_target = log_target
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.kl_div(input, target, log_target=self.log_target, **self._reduced())  # type: ignore[no-any-return]
+        return F.kl_div(input, target, log_target=self.log_target, **self._reduced())

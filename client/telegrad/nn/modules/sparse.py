@@ -53,7 +53,7 @@ class Embedding(Module):
                 self.weight.select(0, self.padding_idx).fill_(0)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.embedding(  # type: ignore[no-any-return]
+        return F.embedding(
             input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
         )
 
