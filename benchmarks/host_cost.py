@@ -71,7 +71,7 @@ class Worker:
         outs = range(10, 10 + _CALLS)
         calls: list[Any] = [messages.Call(_ADD.op.index, 0, (out,), [1, 2, 1]) for out in outs]
         self.frame = wire.encode_batch([*calls, messages.Free(list(outs))])
-        self.args = (self.session.values[1], self.session.values[2], 1)
+        self.args = (self.session.state.values[1], self.session.state.values[2], 1)
 
     def _execute(self, batch: list[Any]) -> None:
         self.session.receive(wire.BATCH, memoryview(wire.encode_batch(batch)))
@@ -82,8 +82,8 @@ class Worker:
         self.session.receive(wire.BATCH, memoryview(self.frame))
         while self.session.has_work:
             self.session.run(_CALLS)
-        if self.session.failure:
-            raise RuntimeError(self.session.failure_reason)
+        if self.session.state.failure:
+            raise RuntimeError(self.session.state.failure_reason)
 
 
 def _layers(worker: Worker) -> dict[str, list[float]]:

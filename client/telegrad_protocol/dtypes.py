@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from .errors import DTypeError
+from .errors import DTypeError, ProtocolError
 
 BOOL, INTEGER, FLOAT, COMPLEX = range(4)
 
@@ -68,6 +68,23 @@ ALIASES: Final = {
     "half": float16, "float": float32, "double": float64, "short": int16, "int": int32, "long": int64,
     "cfloat": complex64, "cdouble": complex128,
 }  # fmt: skip
+
+
+def named(name: str) -> DType:
+    """Return the element type of a name or an alias such as ``float``; ``torch.`` or ``telegrad.`` may precede it."""
+    plain = name.removeprefix("torch.").removeprefix("telegrad.")
+    dtype = BY_NAME.get(plain) or ALIASES.get(plain)
+    if dtype is None:
+        raise DTypeError(f"unknown dtype {name!r}: expected one of {', '.join(BY_NAME)}")
+    return dtype
+
+
+def of_code(code: int) -> DType:
+    """Return the element type of a code in a message; ``ProtocolError`` where there is none."""
+    if type(code) is not int or not 0 <= code < len(ALL):
+        raise ProtocolError(f"unknown dtype code {code!r}")
+    return ALL[code]
+
 
 _REAL_OF: Final = {complex64: float32, complex128: float64}
 _COMPLEX_OF: Final = {float64: complex128, complex128: complex128}

@@ -16,6 +16,8 @@ PROTOCOL_VERSION = 3
 CHUNK_BYTES = 1 << 20
 INLINE_BYTES = 1 << 16
 """Payloads up to this size ride inside their message; larger ones follow as chunks."""
+SERVER_IDS = 1 << 52
+"""Results that no client has named get ids from here upwards: clients count from 1, JavaScript ends at 2**53."""
 STREAM_LEVELS = 4
 STREAMS_PER_LEVEL = 32
 """A session has so many streams per level of priority on each device, numbered from 1; number 0 is its default one."""

@@ -15,9 +15,10 @@ from fastapi import Depends, Path, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.requests import HTTPConnection
 
-from server.ipc.requests import VERB_OF, to_args
+from server.ipc.requests import to_args
 from telegrad_protocol.errors import InternalError
 from telegrad_protocol.messages import Hello
+from telegrad_protocol.queries import request_name
 
 from .auth import SESSION_KEY_HEADER, check_session_key
 from .metrics import Metrics
@@ -91,7 +92,7 @@ class Gateway:
 
     async def ask(self, request: msgspec.Struct, answer: Any, session: GatewaySession | None = None) -> Any:
         """Put ``request`` to a worker; its answer as type ``answer``."""
-        verb = VERB_OF[type(request)]
+        verb = request_name(type(request))
         value = await self.registry.request(session, verb, to_args(request))
         try:
             return msgspec.convert(value, answer)

@@ -60,7 +60,7 @@ class WorkerProcess:
             )
         self._channel = AsyncChannel(ours, self._on_frame, self._on_end)
         self._reaper: asyncio.Task[None] | None = None
-        self._farewell = ""
+        self._crash = ""
 
     @property
     def pid(self) -> int:
@@ -98,8 +98,8 @@ class WorkerProcess:
         if frame.kind == channel.HELLO:
             self.hello.set_result(msgspec.msgpack.decode(frame.body))
             return
-        if frame.kind == channel.FAREWELL:
-            self._farewell = msgspec.msgpack.decode(frame.body, type=str)
+        if frame.kind == channel.CRASH:
+            self._crash = msgspec.msgpack.decode(frame.body, type=str)
             return
         answer = self._answers.get(frame.number)
         if answer is None or answer.done():
@@ -116,7 +116,7 @@ class WorkerProcess:
     async def _reap(self) -> None:
         loop = asyncio.get_running_loop()
         code = await loop.run_in_executor(None, _wait, self._process)
-        end = f"gave up: {self._farewell}" if self._farewell else _describe_exit(code)
+        end = f"gave up: {self._crash}" if self._crash else _describe_exit(code)
         reason = f"the engine process {self.pid} {end}"
         self.death.set_result(reason)
         for answer in self._answers.values():

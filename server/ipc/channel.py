@@ -24,7 +24,7 @@ CLOSE: Final = 4
 REQUEST: Final = 16
 ANSWER: Final = 17
 HELLO: Final = 18
-FAREWELL: Final = 19
+CRASH: Final = 19
 """Why the worker is about to end by itself."""
 
 HEADER: Final = struct.Struct("<IBQ")

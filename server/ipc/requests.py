@@ -1,9 +1,9 @@
-"""The control requests that the gateway puts to a worker: one request and one answer type per verb.
+"""The control requests that the gateway puts to a worker: one type per request; its docstring says what the answer is.
 
 They serve the HTTP interface, beside the instruction stream of a session, and are answered between its frames, in the
-order asked. ``registry.request(session, verb, args)`` carries ``args = to_args(request)``; the worker reads them with
-``from_args(verb, args)`` and answers with ``to_answer(value)``. Session verbs go to ``Session.control``, host verbs to
-``Host.control``. Errors travel as errors. Knows nothing of HTTP and nothing of tensors' values.
+order asked. ``Gateway.ask(request, AnswerType, session)`` sends the name of the type and ``to_args(request)``; the
+worker finds the function that is marked ``@answers(Type)`` and sends ``to_answer(value)``. Errors travel as errors.
+This module knows nothing of HTTP and nothing of tensors' values.
 
 JSON has no tensors, dtypes or devices, so arguments of operations are *plain*: numbers, strings, booleans, None, lists
 of them, ``{"tensor": id}`` for a tensor, and ``{"complex": [re, im]}``; dtypes and devices are their names. The
@@ -17,8 +17,28 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-SERVER_IDS: Final = 1 << 52
-"""Results without a name are named by the session from here upwards: clients count from 1, JavaScript ends at 2**53."""
+from telegrad_protocol.queries import QUERIES, request_name
+
+SESSION_REQUESTS: Final[dict[str, type[Struct]]] = dict(QUERIES)
+"""What a session is asked by name: the queries of the stream, and the requests of this module."""
+HOST_REQUESTS: Final[dict[str, type[Struct]]] = {}
+"""What a host is asked by name."""
+
+
+class SessionRequest(Struct, frozen=True, array_like=True):
+    """Base of the requests to one session; a new type is added to ``SESSION_REQUESTS`` by its definition."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        SESSION_REQUESTS[request_name(cls)] = cls
+
+
+class HostRequest(Struct, frozen=True, array_like=True):
+    """Base of the requests to the whole host; a new type is added to ``HOST_REQUESTS`` by its definition."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        HOST_REQUESTS[request_name(cls)] = cls
 
 
 class TensorInfo(Struct, frozen=True, array_like=True):
@@ -60,7 +80,7 @@ class RunOp(Struct, frozen=True, array_like=True, tag="op"):
 Step: TypeAlias = NewTensor | RunOp
 
 
-class RunOps(Struct, frozen=True, array_like=True):
+class RunOps(SessionRequest, frozen=True):
     """Run ``steps`` in order, and stop at the first that fails; those before it keep their results.
 
     The error's ``site`` becomes ``ops[first + i]``. It is the answer: the session's stream is not failed by it.
@@ -72,7 +92,7 @@ class RunOps(Struct, frozen=True, array_like=True):
     steps: list[Step]
 
 
-class Backward(Struct, frozen=True, array_like=True):
+class Backward(SessionRequest, frozen=True):
     """Accumulate the gradients of ``roots`` into leaves: ``inputs``, or all that the graph reaches where None.
 
     ``gradients`` has one per root; None stands for one where the root is a scalar.
@@ -87,19 +107,19 @@ class Backward(Struct, frozen=True, array_like=True):
     create_graph: bool
 
 
-class Describe(Struct, frozen=True, array_like=True):
+class Describe(SessionRequest, frozen=True):
     """Answer: ``list[TensorInfo]``."""
 
     ids: tuple[int, ...]
 
 
-class Free(Struct, frozen=True, array_like=True):
+class Free(SessionRequest, frozen=True):
     """Forget tensors; ``UnknownIdError`` where one is not there, and then none is forgotten. Answer: None."""
 
     ids: tuple[int, ...]
 
 
-class UploadBegin(Struct, frozen=True, array_like=True):
+class UploadBegin(SessionRequest, frozen=True):
     """Announce the elements of a tensor. Allocates, so that lack of memory shows before anything is sent.
 
     Nothing is visible under ``id`` before the end. Answer: ``int``, the handle of the upload.
@@ -111,7 +131,7 @@ class UploadBegin(Struct, frozen=True, array_like=True):
     device: str
 
 
-class UploadChunk(Struct, frozen=True, array_like=True):
+class UploadChunk(SessionRequest, frozen=True):
     """The bytes at ``offset``; row-major, in order, at most ``CHUNK_BYTES``. Answer: None."""
 
     upload: int
@@ -119,7 +139,7 @@ class UploadChunk(Struct, frozen=True, array_like=True):
     data: bytes
 
 
-class UploadEnd(Struct, frozen=True, array_like=True):
+class UploadEnd(SessionRequest, frozen=True):
     """Give the tensor its id, which is replaced if it is taken; or, where not ``commit``, drop what came.
 
     Answer: ``TensorInfo``, or None where nothing was kept. Dropping an unknown upload is no error.
@@ -129,7 +149,7 @@ class UploadEnd(Struct, frozen=True, array_like=True):
     commit: bool
 
 
-class ReadBegin(Struct, frozen=True, array_like=True):
+class ReadBegin(SessionRequest, frozen=True):
     """Hold the elements of a tensor as they are now, row-major. Answer: ``ReadInfo``."""
 
     id: int
@@ -143,7 +163,7 @@ class ReadInfo(Struct, frozen=True, array_like=True):
     nbytes: int
 
 
-class ReadChunk(Struct, frozen=True, array_like=True):
+class ReadChunk(SessionRequest, frozen=True):
     """Answer: ``bytes``, the ``size`` of them at ``offset``; at most ``CHUNK_BYTES``.
 
     None while the device has not delivered them: the worker waits for nothing, the gateway asks again.
@@ -154,27 +174,27 @@ class ReadChunk(Struct, frozen=True, array_like=True):
     size: int
 
 
-class ReadEnd(Struct, frozen=True, array_like=True):
+class ReadEnd(SessionRequest, frozen=True):
     """Let go of what ``ReadBegin`` held; an unknown handle is no error. Answer: None."""
 
     read: int
 
 
-class MemorySummary(Struct, frozen=True, array_like=True):
+class MemorySummary(HostRequest, frozen=True):
     """Answer: ``str``, PyTorch's table. For the session numbered ``session``; all of the host where None."""
 
     device: str = ""
     session: int | None = None
 
 
-class MemoryStats(Struct, frozen=True, array_like=True):
+class MemoryStats(HostRequest, frozen=True):
     """Answer: ``dict[str, dict[str, int | float]]``, by device, the names of ``torch.cuda.memory_stats``."""
 
     device: str = ""
     session: int | None = None
 
 
-class MemorySnapshot(Struct, frozen=True, array_like=True):
+class MemorySnapshot(HostRequest, frozen=True):
     """Answer: a dict in the format of ``torch.cuda.memory._snapshot()``, as JSON types.
 
     ``devices`` has the names of the devices in the order in which segments and traces number them, ``records_lines``
@@ -186,7 +206,7 @@ class MemorySnapshot(Struct, frozen=True, array_like=True):
     traces: bool = True
 
 
-class MemoryHistory(Struct, frozen=True, array_like=True):
+class MemoryHistory(HostRequest, frozen=True):
     """Keep a trace of all allocations (``all``), only the lines that hold memory (``state``), or nothing (None)."""
 
     enabled: Literal["all", "state"] | None
@@ -194,7 +214,7 @@ class MemoryHistory(Struct, frozen=True, array_like=True):
     device: str = ""
 
 
-class Devices(Struct, frozen=True, array_like=True):
+class Devices(HostRequest, frozen=True):
     """Answer: ``list[DeviceInfo]``."""
 
 
@@ -214,35 +234,16 @@ class DeviceInfo(Struct, frozen=True, array_like=True):
     pid: int
 
 
-class Counters(Struct, frozen=True, array_like=True):
+class Counters(HostRequest, frozen=True):
     """Answer: ``dict[str, int]``; ``operations`` is the number executed since the worker started."""
 
 
-SESSION_VERBS: Final[dict[str, type[Struct]]] = {
-    "run_ops": RunOps, "backward": Backward, "describe": Describe, "free": Free, "upload_begin": UploadBegin,
-    "upload_chunk": UploadChunk, "upload_end": UploadEnd, "read_begin": ReadBegin, "read_chunk": ReadChunk,
-    "read_end": ReadEnd,
-}  # fmt: skip
-HOST_VERBS: Final[dict[str, type[Struct]]] = {
-    "memory_summary": MemorySummary, "memory_stats": MemoryStats, "memory_snapshot": MemorySnapshot,
-    "memory_history": MemoryHistory,
-    "devices": Devices, "counters": Counters,
-}  # fmt: skip
-VERBS: Final = SESSION_VERBS | HOST_VERBS
-VERB_OF: Final = {request: verb for verb, request in VERBS.items()}
-
-
 def to_args(request: Struct) -> list[Any]:
-    """A request as lists and numbers; bytes stay bytes."""
+    """Return a request as lists and numbers; bytes stay bytes."""
     args: list[Any] = to_answer(request)
     return args
 
 
-def from_args(verb: str, args: list[Any]) -> Any:
-    """The request of a verb; ``msgspec.ValidationError`` where the arguments are not its own, KeyError if unknown."""
-    return msgspec.convert(args, VERBS[verb])
-
-
 def to_answer(value: Any) -> Any:
-    """An answer as lists and numbers; bytes stay bytes."""
+    """Return an answer as lists and numbers; bytes stay bytes."""
     return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from server.engine.dispatcher import is_value
 from server.engine.operators import BY_INDEX, Operator
@@ -18,8 +18,7 @@ from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import describe
 from telegrad_protocol.ops.params import Param, decode_scalar
 
-if TYPE_CHECKING:
-    from .session import Session
+from .state import SessionState
 
 __all__ = ["BY_INDEX", "READERS", "describe_operands", "describe_values"]
 
@@ -94,28 +93,28 @@ class Reader:
         self._params = [(_mode(p), _plain(p), _decoder(p), p) for p in operator.op.params]
         self._known: dict[tuple[type, ...], Reading] = {}
 
-    def read(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
+    def read(self, state: SessionState, raw: list[Any]) -> tuple[Any, ...]:
         """Bound arguments in declared order."""
         known = self._known.get(tuple(map(type, raw)))
         if known is None:
-            return self._read_first(session, raw)
+            return self._read_first(state, raw)
         ids, decoded, lists = known
-        found, values = raw.copy(), session.values
+        found, values = raw.copy(), state.values
         try:
             for position in ids:
                 found[position] = value = values[raw[position]]
                 if value.__class__ is not Value:
-                    return self._read_slowly(session, raw)
+                    return self._read_slowly(state, raw)
             for position, decode in decoded:
                 found[position] = decode(raw[position])
             for position, param in lists:
-                found[position] = _decode_list(session, self.operator.op, param, raw[position])
+                found[position] = _decode_list(state, self.operator.op, param, raw[position])
         except Exception:  # it is found out below what is wrong
-            return self._read_slowly(session, raw)
+            return self._read_slowly(state, raw)
         return tuple(found)
 
-    def _read_first(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
-        found = self._read_slowly(session, raw)
+    def _read_first(self, state: SessionState, raw: list[Any]) -> tuple[Any, ...]:
+        found = self._read_slowly(state, raw)
         if len(self._known) < _SHAPES:
             self._known[tuple(map(type, raw))] = self.reading(raw)
         return found
@@ -134,25 +133,25 @@ class Reader:
                 decoded.append((position, decode))
         return Reading(tuple(ids), tuple(decoded), tuple(lists))
 
-    def _read_slowly(self, session: Session, raw: list[Any]) -> tuple[Any, ...]:
+    def _read_slowly(self, state: SessionState, raw: list[Any]) -> tuple[Any, ...]:
         op = self.operator.op
         if len(raw) != len(self._params):
             raise ProtocolError(f"{op.name}: {len(raw)} arguments, expected {len(self._params)}: {op.signature}")
         try:
-            return tuple([self._read_one(session, *param, item) for param, item in zip(self._params, raw)])
+            return tuple([self._read_one(state, *param, item) for param, item in zip(self._params, raw)])
         except TelegradError:
             raise
         except Exception as error:  # decoders do not foresee all that MessagePack can say
             raise ProtocolError(f"{op.name}: malformed argument: {error}") from error
 
     def _read_one(
-        self, session: Session, mode: int, plain: frozenset[type], decode: Any, param: Param, item: Any
+        self, state: SessionState, mode: int, plain: frozenset[type], decode: Any, param: Param, item: Any
     ) -> Any:
         if mode == _TENSOR:
-            return _accepted(self.operator.op, param, _decode_item(session, self.operator.op, param, item))
+            return _accepted(self.operator.op, param, _decode_item(state, self.operator.op, param, item))
         if item.__class__ in plain:
             return item
-        return decode(item) if mode == _ATTRIBUTE else _decode_list(session, self.operator.op, param, item)
+        return decode(item) if mode == _ATTRIBUTE else _decode_list(state, self.operator.op, param, item)
 
 
 READERS: dict[int, Reader] = {operator.op.index: Reader(operator) for operator in BY_INDEX}
@@ -163,23 +162,23 @@ def _number(op: Op, param: Param, item: list[Any]) -> Any:
     return _accepted(op, param, decode_scalar(item[0] if len(item) == 1 else item))
 
 
-def _decode_item(session: Session, op: Op, param: Param, item: Any) -> Any:
+def _decode_item(state: SessionState, op: Op, param: Param, item: Any) -> Any:
     if item is None:
         return None
     if isinstance(item, list) and len(item) in (1, 2):
         return decode_scalar(item[0] if len(item) == 1 else item)
     if type(item) is int:
-        return session.value(item)
+        return state.value(item)
     raise ProtocolError(f"{op.name}: argument '{param.name}' must be the number of a tensor, not {describe(item)}")
 
 
-def _decode_list(session: Session, op: Op, param: Param, items: Any) -> Any:
+def _decode_list(state: SessionState, op: Op, param: Param, items: Any) -> Any:
     if isinstance(items, list):
         if {*map(type, items)} == _ONLY_INTEGERS:
-            found = tuple(map(session.values.get, items))
+            found = tuple(map(state.values.get, items))
             if {*map(type, found)} == _ONLY_VALUES:
                 return found
-        items = tuple([_decode_item(session, op, param, item) for item in items])
+        items = tuple([_decode_item(state, op, param, item) for item in items])
     elif items is not None:
         raise ProtocolError(f"{op.name}: argument '{param.name}' must be a list of tensors, not {describe(items)}")
     return _accepted(op, param, items)
@@ -192,10 +191,10 @@ def _accepted(op: Op, param: Param, value: Any) -> Any:
     return canonical
 
 
-def describe_operands(session: Session, op: Op, raw: list[Any]) -> str:
+def describe_operands(state: SessionState, op: Op, raw: list[Any]) -> str:
     """The tensors among raw arguments as ``float32[2,3]``, as far as they can be told."""
     try:
-        bound = READERS[op.index].read(session, raw)
+        bound = READERS[op.index].read(state, raw)
     except TelegradError:
         return ""
     return describe_values([item for arg in bound for item in (arg if isinstance(arg, tuple) else (arg,))])

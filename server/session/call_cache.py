@@ -9,7 +9,7 @@ accepted under the same classes goes through `arguments`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from server.engine import context
 from server.engine.dispatcher import dispatch_anew, settle, told_apart
@@ -17,11 +17,9 @@ from server.engine.operators import Operator
 from telegrad_protocol import dtypes
 
 from .arguments import READERS, Reader
+from .state import SessionState
 
-if TYPE_CHECKING:
-    from .session import Session
-
-Way: TypeAlias = "Callable[[Session, list[Any]], Any]"
+Way: TypeAlias = Callable[[SessionState, list[Any]], Any]
 _WAYS = 64
 """So many combinations of classes an operation's caller remembers."""
 
@@ -38,15 +36,15 @@ class Caller:
         self.first = self._first
         """The way of arguments whose classes were not met before."""
 
-    def _first(self, session: Session, raw: list[Any]) -> Any:
-        result = self.anew(session, raw)
+    def _first(self, state: SessionState, raw: list[Any]) -> Any:
+        result = self.anew(state, raw)
         if len(self.ways) < _WAYS:
             self.ways[tuple(map(type, raw))] = _way(self, raw)
         return result
 
-    def anew(self, session: Session, raw: list[Any]) -> Any:
+    def anew(self, state: SessionState, raw: list[Any]) -> Any:
         """Read the arguments and dispatch; raises what is wrong with them."""
-        return dispatch_anew(self.operator, self.reader.read(session, raw))
+        return dispatch_anew(self.operator, self.reader.read(state, raw))
 
 
 CALLERS: dict[int, Caller] = {index: Caller(reader) for index, reader in READERS.items()}
@@ -68,14 +66,14 @@ def _one(caller: Caller) -> Way:
     """One tensor, and what is as it came."""
     operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
-    def run(session: Session, raw: list[Any]) -> Any:
+    def run(state: SessionState, raw: list[Any]) -> Any:
         rest = tuple(raw)[1:]
         ctx = context.current
         try:
-            a: Any = session.values[raw[0]]
+            a: Any = state.values[raw[0]]
             key = (mark, dtypes._default, (ctx.included | a.keys) & ~ctx.excluded, a.meta, rest)
         except (KeyError, AttributeError):  # there is none, or it was never computed
-            return anew(session, raw)
+            return anew(state, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
             return settle(operator, (a,) + rest, key)
@@ -87,15 +85,15 @@ def _one(caller: Caller) -> Way:
 def _two(caller: Caller) -> Way:
     operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
-    def run(session: Session, raw: list[Any]) -> Any:
+    def run(state: SessionState, raw: list[Any]) -> Any:
         rest = tuple(raw)[2:]
-        values: Any = session.values
+        values: Any = state.values
         ctx = context.current
         try:
             a, b = values[raw[0]], values[raw[1]]
             key = (mark, dtypes._default, (ctx.included | a.keys | b.keys) & ~ctx.excluded, a.meta, b.meta, rest)
         except (KeyError, AttributeError):
-            return anew(session, raw)
+            return anew(state, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
             return settle(operator, (a, b) + rest, key)
@@ -107,16 +105,16 @@ def _two(caller: Caller) -> Way:
 def _three(caller: Caller) -> Way:
     operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
 
-    def run(session: Session, raw: list[Any]) -> Any:
+    def run(state: SessionState, raw: list[Any]) -> Any:
         rest = tuple(raw)[3:]
-        values: Any = session.values
+        values: Any = state.values
         ctx = context.current
         try:
             a, b, c = values[raw[0]], values[raw[1]], values[raw[2]]
             key_set = (ctx.included | a.keys | b.keys | c.keys) & ~ctx.excluded
             key = (mark, dtypes._default, key_set, a.meta, b.meta, c.meta, rest)
         except (KeyError, AttributeError):
-            return anew(session, raw)
+            return anew(state, raw)
         known = plans.get(key)
         if known is None or ctx.trace is not None:
             return settle(operator, (a, b, c) + rest, key)
@@ -136,9 +134,9 @@ def _general(
     operator, mark, plans, anew = caller.operator, object(), caller.operator.plans, caller.anew
     numbers = [position for position, _ in decoded if _is_number(caller.operator, position)]
 
-    def run(session: Session, raw: list[Any]) -> Any:
+    def run(state: SessionState, raw: list[Any]) -> Any:
         found, key = raw.copy(), raw.copy()
-        values: Any = session.values
+        values: Any = state.values
         ctx = context.current
         key_set = ctx.included
         try:
@@ -149,7 +147,7 @@ def _general(
             for position, decode in decoded:
                 found[position] = key[position] = decode(raw[position])
         except Exception:  # it is found out below what is wrong
-            return anew(session, raw)
+            return anew(state, raw)
         for position in floats:
             if not raw[position]:
                 key.append(repr(raw[position]))

@@ -6,24 +6,22 @@ Reads what a session keeps of its client; knows nothing of memory.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from telegrad_protocol import messages
 
 from .arguments import BY_INDEX
-
-if TYPE_CHECKING:
-    from .session import Session
+from .state import SessionState
 
 Frame = dict[str, Any]
 
 
-def frames_of(session: Session) -> list[Frame]:
+def frames_of(state: SessionState) -> list[Frame]:
     """The operation that a session executes, then the client's line that called it; innermost first, as PyTorch's."""
-    instruction = session.instruction
+    instruction = state.instruction
     if instruction is None:
         return []
-    site = session.sites.get(getattr(instruction, "site", 0), "")
+    site = state.sites.get(getattr(instruction, "site", 0), "")
     return _frames(_operation(instruction), site)
 
 

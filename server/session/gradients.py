@@ -1,8 +1,8 @@
-"""Instructions about gradients: the client's numbers for roots, leaves and results, handed to the autograd engine."""
+"""Instructions about gradients: ids become values, and the autograd engine does the rest."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from server.engine import backward as backward_pass
 from server.engine.autograd import gradients as leaf_gradients
@@ -11,38 +11,38 @@ from server.engine.value import Value
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ProtocolError
 
-from .failures import Absent
-
-if TYPE_CHECKING:
-    from .session import Session
+from .state import Absent, SessionState
 
 _UNREACHED = "no gradient reached it"
 
 
-def backward(session: Session, message: messages.Backward) -> None:
-    """Accumulate into leaves, and give their gradients the client's numbers, also where it fails half-way."""
-    roots, gradients = _seeds(session, message)
-    leaves = session.values_of([leaf for leaf, _ in message.leaves])
+def backward(state: SessionState, message: messages.Backward) -> None:
+    """Accumulate into leaves, and give their gradients the client's ids, also where the pass fails half-way."""
+    roots, gradients = seeds(state, message.roots, message.gradients)
+    leaves = state.values_of([leaf for leaf, _ in message.leaves])
     try:
         backward_pass.backward(
             roots, gradients, retain_graph=message.retain_graph, create_graph=message.create_graph,
             inputs=leaves if message.restricted else None,
         )  # fmt: skip
     finally:
-        without = _name(session, leaves, message.leaves)
+        without = _name(state, leaves, message.leaves)
     for id in without:
-        session.values.setdefault(id, Absent(_UNREACHED))
+        state.values.setdefault(id, Absent(_UNREACHED))
 
 
-def _seeds(session: Session, message: messages.Backward | messages.Gradient) -> tuple[list[Value], list[Value | None]]:
-    if len(message.roots) != len(message.gradients):
-        raise ProtocolError(f"{len(message.gradients)} gradients for {len(message.roots)} roots")
-    return [session.value(id) for id in message.roots], [session.optional(id) for id in message.gradients]
+def seeds(
+    state: SessionState, roots: Sequence[int], gradients: Sequence[int | None]
+) -> tuple[list[Value], list[Value | None]]:
+    """Return the values that a backward pass starts from and their gradients; None stands for that of a scalar."""
+    if len(roots) != len(gradients):
+        raise ProtocolError(f"{len(gradients)} gradients for {len(roots)} roots")
+    return [state.value(id) for id in roots], [state.optional(id) for id in gradients]
 
 
-def _name(session: Session, leaves: list[Value], named: list[tuple[int, int]]) -> list[int]:
-    """Give the leaves' gradients their numbers; returns the numbers of those that are not there."""
-    values, without = session.values, []
+def _name(state: SessionState, leaves: list[Value], named: list[tuple[int, int]]) -> list[int]:
+    """Give the leaves' gradients their ids; return the ids of gradients that do not exist."""
+    values, without = state.values, []
     for leaf, (_, id) in zip(leaves, named):
         meta = leaf.autograd
         if meta is not None and meta.grad is not None:
@@ -52,45 +52,45 @@ def _name(session: Session, leaves: list[Value], named: list[tuple[int, int]]) -
     return without
 
 
-def grad(session: Session, message: messages.Gradient) -> None:
-    """Make gradients with respect to inputs; those that are not wanted have no number."""
+def grad(state: SessionState, message: messages.Gradient) -> None:
+    """Make gradients with respect to inputs; an id of None drops one that is not wanted."""
     if len(message.inputs) != len(message.outs):
         raise ProtocolError(f"{len(message.outs)} ids for the gradients of {len(message.inputs)} inputs")
-    roots, gradients = _seeds(session, message)
-    inputs = [session.value(id) for id in message.inputs]
-    found = backward_pass.grad(
+    roots, gradients = seeds(state, message.roots, message.gradients)
+    inputs = [state.value(id) for id in message.inputs]
+    results = backward_pass.grad(
         roots, gradients, inputs, retain_graph=message.retain_graph,
         create_graph=message.create_graph, allow_unused=message.allow_unused,
     )  # fmt: skip
-    for id, source, result in zip(message.outs, inputs, found, strict=True):
+    for id, source, result in zip(message.outs, inputs, results, strict=True):
         if result is not None and not message.create_graph:
-            result = leaf_gradients.in_layout_of(source, result)  # which the client counts on
+            result = leaf_gradients.in_layout_of(source, result)  # the client assumes its layout
         if id is not None:
-            session.values[id] = result if result is not None else Absent(_UNREACHED)
+            state.values[id] = result if result is not None else Absent(_UNREACHED)
 
 
-def set_requires_grad(session: Session, message: messages.SetRequiresGrad) -> None:
-    """``tensor.requires_grad_(value)``"""
-    inplace.set_requires_grad(session.value(message.id), message.value)
+def set_requires_grad(state: SessionState, message: messages.SetRequiresGrad) -> None:
+    """Do ``tensor.requires_grad_(value)``."""
+    inplace.set_requires_grad(state.value(message.id), message.value)
 
 
-def retain_grad(session: Session, message: messages.RetainGrad) -> None:
-    """``tensor.retain_grad()``"""
-    leaf_gradients.retain_grad(session.value(message.id))
+def retain_grad(state: SessionState, message: messages.RetainGrad) -> None:
+    """Do ``tensor.retain_grad()``."""
+    leaf_gradients.retain_grad(state.value(message.id))
 
 
-def set_grad(session: Session, message: messages.SetGrad) -> None:
-    """``tensor.grad = other``"""
-    leaf_gradients.set_grad(session.value(message.id), session.optional(message.grad))
+def set_grad(state: SessionState, message: messages.SetGrad) -> None:
+    """Do ``tensor.grad = other``."""
+    leaf_gradients.set_grad(state.value(message.id), state.optional(message.grad))
 
 
-def drop_grads(session: Session, message: messages.DropGrads) -> None:
-    """``tensor.grad = None`` of all that are there; raises what is the matter with one that is not."""
-    values, missing = session.values, []
+def drop_grads(state: SessionState, message: messages.DropGrads) -> None:
+    """Do ``tensor.grad = None`` for all tensors that exist; then raise what is wrong with one that does not."""
+    values, missing = state.values, []
     for id in message.ids:
         value = values.get(id)
         if value.__class__ is not Value:
             missing.append(id)
         elif value.autograd is not None:
             value.autograd.grad = None
-    session.values_of(missing)
+    state.values_of(missing)

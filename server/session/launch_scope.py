@@ -1,6 +1,6 @@
-"""The devices of a session whose launches may wait for each other, and when they may: between calls.
+"""When launches on a session's devices may wait for each other: from one call to the next, within a run.
 
-Knows sessions' instructions by their types; knows no device.
+Knows instructions by their types, and devices only by what backends offer for this.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Handler = Callable[[Any], "int | None"]
 _HOST_ONLY: frozenset[type] = frozenset(
     (messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume)
 )
-"""What never asks anything of a device; another stream that is set as a mode sees to itself."""
+"""Instructions that ask nothing of a device; the mode that changes the stream ends waiting by itself."""
 
 
-class Accelerators:
-    """All that are no host."""
+class LaunchScope:
+    """The devices of a session that queue launches: all but the host's."""
 
     __slots__ = ("backends",)
 
@@ -28,32 +28,34 @@ class Accelerators:
         self.backends = [backend for backend in backends if backend.device.type != "cpu"]
 
     def enter(self, ctx: Context) -> None:
-        """Work for a session from here on."""
+        """Let devices work for the session of ``ctx`` from here on."""
         for backend in self.backends:
             backend.enter(ctx)
 
     def leave(self, ctx: Context) -> None:
-        """The session has ended."""
+        """Release what devices keep for the session of ``ctx``, which has ended."""
         for backend in self.backends:
             backend.leave(ctx)
 
-    def let_wait(self) -> None:
-        """Launches may wait from here on."""
+    def allow_waiting(self) -> None:
+        """Let launches wait from here on."""
         for backend in self.backends:
             backend.allow_waiting()
 
     def end_waiting(self, flush: bool) -> None:
-        """Launch at once from here on; what waits need not where a run of the session's goes on in its next turn."""
+        """Launch at once from here on; with ``flush`` also what waits, which may wait for the session's next turn."""
         for backend in self.backends:
             backend.end_waiting()
             if flush:
                 backend.flush()
 
     def guarded(self, handlers: dict[type, Handler]) -> dict[type, Handler]:
-        """Handlers of instructions; those that may come to a device by other ways than launches let none wait."""
+        """Wrap the handlers that may reach a device by other ways than launches, so that no launch waits there."""
         if not self.backends:
             return handlers
-        return {kind: each if kind in _HOST_ONLY else self._after_launches(each) for kind, each in handlers.items()}
+        return {
+            kind: handler if kind in _HOST_ONLY else self._after_launches(handler) for kind, handler in handlers.items()
+        }
 
     def _after_launches(self, handler: Handler) -> Handler:
         def run(instruction: Any) -> int | None:
@@ -61,6 +63,6 @@ class Accelerators:
             try:
                 return handler(instruction)
             finally:
-                self.let_wait()
+                self.allow_waiting()
 
         return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from server.engine import autocast
 from telegrad_protocol import dtypes, messages
@@ -11,52 +11,50 @@ from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import ProtocolError
 
 from . import switches as switching
+from .state import SessionState
 from .streams import set_stream
 
-if TYPE_CHECKING:
-    from .session import Session
 
-
-def set_mode(session: Session, mode: messages.Mode) -> None:
+def set_mode(state: SessionState, mode: messages.Mode) -> None:
     """Set a mode; ``ProtocolError`` where there is none of the name, or no such value of it."""
     setter = _SETTERS.get(mode.name)
     try:
         if setter is not None:
-            setter(session, mode.value)
+            setter(state, mode.value)
             return
     except (ValueError, TypeError, IndexError):
         pass
     raise ProtocolError(f"unknown mode {mode.name!r} or value {mode.value!r}")
 
 
-def _set_grad(session: Session, enabled: Any) -> None:
-    session.context.grad_enabled = bool(enabled)
+def _set_grad(state: SessionState, enabled: Any) -> None:
+    state.context.grad_enabled = bool(enabled)
 
 
-def _set_inference(session: Session, enabled: Any) -> None:
-    session.context.set_inference(bool(enabled))
+def _set_inference(state: SessionState, enabled: Any) -> None:
+    state.context.set_inference(bool(enabled))
 
 
-def _set_trace(session: Session, enabled: Any) -> None:
-    session.context.trace = [] if enabled else None
+def _set_trace(state: SessionState, enabled: Any) -> None:
+    state.context.trace = [] if enabled else None
 
 
-def _set_default_dtype(session: Session, code: Any) -> None:
+def _set_default_dtype(state: SessionState, code: Any) -> None:
     if type(code) is not int or code < 0:
         raise ValueError("no code of a type")
     dtypes.set_default_dtype(dtypes.ALL[code])
-    session.default_dtype = dtypes.ALL[code]
+    state.default_dtype = dtypes.ALL[code]
 
 
-def _set_autocast(session: Session, settings: Any) -> None:
-    autocast.set_autocast(session.context, None if settings is None else Autocast.decode(settings))
+def _set_autocast(state: SessionState, settings: Any) -> None:
+    autocast.set_autocast(state.context, None if settings is None else Autocast.decode(settings))
 
 
-def _clear_casts(session: Session, nothing: Any) -> None:
-    autocast.clear_cache(session.context)
+def _clear_casts(state: SessionState, nothing: Any) -> None:
+    autocast.clear_cache(state.context)
 
 
-_SETTERS: dict[str, Callable[[Session, Any], None]] = {
+_SETTERS: dict[str, Callable[[SessionState, Any], None]] = {
     "grad": _set_grad, "inference": _set_inference, "trace": _set_trace, "default_dtype": _set_default_dtype,
     "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream, **switching.SETTERS,
 }  # fmt: skip

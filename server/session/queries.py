@@ -1,104 +1,88 @@
-"""Questions that travel in the stream of instructions, answered in order with them."""
+"""Queries in the stream of instructions, and the answers about devices, generators and the session itself.
+
+Answers about memory are in ``memory``, about the order of work in ``streams``, about precision in ``switches``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from server.engine.autograd.inplace import requires_grad
-from server.engine.random import STATE_BYTES
-from telegrad_protocol import messages
-from telegrad_protocol.errors import ArgumentError, ProtocolError
+from server.engine.random import STATE_BYTES, Generator
+from telegrad_protocol import messages, queries
+from telegrad_protocol.errors import ArgumentError
 
-from . import memory_queries
-from . import streams as ordering
-from . import switches as switching
-from .memory_queries import Question
-
-if TYPE_CHECKING:
-    from server.engine.random import Generator
-    from server.engine.value import Backend
-
-    from .session import Session
+from .replies import PendingAnswer
+from .requests import Deferred, answer, answers
+from .state import SessionState
 
 
-def describe(session: Session, describe: messages.Describe) -> None:
-    """Tell what tensors are like: shape, strides, offset, type, and whether they require a gradient."""
-    found = [session.value(id) for id in describe.ids]
-    metas = [(v.shape, v.meta.strides, v.meta.offset, v.dtype.code, requires_grad(v)) for v in found]
-    session.answers.add(messages.Description(describe.request, metas))
+def answer_query(state: SessionState, query: messages.Query) -> None:
+    """Handle the instruction: reply at once, or when the devices have come far enough."""
+    value = answer(queries.QUERIES, state, query.what, query.args)
+    if isinstance(value, Deferred):
+        state.replies.add_pending(PendingAnswer(query.request, *value))
+    else:
+        state.replies.add(messages.Answer(query.request, value))
 
 
-def answer(session: Session, what: str, args: list[Any]) -> Any:
-    """The answer to question ``what``, made of MessagePack's types."""
-    question = _QUESTIONS.get(what)
-    if question is None:
-        raise ProtocolError(f"unknown query {what!r}; there are: {', '.join((*_QUESTIONS, *ordering.LATER))}")
-    question.check(what, args)
-    return question.answer(session, *args)
+def set_seed(state: SessionState, seed: messages.Seed) -> None:
+    """Handle the instruction: seed the generator of one device, or of all."""
+    only = state.backend(seed.device).device if seed.device else None
+    for device, generator in state.context.generators.items():
+        if only is None or device is only:
+            generator.manual_seed(seed.value)
 
 
-def _backend(session: Session, device: str) -> Backend:
-    return session.host.backend(device)
+def _generator(state: SessionState, device: str) -> Generator:
+    return state.context.generators[state.backend(device).device]
 
 
-def _generator(session: Session, device: str) -> Generator:
-    return session.context.generators[_backend(session, device).device]
+@answers(queries.MemGetInfo)
+def _mem_get_info(state: SessionState, query: queries.MemGetInfo) -> tuple[int, int]:
+    return state.backend(query.device).memory_info()
 
 
-def _mem_get_info(session: Session, device: str = "") -> tuple[int, int]:
-    return _backend(session, device).memory_info()
+@answers(queries.DeviceProperties)
+def _device_properties(state: SessionState, query: queries.DeviceProperties) -> dict[str, Any]:
+    return state.backend(query.device).properties()
 
 
-def _device_properties(session: Session, device: str = "") -> dict[str, Any]:
-    return _backend(session, device).properties()
+@answers(queries.GetRngState)
+def _get_rng_state(state: SessionState, query: queries.GetRngState) -> bytes:
+    return bytes(_generator(state, query.device).get_state())
 
 
-def _get_rng_state(session: Session, device: str = "") -> bytes:
-    return bytes(_generator(session, device).get_state())
+@answers(queries.SetRngState)
+def _set_rng_state(state: SessionState, query: queries.SetRngState) -> None:
+    if len(query.state) != STATE_BYTES:
+        raise ArgumentError(f"set_rng_state: expected {STATE_BYTES} bytes, got {len(query.state)}")
+    _generator(state, query.device).set_state(np.frombuffer(query.state, np.uint8))
 
 
-def _set_rng_state(session: Session, device: str, state: bytes) -> None:
-    if len(state) != STATE_BYTES:
-        raise ArgumentError(f"set_rng_state: expected {STATE_BYTES} bytes, got {len(state)}")
-    _generator(session, device).set_state(np.frombuffer(state, np.uint8))
+@answers(queries.InitialSeed)
+def _initial_seed(state: SessionState, query: queries.InitialSeed) -> int:
+    return _generator(state, query.device).initial_seed()
 
 
-def _initial_seed(session: Session, device: str = "") -> int:
-    return _generator(session, device).initial_seed()
-
-
-def _seed(session: Session) -> int:
-    """Seed every generator from one random number, and tell it."""
-    generators = list(session.context.generators.values())
+@answers(queries.Seed)
+def _seed(state: SessionState, query: queries.Seed) -> int:
+    generators = list(state.context.generators.values())
     seed = generators[0].seed()
     for generator in generators:
         generator.manual_seed(seed)
     return seed
 
 
-def _trace(session: Session) -> list[str]:
-    lines = session.context.trace or []
-    if session.context.trace is not None:
-        session.context.trace = []
+@answers(queries.Trace)
+def _trace(state: SessionState, query: queries.Trace) -> list[str]:
+    lines = state.context.trace or []
+    if state.context.trace is not None:
+        state.context.trace = []
     return lines
 
 
-def _tensor_count(session: Session) -> int:
-    return len(session.values)
-
-
-_QUESTIONS: dict[str, Question] = {
-    **memory_queries.QUESTIONS,
-    **ordering.QUESTIONS,
-    **switching.QUESTIONS,
-    "mem_get_info": Question(_mem_get_info, (str,)),
-    "device_properties": Question(_device_properties, (str,)),
-    "get_rng_state": Question(_get_rng_state, (str,)),
-    "set_rng_state": Question(_set_rng_state, (str, bytes), 2),
-    "initial_seed": Question(_initial_seed, (str,)),
-    "seed": Question(_seed),
-    "trace": Question(_trace),
-    "tensor_count": Question(_tensor_count),
-}
+@answers(queries.TensorCount)
+def _tensor_count(state: SessionState, query: queries.TensorCount) -> int:
+    return len(state.values)

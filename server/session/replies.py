@@ -1,95 +1,183 @@
-"""A session's answers, in order: those that are there, and behind them those that a device has yet to deliver.
+"""A session's replies, in order: those that are complete, and behind them those that wait for a device.
 
-Knows replies and copies on their way; knows neither instructions nor values.
+Knows replies and copies from devices; knows neither instructions nor the session's values.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Any, TypeAlias
 
+from server.engine import functional as F
+from server.engine.device.interface import Download, Mark
+from server.engine.value import Value
 from telegrad_protocol import messages, wire
+from telegrad_protocol.layout import contiguous_strides
 
-from .transfers import Frame, Pending
+Frame: TypeAlias = tuple[int, list[bytes | memoryview]]
 
 PENDING_BYTES = 64 << 20
-"""Beyond this many bytes of copies that the device has yet to deliver, the next read waits for those before it."""
+"""Once copies of this many bytes wait for the device, the next read waits for those before it."""
+UNCOUNTED_BYTES = 64 << 20
+"""Tensors that expand their storage may be read up to this size without the copy being counted as the session's."""
+_POLL_SECONDS = 50e-6
 
 
-class Answers:
-    """What a client is told. ``look`` sees what devices have found wrong, which may withdraw answers."""
+def open_copy(value: Value) -> Download:
+    """Begin to copy a value's elements to the host, row-major."""
+    meta = value.meta
+    if meta.nbytes > max(value.storage.nbytes, UNCOUNTED_BYTES):
+        value = F._in_layout(value.alias(), contiguous_strides(meta.shape))
+    return value.backend.open_download(value)
 
-    __slots__ = ("_frames", "_look", "_pending", "_replies", "shows_memory")
 
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
-        self._replies: list[messages.Reply] = []
-        self._frames: list[Frame] = []
-        self._pending: deque[Pending] = deque()
+class PendingData:
+    """The reply to a read: a host copy that the device may still be filling, then a message and its chunks.
+
+    ``shows_memory`` says that the frames refer to the tensor's own memory, which nothing may write to until they are
+    sent.
+    """
+
+    __slots__ = ("_copy", "_meta", "nbytes", "request", "shows_memory")
+
+    def __init__(self, request: int, value: Value) -> None:
+        self.request = request
+        self._meta = value.meta
+        self.nbytes = nbytes = value.meta.nbytes
+        window = value.backend.open_window(value) if nbytes > messages.INLINE_BYTES else None
+        self.shows_memory = window is not None
+        self._copy = window or open_copy(value)
+
+    def is_ready(self) -> bool:
+        """Return whether the elements have arrived in host memory."""
+        return self._copy.is_ready()
+
+    def wait(self) -> None:
+        """Block until the elements have arrived in host memory."""
+        self._copy.bytes()
+
+    def frames(self) -> tuple[messages.Reply, list[Frame]]:
+        """Return the message, which holds the data itself where it is small, and the chunks that follow it."""
+        data = self._copy.bytes()
+        meta = self._meta
+        inline = bytes(data) if len(data) <= messages.INLINE_BYTES else None
+        message = messages.Data(self.request, meta.dtype.code, meta.shape, len(data), inline)
+        if inline is not None:
+            return message, []
+        size = messages.CHUNK_BYTES
+        starts = range(0, len(data), size)
+        return message, [(wire.CHUNK, [wire.CHUNK_HEADER.pack(self.request, s), data[s : s + size]]) for s in starts]
+
+
+class PendingAnswer:
+    """An answer, such as that to ``synchronize``, that is due when devices have run all that they were given before."""
+
+    __slots__ = ("_answer", "_marks", "request")
+
+    nbytes = 0
+    shows_memory = False
+
+    def __init__(self, request: int, marks: list[Mark], answer: Callable[[], Any]) -> None:
+        self.request = request
+        self._marks = marks
+        self._answer = answer
+
+    def is_ready(self) -> bool:
+        """Return whether all devices have reached their marks."""
+        return all(mark.is_ready() for mark in self._marks)
+
+    def wait(self) -> None:
+        """Block until all devices have reached their marks."""
+        while not self.is_ready():
+            time.sleep(_POLL_SECONDS)
+
+    def frames(self) -> tuple[messages.Reply, list[Frame]]:
+        """Return the answer, without chunks; this waits for nothing."""
+        return messages.Answer(self.request, self._answer()), []
+
+
+Pending: TypeAlias = PendingData | PendingAnswer
+
+
+class ReplyQueue:
+    """What a client is told, in order. ``check`` sees what devices have found wrong, which may withdraw replies.
+
+    The loop reads ``messages``, ``frames``, ``pending`` and ``shows_memory`` directly, to call nothing where nothing
+    is there.
+    """
+
+    __slots__ = ("check", "frames", "messages", "pending", "shows_memory")
+
+    def __init__(self) -> None:
+        self.check: Callable[[], None] = _nothing_to_check
+        self.messages: list[messages.Reply] = []
+        """Replies that are complete and not encoded yet."""
+        self.frames: list[Frame] = []
+        """Encoded replies, which come before ``messages``."""
+        self.pending: deque[Pending] = deque()
+        """Replies that wait for a device."""
         self.shows_memory = False
-        """Whether frames that show memory of tensors are on their way."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether some wait for the device."""
-        return bool(self._pending)
-
-    @property
-    def has_replies(self) -> bool:
-        """Whether some are there that were not taken."""
-        return bool(self._replies)
+        """Whether frames that refer to memory of tensors were not sent yet; nothing may be executed until they are."""
 
     def add(self, reply: messages.Reply) -> None:
-        """Answer now."""
-        self._replies.append(reply)
+        """Reply at once."""
+        self.messages.append(reply)
 
-    def add_later(self, pending: Pending) -> None:
-        """Answer when the device has got that far; now, if it has and nothing else waits."""
-        self._pending.append(pending)
-        if len(self._pending) == 1 and pending.is_ready():
+    def add_pending(self, pending: Pending) -> None:
+        """Reply when the device has come that far: at once, where it has and no other reply waits."""
+        self.pending.append(pending)
+        if len(self.pending) == 1 and pending.is_ready():
             self._deliver_first()
 
     def make_room(self, nbytes: int) -> None:
-        """Wait until a copy of so many bytes may be on its way, too."""
-        while self._pending and nbytes + sum([each.nbytes for each in self._pending]) > PENDING_BYTES:
-            self._pending[0].wait()
+        """Wait until a copy of ``nbytes`` may be added to those that wait for the device."""
+        while self.pending and nbytes + sum([pending.nbytes for pending in self.pending]) > PENDING_BYTES:
+            self.pending[0].wait()
             self._deliver_first()
 
     def deliver(self) -> None:
-        """Give the answers that the device has got to."""
-        while self._pending and self._pending[0].is_ready():
+        """Complete the replies that the device has come to, in order."""
+        while self.pending and self.pending[0].is_ready():
             self._deliver_first()
 
     def withdraw(self, requests: Collection[int | None]) -> None:
-        """Forget what was to answer these."""
-        self._pending = deque([each for each in self._pending if each.request not in requests])
+        """Forget the pending replies to these requests."""
+        kept = [pending for pending in self.pending if pending.request not in requests]
+        self.pending.clear()
+        self.pending.extend(kept)
 
     def take(self) -> list[Frame]:
-        """Frames to send, in order."""
-        if self._replies:
+        """Return the frames to send, in order, and forget them."""
+        if self.messages:
             self._close_batch()
-        frames, self._frames = self._frames, []
+        frames, self.frames = self.frames, []
         return frames
 
     def clear(self) -> None:
-        """Drop what is on its way."""
-        self._pending.clear()
-        self._replies.clear()
-        self._frames.clear()
+        """Forget all replies."""
+        self.pending.clear()
+        self.messages.clear()
+        self.frames.clear()
 
     def _deliver_first(self) -> None:
-        """Give the first answer, unless the device has found by now that it should never have been computed."""
-        first = self._pending[0]
-        self._look()
-        if not self._pending or self._pending[0] is not first:
+        """Complete the first pending reply, unless ``check`` withdraws it."""
+        first = self.pending[0]
+        self.check()
+        if not self.pending or self.pending[0] is not first:
             return
-        message, chunks = self._pending.popleft().frames()
-        self.shows_memory = self.shows_memory or first.is_live
-        self._replies.append(message)
+        message, chunks = self.pending.popleft().frames()
+        self.shows_memory = self.shows_memory or first.shows_memory
+        self.messages.append(message)
         if chunks:
             self._close_batch()
-            self._frames.extend(chunks)
+            self.frames.extend(chunks)
 
     def _close_batch(self) -> None:
-        self._frames.append((wire.BATCH, [wire.encode_batch(self._replies)]))
-        self._replies = []
+        self.frames.append((wire.BATCH, [wire.encode_batch(self.messages)]))
+        self.messages = []
+
+
+def _nothing_to_check() -> None:
+    """Stand in for ``check`` until a session sets it."""

@@ -1,53 +1,56 @@
-"""What a device finds wrong after the host has gone on: the session is put back to where it should have stopped.
+"""Deferred checks: what a device finds wrong after the host has gone on puts the session back to where it should stop.
 
-While checks are outstanding, what is executed is remembered. What only makes new tensors is undone by calling them
-absent; what changes anything else, or is answered from anything but the device's own stream, is not executed until the
-checks before it have been seen to be good. Knows sessions and the engine's checks; knows no device.
+While checks are outstanding, the instructions that are executed are remembered. What only makes new tensors is undone
+by marking them absent; what changes anything else, or is answered from anything but the device's own stream, is held
+back until the checks before it have been seen to be good. Knows the engine's checks and no device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from server.engine.checks import Fault
 from server.engine.operators import BY_INDEX
 from telegrad_protocol import messages
 
-from . import failures
-from .failures import Absent
-from .transfers import Chunk
-
-if TYPE_CHECKING:
-    from server.engine.checks import Fault
-
-    from .session import Session
+from .failures import results_of
+from .state import Absent, SessionState
+from .uploads import Chunk
 
 _REPEATABLE: frozenset[type] = frozenset(
     (messages.Free, messages.Site, messages.Upload, Chunk, messages.Mode, messages.Read, messages.Resume,
      messages.SetRequiresGrad, messages.RetainGrad, messages.RecordEvent, messages.WaitEvent, messages.RecordStream)
 )  # fmt: skip
-"""What may be executed while a check before it is outstanding: it is executed after failures too, or can be undone."""
+"""May be executed while a check is outstanding: these are executed after failures too, or can be undone."""
 _MUTATING = frozenset(operator.op.index for operator in BY_INDEX if operator.op.mutates)
 _LOOKS = 16
-"""How often to look before others get their turn: a device that is not far behind is waited for."""
+"""How often to look before other sessions get their turn: a device that is nearly there is waited for."""
 
 
-class Hindsight:
-    """One session's instructions that may yet have to be undone."""
+class Rollback:
+    """One session's instructions that may yet have to be undone.
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._checks = session.context.checks
-        self._checks.instruction = lambda: session.instruction
+    ``fail`` fails the session at an instruction, ``skip`` treats an instruction as one that came after the failure.
+    """
+
+    def __init__(
+        self, state: SessionState, fail: Callable[[Any, Exception], None], skip: Callable[[Any], None]
+    ) -> None:
+        self._state = state
+        self._fail = fail
+        self._skip = skip
+        self._checks = state.context.checks
+        self._checks.instruction = lambda: state.instruction
         self.outstanding = self._checks.outstanding
         self.done: list[Any] = []
-        """Instructions since the first outstanding check was made."""
+        """Instructions that were executed since the first outstanding check was made."""
         self.holds = False
-        """Whether the next instruction waits for a device."""
+        """Whether the next instruction is held back until a device has come to the last check."""
 
     def must_wait(self, instruction: Any) -> bool:
-        """Whether ``instruction`` cannot be executed before the outstanding checks are seen to be good."""
-        if self._session.failure or not (self._checks.are_many or _is_final(instruction)):
+        """Return whether ``instruction`` is held back until the outstanding checks are seen to be good."""
+        if self._state.failure or not (self._checks.are_many or _is_final(instruction)):
             return False
         for _ in range(_LOOKS):
             self.look()
@@ -56,24 +59,18 @@ class Hindsight:
         self.holds = True
         return True
 
-    def still_holds(self) -> bool:
-        """Whether the device has not come far enough yet."""
-        self.look()
-        self.holds = bool(self.outstanding)
-        return self.holds
-
     def look(self) -> None:
-        """See what devices have found, if they have come as far as the last check."""
-        self._settle(wait=False)
+        """Roll back if devices have found something wrong, where they have come as far as the last check."""
+        self._finish_checks(wait=False)
 
     def explains(self) -> bool:
-        """Whether an error came of something that had gone wrong before it; waits for the device."""
-        before = self._session.failures
-        self._settle(wait=True)
-        return self._session.failures > before
+        """Wait for the device, and return whether an error came of something that had gone wrong before it."""
+        before = self._state.failures
+        self._finish_checks(wait=True)
+        return self._state.failures > before
 
     def verify(self) -> None:
-        """Raise what a request from beside the stream, which is no instruction, has made a device find."""
+        """Wait for the device, and raise what it found wrong with work that no instruction has brought."""
         fault = self._checks.settle(wait=True) if self.outstanding else None
         if fault is not None:
             if fault.instruction is None:
@@ -85,9 +82,10 @@ class Hindsight:
         self.done.clear()
         self.outstanding.clear()
         self._checks.records.clear()
+        self.holds = False
 
-    def covering(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
-        """``handler``, for instructions whose indices were all checked by others before."""
+    def covering(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Wrap a handler of instructions whose indices were all checked before, by the operations they follow from."""
 
         def run(instruction: Any) -> None:
             self._checks.covered = True
@@ -98,43 +96,43 @@ class Hindsight:
 
         return run
 
-    def _settle(self, wait: bool) -> None:
+    def _finish_checks(self, wait: bool) -> None:
         if self.outstanding:
             fault = self._checks.settle(wait)
             if fault is not None:
                 self._undo(fault)
 
     def _undo(self, fault: Fault) -> None:
-        """Fail as if nothing had been executed since; what came before and is on its way still arrives."""
-        session, done = self._session, self.done
-        first = next((at for at, each in enumerate(done) if each is fault.instruction), len(done))
+        """Fail as if nothing had been executed since; replies to what came before still arrive."""
+        state, done = self._state, self.done
+        first = next((at for at, instruction in enumerate(done) if instruction is fault.instruction), len(done))
         later = done[first + 1 :]
         done.clear()
-        held = {id: _is_made(each) for each in (fault.instruction, *later) for id in failures.results_of(each)}
-        known = session.values.keys() & held
-        session.fail(fault.instruction, fault.error)
-        requests = {getattr(each, "request", None) for each in later}
-        session.answers.withdraw(requests)
-        for each in later:
-            session.skip(each)
-        self._forget(held, known)
+        undone = (fault.instruction, *later)
+        results = {id: _makes_results(instruction) for instruction in undone for id in results_of(instruction)}
+        present = state.values.keys() & results
+        self._fail(fault.instruction, fault.error)
+        state.replies.withdraw({getattr(instruction, "request", None) for instruction in later})
+        for instruction in later:
+            self._skip(instruction)
+        self._forget(results, present)
 
-    def _forget(self, held: dict[int, bool], known: set[int]) -> None:
-        """Results are absent now; what was freed stays so, and what was only changed, which it was not, is there."""
-        values, reason = self._session.values, self._session.failure_reason
-        for id, is_made in held.items():
-            if id not in known:
+    def _forget(self, results: dict[int, bool], present: set[int]) -> None:
+        """Mark new results absent; what was freed stays so, and what would only have been changed stays as it is."""
+        values, reason = self._state.values, self._state.failure_reason
+        for id, is_new in results.items():
+            if id not in present:
                 values.pop(id, None)
-            elif is_made:
+            elif is_new:
                 values[id] = Absent(reason)
 
 
-def _is_made(instruction: Any) -> bool:
+def _makes_results(instruction: Any) -> bool:
     return not (isinstance(instruction, messages.Call) and instruction.op in _MUTATING)
 
 
 def _is_final(instruction: Any) -> bool:
-    """Whether what an instruction does, or tells the client, cannot be undone."""
+    """Return whether what an instruction does, or tells the client, cannot be undone."""
     kind = instruction.__class__
     if kind is messages.Call:
         return instruction.op in _MUTATING

@@ -1,152 +1,131 @@
-"""One client's values, order and errors: takes frames of instructions, executes them, returns frames of replies.
+"""Executes one client's instructions: takes frames of them, runs them in order, and gives back frames of replies.
 
-Owns no socket. Fail-stop: after an instruction failed, nothing but frees, sites, modes and what the client has noted
-on its tensors is executed until it has seen the failure and says ``Resume``; what would have been computed is marked as
-absent, with the reason. What only a device can find wrong is found later: see ``hindsight``.
+It owns no socket and knows nothing of HTTP; what the session keeps is in ``state``. What a failure does to it is in
+``failures``; what only a device can find wrong is found later, see ``rollback``.
+
+``run`` is passed by every operation: calls that it could make are written out in it. What the worker's loop looks at
+between two runs (``has_work``, ``blocked``, ``waits``, ``shows_memory``) are plain attributes, set by ``_update``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from server.engine import context
 from server.engine.context import Context
-from server.engine.device.interface import Event
-from server.engine.random import Generator
 from server.engine.value import Backend, Value
-from server.ipc.requests import SERVER_IDS
 from telegrad_protocol import dtypes, messages, wire
-from telegrad_protocol.errors import NotComputedError, ProtocolError, TelegradError, UnknownIdError
+from telegrad_protocol.errors import ProtocolError, TelegradError
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
-from . import failures, gradients, queries, uploads
-from . import streams as ordering
-from .arguments import BY_INDEX, describe_operands
+from . import gradients, queries, streams, tensors
+from . import memory as _memory  # its answers enter themselves in the table of requests
 from .call_cache import CALLERS
-from .early_reads import Ahead
-from .failures import Absent
-from .launch_scope import Accelerators
+from .early_reads import EarlyReads
+from .failures import ALWAYS_EXECUTED, FailStop
+from .launch_scope import LaunchScope
 from .modes import set_mode
-from .replies import Answers
-from .rollback import Hindsight
-from .transfers import Barrier, Chunk, Frame, Incoming, Outgoing, Transfers
+from .replies import Frame, PendingData
+from .rollback import Rollback
+from .state import SessionState
+from .uploads import Chunk
 
-if TYPE_CHECKING:
-    from server.worker.host import Host
+Result = TypeVar("Result")
 
 CHUNK_COST = 16
 """A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
+_FREE = messages.Free([])
+"""What the history of memory shows as the instruction that frees the tensors named in ``Call.freed``."""
+_ = _memory
+_NO_FRAMES: list[Frame] = []
 
 
 class Session:
-    """A client's side of the engine."""
+    """The instructions of one client.
 
-    def __init__(self, number: int, host: Host, backends: dict[Device, Backend], default_device: Device) -> None:
-        self.number = number
-        self.host = host
-        self.context = Context(backends, number)
-        self._accelerators = Accelerators(backends.values())
-        self.context.generators = {device: Generator() for device in backends}
-        for generator in self.context.generators.values():
-            generator.seed()
-        self.default_device = default_device
-        self.default_dtype = dtypes.float32
-        self.values: dict[int, Value | Absent] = {}
-        self.events: dict[int, Event] = {}
-        self._next_id = SERVER_IDS
-        self.sites: dict[int, str] = {}
-        self.inbox: deque[Any] = deque()
-        self.instruction: Any = None  # what is being executed
-        self.upload: Incoming | None = None
-        self.transfers = Transfers()
-        self.hindsight = Hindsight(self)
-        self.answers = Answers(self.hindsight.look)
-        self.context.ahead = Ahead(self)
-        self.send: Callable[[], None] = _wait
-        """Sends the replies that there are, where somebody can; else they wait to be taken."""
+    ``check_devices`` is called with every error and raises where no session can go on; ``on_close`` is called once.
+    """
+
+    def __init__(
+        self, number: int, backends: dict[Device, Backend], default_device: Device,
+        check_devices: Callable[[Exception], None], on_close: Callable[[Session], None],
+    ) -> None:  # fmt: skip
+        self.state = state = SessionState(number, backends, default_device)
+        self.has_work = False
+        """Whether ``run`` has something to execute."""
+        self.blocked = False
+        """Whether nothing may be executed before a device has checked indices, or frames that show memory are sent."""
+        self.waits = False
+        """Whether replies or checks wait for a device, so that ``poll`` should be called."""
+        self.shows_memory = False
+        """Whether frames that show memory of tensors are on their way; ``frames_left`` says that they were sent."""
         self.expects_more = False
-        """Whether there are further frames, which will be handed over once these instructions are executed."""
-        self.failure = 0
-        self.failures = 0
-        self.failure_reason = ""
-        self.last_failure: messages.Failure | None = None
-        self.opened = time.time()
-        self._handlers: dict[type, Callable[[Any], int | None]] = {
-            messages.Free: self._free, messages.Site: self._site,
-            messages.Upload: partial(uploads.upload, self), Chunk: partial(uploads.chunk, self),
-            messages.Read: self._read, messages.Describe: partial(queries.describe, self),
-            messages.Backward: self.hindsight.covering(partial(gradients.backward, self)),
-            messages.Gradient: self.hindsight.covering(partial(gradients.grad, self)),
-            messages.SetRequiresGrad: partial(gradients.set_requires_grad, self),
-            messages.RetainGrad: partial(gradients.retain_grad, self),
-            messages.SetGrad: partial(gradients.set_grad, self),
-            messages.DropGrads: partial(gradients.drop_grads, self), messages.Mode: partial(set_mode, self),
-            messages.Seed: self._seed, messages.Query: self._query, messages.Resume: self._resume,
-            messages.RecordEvent: partial(ordering.record_event, self),
-            messages.WaitEvent: partial(ordering.wait_event, self),
-            messages.RecordStream: partial(ordering.record_stream, self),
+        """Whether the owner has further frames, which it hands over once these instructions are executed."""
+        self.send: Callable[[], None] = _keep
+        """Sends the replies that there are at once, where the owner can."""
+        self._on_close = on_close
+        self._launches = LaunchScope(backends.values())
+        handlers = self._handlers_of(state)
+        failing = FailStop(state, handlers, check_devices, _free_before)
+        self._fail, self._pass_over = failing.fail, failing.pass_over
+        self._rollback = rollback = Rollback(state, failing.fail, failing.skip)
+        for kind in (messages.Backward, messages.Gradient):
+            handlers[kind] = rollback.covering(handlers[kind])
+        self._handlers = self._launches.guarded(handlers)
+        state.replies.check = rollback.look
+        state.verify = rollback.verify
+        state.context.ahead = EarlyReads(state, self._answer_early)
+
+    def _handlers_of(self, state: SessionState) -> dict[type, Callable[[Any], int | None]]:
+        handlers: dict[type, Callable[[SessionState, Any], int | None]] = {
+            messages.Free: _free, messages.Site: _add_site, messages.Upload: tensors.upload,
+            Chunk: tensors.upload_chunk, messages.Read: _read, messages.Describe: tensors.describe,
+            messages.Backward: gradients.backward, messages.Gradient: gradients.grad,
+            messages.SetRequiresGrad: gradients.set_requires_grad, messages.RetainGrad: gradients.retain_grad,
+            messages.SetGrad: gradients.set_grad, messages.DropGrads: gradients.drop_grads, messages.Mode: set_mode,
+            messages.Seed: queries.set_seed, messages.Query: queries.answer_query, messages.Resume: _resume,
+            messages.RecordEvent: streams.record_event, messages.WaitEvent: streams.wait_event,
+            messages.RecordStream: streams.record_stream,
         }  # fmt: skip
-        self._handlers = self._accelerators.guarded(self._handlers)
+        return {kind: partial(handler, state) for kind, handler in handlers.items()}
 
     def receive(self, kind: int, body: memoryview) -> None:
         """Queue a frame. What cannot be decoded fails the session in its turn, like any instruction."""
+        inbox = self.state.inbox
         try:
             if kind == wire.BATCH:
-                self.inbox.extend(wire.decode_instructions(body))
+                inbox.extend(wire.decode_instructions(body))
             elif kind == wire.CHUNK:
-                self.inbox.append(Chunk(*wire.split_chunk(body)))
+                inbox.append(Chunk(*wire.split_chunk(body)))
             else:
                 raise ProtocolError(f"frame of unknown kind {kind}")
         except ProtocolError as error:
-            self.inbox.append(error)
-
-    @property
-    def shows_memory(self) -> bool:
-        """Whether frames that show memory of tensors are on their way; nothing is executed until they have left."""
-        return self.answers.shows_memory
-
-    @property
-    def has_work(self) -> bool:
-        """Whether instructions are waiting that can be executed."""
-        return bool(self.inbox) and not self.shows_memory and not self.holds
-
-    @property
-    def holds(self) -> bool:
-        """Whether the next instruction waits until a device has checked what those before it were given."""
-        return self.hindsight.holds and self.hindsight.still_holds()
-
-    def frames_left(self) -> None:
-        """Told by who took frames: they have been sent, or copied; memory that they show may change again."""
-        self.answers.shows_memory = False
-
-    @property
-    def waits(self) -> bool:
-        """Whether answers wait for the device."""
-        return self.answers.waits or bool(self.hindsight.outstanding)
+            inbox.append(error)
+        self.has_work = bool(inbox) and not self.blocked
 
     def run(self, budget: int) -> int:
-        """Execute up to ``budget`` instructions, less where large ones are among them; returns how much it used."""
+        """Execute up to ``budget`` instructions, less where large ones are among them; return how much was used."""
         self.activate()
-        if self.waits:
+        rollback, state = self._rollback, self.state
+        outstanding, replies = rollback.outstanding, state.replies
+        if replies.pending or outstanding:
             self.poll()
-        inbox, handlers, hindsight, answers = self.inbox, self._handlers, self.hindsight, self.answers
-        outstanding, done, refuse = hindsight.outstanding, hindsight.done, self._refuse
-        values, callers = self.values, CALLERS
+        inbox, handlers, done, refuse = state.inbox, self._handlers, rollback.done, _refuse
+        values, callers = state.values, CALLERS
+        launching = self._launches.backends
         used = 0
-        self._accelerators.let_wait()
-        while used < budget and inbox and not answers.shows_memory:
-            if outstanding and hindsight.must_wait(inbox[0]):
+        if launching:
+            self._launches.allow_waiting()
+        while used < budget and inbox and not replies.shows_memory:
+            if outstanding and rollback.must_wait(inbox[0]):
                 break
-            self.instruction = instruction = inbox.popleft()
+            state.instruction = instruction = inbox.popleft()
             kind = instruction.__class__
             used += 1
-            if self.failure and kind not in _ALWAYS:
+            if state.failure and kind not in ALWAYS_EXECUTED:
                 self._pass_over(instruction)
                 continue
             if outstanding:
@@ -157,228 +136,118 @@ class Session:
                 if kind is not messages.Call:
                     used += handlers.get(kind, refuse)(instruction) or 0
                 elif len(outs := instruction.outs) != 1 or (caller := callers.get(instruction.op)) is None:
-                    self._call(instruction)
+                    _call(state, instruction)
                 else:
                     if instruction.freed:
-                        self._free_before(instruction)
+                        _free_before(state, instruction)
                     raw = instruction.args
-                    result = caller.ways.get(tuple(map(type, raw)), caller.first)(self, raw)
-                    self.host.operations += 1
+                    result = caller.ways.get(tuple(map(type, raw)), caller.first)(state, raw)
+                    state.operations += 1
                     if result.__class__ is Value:
                         values[outs[0]] = result
                     else:
-                        self._bind(outs, result if isinstance(result, tuple) else ())
-                    result = None  # it may be freed by the next
-            except Exception as error:  # whatever it was, it is this session's failure and nobody else's
-                if not hindsight.explains():
-                    self.fail(instruction, error)
+                        _bind(values, outs, result if isinstance(result, tuple) else ())
+                    result = None  # the next instruction may free it
+            except Exception as error:  # whatever it was, it is this session's failure and no other's
+                if not rollback.explains():
+                    self._fail(instruction, error)
             if outstanding and not done:
                 done.append(instruction)
-        try:
-            self._accelerators.end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
-        except Exception as error:
-            self.fail(self.instruction or _FREE, error)
+        if launching:
+            try:
+                self._launches.end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
+            except Exception as error:
+                self._fail(state.instruction or _FREE, error)
+        self._update()
         return used
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""
-        self.instruction = None
-        context.activate(self.context)
-        self._accelerators.enter(self.context)
-        dtypes.set_default_dtype(self.default_dtype)
+        state = self.state
+        state.instruction = None
+        context.current = state.context
+        if self._launches.backends:
+            self._launches.enter(state.context)
+        dtypes.set_default_dtype(state.default_dtype)
 
     def poll(self) -> None:
-        """See what the device has found wrong, and give the answers that it has got to, in order."""
-        self.hindsight.look()
-        self.answers.deliver()
+        """See what devices have found wrong, and complete the replies that they have come to, in order."""
+        rollback = self._rollback
+        if rollback.outstanding:
+            rollback.look()
+        rollback.holds = rollback.holds and bool(rollback.outstanding)
+        self.state.replies.deliver()
+        self._update()
 
     def take_replies(self) -> list[Frame]:
-        """Frames to send, in order."""
-        return self.answers.take()
+        """Return the frames to send, in order; if they show memory, ``frames_left`` has to follow."""
+        replies = self.state.replies
+        return replies.take() if replies.messages or replies.frames else _NO_FRAMES
 
-    def control(self, verb: str, args: list[Any]) -> Any:
-        """Answer a request from beside the stream, such as one over HTTP."""
-        from server.worker import control as controls
+    def frames_left(self) -> None:
+        """Note that the frames taken were sent, or copied: memory that they show may change again."""
+        self.state.replies.shows_memory = False
+        self._update()
 
+    def between_instructions(self, work: Callable[[SessionState], Result]) -> Result:
+        """Do something that did not come in the stream, such as a request over HTTP, with what was launched before."""
         self.activate()
-        self._accelerators.end_waiting(flush=True)
-        self.hindsight.look()
-        return controls.answer_session(self, verb, args)
+        self._launches.end_waiting(flush=True)
+        self._rollback.look()
+        try:
+            return work(self.state)
+        finally:
+            self._update()
 
     def close(self) -> None:
-        """Drop everything that the client holds, and what is on its way."""
-        self.inbox.clear()
-        self.answers.clear()
-        self.upload, self.send = None, _wait
-        self.transfers.close()
-        self.values.clear()
-        self.events.clear()
-        self._accelerators.leave(self.context)
-        self.hindsight.close()
-        self.context = Context({})
-        context.activate(self.context)
-        self.host.forget(self)
+        """Drop everything that the client holds, and the replies that were not sent."""
+        state = self.state
+        self.send = _keep
+        state.clear()
+        self._launches.leave(state.context)
+        self._rollback.close()
+        state.context = context.current = Context({})
+        self._update()
+        self._on_close(self)
 
-    def value(self, id: int) -> Value:
-        """The value that the client calls ``id``."""
-        found = self.values.get(id)
-        if found.__class__ is Value:
-            return found
-        if isinstance(found, Absent):
-            raise NotComputedError(f"this tensor was never computed: {found.reason}")
-        raise UnknownIdError(f"the session has no tensor number {id}")
+    def _update(self) -> None:
+        """Set what the owner looks at."""
+        state, rollback = self.state, self._rollback
+        replies = state.replies
+        self.shows_memory = replies.shows_memory
+        self.blocked = blocked = replies.shows_memory or rollback.holds
+        self.has_work = not blocked and bool(state.inbox)
+        self.waits = bool(replies.pending) or bool(rollback.outstanding)
 
-    def values_of(self, ids: Collection[int]) -> list[Value]:
-        """The values that the client calls ``ids``."""
-        found: list[Any] = list(map(self.values.get, ids))
-        if {*map(type, found)} == _ALL_VALUES:
-            return found
-        return [self.value(id) for id in ids]
-
-    def new_id(self) -> int:
-        """A number for a result that the client did not name."""
-        while self._next_id in self.values:
-            self._next_id += 1
-        self._next_id += 1
-        return self._next_id - 1
-
-    def optional(self, id: int | None) -> Value | None:
-        """The value that the client calls ``id``; None where it calls nothing so."""
-        return None if id is None else self.value(id)
-
-    def _bind(self, outs: tuple[int, ...], results: tuple[Any, ...]) -> None:
-        if len(outs) != len(results):
-            raise ProtocolError(f"{len(outs)} ids for {len(results)} results")
-        for id, result in zip(outs, results, strict=True):
-            self.values[id] = result
-
-    def _call(self, call: messages.Call) -> None:
-        """A call of no result, or of several; ``run`` executes those of one itself."""
-        if call.freed:
-            self._free_before(call)
-        caller = CALLERS.get(call.op)
-        if caller is None:
-            raise ProtocolError(f"there is no operation number {call.op}")
-        outs, raw = call.outs, call.args
-        if len(outs) > 1:
-            _check_count(outs, caller.operator.op)
-        result = caller.ways.get(tuple(map(type, raw)), caller.first)(self, raw)
-        self.host.operations += 1
-        if result.__class__ is not Value:
-            if outs:
-                self._bind(outs, result if isinstance(result, tuple) else ())
-        elif outs or not caller.operator.op.mutates:
-            self._bind(outs, (result,))
-
-    def _free_before(self, call: messages.Call) -> None:
-        self.instruction = _FREE
-        self._forget(call.freed)
-        self.instruction = call
-
-    def _free(self, free: messages.Free) -> None:
-        self._forget(free.ids)
-
-    def _forget(self, ids: Collection[int]) -> None:
-        forget = self.values.pop
-        for id in ids:
-            forget(id, None)
-        if self.events:
-            for id in ids:
-                self.events.pop(id, None)
-        if self.upload is not None and self.upload.id in ids:
-            self.upload = None  # the client was interrupted in the middle of it
-
-    def _site(self, site: messages.Site) -> None:
-        self.sites[site.number] = f"{site.file}:{site.line} in {site.function}"
-
-    def _read(self, read: messages.Read) -> int:
-        value = self.value(read.id)
-        nbytes = value.meta.nbytes
-        self.answers.make_room(nbytes)
-        self.answers.add_later(Outgoing(read.request, value))
-        return nbytes * CHUNK_COST // messages.CHUNK_BYTES
-
-    def answer_now(self, read: messages.Read) -> None:
-        """Answer a read that waits, before its turn; one that fails does so in its turn."""
+    def _answer_early(self, read: messages.Read) -> None:
+        """Reply to a read that is still in the inbox; one that fails does so in its turn."""
+        state = self.state
         try:
-            self._read(read)
-        except Exception:  # not what is being executed has failed: the read stays in the inbox
+            _read(state, read)
+        except Exception:  # not the instruction that is being executed has failed: the read stays in the inbox
             return
-        self.inbox.remove(read)
-        if self.answers.has_replies:
+        state.inbox.remove(read)
+        if state.replies.messages:
             self.send()
 
-    def _seed(self, seed: messages.Seed) -> None:
-        only = self.host.backend(seed.device).device if seed.device else None
-        for device, generator in self.context.generators.items():
-            if only is None or device is only:
-                generator.manual_seed(seed.value)
 
-    def _query(self, query: messages.Query) -> None:
-        later = ordering.later(self, query.what, query.args)
-        if later is not None:
-            self.answers.add_later(Barrier(query.request, *later))
-        else:
-            self.answers.add(messages.Answer(query.request, queries.answer(self, query.what, query.args)))
-
-    def _resume(self, resume: messages.Resume) -> None:
-        if resume.failure == self.failure:
-            self.failure = 0
-
-    def _refuse(self, thing: Any) -> None:
-        raise thing if isinstance(thing, TelegradError) else ProtocolError(f"unexpected {type(thing).__name__}")
-
-    def fail(self, instruction: Any, error: Exception) -> None:
-        """Stop: tell the client, and compute nothing more until it says ``Resume``."""
-        self.host.heed(error)
-        self.failures += 1
-        self.failure = self.failures
-        op = BY_INDEX[instruction.op].op if _names_operation(instruction) else None
-        failure = failures.describe(
-            self.failure, error,
-            request=getattr(instruction, "request", None),
-            operation=op.public if op else type(instruction).__name__.lower(),
-            operands=describe_operands(self, op, instruction.args) if op else "",
-            site=self.sites.get(getattr(instruction, "site", 0), ""),
-        )  # fmt: skip
-        where = f" at {failure.site}" if failure.site else ""
-        self.failure_reason = f"{failure.operation} failed{where}: {failure.message}"
-        self._mark_absent(instruction)
-        if self.upload is not None:
-            self.values.setdefault(self.upload.id, Absent(self.failure_reason))
-            self.upload = None
-        self.last_failure = failure
-        self.answers.add(failure)
-
-    def _pass_over(self, instruction: Any) -> None:
-        if instruction.__class__ in _NOTES:
-            self._note(instruction)
-        else:
-            self.skip(instruction)
-
-    def skip(self, instruction: Any) -> None:
-        """What a failed session does with an instruction: results become absent, requests get the failure."""
-        if instruction.__class__ is messages.Call and instruction.freed:
-            self._free_before(instruction)
-        self._mark_absent(instruction)
-        request = getattr(instruction, "request", None)
-        if request is not None and self.last_failure is not None:
-            self.answers.add(failures.for_request(self.last_failure, request))
-
-    def _note(self, instruction: Any) -> None:
-        """The client's tensors have changed already, so the server's follow, as far as they were computed."""
-        if isinstance(instruction, messages.SetGrad) and not isinstance(self.values.get(instruction.grad or 0), Value):
-            instruction = messages.SetGrad(instruction.id, None)
-        with contextlib.suppress(TelegradError):
-            self._handlers[instruction.__class__](instruction)
-
-    def _mark_absent(self, instruction: Any) -> None:
-        for id in failures.results_of(instruction):
-            self.values.setdefault(id, Absent(self.failure_reason))  # what is there stays what it was
-
-
-def _names_operation(instruction: Any) -> bool:
-    return isinstance(instruction, messages.Call) and 0 <= instruction.op < len(BY_INDEX)
+def _call(state: SessionState, call: messages.Call) -> None:
+    """Execute a call of no result, or of several; ``run`` executes those of one itself."""
+    if call.freed:
+        _free_before(state, call)
+    caller = CALLERS.get(call.op)
+    if caller is None:
+        raise ProtocolError(f"there is no operation number {call.op}")
+    outs, raw = call.outs, call.args
+    if len(outs) > 1:
+        _check_count(outs, caller.operator.op)
+    result = caller.ways.get(tuple(map(type, raw)), caller.first)(state, raw)
+    state.operations += 1
+    if result.__class__ is not Value:
+        if outs:
+            _bind(state.values, outs, result if isinstance(result, tuple) else ())
+    elif outs or not caller.operator.op.mutates:
+        _bind(state.values, outs, (result,))
 
 
 def _check_count(outs: tuple[int, ...], op: Op) -> None:
@@ -386,14 +255,59 @@ def _check_count(outs: tuple[int, ...], op: Op) -> None:
         raise ProtocolError(f"{op.name}: {len(outs)} ids for {len(op.mutates)} results")
 
 
-def _wait() -> None:
+def _bind(values: dict[int, Any], outs: tuple[int, ...], results: tuple[Any, ...]) -> None:
+    if len(outs) != len(results):
+        raise ProtocolError(f"{len(outs)} ids for {len(results)} results")
+    values.update(zip(outs, results))
+
+
+def _free_before(state: SessionState, call: messages.Call) -> None:
+    """Free what a call says was dropped before it; the history of memory shows this as an instruction of its own."""
+    state.instruction = _FREE
+    forget(state, call.freed)
+    state.instruction = call
+
+
+def _free(state: SessionState, free: messages.Free) -> None:
+    forget(state, free.ids)
+
+
+def forget(state: SessionState, ids: Collection[int]) -> None:
+    """Free tensors and events; ids that the session does not have are no error."""
+    remove = state.values.pop
+    for id in ids:
+        remove(id, None)
+    if state.events:
+        for id in ids:
+            state.events.pop(id, None)
+    if state.upload is not None and state.upload.id in ids:
+        state.upload = None  # the client was interrupted in the middle of it
+
+
+def _add_site(state: SessionState, site: messages.Site) -> None:
+    state.sites[site.number] = f"{site.file}:{site.line} in {site.function}"
+
+
+def _read(state: SessionState, read: messages.Read) -> int:
+    value: Any = state.values.get(read.id)
+    if value.__class__ is not Value:
+        value = state.value(read.id)
+    nbytes = value.meta.nbytes
+    replies = state.replies
+    if replies.pending:
+        replies.make_room(nbytes)
+    replies.add_pending(PendingData(read.request, value))
+    return int(nbytes * CHUNK_COST // messages.CHUNK_BYTES)
+
+
+def _resume(state: SessionState, resume: messages.Resume) -> None:
+    if resume.failure == state.failure:
+        state.failure = 0
+
+
+def _refuse(thing: Any) -> None:
+    raise thing if isinstance(thing, TelegradError) else ProtocolError(f"unexpected {type(thing).__name__}")
+
+
+def _keep() -> None:
     """Leave replies where they are."""
-
-
-_ALL_VALUES = {Value}
-_FREE = messages.Free([])
-"""Whose doing it is, in the history of memory, that a call's dead are freed."""
-_NOTES: frozenset[type] = frozenset(
-    (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad)
-)
-_ALWAYS: frozenset[type] = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))

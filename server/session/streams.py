@@ -1,129 +1,106 @@
-"""Streams and events of a session: instructions about the order in which a device works, and questions about it.
+"""Streams and events of a session: instructions about the order in which a device works, and answers about it.
 
 What has to wait for a device is answered when the device has come that far; nothing here blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
-from telegrad_protocol import messages
+from server.engine.device.interface import Event
+from telegrad_protocol import messages, queries
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.meta import Device
 
-from .memory_queries import Question
-
-if TYPE_CHECKING:
-    from server.engine.device.interface import Event, Mark
-
-    from .session import Session
+from .requests import Deferred, answers
+from .state import SessionState
 
 MAX_EVENTS = 1 << 16
-Later: TypeAlias = tuple[list["Mark"], Callable[[], Any]]
-"""Marks that devices have to come to, and what makes the answer then."""
+"""A session may have this many events at a time: each holds an object of the driver."""
 
 
-def set_stream(session: Session, value: Any) -> None:
-    """The mode ``stream``: a device, which may be one of another session's server, and the number of its stream."""
+def set_stream(state: SessionState, value: Any) -> None:
+    """Set the mode ``stream``: a device, which another session's server may have, and the number of its stream."""
     name, number = value
-    backend = session.context.backends.get(Device(name))
+    backend = state.context.backends.get(Device(name))
     if type(number) is not int:
         raise ValueError("no number of a stream")
     if backend is not None:
-        backend.use_stream(session.context, number)
+        backend.use_stream(state.context, number)
 
 
-def record_event(session: Session, message: messages.RecordEvent) -> None:
-    """Move an event, or make it."""
-    backend = session.host.backend(message.device)
-    event = session.events.get(message.event)
-    stream = backend.stream_of(session.context, message.stream)
+def record_event(state: SessionState, message: messages.RecordEvent) -> None:
+    """Let an event be the point that a stream reaches with what it was given; make the event the first time."""
+    backend = state.backend(message.device)
+    event = state.events.get(message.event)
+    stream = backend.stream_of(state.context, message.stream)
     if event is None:
-        if len(session.events) >= MAX_EVENTS:
+        if len(state.events) >= MAX_EVENTS:
             raise ArgumentError(f"record: a session has at most {MAX_EVENTS} events")
-        event = session.events[message.event] = backend.new_event(message.is_timed)
+        event = state.events[message.event] = backend.new_event(message.is_timed)
     event.record(stream)
 
 
-def wait_event(session: Session, message: messages.WaitEvent) -> None:
+def wait_event(state: SessionState, message: messages.WaitEvent) -> None:
     """Let a stream wait for an event; one that was never recorded is no reason to wait."""
-    stream = session.host.backend(message.device).stream_of(session.context, message.stream)
-    event = session.events.get(message.event)
+    stream = state.backend(message.device).stream_of(state.context, message.stream)
+    event = state.events.get(message.event)
     if event is not None:
         event.hold(stream)
 
 
-def record_stream(session: Session, message: messages.RecordStream) -> None:
+def record_stream(state: SessionState, message: messages.RecordStream) -> None:
     """Note that a stream uses a tensor's memory."""
-    value = session.value(message.id)
-    stream = value.backend.stream_of(session.context, message.stream)
+    value = state.value(message.id)
+    stream = value.backend.stream_of(state.context, message.stream)
     value.backend.allocator.record_stream(value.storage.block, stream)
 
 
-def _stream_mark(session: Session, device: str, number: int) -> Event:
-    backend = session.host.backend(device)
+def _new_mark(state: SessionState, device: str, number: int) -> Event:
+    """Return a mark behind what a stream has been given."""
+    backend = state.backend(device)
     event = backend.new_event(False)
-    event.record(backend.stream_of(session.context, number))
+    event.record(backend.stream_of(state.context, number))
     return event
 
 
-def _query_stream(session: Session, device: str, number: int) -> bool:
-    return _stream_mark(session, device, number).is_ready()
+def _none() -> None:
+    """Answer a query that only waits."""
 
 
-def _query_event(session: Session, number: int) -> bool:
-    event = session.events.get(number)
+@answers(queries.StreamQuery)
+def _query_stream(state: SessionState, query: queries.StreamQuery) -> bool:
+    return _new_mark(state, query.device, query.stream).is_ready()
+
+
+@answers(queries.EventQuery)
+def _query_event(state: SessionState, query: queries.EventQuery) -> bool:
+    event = state.events.get(query.event)
     return event is None or event.is_ready()
 
 
-QUESTIONS = {
-    "stream_query": Question(_query_stream, (str, int), 2),
-    "event_query": Question(_query_event, (int,), 1),
-}
+@answers(queries.Synchronize)
+def _synchronize(state: SessionState, query: queries.Synchronize) -> Deferred:
+    backends = [state.backend(query.device)] if query.device else list(state.backends.values())
+    return Deferred([mark for backend in backends for mark in backend.marks(state.context)], _none)
 
 
-def _synchronize(session: Session, device: str = "") -> Later:
-    host = session.host
-    backends = [host.backend(device)] if device else list(host.backends.values())
-    return [mark for backend in backends for mark in backend.marks(session.context)], _nothing
+@answers(queries.StreamSynchronize)
+def _synchronize_stream(state: SessionState, query: queries.StreamSynchronize) -> Deferred:
+    return Deferred([_new_mark(state, query.device, query.stream)], _none)
 
 
-def _synchronize_stream(session: Session, device: str, number: int) -> Later:
-    return [_stream_mark(session, device, number)], _nothing
+@answers(queries.EventSynchronize)
+def _synchronize_event(state: SessionState, query: queries.EventSynchronize) -> Deferred:
+    event = state.events.get(query.event)
+    return Deferred([] if event is None else [event], _none)
 
 
-def _synchronize_event(session: Session, number: int) -> Later:
-    event = session.events.get(number)
-    return ([] if event is None else [event]), _nothing
-
-
-def _elapsed_time(session: Session, first: int, last: int) -> Later:
-    start, end = (session.events.get(number) for number in (first, last))
+@answers(queries.ElapsedTime)
+def _elapsed_time(state: SessionState, query: queries.ElapsedTime) -> Deferred:
+    start, end = state.events.get(query.start), state.events.get(query.end)
     if start is None or end is None:
         raise ArgumentError("elapsed_time: both events must be recorded before the time between them can be told")
     if not (start.is_timed and end.is_timed):
         raise NotSupportedError("elapsed_time: both events must be made with enable_timing=True")
-    return [start, end], lambda: start.milliseconds_to(end)
-
-
-def _nothing() -> None:
-    """The answer to whoever only waits."""
-
-
-LATER = {
-    "synchronize": Question(_synchronize, (str,)),
-    "stream_synchronize": Question(_synchronize_stream, (str, int), 2),
-    "event_synchronize": Question(_synchronize_event, (int,), 1),
-    "elapsed_time": Question(_elapsed_time, (int, int), 2),
-}
-
-
-def later(session: Session, what: str, args: list[Any]) -> Later | None:
-    """For a question that waits for a device: for what, and the answer; None for any other."""
-    question = LATER.get(what)
-    if question is None:
-        return None
-    question.check(what, args)
-    found: Later = question.answer(session, *args)
-    return found
+    return Deferred([start, end], lambda: start.milliseconds_to(end))

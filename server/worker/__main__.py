@@ -2,7 +2,59 @@
 
 from __future__ import annotations
 
-from server.worker.loop import main
+import argparse
+import gc
+import importlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from server.engine.blas_threads import share_cores
+from server.ipc import channel
+from server.ipc.logs import configure_logs
+from server.ipc.worker_environment import on_one_stack
+from server.worker.loop import Host, Worker
+from telegrad_protocol.errors import WorkerCrashedError
+
+GARBAGE_THRESHOLD: Final = 20_000
+"""Values are freed by reference counts; cycles are rare, so the collector need not look at every 700 objects."""
+DEVICE_LOST: Final = 3
+"""The exit status of a worker whose device is beyond use."""
+
+
+def load_host(name: str) -> Callable[[list[str]], Host]:
+    """Return the host class that ``module:class`` names."""
+    module, _, attribute = name.partition(":")
+    host: Callable[[list[str]], Host] = getattr(importlib.import_module(module), attribute)
+    return host
+
+
+def main() -> None:
+    """Serve the gateway at the other end of ``--fd`` until it is gone."""
+    parser = argparse.ArgumentParser(description="telegrad worker process, started by the gateway")
+    parser.add_argument("--fd", type=int, required=True, help="control channel")
+    parser.add_argument("--devices", default="", help="separated by commas; all there are where empty")
+    parser.add_argument("--host", default="server.worker.host:Host", help="engine to serve, module:class")
+    parser.add_argument("--log-level", default="INFO")
+    options = parser.parse_args()
+    configure_logs(options.log_level)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # sent to the whole group, they are for the gateway, which ends us
+    control = socket.socket(fileno=options.fd)
+    channel.prepare(control)
+    worker = Worker(control, load_host(options.host)([name for name in options.devices.split(",") if name]))
+    share_cores()
+    gc.freeze()  # modules and tables live as long as the process
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    try:
+        on_one_stack(worker.run)
+    except WorkerCrashedError:
+        logging.shutdown()
+        os._exit(DEVICE_LOST)  # an orderly end would wait for the device
+
 
 if __name__ == "__main__":
     main()

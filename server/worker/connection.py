@@ -12,7 +12,7 @@ import socket
 import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from server.ipc import channel
 from server.ipc.channel import Frame, FrameReader, FrameWriter
@@ -28,84 +28,85 @@ INBOX_BYTES: Final = 4 << 20
 OUTBOX_BYTES: Final = 16 << 20
 """Beyond this a session does not execute until the gateway has taken some of its replies."""
 
+IDLE: Final = 0
+WAITING: Final = 1
+BUSY: Final = 2
+"""What a session needs of the loop: a turn once its socket is ready; a turn soon, to look at a device; a turn now."""
+
 
 class Session(Protocol):
-    """What the worker wants of a session."""
+    """What a connection wants of a session; ``server.session.session`` says what each of these means."""
 
-    def receive(self, kind: int, body: memoryview) -> None: ...
-    def run(self, budget: int) -> int: ...
     @property
     def has_work(self) -> bool: ...
-    def poll(self) -> None: ...
+    @property
+    def blocked(self) -> bool: ...
     @property
     def waits(self) -> bool: ...
-    @property
-    def holds(self) -> bool: ...
-    def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
-
     @property
     def shows_memory(self) -> bool: ...
 
     expects_more: bool
     send: Callable[[], None]
 
+    def receive(self, kind: int, body: memoryview) -> None: ...
+    def run(self, budget: int) -> int: ...
+    def poll(self) -> None: ...
+    def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
     def frames_left(self) -> None: ...
-    def control(self, verb: str, args: list[Any]) -> Any: ...
     def close(self) -> None: ...
 
 
-class SessionChannel:
-    """One session and its socket."""
+class SessionConnection:
+    """One session and its socket. The loop reads ``activity`` and ``interest``, which every turn sets anew."""
 
     def __init__(self, number: int, session: Session, sock: socket.socket) -> None:
         self.number, self.session, self.socket = number, session, sock
         self.writer = FrameWriter(sock)
         self.ended = False
+        self.readable = False
+        """Whether the loop has found bytes in the socket."""
+        self.activity = IDLE
+        self.interest = selectors.EVENT_READ
+        """Which of the socket's events to wait for."""
         session.send = self._send_now
         self._reader = FrameReader(sock)
         self._inbox: deque[Frame] = deque()
         self._inbox_bytes = 0
 
-    @property
-    def runnable(self) -> bool:
-        if self.ended or self.writer.pending > OUTBOX_BYTES:
-            return False
-        if self.session.shows_memory:
-            if self.writer.pending:
-                return False
-            self.session.frames_left()
-        return self.session.has_work or (bool(self._inbox) and not self.session.holds)
-
-    @property
-    def waits(self) -> bool:
-        """Whether the device still has to deliver something."""
-        return not self.ended and self.session.waits
-
-    @property
-    def interest(self) -> int:
-        """Which of the socket's events to wait for, so that neither direction holds more than its limit."""
-        read = selectors.EVENT_READ if self._inbox_bytes <= INBOX_BYTES and not self.ended else 0
-        return read | (selectors.EVENT_WRITE if self.writer.pending else 0)
-
-    def read(self) -> None:
-        """Queue what the socket has."""
-        for frame in self._reader.read():
-            self._inbox.append(frame)
-            self._inbox_bytes += len(frame.body)
-
     def turn(self) -> None:
-        """Execute a bounded number of instructions, and write the replies."""
-        budget = INSTRUCTIONS_PER_TURN
-        while budget > 0 and self.runnable:
-            budget -= self._step(budget)
+        """Read what the socket has, execute a bounded number of instructions, and write the replies."""
+        session, writer, inbox = self.session, self.writer, self._inbox
+        if self.readable:
+            self.readable = False
+            for frame in self._reader.read():
+                inbox.append(frame)
+                self._inbox_bytes += len(frame.body)
+        if session.waits and not session.has_work and not self.ended:
+            session.poll()
             self._collect()
-        self.writer.flush()
-
-    def poll(self) -> None:
-        """Write the replies whose data has arrived from the device."""
-        self.session.poll()
-        self._collect()
-        self.writer.flush()
+        budget = INSTRUCTIONS_PER_TURN
+        while budget > 0 and not self.ended and writer.pending <= OUTBOX_BYTES:
+            if session.shows_memory:
+                if writer.pending:
+                    break
+                session.frames_left()
+            if session.has_work:
+                session.expects_more = bool(inbox)
+                budget -= session.run(budget) or 1
+                for kind, parts in session.take_replies():
+                    writer.put(kind, 0, parts)
+            elif inbox and not session.blocked:
+                frame = inbox.popleft()
+                self._inbox_bytes -= len(frame.body)
+                if frame.kind == wire.CHUNK:
+                    budget -= CHUNK_COST
+                session.receive(frame.kind, memoryview(frame.body))
+            else:
+                break
+        if writer.pending:
+            writer.flush()
+        self._rate()
 
     def end(self, error: Exception) -> None:
         """Close the session; what is left is to tell its client why."""
@@ -115,18 +116,28 @@ class SessionChannel:
         self.writer.put(wire.BATCH, 0, [wire.encode_batch([failure_of(error)])])
         self.writer.put(channel.CLOSE, 0, [])
         self.writer.flush()
+        self._rate()
 
-    def _step(self, budget: int) -> int:
-        if self.session.has_work:
-            self.session.expects_more = bool(self._inbox)
-            return max(self.session.run(budget), 1)
-        frame = self._inbox.popleft()
-        self._inbox_bytes -= len(frame.body)
-        self.session.receive(frame.kind, memoryview(frame.body))
-        return CHUNK_COST if frame.kind == wire.CHUNK else 0
+    def _rate(self) -> None:
+        """Set what the loop looks at, so that neither direction holds more than its limit."""
+        session, pending = self.session, self.writer.pending
+        self.interest = selectors.EVENT_WRITE if pending else 0
+        if self.ended:
+            self.activity = IDLE
+            return
+        if self._inbox_bytes <= INBOX_BYTES:
+            self.interest |= selectors.EVENT_READ
+        if pending <= OUTBOX_BYTES and not (session.shows_memory and pending) and self._can_go_on():
+            self.activity = BUSY
+        else:
+            self.activity = WAITING if session.waits else IDLE
+
+    def _can_go_on(self) -> bool:
+        session = self.session
+        return session.has_work or session.shows_memory or (bool(self._inbox) and not session.blocked)
 
     def _send_now(self) -> None:
-        """Write what there is in the middle of a turn; that the other end is gone shows at the turn's end."""
+        """Write what there is in the middle of a turn; the end of the turn shows if the other end is gone."""
         self._collect()
         with contextlib.suppress(EOFError):
             self.writer.flush()
@@ -137,7 +148,7 @@ class SessionChannel:
 
 
 def failure_of(error: Exception) -> Failure:
-    """An error that ends a session, as its client is told."""
+    """Return the message that tells a client of an error which ends its session."""
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, TelegradError):
         return Failure(0, None, error.code, error.message, error.operation, error.operands, error.site, trace)

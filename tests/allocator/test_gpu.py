@@ -364,7 +364,7 @@ from server.host import Host
 host = Host(["cuda:0"])
 backend = host.backend("cuda:0")
 with tg.connect(in_process=host) as connection:
-    number = connection.session.transport._session.number
+    number = connection.session.transport._session.state.number
     tg.cuda.memory._record_memory_history()
     data = np.random.default_rng(1).standard_normal((4096, 4096)).astype(np.float32)
     x = tg.tensor(data)

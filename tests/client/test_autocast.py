@@ -22,7 +22,7 @@ def _engine(tg: Any) -> Any:
 
 
 def _casts(tg: Any) -> int:
-    casts = _engine(tg).context.casts
+    casts = _engine(tg).state.context.casts
     return len(casts._casts) if casts is not None else 0
 
 

@@ -33,7 +33,7 @@ def lib(host: Host) -> Iterator[Any]:
 
 def _context(host: Host, tg: Any) -> Any:
     tg.cuda.synchronize()
-    return next(reversed(host.sessions.values())).context
+    return next(reversed(host.sessions.values())).state.context
 
 
 def test_the_server_is_told_what_is_set_in_order(host: Host, lib: Any) -> None:

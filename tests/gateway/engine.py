@@ -12,6 +12,7 @@ import os
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 
 from server.ipc import requests as verbs
@@ -22,6 +23,7 @@ from telegrad_protocol.errors import (
     OutOfMemoryError,
     UnknownIdError,
 )
+from telegrad_protocol.messages import SERVER_IDS
 
 CAPACITY = 1 << 34
 
@@ -73,9 +75,9 @@ class Session:
         self.reads: dict[int, bytes] = {}
         self.polls = 0
         self._numbers = itertools.count(1)
-        self._named = itertools.count(verbs.SERVER_IDS)
+        self._named = itertools.count(SERVER_IDS)
 
-    has_work = waits = holds = shows_memory = False
+    has_work = waits = blocked = shows_memory = False
 
     def receive(self, kind: int, body: memoryview) -> None: ...
     def run(self, budget: int) -> int:
@@ -91,7 +93,7 @@ class Session:
         self.host.sessions.discard(self)
 
     def control(self, verb: str, args: list[Any]) -> Any:
-        return verbs.to_answer(getattr(self, f"_{verb}")(verbs.from_args(verb, args)))
+        return verbs.to_answer(getattr(self, f"_{verb}")(msgspec.convert(args, verbs.SESSION_REQUESTS[verb])))
 
     def _get(self, id: int) -> Any:
         if id not in self.tensors:
@@ -201,7 +203,7 @@ class Host:
         self.sessions.add(session)
         return session
 
-    def heed(self, error: Exception) -> None: ...
+    def check_devices(self, error: Exception) -> None: ...
 
     def hello(self) -> dict[str, Any]:
         return {
@@ -209,8 +211,10 @@ class Host:
             "limits": {"chunk_bytes": 1 << 20},
         }  # fmt: skip
 
-    def control(self, verb: str, args: list[Any]) -> Any:
-        request = verbs.from_args(verb, args)
+    def control(self, session: Session | None, verb: str, args: list[Any]) -> Any:
+        if session is not None:
+            return session.control(verb, args)
+        request: Any = msgspec.convert(args, verbs.HOST_REQUESTS[verb])
         if verb == "memory_summary":
             return f"| summary of {request.session or 'all'} |"
         if verb == "memory_stats":

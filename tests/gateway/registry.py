@@ -82,6 +82,5 @@ class FakeRegistry:
         _ = self.supervisor.worker
         self.asked.append(verb)
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(args))
-        target = self.host if session is None else session.engine
-        answer = target.control(verb, sent)
+        answer = self.host.control(None if session is None else session.engine, verb, sent)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(answer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.ipc import requests as verbs
+from telegrad_protocol.messages import SERVER_IDS
 
 from .conftest import Client
 
@@ -52,7 +52,7 @@ def test_results_without_a_name_are_named_above_those_of_clients(client: Client)
     answer = client.ops(A, {"op": "unbind", "args": [{"tensor": 1}]})
     ids = [tensor["id"] for tensor in answer.json()["results"][1]["tensors"]]
     assert len(set(ids)) == 2
-    assert all(verbs.SERVER_IDS <= id < 2**53 for id in ids)
+    assert all(SERVER_IDS <= id < 2**53 for id in ids)
 
 
 def test_lists_of_tensors_and_several_outs(client: Client) -> None:

@@ -37,7 +37,7 @@ def test_numbers_of_sessions_are_never_used_again(host: Any) -> None:
     numbers = []
     for _ in range(3):
         with telegrad.connect(in_process=host) as connection:
-            numbers.append(session_of(connection).number)
+            numbers.append(session_of(connection).state.number)
     assert len(set(numbers)) == 3
     for number in numbers:
         with pytest.raises(InternalError, match=f"session number {number} was used before"):
@@ -80,10 +80,10 @@ def test_the_history_names_operation_and_line_of_its_own_session_only(two: tuple
     kept = mine + mine
     snapshot = tg.cuda.memory._snapshot()
     assert lines_that_hold(snapshot) == {("add", "test_sessions.py")}
-    assert {entry["owner"] for entry in snapshot["device_traces"][0]} == {session_of(one).number}
+    assert {entry["owner"] for entry in snapshot["device_traces"][0]} == {session_of(one).state.number}
     assert [entry["action"] for entry in snapshot["device_traces"][0]] == ["alloc", "snapshot"]
     owners = {block["owner"] for segment in snapshot["segments"] for block in segment["blocks"]}
-    assert owners == {session_of(one).number, None}
+    assert owners == {session_of(one).state.number, None}
     (block,) = [b for s in snapshot["segments"] for b in s["blocks"] if b["frames"]]
     line = test_the_history_names_operation_and_line_of_its_own_session_only.__code__.co_firstlineno + 11
     assert block["frames"][1]["line"] == line
@@ -124,7 +124,7 @@ def test_pytorchs_names_are_there_and_mean_the_session(two: tuple[Any, Any]) -> 
     assert nested["allocated_bytes"]["all"]["current"] == tg.cuda.memory_allocated() == 4_000_256
     assert tg.cuda.memory_reserved() >= 4_000_256 and tg.cuda.max_memory_reserved() >= tg.cuda.memory_reserved()
     assert tg.cuda.memory_cached() == tg.cuda.memory_reserved() <= tg.cuda.max_memory_cached()
-    assert f"session {session_of(other).number}" in tg.cuda.memory_summary(abbreviated=True)
+    assert f"session {session_of(other).state.number}" in tg.cuda.memory_summary(abbreviated=True)
     del x
     tg.cuda.reset_max_memory_allocated()
     tg.cuda.reset_accumulated_memory_stats()
@@ -171,7 +171,7 @@ def test_pools_and_raw_memory_go_with_their_session(host: Any) -> None:
         with pytest.raises(tg.TelegradError, match="no memory was allocated"):
             tg.cuda.caching_allocator_delete(pointer)
         tg.cuda.caching_allocator_alloc(7000)
-        number = session_of(connection).number
+        number = session_of(connection).state.number
         del x
     allocator = host.backend("cpu").allocator
     assert allocator.allocated_bytes(number) == 0 and not allocator.heap.private

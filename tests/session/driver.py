@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from server.session.failures import Absent
 from server.session.session import Session
+from server.session.state import Absent
 from server.worker.host import Host
 from telegrad_protocol import dtypes, wire
 from telegrad_protocol.messages import (
@@ -107,14 +107,14 @@ class Talk:
         return reply.value if isinstance(reply, Answer) else reply
 
     def resume(self) -> None:
-        assert self.send(Resume(self.session.failure)) == []
+        assert self.send(Resume(self.session.state.failure)) == []
 
     def held(self) -> int:
         return sum(b.allocator.allocated_bytes(self.number) for b in self.host.backends.values())
 
     def contents(self) -> dict[int, Any]:
         """All that the session holds, to see whether it changed."""
-        values = self.session.values
+        values = self.session.state.values
         return {id: _picture(value) for id, value in values.items() if not isinstance(value, Absent)}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from server.ipc import requests as verbs
 from server.ipc.requests import NewTensor, RunOp, RunOps
+from telegrad_protocol.queries import request_name
 
 from .driver import Talk
 
@@ -17,7 +18,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 def ask(talk: Talk, request: msgspec.Struct, answer: Any = Any) -> Any:
     """Put a request to a session as the gateway does."""
-    value = talk.session.control(verbs.VERB_OF[type(request)], verbs.to_args(request))
+    value = talk.host.control(talk.session, request_name(type(request)), verbs.to_args(request))
     return msgspec.convert(msgspec.msgpack.decode(msgspec.msgpack.encode(value)), answer)
 
 

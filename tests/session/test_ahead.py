@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from server.session import session
+from server.session.replies import PendingData
 from server.session.session import Session
-from server.session.transfers import Outgoing
 from telegrad_protocol.messages import Backward
 
 STEPS = 6
@@ -29,7 +29,7 @@ class Early:
     def _note(self) -> None:
         self.sent += 1
         if self.parameter:
-            self.seen.append(self.session.value(self.parameter).array.copy())
+            self.seen.append(self.session.state.value(self.parameter).array.copy())
 
 
 @pytest.fixture
@@ -150,12 +150,12 @@ def test_a_read_that_fails_early_is_answered_in_its_turn(
     step, _ = _loop(tg, x, y, weight)
     reference, _ = _loop(torch, x, y, weight)
 
-    def open_copy(request: int, value: Any) -> Outgoing:
-        if early.session.instruction.__class__ is Backward:
+    def open_copy(request: int, value: Any) -> PendingData:
+        if early.session.state.instruction.__class__ is Backward:
             raise MemoryError
-        return Outgoing(request, value)
+        return PendingData(request, value)
 
-    monkeypatch.setattr(session, "Outgoing", open_copy)
+    monkeypatch.setattr(session, "PendingData", open_copy)
     for _ in range(STEPS):
         assert step().item() == pytest.approx(reference().item(), rel=1e-12)
     assert not early.sent

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from server.engine import plan
 from server.session.call_cache import CALLERS
-from server.session.failures import Absent
+from server.session.state import Absent
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import Call, Free, Mode, SetRequiresGrad
 from telegrad_protocol.ops import TABLE
@@ -40,7 +40,7 @@ def _forget(name: str) -> None:
 
 
 def _meta(talk: Talk, id: int) -> tuple[Any, ...]:
-    value = talk.session.value(id)
+    value = talk.session.state.value(id)
     return value.dtype.name, value.shape, value.meta.strides
 
 
@@ -116,7 +116,7 @@ def test_other_tensors_in_any_place_are_told_apart(trio: Talk, name: str, raw: l
 def test_gradients_are_recorded_where_they_are_wanted_and_on(trio: Talk) -> None:
     def records() -> bool:
         trio.send(call("add", 9, 1, 2), call("linear", 10, 1, 2, None))
-        found = [trio.session.value(id).autograd for id in (9, 10)]
+        found = [trio.session.state.value(id).autograd for id in (9, 10)]
         assert len({each is not None for each in found}) == 1
         return found[0] is not None
 
@@ -142,10 +142,10 @@ def test_a_gradient_of_any_operand_is_recorded(trio: Talk, name: str, operands: 
     instruction = Call(TABLE[name].index, 0, (9,), [*operands, *rest])
     for _ in range(2):
         trio.send(instruction)
-        assert trio.session.value(9).autograd is None
+        assert trio.session.state.value(9).autograd is None
         for wanted in operands:
             trio.send(SetRequiresGrad(wanted, True), instruction, SetRequiresGrad(wanted, False))
-            node = trio.session.value(9).autograd.grad_fn  # type: ignore[union-attr]
+            node = trio.session.state.value(9).autograd.grad_fn  # type: ignore[union-attr]
             recorded = [edge is not None for edge in node.edges]  # type: ignore[union-attr]
             assert recorded[: len(operands)] == [each == wanted for each in operands]
 
@@ -162,9 +162,9 @@ def test_autocast_and_the_default_dtype_are_seen(trio: Talk) -> None:
 
 def test_in_place_calls_are_refused_and_counted_as_ever(trio: Talk) -> None:
     for _ in range(3):
-        version = trio.session.value(2).storage.version
+        version = trio.session.state.value(2).storage.version
         trio.send(call("add_", (), 2, 1), call("add_", (), 2, 1))
-        assert trio.session.value(2).storage.version == version + 2
+        assert trio.session.state.value(2).storage.version == version + 2
         trio.send(SetRequiresGrad(2, True))
         assert fails(trio, call("add_", (), 2, 1)).code == "InplaceError"
         trio.resume()
@@ -178,7 +178,7 @@ def test_what_is_not_there_is_refused_as_ever(trio: Talk) -> None:
         trio.resume()
         assert fails(trio, call("mm", 50, 1, 1)).code == "ShapeError"
         trio.resume()
-        assert isinstance(trio.session.values[50], Absent)
+        assert isinstance(trio.session.state.values[50], Absent)
         assert fails(trio, call("add", 5, 50, 2)).code == "NotComputedError"
         trio.resume()
         trio.send(Free([50]))
@@ -191,7 +191,7 @@ def test_a_trace_shows_calls_that_were_remembered(trio: Talk) -> None:
     for _ in range(2):
         trio.send(call("add", 5, 1, 2))
     trio.send(Mode("trace", True), call("add", 5, 1, 2))
-    assert [line for line in trio.session.context.trace or () if line.startswith("[call] op=add")]
+    assert [line for line in trio.session.state.context.trace or () if line.startswith("[call] op=add")]
 
 
 def test_what_is_remembered_of_calls_is_bounded(trio: Talk, monkeypatch: pytest.MonkeyPatch) -> None:

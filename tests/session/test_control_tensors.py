@@ -55,7 +55,7 @@ def test_an_upload_is_a_tensor_when_it_ends(talk: Talk, rng: np.random.Generator
     held = talk.held()
     for offset in range(0, len(data), CHUNK_BYTES):
         ask(talk, verbs.UploadChunk(number, offset, data[offset : offset + CHUNK_BYTES]))
-    assert 1 not in talk.session.values
+    assert 1 not in talk.session.state.values
     assert ask(talk, verbs.UploadEnd(number, True), verbs.TensorInfo).shape == (600, 500)
     assert talk.held() == held
     chunks = []
@@ -128,7 +128,7 @@ def test_empty_tensors_are_read_and_sent(talk: Talk) -> None:
 
 
 def test_devices_say_what_they_are(host: Host) -> None:
-    (cpu,) = msgspec.convert(host.control("devices", []), list[verbs.DeviceInfo])
+    (cpu,) = msgspec.convert(host.control(None, "devices", []), list[verbs.DeviceInfo])
     assert (cpu.device, cpu.type, cpu.index, cpu.capability) == ("cpu", "cpu", None, None)
     assert 0 < cpu.free_memory <= cpu.total_memory
     assert cpu.allocated_memory <= cpu.reserved_memory
@@ -137,31 +137,31 @@ def test_devices_say_what_they_are(host: Host) -> None:
 def test_memory_of_a_failing_session_is_reported(talk: Talk) -> None:
     run(talk, new(1, X))
     talk.send(call("mm", 2, 1, 1))
-    assert talk.session.failure
-    stats = talk.host.control("memory_stats", ["cpu", talk.number])["cpu"]
+    assert talk.session.state.failure
+    stats = talk.host.control(None, "memory_stats", ["cpu", talk.number])["cpu"]
     assert stats["requested_bytes.all.current"] == X.nbytes
-    text = talk.host.control("memory_summary", ["", talk.number])
+    text = talk.host.control(None, "memory_summary", ["", talk.number])
     assert f"device cpu, session {talk.number}" in text
-    everything = talk.host.control("memory_stats", [])["cpu"]
+    everything = talk.host.control(None, "memory_stats", [])["cpu"]
     assert everything["allocated_bytes.all.current"] >= stats["allocated_bytes.all.current"] > 0
-    segments = talk.host.control("memory_snapshot", ["", talk.number])["segments"]
+    segments = talk.host.control(None, "memory_snapshot", ["", talk.number])["segments"]
     assert any(segment["active_size"] for segment in segments)
-    msgspec.json.encode(talk.host.control("memory_snapshot", []))
+    msgspec.json.encode(talk.host.control(None, "memory_snapshot", []))
 
 
 @pytest.mark.parametrize("verb", ["memory_summary", "memory_stats", "memory_snapshot"])
 def test_memory_of_devices_that_are_not_there(host: Host, verb: str) -> None:
     with pytest.raises(DeviceError):
-        host.control(verb, ["cuda:4", None])
+        host.control(None, verb, ["cuda:4", None])
 
 
 def test_requests_that_are_unknown_or_malformed(talk: Talk) -> None:
     for whom, verb, args in (
-        (talk.session, "explode", []), (talk.host, "run_ops", [0, []]), (talk.session, "devices", []),
-        (talk.session, "describe", ["x"]), (talk.session, "run_ops", [0, [["op"]]]), (talk.host, "memory_stats", [1]),
+        (talk.session, "explode", []), (None, "run_ops", [0, []]), (talk.session, "devices", []),
+        (talk.session, "describe", ["x"]), (talk.session, "run_ops", [0, [["op"]]]), (None, "memory_stats", [1]),
     ):  # fmt: skip
         with pytest.raises(ProtocolError):
-            whom.control(verb, args)
+            talk.host.control(whom, verb, args)
 
 
 def test_a_quota_is_a_number_of_bytes(host: Host) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from server.ipc import requests as verbs
-from server.ipc.requests import SERVER_IDS, NewTensor, RunOp, RunOps
+from server.ipc.requests import NewTensor, RunOp, RunOps
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import (
     ArgumentError,
@@ -27,7 +27,7 @@ from telegrad_protocol.errors import (
     TelegradError,
     UnknownIdError,
 )
-from telegrad_protocol.messages import Mode
+from telegrad_protocol.messages import SERVER_IDS, Mode
 
 from .driver import Talk, call
 from .requests import X, ask, new, op, read, run, t
@@ -107,7 +107,7 @@ def test_operations_run_under_the_modes_of_the_session(talk: Talk) -> None:
 def test_an_id_that_is_taken_is_replaced(talk: Talk) -> None:
     run(talk, new(1, X), new(1, 2 * X), op("neg", t(1), out=1))
     np.testing.assert_array_equal(read(talk, 1), -2 * X)
-    assert len(talk.session.values) == 1
+    assert len(talk.session.state.values) == 1
 
 
 def test_leaves_can_be_made_of_new_tensors_only(talk: Talk) -> None:
@@ -172,7 +172,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
     assert re.search(text, _refusal(error, talk, step))
     assert talk.contents() == before
     assert talk.held() == held
-    assert talk.session.failure == 0
+    assert talk.session.state.failure == 0
 
 
 def test_an_error_says_which_step_failed_and_the_results_before_it_remain(talk: Talk) -> None:
@@ -180,7 +180,7 @@ def test_an_error_says_which_step_failed_and_the_results_before_it_remain(talk: 
         ask(talk, RunOps(3, [new(1, X), op("neg", t(1), out=2), op("mm", t(1), t(2), out=3), op("neg", t(1), out=4)]))
     error = caught.value
     assert (error.site, error.operation, error.operands) == ("ops[5]", "mm", "float32[2,3], float32[2,3]")
-    assert set(talk.session.values) == {1, 2}
+    assert set(talk.session.state.values) == {1, 2}
 
 
 def test_a_defect_is_an_internal_error_with_its_place(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,10 +195,10 @@ def test_a_defect_is_an_internal_error_with_its_place(talk: Talk, monkeypatch: p
 
 
 def test_operations_are_counted(talk: Talk) -> None:
-    before = talk.host.control("counters", [])["operations"]
+    before = talk.host.control(None, "counters", [])["operations"]
     run(talk, new(1, X), op("neg", t(1)), op("neg", t(1)))
     talk.send(call("neg", 50, 1))
-    assert talk.host.control("counters", [])["operations"] == before + 3
+    assert talk.host.control(None, "counters", [])["operations"] == before + 3
 
 
 def backward(talk: Talk, *roots: int, **rest: Any) -> Any:
@@ -236,7 +236,7 @@ def test_backward_of_inputs_reaches_these_alone(talk: Talk) -> None:
     _loss(talk)
     ((leaf, _),) = backward(talk, 9, inputs=(2, 4))
     assert leaf == 2
-    assert talk.session.value(1).autograd.grad is None
+    assert talk.session.state.value(1).autograd.grad is None
 
 
 def test_backward_with_a_gradient_and_a_graph(talk: Talk) -> None:

@@ -154,7 +154,7 @@ def _block(tg: Any, tensor: Any) -> tuple[int, int]:
     """Where a tensor lies, and the raw stream that it was allocated for."""
     session = tg._session.current.current_session()
     session.flush()
-    block = session.transport._session.value(tensor._id).storage.block
+    block = session.transport._session.state.value(tensor._id).storage.block
     return block.pointer, block.stream
 
 
@@ -197,7 +197,7 @@ def test_a_session_that_ends_in_the_middle_leaves_nothing(cuda_host: Any) -> Non
     backend = cuda_host.backend("cuda:0")
     with telegrad.connect(in_process=cuda_host) as connection:
         session = connection.session.transport._session
-        number = session.number
+        number = session.state.number
         big = telegrad.ones(4096, 4096, device="cuda")
         with telegrad.cuda.Stream():
             for _ in range(20):
@@ -208,7 +208,7 @@ def test_a_session_that_ends_in_the_middle_leaves_nothing(cuda_host: Any) -> Non
         telegrad.ones(1, device="cuda").item()
         del big
     assert backend.allocator.allocated_bytes(number) == 0
-    assert not session.events
+    assert not session.state.events
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])

@@ -93,7 +93,7 @@ def test_gradients_of_many_can_be_dropped_at_once(talk: Talk) -> None:
     talk.upload(5, ONES)
     talk.send(backward(), DropGrads([1, 5]), Free([9]))
     assert _gradient(talk, 1) is None
-    assert set(talk.session.values) == {1, 2, 3, 5}
+    assert set(talk.session.state.values) == {1, 2, 3, 5}
 
 
 def test_all_gradients_that_are_there_are_dropped_also_in_a_session_that_failed(talk: Talk) -> None:
@@ -108,4 +108,4 @@ def test_all_gradients_that_are_there_are_dropped_also_in_a_session_that_failed(
 
 
 def _gradient(talk: Talk, id: int) -> Any:
-    return talk.session.value(id).autograd.grad  # type: ignore[union-attr]
+    return talk.session.state.value(id).autograd.grad  # type: ignore[union-attr]

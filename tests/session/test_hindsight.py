@@ -82,7 +82,7 @@ def test_what_calls_have_freed_since_then_stays_freed(tg: Any, slow_device: Late
         tg.zeros(1)
         tg.ones(1).tolist()
     tg.ones(1).tolist()
-    held = kept._session.transport._session.values
+    held = kept._session.transport._session.state.values
     assert not held.keys() & numbers and kept._id in held
 
 

@@ -41,7 +41,7 @@ def _fails_and_goes_on(talk: Talk, before: dict[int, Any], replies: list[Any]) -
         if isinstance(reply, Failure):
             assert reply.code in BY_CODE
             assert reply.code != "InternalError", reply.traceback
-    if talk.session.failure:
+    if talk.session.state.failure:
         talk.resume()
     after = talk.contents() if before else {}
     assert all(after[id] == picture for id, picture in before.items())
@@ -54,7 +54,7 @@ def test_frames_of_any_bytes(held: Talk, kind: int, body: bytes) -> None:
     before = held.contents()
     held.put(kind, body)
     replies = held.replies()
-    if replies or held.session.failure:
+    if replies or held.session.state.failure:
         _fails_and_goes_on(held, before, replies)
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from server.session.failures import Absent
+from server.allocator import CachingAllocator, HostUpstream
+from server.engine.device.cpu_backend import CpuBackend
+from server.session.state import Absent
 from server.worker.host import Host
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import (
@@ -24,6 +26,7 @@ from telegrad_protocol.messages import (
     SetRequiresGrad,
     Site,
 )
+from telegrad_protocol.meta import Device
 
 from .driver import F32, ONES, Talk, backward, begin_upload, call, fails
 
@@ -41,7 +44,7 @@ def test_after_a_failure_nothing_runs_but_frees_until_resume(talk: Talk) -> None
     talk.upload(1, ONES)
     talk.upload(2, ONES)
     fails(talk, call("mm", 3, 1, 1), call("add_", (), 1, [5.0]), call("neg", 4, 1), Free([2]))
-    assert set(talk.session.values) == {1, 3, 4}
+    assert set(talk.session.state.values) == {1, 3, 4}
     talk.resume()
     np.testing.assert_array_equal(talk.read(1), ONES)
     assert talk.send(call("neg", 5, 1)) == []
@@ -51,27 +54,27 @@ def test_after_a_failure_nothing_runs_but_frees_until_resume(talk: Talk) -> None
 def test_what_a_call_frees_makes_room_for_its_results(talk: Talk) -> None:
     talk.upload(1, ONES)
     talk.upload(2, ONES)
-    held, place = talk.held(), talk.session.value(2).array.ctypes.data
+    held, place = talk.held(), talk.session.state.value(2).array.ctypes.data
     talk.send(call("neg", 3, 1, freed=[2]))
-    assert set(talk.session.values) == {1, 3}
-    assert (talk.held(), talk.session.value(3).array.ctypes.data) == (held, place)
+    assert set(talk.session.state.values) == {1, 3}
+    assert (talk.held(), talk.session.state.value(3).array.ctypes.data) == (held, place)
 
 
 def test_a_call_frees_also_where_it_fails_and_where_it_is_skipped(talk: Talk) -> None:
     for id in (1, 2, 3, 4):
         talk.upload(id, ONES)
     fails(talk, call("mm", 5, 1, 1, freed=[2]), call("neg", 6, 1, freed=[3, 5, 77]))
-    assert set(talk.session.values) == {1, 4, 6}
+    assert set(talk.session.state.values) == {1, 4, 6}
     talk.resume()
     assert fails(talk, call("neg", 7, 4, freed=[4])).code == "UnknownIdError"
-    assert set(talk.session.values) == {1, 6, 7}
+    assert set(talk.session.state.values) == {1, 6, 7}
 
 
 def test_freeing_what_is_being_uploaded_ends_the_upload(talk: Talk) -> None:
     talk.upload(1, ONES)
     assert begin_upload(talk, 2, (100_000,)) == []
     assert talk.send(call("neg", 3, 1, freed=[2])) == []
-    assert talk.session.upload is None
+    assert talk.session.state.upload is None
     assert talk.chunk(2, 0, b"1234")[0].code == "ProtocolError"
 
 
@@ -104,7 +107,7 @@ def test_results_that_were_never_computed_say_why(talk: Talk) -> None:
 def test_only_the_number_of_the_failure_resumes(talk: Talk) -> None:
     fails(talk, call("neg", 2, 1))
     assert talk.send(Resume(77), call("zeros", 3, [2])) == []
-    assert isinstance(talk.session.values[3], Absent)
+    assert isinstance(talk.session.state.values[3], Absent)
     talk.send(Resume(1), call("zeros", 4, [2]))
     assert talk.read(4).shape == (2,)
     assert fails(talk, call("neg", 2, 1)).number == 2
@@ -163,8 +166,8 @@ def _in_the_middle(talk: Talk) -> None:
     talk.upload(1, ONES)
     begin_upload(talk, 5, (100,))
     talk.chunk(5, 0, b"\0" * 40)
-    talk.session.control("upload_begin", [6, "float32", [10], "cpu"])
-    talk.session.control("read_begin", [1])
+    talk.host.control(talk.session, "upload_begin", [6, "float32", [10], "cpu"])
+    talk.host.control(talk.session, "read_begin", [1])
 
 
 def _failing(talk: Talk) -> None:
@@ -181,7 +184,7 @@ def test_a_closed_session_holds_nothing(host: Host, no_collector: None, begin: C
     assert talk.held() > 0
     talk.session.close()
     assert talk.held() == 0
-    assert host.control("memory_stats", ["cpu", talk.number])["cpu"]["allocation.all.allocated"] == 0
+    assert host.control(None, "memory_stats", ["cpu", talk.number])["cpu"]["allocation.all.allocated"] == 0
     talk.session.close()
 
 
@@ -189,15 +192,15 @@ def test_a_session_that_ends_by_an_error_in_flight_is_settled_later(host: Host, 
     talk = Talk(host)
     _second_order(talk)
     try:
-        keeper = talk.session.values[1]
+        keeper = talk.session.state.values[1]
         raise RuntimeError("a defect")
     except RuntimeError:
         talk.session.close()
         assert talk.held() > 0
     del keeper
-    host.control("devices", [])
+    host.control(None, "devices", [])
     assert talk.held() == 0
-    assert host._ending == {}
+    assert host.closing == {}
 
 
 def test_a_failing_session_keeps_no_values_by_its_traceback(talk: Talk, no_collector: None) -> None:
@@ -225,15 +228,13 @@ def test_data_of_replies_is_what_was_asked_for(talk: Talk) -> None:
     assert (data.request, data.dtype, data.shape, data.nbytes) == (17, F32, (2, 3), 24)
 
 
-class Accelerator:
-    """What a session wants of a device whose launches wait; notes what it is told."""
+class Accelerator(CpuBackend):
+    """A device whose launches wait; notes what it is told."""
 
     def __init__(self) -> None:
+        super().__init__(Device("cuda", 6), CachingAllocator(HostUpstream()))
         self.told: list[str] = []
         self.error: Exception | None = None
-
-    def enter(self, context: object) -> None: ...
-    def leave(self, context: object) -> None: ...
 
     def allow_waiting(self) -> None:
         self.told.append("allow")
@@ -248,14 +249,18 @@ class Accelerator:
 
 
 @pytest.fixture
-def accelerated(talk: Talk) -> tuple[Talk, Accelerator]:
-    """A session that believes to have a device with launches."""
+def accelerated() -> Iterator[tuple[Talk, Accelerator]]:
+    """A session that has a device with launches."""
     device = Accelerator()
+    host = Host(["cpu"])
+    host.backends[device.device] = device
+    talk = Talk(host)
     talk.upload(1, ONES)
-    session = talk.session
-    session._accelerators.backends.append(device)  # type: ignore[arg-type]
-    session._handlers = session._accelerators.guarded(session._handlers)
-    return talk, device
+    device.told.clear()
+    yield talk, device
+    device.error = None
+    talk.session.close()
+    assert talk.held() == 0
 
 
 def test_launches_wait_from_call_to_call_until_somebody_looks(accelerated: tuple[Talk, Accelerator]) -> None:

@@ -45,11 +45,11 @@ def _engine() -> Any:
 
 def _stream_of(tensor: Any) -> int:
     """The stream that a tensor's memory was allocated for."""
-    return int(_engine().value(tensor._id).storage.block.stream)
+    return int(_engine().state.value(tensor._id).storage.block.stream)
 
 
 def _raw(stream: Any) -> int:
-    return int(_engine().context.own_streams.opened[GPU][stream.stream_id])
+    return int(_engine().state.context.own_streams.opened[GPU][stream.stream_id])
 
 
 def test_operations_uploads_and_reads_run_on_the_current_stream(queues: QueuedBackend) -> None:
@@ -59,9 +59,9 @@ def test_operations_uploads_and_reads_run_on_the_current_stream(queues: QueuedBa
         assert telegrad.cuda.current_stream() == s
         made, sent = telegrad.ones(3), telegrad.tensor([1.0, 2.0])
         large = telegrad.tensor(np.zeros(1 << 17, np.float32))
-        assert _engine().context.streams[GPU] == _raw(s)
+        assert _engine().state.context.streams[GPU] == _raw(s)
         np.testing.assert_array_equal((sent * 2).numpy(), [2, 4])
-        assert _engine().context.streams[GPU] == _raw(s)
+        assert _engine().state.context.streams[GPU] == _raw(s)
     after = before + 1
     assert {_stream_of(made), _stream_of(sent), _stream_of(large)} == {_raw(s)}
     assert _stream_of(before) == _stream_of(after) == _raw(telegrad.cuda.default_stream()) != _raw(s)
@@ -73,7 +73,7 @@ def test_a_read_under_a_stream_runs_on_it_though_nothing_else_did(queues: Queued
     _session()
     with telegrad.cuda.stream(s):
         x.numpy()
-        assert _engine().context.streams[GPU] == _raw(s)
+        assert _engine().state.context.streams[GPU] == _raw(s)
 
 
 def test_blocks_nest_and_end_with_exceptions(queues: QueuedBackend) -> None:
@@ -150,7 +150,7 @@ def test_the_worker_goes_on_while_somebody_waits(queues: QueuedBackend) -> None:
     after = telegrad.ones(2) + 1
     _session()
     assert engine.waits
-    assert engine.value(after._id).array.tolist() == [2, 2]
+    assert engine.state.value(after._id).array.tolist() == [2, 2]
     queues.events[0]._left = 0
     engine.poll()
     assert not engine.waits
@@ -170,10 +170,10 @@ def test_an_event_is_gone_with_its_object(queues: QueuedBackend) -> None:
     event = telegrad.cuda.Event()
     event.record()
     _session()
-    assert len(_engine().events) == 1
+    assert len(_engine().state.events) == 1
     del event
     assert telegrad.ones(1).item() == 1
-    assert not _engine().events
+    assert not _engine().state.events
 
 
 def test_memory_is_held_back_for_streams_that_use_it(queues: QueuedBackend) -> None:
@@ -207,7 +207,7 @@ def test_backward_runs_on_the_streams_of_the_forward_pass(queues: QueuedBackend)
     assert queues.pool.joins[0] == (home, side), "the square's gradient waits for what it comes from"
     assert queues.pool.joins[-1] == (side, home), "what follows waits, and so does the caller in the end"
     assert (side, home) in queues.held_back
-    assert _engine().context.streams[GPU] == home
+    assert _engine().state.context.streams[GPU] == home
     np.testing.assert_array_equal(found["w"].grad.numpy(), np.full(3, 3 + 2 * 9 * 2, np.float32))
 
 
@@ -228,7 +228,7 @@ def test_a_pass_that_fails_returns_to_the_callers_stream(queues: QueuedBackend) 
     with pytest.raises(TelegradError):
         found["loss"].backward()
         telegrad.cuda.synchronize()
-    assert _engine().context.streams[GPU] == _raw(telegrad.cuda.default_stream())
+    assert _engine().state.context.streams[GPU] == _raw(telegrad.cuda.default_stream())
 
 
 def test_passes_on_one_stream_join_nothing(queues: QueuedBackend) -> None:
@@ -262,7 +262,7 @@ def test_casts_are_kept_by_stream(queues: QueuedBackend) -> None:
         with s:
             _ = w @ w
         _session()
-        assert len(_engine().context.casts._casts) == 2
+        assert len(_engine().state.context.casts._casts) == 2
 
 
 def test_einsum_is_cast_as_one(queues: QueuedBackend) -> None:

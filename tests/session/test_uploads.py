@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.session.failures import Absent
+from server.session.state import Absent
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import (
     CHUNK_BYTES,
@@ -21,7 +21,7 @@ def test_an_upload_in_chunks_is_seen_when_it_is_complete(talk: Talk, rng: np.ran
     array = rng.random((700, 500), np.float32)
     data = array.tobytes()
     assert begin_upload(talk, 1, array.shape) == []
-    assert 1 not in talk.session.values
+    assert 1 not in talk.session.state.values
     assert talk.chunk(1, 0, data[:CHUNK_BYTES]) == talk.chunk(1, CHUNK_BYTES, data[CHUNK_BYTES:]) == []
     np.testing.assert_array_equal(talk.read(1), array)
 
@@ -57,7 +57,7 @@ def test_an_upload_in_the_middle_of_another_fails_both(talk: Talk) -> None:
     (failure,) = begin_upload(talk, 2, (10,))
     assert failure.code == "ProtocolError"
     talk.resume()
-    assert {type(v) for v in talk.session.values.values()} == {Absent}
+    assert {type(v) for v in talk.session.state.values.values()} == {Absent}
     assert talk.held() == 0
 
 

@@ -36,7 +36,7 @@ class StubSession:
             done += 1
         return done
 
-    shows_memory = holds = False
+    shows_memory = blocked = False
 
     def frames_left(self) -> None: ...
 
@@ -113,12 +113,14 @@ class StubHost:
             raise ValueError("asked to refuse")
         return StubSession(number, options)
 
-    def control(self, verb: str, args: list[Any]) -> Any:
+    def control(self, session: StubSession | None, verb: str, args: list[Any]) -> Any:
+        if session is not None:
+            return session.control(verb, args)
         if verb == "pid":
             return os.getpid()
         return [verb, args]
 
-    def heed(self, error: Exception) -> None: ...
+    def check_devices(self, error: Exception) -> None: ...
 
     def hello(self) -> dict[str, Any]:
         return {"table_hash": TABLE_HASH, "dtypes": ["uint8"], "devices": ["cpu"], "limits": {}}

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from telegrad_protocol.dtypes import ALL, DType
+from telegrad_protocol.dtypes import DType, of_code
 from telegrad_protocol.errors import ArgumentError, ProtocolError
 from telegrad_protocol.meta import Device, Meta
 
@@ -187,9 +187,7 @@ def decode_scalar(value: Any) -> Any:
 
 
 def _decode_dtype(code: Any) -> DType:
-    if isinstance(code, int) and 0 <= code < len(ALL):
-        return ALL[code]
-    raise ProtocolError(f"unknown dtype code {code!r}")
+    return of_code(code)
 
 
 def _decode_scalars(values: Any) -> tuple[Any, ...]:

@@ -1,24 +1,24 @@
-"""Devices and the allocators' books, for operators and monitors: of the whole host, or of one session on it."""
+"""Devices and the allocators' statistics, for operators and monitors: of the whole host, or of one session on it."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from server.engine.value import Backend
-from server.ipc import requests as verbs
+from server.ipc import requests
 from server.ipc.requests import DeviceInfo
+from server.session.requests import answers
+from server.worker.host_state import HostState
 
-if TYPE_CHECKING:
-    from server.worker.host import Host
 
-
-def _chosen(host: Host, device: str) -> list[Backend]:
+def _chosen(host: HostState, device: str) -> list[Backend]:
     return [host.backend(device)] if device else list(host.backends.values())
 
 
-def memory_summary(host: Host, request: verbs.MemorySummary) -> str:
-    """PyTorch's table, one after the other where no device is named."""
+@answers(requests.MemorySummary)
+def memory_summary(host: HostState, request: requests.MemorySummary) -> str:
+    """Return PyTorch's table, one after the other where no device is named."""
     texts = []
     for backend in _chosen(host, request.device):
         with backend.exclusive_allocator() as allocator:
@@ -26,52 +26,58 @@ def memory_summary(host: Host, request: verbs.MemorySummary) -> str:
     return "\n".join(texts)
 
 
-def memory_stats(host: Host, request: verbs.MemoryStats) -> dict[str, dict[str, int]]:
-    """The statistics of each device."""
-    found = {}
+@answers(requests.MemoryStats)
+def memory_stats(host: HostState, request: requests.MemoryStats) -> dict[str, dict[str, int]]:
+    """Return the statistics of each device."""
+    stats = {}
     for backend in _chosen(host, request.device):
         with backend.exclusive_allocator() as allocator:
-            found[backend.device.name] = allocator.memory_stats(request.session)
-    return found
+            stats[backend.device.name] = allocator.memory_stats(request.session)
+    return stats
 
 
-def memory_snapshot(host: Host, request: verbs.MemorySnapshot) -> dict[str, Any]:
-    """Every segment, with all devices in one snapshot, numbered in their order."""
+@answers(requests.MemorySnapshot)
+def memory_snapshot(host: HostState, request: requests.MemorySnapshot) -> dict[str, Any]:
+    """Return every segment, with all devices in one snapshot, numbered in their order."""
     chosen = _chosen(host, request.device)
     merged: dict[str, Any] = {"segments": [], "device_traces": []}
     for number, backend in enumerate(chosen):
         with backend.exclusive_allocator() as allocator:
-            found = allocator.memory_snapshot(request.session, request.traces)
-        for segment in found["segments"]:
+            snapshot = allocator.memory_snapshot(request.session, request.traces)
+        for segment in snapshot["segments"]:
             segment["device"] = number
-        merged = {**found, **{key: merged[key] + found[key] for key in ("segments", "device_traces")}}
+        merged = {**snapshot, **{key: merged[key] + snapshot[key] for key in ("segments", "device_traces")}}
     recording = [backend.allocator.history.rings for backend in chosen]
     return {**merged, "devices": [b.device.name for b in chosen], "records_lines": any(None in r for r in recording)}
 
 
-def memory_history(host: Host, request: verbs.MemoryHistory) -> None:
+@answers(requests.MemoryHistory)
+def memory_history(host: HostState, request: requests.MemoryHistory) -> None:
     """Switch the operator's history on or off."""
     for backend in _chosen(host, request.device):
         with backend.exclusive_allocator() as allocator:
             allocator.record_memory_history(request.enabled, request.max_entries)
 
 
-def devices(host: Host, request: verbs.Devices) -> list[DeviceInfo]:
-    """The devices of this worker."""
+@answers(requests.Devices)
+def devices(host: HostState, request: requests.Devices) -> list[DeviceInfo]:
+    """Describe the devices of this worker."""
     return [_describe(backend) for backend in host.backends.values()]
 
 
 def _describe(backend: Backend) -> DeviceInfo:
-    known = backend.properties()
+    properties = backend.properties()
     free, total = backend.memory_info()
     return DeviceInfo(
-        device=backend.device.name, name=known["name"], type=backend.device.type, index=backend.device.index,
+        device=backend.device.name, name=properties["name"], type=backend.device.type, index=backend.device.index,
         total_memory=total, free_memory=free, allocated_memory=backend.allocator.allocated_bytes(),
         reserved_memory=backend.allocator.memory_stats()["reserved_bytes.all.current"],
-        capability=known.get("capability"), multiprocessors=known.get("multi_processor_count"), pid=os.getpid(),
+        capability=properties.get("capability"), multiprocessors=properties.get("multi_processor_count"),
+        pid=os.getpid(),
     )  # fmt: skip
 
 
-def counters(host: Host, request: verbs.Counters) -> dict[str, int]:
-    """What this worker has done."""
+@answers(requests.Counters)
+def counters(host: HostState, request: requests.Counters) -> dict[str, int]:
+    """Count the operations executed since the worker started, and the open sessions."""
     return {"operations": host.operations, "sessions": len(host.sessions)}

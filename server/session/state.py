@@ -1,0 +1,127 @@
+"""What one session keeps: values, modes, devices, events, sites, failure and replies; handlers of instructions get it.
+
+It is a plain object below the handlers. It executes nothing and knows neither the loop of instructions nor a socket.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from server.engine.context import Context
+from server.engine.device.interface import Event
+from server.engine.random import Generator
+from server.engine.value import Backend, Value
+from telegrad_protocol import dtypes, messages
+from telegrad_protocol.errors import DeviceError, NotComputedError, UnknownIdError
+from telegrad_protocol.meta import Device
+
+from .handles import Handles
+from .replies import ReplyQueue
+from .uploads import TensorUpload
+
+_ALL_VALUES = {Value}
+
+
+class Absent:
+    """Stands for a result that was never computed; ``reason`` says why."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class SessionState:
+    """One session's data. ``values`` and ``events`` go by the client's ids, ``sites`` are lines of its program."""
+
+    def __init__(self, number: int, backends: dict[Device, Backend], default_device: Device) -> None:
+        self.number = number
+        self.backends = backends
+        self.default_device = default_device
+        self.default_dtype = dtypes.float32
+        self.context = Context(backends, number)
+        self.context.generators = {device: Generator() for device in backends}
+        for generator in self.context.generators.values():
+            generator.seed()
+        self.values: dict[int, Value | Absent] = {}
+        self.events: dict[int, Event] = {}
+        self.sites: dict[int, str] = {}
+        self.inbox: deque[Any] = deque()
+        self.instruction: Any = None
+        """The instruction that is being executed."""
+        self.upload: TensorUpload | None = None
+        """The tensor whose chunks are still coming in the stream of instructions."""
+        self.handles = Handles()
+        self.replies = ReplyQueue()
+        self.verify: Callable[[], None] = _nothing_to_verify
+        """Waits for devices and raises what they found wrong with work that no instruction has brought."""
+        self.failure = 0
+        """The number of the failure that the client has not seen yet; 0 where there is none."""
+        self.failures = 0
+        self.failure_reason = ""
+        self.last_failure: messages.Failure | None = None
+        self.operations = 0
+        """How many operations were executed."""
+        self.opened = time.time()
+        self._next_id = messages.SERVER_IDS
+
+    def value(self, id: int) -> Value:
+        """Return the value that the client calls ``id``."""
+        value = self.values.get(id)
+        if value.__class__ is Value:
+            return value
+        if isinstance(value, Absent):
+            raise NotComputedError(f"this tensor was never computed: {value.reason}")
+        raise UnknownIdError(f"the session has no tensor number {id}")
+
+    def values_of(self, ids: Collection[int]) -> list[Value]:
+        """Return the values that the client calls ``ids``."""
+        values: list[Any] = list(map(self.values.get, ids))
+        if {*map(type, values)} == _ALL_VALUES:
+            return values
+        return [self.value(id) for id in ids]
+
+    def optional(self, id: int | None) -> Value | None:
+        """Return the value that the client calls ``id``; None for None."""
+        return None if id is None else self.value(id)
+
+    def new_id(self) -> int:
+        """Return an unused number for a result that the client did not name."""
+        while self._next_id in self.values:
+            self._next_id += 1
+        self._next_id += 1
+        return self._next_id - 1
+
+    def backend(self, name: str) -> Backend:
+        """Return the backend of a device by name; that of the default device where ``name`` is empty."""
+        return find_backend(self.backends, self.default_device, name)
+
+    def clear(self) -> None:
+        """Forget all that the client holds, and the replies that were not sent."""
+        self.inbox.clear()
+        self.replies.clear()
+        self.upload = None
+        self.handles.clear()
+        self.values.clear()
+        self.events.clear()
+
+    def mark_absent(self, ids: Collection[int]) -> None:
+        """Note that results were not computed because of the last failure; existing tensors stay what they were."""
+        for id in ids:
+            self.values.setdefault(id, Absent(self.failure_reason))
+
+
+def find_backend(backends: Mapping[Device, Backend], default_device: Device, name: str) -> Backend:
+    """Return the backend of a device by name; that of ``default_device`` where ``name`` is empty."""
+    device = Device(name) if name else default_device
+    backend = backends.get(device)
+    if backend is None:
+        raise DeviceError(f"device {device} is not available here; there are: {', '.join(map(str, backends))}")
+    return backend
+
+
+def _nothing_to_verify() -> None:
+    """Stand in for ``verify`` until a session sets it."""

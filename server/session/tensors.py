@@ -1,0 +1,48 @@
+"""Making and describing a session's tensors, whichever way a request comes: as an instruction or over HTTP."""
+
+from __future__ import annotations
+
+from server.engine.autograd.inplace import requires_grad
+from telegrad_protocol import dtypes, messages
+from telegrad_protocol.errors import ProtocolError
+
+from .state import SessionState
+from .uploads import Chunk, TensorUpload, new_value
+
+
+def upload(state: SessionState, message: messages.Upload) -> None:
+    """Handle the instruction: make the tensor, or begin to, where chunks follow."""
+    if state.upload is not None:
+        raise ProtocolError(f"an upload begins before that of tensor number {state.upload.id} is complete")
+    begun = begin_upload(state, message.id, message.device, message.shape, dtypes.of_code(message.dtype))
+    if message.data is not None:
+        begun.write(0, message.data)
+    if message.data is None and not begun.is_complete:
+        state.upload = begun
+    else:
+        state.values[message.id] = begun.finish()
+
+
+def upload_chunk(state: SessionState, chunk: Chunk) -> None:
+    """Handle a chunk of the tensor whose upload has begun; with the last one the tensor is there."""
+    begun = state.upload
+    if begun is None or begun.id != chunk.owner:
+        raise ProtocolError(f"a chunk for tensor number {chunk.owner}, which is not being uploaded")
+    begun.write(chunk.offset, chunk.data)
+    if begun.is_complete:
+        state.values[begun.id] = begun.finish()
+        state.upload = None
+
+
+def begin_upload(
+    state: SessionState, id: int, device: str, shape: tuple[int, ...], dtype: dtypes.DType
+) -> TensorUpload:
+    """Allocate a tensor whose elements follow; the session does not show it under ``id`` before they are complete."""
+    return TensorUpload(id, new_value(state.backend(device), shape, dtype))
+
+
+def describe(state: SessionState, request: messages.Describe) -> None:
+    """Handle the instruction: tell shape, strides, offset, dtype, and whether a gradient is required."""
+    values = [state.value(id) for id in request.ids]
+    metas = [(v.shape, v.meta.strides, v.meta.offset, v.dtype.code, requires_grad(v)) for v in values]
+    state.replies.add(messages.Description(request.request, metas))
