@@ -15,10 +15,11 @@ from typing import Any
 from server.engine import context
 from server.engine.autograd.gradients import accumulate
 from server.engine.autograd.graph import Edge
-from server.engine.autograd.graph_task import GraphTask, initial_gradient
+from server.engine.autograd.graph_task import ONES, GraphTask, initial_gradient
 from server.engine.autograd.inplace import edge_of
 from server.engine.autograd.node import OpNode
 from server.engine.autograd.stream_graph_task import StreamGraphTask
+from server.engine.dispatcher import dispatch
 from server.engine.keys import AUTOGRAD
 from server.engine.replay.backward_capture import BackwardCaptures
 from server.engine.replay.backward_program import ProgramTree
@@ -107,8 +108,13 @@ def _backward_from(edge: Edge, root: Value, gradient: Value | None, retain_graph
     current = context.current
     is_enabled, excluded = current._grad_enabled, current.excluded
     current._grad_enabled, current.excluded = False, excluded | AUTOGRAD
+    meta = root.meta
     try:
-        _follow(edge, [initial_gradient(root, gradient)], retain_graph)
+        if gradient is None and meta.numel == 1:  # `initial_gradient`, inlined
+            gradients = [dispatch(ONES, (meta.shape, meta.dtype, meta.device))]
+        else:
+            gradients = [initial_gradient(root, gradient)]
+        _follow(edge, gradients, retain_graph)
     finally:
         current._grad_enabled, current.excluded = is_enabled, excluded
 

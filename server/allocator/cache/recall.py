@@ -123,14 +123,14 @@ class Recall:
         call = nbytes, stream, owner
         if self.log or self._moved:
             self.flush_deferred()
-        state = self._depart(owner)
+        state = self._leave_state(owner)
         if call in state:
-            return self._go_on(state).allocate(*call)
+            return self._continue_from(state).allocate(*call)
         name, before, changes = self._name, self._ledger.now, self._policy.generation
         block = self._recognize(self._allocate_below(nbytes, stream, owner))
         is_alone = self._name == name and self._policy.generation == changes
         self._name ^= block.key
-        after = self._arrive(owner)
+        after = self._enter_state(owner)
         if after is not None and state is not UNKNOWN and is_alone and block.is_stable and block.size < self._oversize:
             step = state[call] = Step(block, self._accounts[owner], takes=True)
             step.lead_to(after, self._name, before, self._ledger.now)
@@ -151,15 +151,15 @@ class Recall:
         if block.is_free or block in self.core.events:
             return self._free_below(block)
         owner = block.owner
-        state = self._depart(owner)
+        state = self._leave_state(owner)
         if block in state:
-            return self._go_on(state).free(block)
+            return self._continue_from(state).free(block)
         before, changes = self._ledger.now, self._policy.generation
         self._free_below(replace_by_copy(block) if block.is_stable else block)
         if block in self.core.events:
             return
         self._name ^= block.key
-        after = self._arrive(owner)
+        after = self._enter_state(owner)
         if (
             after is not None
             and state is not UNKNOWN
@@ -170,7 +170,7 @@ class Recall:
             step = state[block] = Step(block, self._accounts[owner], takes=False)
             step.lead_to(after, self._name, before, self._ledger.now)
 
-    def _depart(self, owner: int) -> State:
+    def _leave_state(self, owner: int) -> State:
         """Leave the current state; returns what is remembered of this session's calls from it."""
         state, self.state = self.state, UNKNOWN
         if self._policy.generation != self._changes:
@@ -180,11 +180,11 @@ class Recall:
         self._turn = owner
         return UNKNOWN if self.core.bypasses else self._states.get((self._name, owner), UNKNOWN)
 
-    def _go_on(self, state: State) -> Recall:
+    def _continue_from(self, state: State) -> Recall:
         self.state = state
         return self
 
-    def _arrive(self, owner: int) -> State | None:
+    def _enter_state(self, owner: int) -> State | None:
         """Remember the state that a call has led to; None while somebody wants to see every call."""
         if self.core.bypasses:
             return None

@@ -24,7 +24,7 @@ from .inplace import edge_of
 
 _NO_GRADIENTS = repeat(None)
 _by_sequence = attrgetter("sequence")
-_ONES = OPERATORS["ones"]
+ONES = OPERATORS["ones"]
 
 
 class GraphTask:
@@ -183,5 +183,5 @@ def initial_gradient(root: Value, gradient: Value | None) -> Value:
             f"backward: gradient can be implicitly created only for scalar outputs, not for {root.meta}"
         )
     meta = root.meta
-    one: Value = dispatch(_ONES, (meta.shape, meta.dtype, meta.device))
+    one: Value = dispatch(ONES, (meta.shape, meta.dtype, meta.device))
     return one
