@@ -14,10 +14,10 @@ IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
 ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu check lint format serve bench bench-gpu docs clean
+.PHONY: help demo test test-full test-gpu check check-kernels lint format serve bench bench-gpu docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.demo ## train on handwritten digits through a local server
 	$(PY) examples/digits.py $(ARGS)
@@ -31,10 +31,13 @@ test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
 test-gpu: ## run the tests that need a GPU, in this machine's own Python
 	$(IN_TREE) $(ONE_THREAD) $(PYTHON) -m pytest -q -m gpu -p no:benchmark $(ARGS)
 
-check: lint ## lint, types, import layers and generated docs
+check: lint check-kernels ## lint, types, import layers, generated docs and CUDA texts
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(PY) docs/generate.py --check
+
+check-kernels: $(VENV)/.dev ## compile every CUDA text with NVRTC, without a GPU
+	$(PY) -m server.engine.cuda.check
 
 lint: $(VENV)/.dev ## style, changing nothing
 	$(VENV)/bin/ruff check .

@@ -25,7 +25,8 @@ def open_device(device: Device) -> Backend:
 
 
 def _open_cuda(device: Device) -> Backend:
-    from .cuda import families  # noqa: F401
+    from .cuda.families import import_families
     from .device.cuda_backend import CudaBackend
 
+    import_families()
     return CudaBackend.open(device)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
-pytest.importorskip("cupy")
 
 from server.engine.cuda import warm
 from server.engine.cuda.runtime import compiler
+from server.engine.cuda.texts import texts_of
 from telegrad_protocol import dtypes
 
 TARGET = "sm_90"
@@ -47,7 +47,7 @@ def test_what_does_not_compile_is_refused_with_the_log() -> None:
 
 def test_usual_kernels_compile_beforehand() -> None:
     calls = itertools.islice(warm.usual_calls(dtypes.bfloat16), 0, None, 12)
-    texts = warm.texts_of([*calls, *warm.hopper_calls(dtypes.bfloat16)], TARGET)
+    texts = texts_of([*calls, *warm.hopper_calls(dtypes.bfloat16)], TARGET).texts
     assert texts
     assert warm.compile_all(texts, TARGET) == len(texts)
     assert warm.compile_all(texts, TARGET) == 0

@@ -1,59 +1,39 @@
-"""All families of CUDA kernels; importing this files them with their operations."""
+"""Finds the modules of all kernel families. Importing them registers their factories with the operations.
+
+A family is a sub-package of ``server.engine.cuda``; no list of families or of their modules is kept anywhere.
+"""
 
 from __future__ import annotations
 
-from .attention import cudnn as cudnn_attention
-from .attention import hopper as hopper_attention
-from .attention import tiled as attention_tiles
-from .conv import cudnn as cudnn_convolution
-from .conv import pooling
-from .conv import products as convolution_products
-from .gemm import dot as gemm_dot
-from .gemm import operations as gemm_operations
-from .index import embedding, indexing, scatter, scatter_rows, scatter_sums
-from .optim import adam as optim_adam
-from .optim import foreach
-from .optim import gradients as optim_gradients
-from .optim import sgd as optim_sgd
-from .pointwise import copying, fills, pointwise
-from .random import draws as random_numbers
-from .reduce import reduce, scan
-from .rows import batch_norm as norm_channels
-from .rows import group_norm as norm_groups
-from .rows import layer_norm as norm
-from .rows import losses, softmax
-from .sort import search as sort_search
-from .sort import sort
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
 
-__all__ = [
-    "attention_tiles",
-    "convolution_products",
-    "copying",
-    "cudnn_attention",
-    "cudnn_convolution",
-    "embedding",
-    "fills",
-    "foreach",
-    "gemm_dot",
-    "gemm_operations",
-    "hopper_attention",
-    "indexing",
-    "losses",
-    "norm",
-    "norm_channels",
-    "norm_groups",
-    "optim_adam",
-    "optim_gradients",
-    "optim_sgd",
-    "pointwise",
-    "pooling",
-    "random_numbers",
-    "reduce",
-    "scan",
-    "scatter",
-    "scatter_rows",
-    "scatter_sums",
-    "softmax",
-    "sort",
-    "sort_search",
-]
+from . import __name__ as package_name
+from . import __path__ as package_path
+
+_CALLS = "calls"
+"""The module of a family that only ``check`` needs."""
+
+
+def import_families() -> list[ModuleType]:
+    """Import every module of every family but its ``calls``, in alphabetical order, and return them.
+
+    The factory that was registered last is asked first. A module whose factories must be asked before those of another
+    module imports that one; the alphabet decides nothing then.
+    """
+    return [importlib.import_module(name) for name in _module_names() if not name.endswith(f".{_CALLS}")]
+
+
+def import_calls() -> list[ModuleType]:
+    """Import and return the ``calls`` of every family that has such a module."""
+    return [importlib.import_module(name) for name in _module_names() if name.endswith(f".{_CALLS}")]
+
+
+def _module_names() -> Iterator[str]:
+    for family in pkgutil.iter_modules(package_path, f"{package_name}."):
+        if family.ispkg:
+            package = importlib.import_module(family.name)
+            for module in pkgutil.iter_modules(package.__path__, f"{family.name}."):
+                yield module.name

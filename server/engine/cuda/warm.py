@@ -14,27 +14,20 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
-from server.engine import keys, ops
 from server.engine.array_library.dtypes import HALVES
-from server.engine.operators import OPERATORS, Request
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import TelegradError
-from telegrad_protocol.meta import Device, Meta
-from telegrad_protocol.ops import Op
+from telegrad_protocol.meta import Meta
 
-from . import families
 from .attention.hopper_kernel_text import BLOCKS, TILINGS
 from .runtime.compiler import compile_cubin, is_kept
 from .runtime.hopper_text import HOPPER
-from .runtime.launch import Texts, architecture, collecting
-
-_ = (ops, families)  # file all operations, and all factories
+from .runtime.launch import architecture
+from .texts import DEVICE, Call, call, texts_of
 
 _NICENESS = 10
-_DEVICE = Device("cuda:0")
 _TYPES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 _UNARY = (
     "relu", "gelu", "silu", "sigmoid", "tanh", "softplus", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal", "abs",
@@ -45,75 +38,47 @@ _BACKWARD = ("_relu_backward", "_gelu_backward", "_silu_backward", "_tanh_backwa
 _SHAPES = ((64, 64), (64, 64)), ((64, 64), (64,)), ((64, 64), (64, 1)), ((64, 64), ())
 
 
-class Described:
-    """A device as factories see it, which has no memory."""
-
-    key = keys.CUDA
-    device = _DEVICE
-    stream = 0
-
-
-def usual_calls(dtype: DType) -> Iterator[tuple[str, tuple[Any, ...]]]:
+def usual_calls(dtype: DType) -> Iterator[Call]:
     """Operations by name, with metas for tensors."""
 
     def meta(*shape: int, dtype: DType = dtype, strides: tuple[int, ...] | None = None) -> Meta:
-        return Meta.of(shape, dtype, _DEVICE, strides)
+        return Meta.of(shape, dtype, DEVICE, strides)
 
     x = meta(64, 64)
     for name in _UNARY:
-        yield name, (x,)
+        yield call(name, x)
     for name in _BACKWARD:
-        yield name, (x, x)
+        yield call(name, x, x)
     for name, (first, second) in itertools.product(_BINARY, _SHAPES):
-        yield name, (meta(*first), meta(*second))
+        yield call(name, meta(*first), meta(*second))
     for name in ("add", "sub", "mul", "div", "pow", "eq", "gt", "lt"):
-        yield name, (x, 2.5)
+        yield call(name, x, 2.5)
     for name in ("add_", "mul_"):
-        yield name, (x, meta(64, 64))
-        yield name, (x, 0.5)
+        yield call(name, x, meta(64, 64))
+        yield call(name, x, 0.5)
     for other in (*_TYPES, dtypes.int64, dtypes.bool_):
-        yield "copy_", (x, meta(64, 64, dtype=other))
-        yield "copy_", (meta(64, 64, dtype=other), x)
-    yield "_in_layout", (meta(64, 64, strides=(1, 64)), (64, 1))
-    yield "where", (meta(64, 64, dtype=dtypes.bool_), x, x)
-    yield "where", (meta(64, 64, dtype=dtypes.bool_), x, 0.0)
-    yield "masked_fill", (x, meta(64, 64, dtype=dtypes.bool_), 0.0)
-    yield "native_dropout", (x, 0.1, True)
-    yield "native_dropout_backward", (x, meta(64, 64, dtype=dtypes.bool_), 1.25)
-    yield "cat", ((x, x), 0)
-    yield "cat", ((x, x), 1)
+        yield call("copy_", x, meta(64, 64, dtype=other))
+        yield call("copy_", meta(64, 64, dtype=other), x)
+    yield call("_in_layout", meta(64, 64, strides=(1, 64)), (64, 1))
+    yield call("where", meta(64, 64, dtype=dtypes.bool_), x, x)
+    yield call("where", meta(64, 64, dtype=dtypes.bool_), x, 0.0)
+    yield call("masked_fill", x, meta(64, 64, dtype=dtypes.bool_), 0.0)
+    yield call("native_dropout", x, 0.1, True)
+    yield call("native_dropout_backward", x, meta(64, 64, dtype=dtypes.bool_), 1.25)
+    yield call("cat", (x, x), 0)
+    yield call("cat", (x, x), 1)
     for name, given in {"normal_": (), "uniform_": (), "fill_": (1.0,), "zero_": ()}.items():
-        yield name, (x, *given)
+        yield call(name, x, *given)
 
 
-def hopper_calls(dtype: DType) -> Iterator[tuple[str, tuple[Any, ...]]]:
+def hopper_calls(dtype: DType) -> Iterator[Call]:
     """What has kernels of its own on Hopper, for halves."""
     for width in TILINGS:
-        operand = Meta.of((BLOCKS, 1, 128, width), dtype, _DEVICE)
-        yield "_attention", (operand, operand, operand, None, True, 1.0, False)
+        operand = Meta.of((BLOCKS, 1, 128, width), dtype, DEVICE)
+        yield call("_attention", operand, operand, operand, None, True, 1.0, False)
 
 
-def texts_of(calls: Iterable[tuple[str, tuple[Any, ...]]], target: str) -> Texts:
-    """The sources that the factories of these calls would load for an architecture."""
-    with collecting(target) as found:
-        for name, args in calls:
-            _ask(OPERATORS[name].op, args)
-    return found
-
-
-def _ask(op: Op, args: tuple[Any, ...]) -> None:
-    bound = op.normalize(op.bind(args, {}), lambda item: isinstance(item, Meta))
-    inferred = op.infer(bound)
-    outs = inferred if isinstance(inferred, tuple) else (inferred,)
-    base = bound[: len(op.base.params)]
-    compute = op.base.compute_dtype(base) if op.promotion else None
-    request = Request(op.base, Described(), base, () if op.form == "functional" and op.mutates else outs, compute)  # type: ignore[arg-type]
-    for preparer in OPERATORS[op.name].preparers.get(keys.CUDA, []):
-        if preparer.factory(request) is not None:
-            return
-
-
-def compile_all(texts: Texts, target: str) -> int:
+def compile_all(texts: Iterable[tuple[str, tuple[str, ...]]], target: str) -> int:
     """Compile what is not on the disk yet; how many texts that were."""
     cold = [(source, options) for source, options in texts if not is_kept(source, target, options)]
     if cold:
@@ -138,7 +103,7 @@ def main() -> int:
         calls = [call for dtype in _TYPES for call in usual_calls(dtype)]
         if target == HOPPER:
             calls += [call for dtype in _TYPES if dtype in HALVES for call in hopper_calls(dtype)]
-        texts = texts_of(calls, target)
+        texts = texts_of(calls, target).texts
         count = compile_all(texts, target)
     except TelegradError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

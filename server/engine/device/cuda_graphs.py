@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from cupy.cuda import runtime
+from .cupy_module import runtime
 
 log = logging.getLogger(__name__)
 _DONE = 0

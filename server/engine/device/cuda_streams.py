@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-import cupy as cp
+from server.engine.device.cupy_module import cp
 
 
 class StreamPool:

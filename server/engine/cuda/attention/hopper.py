@@ -84,7 +84,7 @@ def forward(request: Request) -> Launch | None:
     device = backend.device.index or 0
     if mask is not None or architecture(device) != HOPPER or not _suits(query, key, value, output, scale):
         return None
-    orders = list(_orders(query, key, is_causal, multiprocessors(device, BLOCKS)))
+    orders = list(_orders(query, key, is_causal, min(multiprocessors(device), BLOCKS)))
     if min(order.balance for _, order in orders) < _LEAST_BALANCE:
         return None
     fires = [_prepared(query, key, is_causal, scale, first, order) for first, order in orders]

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import cupy as cp
-
+from server.engine.device.cupy_module import cp
 from server.engine.value import Launch, Value
 from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.meta import Meta

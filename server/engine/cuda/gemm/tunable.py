@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cupy as cp
-
+from server.engine.device.cupy_module import cp
 from server.engine.switches import Switches
 from server.engine.tuning import Tuner
 from server.engine.value import Launch, Value

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy as cp
-
 from server.engine import functional as F
 from server.engine import keys
 from server.engine.checks import Check
 from server.engine.cuda.rows.rowwise import byte_offset, dense, row_major
 from server.engine.cuda.runtime.faults import expect, record_of
+from server.engine.device.cupy_module import cp
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch

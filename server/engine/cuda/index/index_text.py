@@ -69,8 +69,13 @@ template <class How, class T, int W> __device__ __forceinline__ void put_many(T*
     for (int j = 0; j < W; ++j) How::to(at + j, v.at[j]);
 }
 template <> __device__ __forceinline__ void put_many<Add, float, 4>(float* at, const vec<float, 4>& v) {
+#if __CUDA_ARCH__ >= 900
     asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
         :: "l"(at), "f"(v.at[0]), "f"(v.at[1]), "f"(v.at[2]), "f"(v.at[3]) : "memory");
+#else
+    #pragma unroll
+    for (int j = 0; j < 4; ++j) atomicAdd(at + j, v.at[j]);
+#endif
 }
 """
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import cupy as cp
 import numpy as np
 
 from server.engine import context, keys
@@ -26,6 +25,7 @@ from server.engine.cuda.runtime import geometry
 from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.device.cupy_module import cp
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
@@ -39,6 +39,8 @@ from telegrad_protocol.ops import scattering as element_ops
 from .index_text import ATOMICS, SCALED, STORING, THREADS, storing
 from .indexing import Indexed, Iteration, across, along, placed, places, vector
 
+DEVICE_TO_DEVICE = 3
+"""``cudaMemcpyDeviceToDevice``."""
 _HOW = {"sum": "Add", "prod": "Multiply", "amax": "Greatest", "amin": "Least", None: "Assign"}
 _WRITE, _WRITE_IF_GOOD, _CHECK = range(3)
 _FORMATS = {1: "b", 2: "h", 4: "i", 8: "q"}
@@ -230,7 +232,7 @@ def _copier(request: Request, input: Meta, out: Meta) -> Callable[[Value, Value]
 
         return copy
     backend, i, o, nbytes = request.backend, byte_offset(input), byte_offset(out), input.nbytes
-    move, way = cp.cuda.runtime.memcpyAsync, cp.cuda.runtime.memcpyDeviceToDevice
+    move, way = cp and cp.cuda.runtime.memcpyAsync, DEVICE_TO_DEVICE
 
     def move_bytes(source: Value, result: Value) -> None:
         if nbytes:

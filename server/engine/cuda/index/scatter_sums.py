@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import cupy as cp
-
 from server.engine import context, keys
 from server.engine.array_library.dtypes import HALVES
 from server.engine.checks import Check
@@ -19,6 +17,7 @@ from server.engine.cuda.rows.rowwise import byte_offset
 from server.engine.cuda.runtime.faults import expect, record_of
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.device.cupy_module import cp
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
@@ -28,7 +27,7 @@ from telegrad_protocol.ops import indexing as ops
 
 from .indexing import places
 from .row_sums import RowSums
-from .scatter import generic_kernel
+from .scatter import DEVICE_TO_DEVICE, generic_kernel
 
 _LEAST_SOURCE = 1 << 18
 """Elements."""
@@ -80,7 +79,7 @@ def _prepare(
     keys_meta = Meta.of((count,), dtypes.int64, backend.device)
     check, generic = Check(name, places(input, [0])), generic_kernel(request)
     x, i, s, o = (byte_offset(meta) for meta in (input, index, source, out))
-    nbytes, to_device = out.nbytes, cp.cuda.runtime.memcpyDeviceToDevice
+    nbytes = out.nbytes
 
     def launch(args: Any, outs: Any) -> None:
         if context.current.switches.deterministic_algorithms:
@@ -90,7 +89,7 @@ def _prepare(
         rows = backend.empty(keys_meta)
         number(backend.stream, rows.storage.block.pointer, given.storage.block.pointer + i)
         target = outs[0].storage.block.pointer + o
-        cp.cuda.runtime.memcpyAsync(target, args[0].storage.block.pointer + x, nbytes, to_device, backend.stream)
+        cp.cuda.runtime.memcpyAsync(target, args[0].storage.block.pointer + x, nbytes, DEVICE_TO_DEVICE, backend.stream)
         sums.run(target, args[source_at].storage.block.pointer + s, rows, record_of(backend), expect(check))
 
     return launch

@@ -11,11 +11,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import cupy as cp
-
 from server.engine.cuda.rows.rowwise import byte_offset
 from server.engine.cuda.runtime.launch import load, pointer
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.device.cupy_module import cp
 from server.engine.value import Value
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import is_dense

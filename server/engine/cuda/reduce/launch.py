@@ -5,16 +5,14 @@ Knows no operation: a state comes as its C++ type and size.
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import Any, NamedTuple
 
-import cupy as cp
-
 from server.allocator import Block
 from server.engine.cuda.runtime.geometry import INDEXING, VECTOR_BYTES, blocks, packed
-from server.engine.cuda.runtime.launch import load
+from server.engine.cuda.runtime.launch import load, multiprocessors
 from server.engine.cuda.runtime.prelude import PRELUDE
+from server.engine.device.cupy_module import cp
 from server.engine.value import Launch, Value
 
 from .layout import Walk, ceiling, flag, floor, index_types
@@ -173,12 +171,6 @@ def job(walk: Walk, state: State, shape: Shape) -> bytes:
     numbers = struct.pack(f"={index * 3}I", walk.results, shape.units, shape.chunk, shape.splits)
     text = struct.pack("=d", state.value) + layouts + numbers
     return text + bytes(-len(text) % 8)
-
-
-@functools.cache
-def multiprocessors(device: int) -> int:
-    """How many a device has."""
-    return int(cp.cuda.runtime.getDeviceProperties(device)["multiProcessorCount"])
 
 
 _COUNTERS: dict[tuple[int, int], Block] = {}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from server.engine import keys
 from server.engine.cuda.runtime.geometry import INDEXING, VECTOR_BYTES, Layout, blocks, collapse, packed
-from server.engine.cuda.runtime.launch import load, nothing
+from server.engine.cuda.runtime.launch import load, multiprocessors, nothing
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
 from server.engine.operators import Request
 from server.engine.registry import prepares
@@ -20,7 +20,6 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import scans as ops
 from telegrad_protocol.ops.contract import Op
 
-from .launch import multiprocessors
 from .layout import ceiling, index_types, needs_wide
 from .reduce import BYTES, comparing, computing
 from .reduce_text import LOADS

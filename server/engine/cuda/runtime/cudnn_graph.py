@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import cupy as cp
-
 from server.engine import context
 from server.engine.device.cuda_streams import CudaEvent
+from server.engine.device.cupy_module import cp
 from server.engine.value import Backend
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType

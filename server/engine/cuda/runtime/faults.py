@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import cupy as cp
 import numpy as np
 
 from server.engine import context
 from server.engine.checks import Check, Finding
+from server.engine.device.cupy_module import cp
 from server.engine.value import Storage
 
 if TYPE_CHECKING:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
-import cupy as cp
 from cuda.bindings import driver
 
 from server.engine.device.cuda_graphs import CudaGraph, is_idle
+from server.engine.device.cupy_module import cp
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.value import Value
 
@@ -24,6 +26,7 @@ from .compiler import KernelCompilationError, compile_cubin
 
 _FORMATS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
 _LARGEST_STATIC = 48 << 10
+_H100_MULTIPROCESSORS = 132
 
 Launch = Callable[..., None]
 
@@ -197,9 +200,9 @@ def _architecture(device: int) -> str:
     return f"sm_{cp.cuda.Device(device).compute_capability}"
 
 
-def multiprocessors(device: int, at_most: int) -> int:
-    """So many of a device's multiprocessors, or all that it has; while texts are collected, so many."""
-    return at_most if _target else min(at_most, _multiprocessors(device))
+def multiprocessors(device: int) -> int:
+    """How many multiprocessors a device has; while texts are collected, as many as an H100."""
+    return _H100_MULTIPROCESSORS if _target else _multiprocessors(device)
 
 
 @functools.cache
@@ -217,25 +220,38 @@ def nothing(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
     """The prepared kernel where results have no elements."""
 
 
-Texts = dict[tuple[str, tuple[str, ...]], None]
-_collected: Texts | None = None
+class Collection:
+    """The kernels that factories asked for while nothing was loaded."""
+
+    def __init__(self) -> None:
+        self.texts: dict[tuple[str, tuple[str, ...]], str] = {}
+        """The kernel's name by its text and the compiler's options beside the usual ones."""
+        self.sites: set[tuple[str, int]] = set()
+        """File and line of every call of ``load``."""
+
+    def add(self, source: str, name: str, options: tuple[str, ...], caller: FrameType) -> None:
+        self.texts.setdefault((source, options), name)
+        self.sites.add((caller.f_code.co_filename, caller.f_lineno))
+
+
+_collection: Collection | None = None
 _target = ""
 
 
 @contextmanager
-def collecting(target: str) -> Iterator[Texts]:
-    """Load nothing within the block: note texts and options, for whoever compiles them for an architecture."""
-    global _collected, _target
-    found: Texts = {}
-    _collected, _target = found, target
+def collecting(target: str) -> Iterator[Collection]:
+    """Collect what is asked for within the block instead of loading it; ``target`` is the architecture in its stead."""
+    global _collection, _target
+    collection = Collection()
+    _collection, _target = collection, target
     try:
-        yield found
+        yield collection
     finally:
-        _collected, _target = None, ""
+        _collection, _target = None, ""
 
 
-class _Noted(Kernel):
-    """A kernel that was only noted; its launches do nothing."""
+class _CollectedKernel(Kernel):
+    """A kernel whose text was only collected; its launches do nothing."""
 
     def __init__(self, name: str) -> None:
         super().__init__(None, name, launches_on(0))
@@ -246,9 +262,9 @@ class _Noted(Kernel):
 
 def load(source: str, name: str, options: tuple[str, ...] = ()) -> Kernel:
     """The kernel ``name`` (an ``extern "C"`` function) of ``source`` on the current device; compiled when first met."""
-    if _collected is not None:
-        _collected[source, options] = None
-        return _Noted(name)
+    if _collection is not None:
+        _collection.add(source, name, options, sys._getframe(1))
+        return _CollectedKernel(name)
     device = cp.cuda.Device().id
     return Kernel(_module(source, options, device).get_function(name), name, launches_on(device))
 

@@ -9,12 +9,11 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import cupy as cp
-
 from server.engine.cuda.reduce.layout import ceiling, flag, index_types, kept_strides, needs_wide
 from server.engine.cuda.runtime.geometry import INDEXING, Layout, blocks, collapse, packed
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import PRELUDE
+from server.engine.device.cupy_module import cp
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from server.engine import keys
-from server.engine.cuda.reduce.launch import multiprocessors
-from server.engine.cuda.runtime.launch import nothing
+from server.engine.cuda.runtime.launch import multiprocessors, nothing
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value

@@ -1,0 +1,74 @@
+"""``make check-kernels``: it refuses texts that do not compile, and texts that nothing would compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("cuda.bindings.nvrtc")
+
+from server.engine.cuda import check, families
+from server.engine.cuda.pointwise import copying
+from server.engine.cuda.reduce import calls as reduce_calls
+from server.engine.cuda.reduce import reduce_text
+from server.engine.cuda.sort import calls as sort_calls
+from server.engine.cuda.texts import Call, call, tensor
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel cache of the test's own."""
+    monkeypatch.setenv("TELEGRAD_KERNEL_CACHE", str(tmp_path / "kernels"))
+
+
+def test_calls_reach_every_text_of_the_package() -> None:
+    modules = families.import_families()
+    assert check.unreached(modules, check.collect_all([*modules, *families.import_calls()])) == []
+
+
+def test_every_kind_of_kernel_that_a_text_is_for_is_collected() -> None:
+    collected = check.Collected(check.OLDEST)
+    collected.collect([reduce_calls, sort_calls], (dtypes.float32,))
+    reductions = {"few_lanes", "odd_lines", "whole_blocks", "columns", "along_lines", "down_columns"}
+    sorts = {"short_lines", "middle_lines", "count_digits", "one_digit", "ranked", "best", "search"}
+    for kernel in reductions | sorts:
+        assert any(f"{kernel}<" in source.rpartition("extern")[2] for source, _ in collected.labels), kernel
+
+
+def _module_with(calls: list[Call]) -> ModuleType:
+    module = ModuleType("added")
+
+    def check_calls(dtype: DType) -> Iterator[Call]:
+        yield from calls
+
+    module.check_calls = check_calls
+    return module
+
+
+def test_a_text_that_does_not_compile_is_named_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    families.import_families()
+    broken = copying.PRELUDE + "__device__ int broken() { return undefined_name; }\n"
+    monkeypatch.setattr(copying, "PRELUDE", broken)
+    matrix, transposed = tensor(dtypes.float32, 64, 64), tensor(dtypes.float32, 64, 64, strides=(1, 64))
+    collected = check.Collected(check.OLDEST)
+    collected.collect([_module_with([call("copy_", matrix, transposed)])], (dtypes.float32,))
+    (problem,) = check.compile_all([collected])
+    assert "transposing (copy_(" in problem
+    assert 'identifier "undefined_name" is undefined' in problem
+    assert f"line {broken.count(chr(10))}: __device__ int broken()" in problem
+
+
+def test_a_text_that_no_call_reaches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduce_text, "ADDED", "__device__ int nobody_compiles_this() { return 0; }", raising=False)
+    problems = check.unreached([reduce_text], [])
+    assert "server.engine.cuda.reduce.reduce_text.ADDED: no compiled text contains this one" in problems
+
+
+def test_a_load_that_no_call_reaches_is_refused() -> None:
+    problems = check.unreached([copying], [])
+    assert any("copying.py" in problem and "lead to this load" in problem for problem in problems)
