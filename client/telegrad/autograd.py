@@ -1,4 +1,7 @@
-"""Differentiation: ``backward`` and ``grad`` as instructions, gradients named by the client."""
+"""``backward`` and ``grad``: one instruction each; the server differentiates.
+
+The client gives the gradients their numbers. It knows from its own graph which tensors receive one.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +29,19 @@ def backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Accumulate gradients of ``tensors`` into ``.grad`` of the leaves they reach, or of ``inputs`` only."""
+    """Accumulate the gradients of ``tensors`` into ``.grad`` of the leaves that they reach, or of ``inputs``."""
     roots, gradients = _roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
     wanted = _wanted(roots, inputs)
-    leaves = [(leaf._id, _receiver(leaf, create_graph)._id) for leaf in wanted]
+    leaves = [(leaf._id, _gradient_of(leaf, create_graph)._id) for leaf in wanted]
     retain = create_graph if retain_graph is None else retain_graph
     site = session.sites.current()
     session.submit(
-        Backward(site, _ids(roots), _places(gradients), leaves, retain, create_graph, inputs is not None), thread.modes
+        Backward(site, _ids(roots), _optional_ids(gradients), leaves, retain, create_graph, inputs is not None),
+        thread.modes,
     )
     if create_graph:
-        _learn([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
+        _update_handles([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
 
 
 def grad(
@@ -49,7 +53,10 @@ def grad(
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of ``outputs`` with respect to ``inputs``; nothing is accumulated. One round trip with create_graph."""
+    """Return the gradients of ``outputs`` with respect to ``inputs``; accumulates nothing.
+
+    Waits only with ``create_graph``, for one round trip.
+    """
     roots, gradients = _roots(outputs, grad_outputs, "grad")
     session = roots[0]._session
     sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -63,28 +70,33 @@ def grad(
         raise AutogradError(
             "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
         )
-    found = [
-        Tensor(session, session.new_id(), gradient_meta(s)) if u else None for s, u in zip(sources, used, strict=True)
+    results = [
+        Tensor(session, session.new_id(), gradient_meta(source)) if is_used else None
+        for source, is_used in zip(sources, used, strict=True)
     ]
-    targets = _ids([s for s, u in zip(sources, used, strict=True) if u])
-    made = [f for f in found if f is not None]
+    targets = _ids([source for source, is_used in zip(sources, used, strict=True) if is_used])
+    computed = [gradient for gradient in results if gradient is not None]
     retain = create_graph if retain_graph is None else retain_graph
     site = session.sites.current()
     session.submit(
-        Gradient(site, _ids(roots), _places(gradients), targets, _ids(made), retain, create_graph, True), thread.modes
+        Gradient(site, _ids(roots), _optional_ids(gradients), targets, _ids(computed), retain, create_graph, True),
+        thread.modes,
     )
     if create_graph:
-        _learn(made, roots, gradients)
+        _update_handles(computed, roots, gradients)
     if materialize_grads:
-        return tuple(f if f is not None else s.new_zeros(s.shape) for f, s in zip(found, sources, strict=True))
-    return tuple(found)
+        return tuple(
+            gradient if gradient is not None else source.new_zeros(source.shape)
+            for gradient, source in zip(results, sources, strict=True)
+        )
+    return tuple(results)
 
 
 def _ids(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple([tensor._id for tensor in tensors])
 
 
-def _places(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
+def _optional_ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
     return tuple([None if tensor is None else tensor._id for tensor in tensors])
 
 
@@ -124,28 +136,28 @@ def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor]:
     return [tensor for tensor in listed if tensor._gradient_edge() in reached]
 
 
-def _receiver(leaf: Tensor, create_graph: bool) -> Tensor:
-    """The leaf's gradient; a new number where it has none yet, or where it is replaced by a sum with a graph."""
+def _gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:
+    """Return the leaf's gradient, with a new number if it has none yet, or if a sum with a graph replaces it."""
     if leaf._grad is None or create_graph:
         leaf._grad = Tensor(leaf._session, leaf._session.new_id(), gradient_meta(leaf))
     return leaf._grad
 
 
 def gradient_meta(leaf: Tensor) -> Meta:
-    """A gradient has its leaf's layout where that is dense, else row-major."""
+    """Return the meta of a leaf's gradient: it has the leaf's strides where these are dense, else it is row-major."""
     meta = leaf._meta
     if meta.is_contiguous and not meta.offset:
         return meta
     return meta.like(strides=meta.strides if meta.is_dense else None)
 
 
-def _learn(found: list[Tensor], roots: list[Tensor], gradients: list[Tensor | None]) -> None:
-    """Ask which new gradients are differentiable themselves, and in what layout they came."""
-    if not found:
+def _update_handles(computed: list[Tensor], roots: list[Tensor], gradients: list[Tensor | None]) -> None:
+    """Ask which new gradients require grad themselves and how they are laid out, and tell their handles."""
+    if not computed:
         return
     parents = tuple(t._gradient_edge() for t in [*roots, *gradients] if t is not None and t.requires_grad)
-    described = found[0]._session.describe(tuple(f._id for f in found), found[0].device)
-    for tensor, (meta, requires_grad) in zip(found, described, strict=True):
+    described = computed[0]._session.describe(tuple(gradient._id for gradient in computed), computed[0].device)
+    for tensor, (meta, requires_grad) in zip(computed, described, strict=True):
         tensor._meta = meta
         if requires_grad:
             tensor._requires_grad, tensor._node = True, OperationNode(parents, "AddBackward0")

@@ -1,4 +1,4 @@
-"""Random state: one generator per device and session, on the server; the same numbers on CPU and GPU."""
+"""Random state. Every session has one generator per device, on the server; CPU and GPU draw the same numbers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _device(device: str | Device | None) -> str:
 
 
 def initial_seed(device: str | Device | None = None) -> int:
-    """The number that the device's generator was last seeded with."""
+    """Return the number that the device's generator was last seeded with."""
     return int(current_session().query("initial_seed", _device(device)))
 
 
 def get_rng_state(device: str | Device | None = None) -> Tensor:
-    """The state of a device's generator, as bytes in a tensor."""
+    """Return the state of a device's generator, as bytes in a tensor."""
     state = current_session().query("get_rng_state", _device(device))
     return tensor(list(state), dtype=uint8, device="cpu")
 

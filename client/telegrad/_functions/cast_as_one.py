@@ -1,4 +1,4 @@
-"""Functions of the client that are composed of operations, but which autocast treats as one, as PyTorch does."""
+"""``cast_as_one``: makes autocast treat a function that is composed of operations as one operation, as PyTorch does."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def cast_as_one(function: F) -> F:
 
 
 def _targets(name: str, tensors: list[Tensor], autocast: Autocast) -> dict[str, DType]:
-    """By device type: what operands there are cast to."""
+    """Return the dtype that operands are cast to, for each type of device where they are cast."""
     metas = [tensor._meta for tensor in tensors]
-    found = {device: composed_target(name, metas, device, lower) for device, lower in autocast.dtypes}
-    return {device: target for device, target in found.items() if target is not None}
+    targets = {device: composed_target(name, metas, device, lower) for device, lower in autocast.dtypes}
+    return {device: target for device, target in targets.items() if target is not None}
 
 
 def _without(modes: Modes, autocast: Autocast, targets: dict[str, DType]) -> Modes:
@@ -47,20 +47,22 @@ def _without(modes: Modes, autocast: Autocast, targets: dict[str, DType]) -> Mod
     return modes.but(autocast=Autocast.of(left, autocast.cache_enabled))
 
 
-def _tensors(thing: Any) -> list[Tensor]:
-    if isinstance(thing, Tensor):
-        return [thing]
-    return [t for item in thing for t in _tensors(item)] if isinstance(thing, (list, tuple)) else []
+def _tensors(argument: Any) -> list[Tensor]:
+    if isinstance(argument, Tensor):
+        return [argument]
+    if not isinstance(argument, (list, tuple)):
+        return []
+    return [tensor for element in argument for tensor in _tensors(element)]
 
 
-def _cast(thing: Any, targets: dict[str, DType]) -> Any:
-    if isinstance(thing, (list, tuple)):
-        return type(thing)([_cast(item, targets) for item in thing])
-    if isinstance(thing, dict):
-        return {name: _cast(item, targets) for name, item in thing.items()}
-    if not isinstance(thing, Tensor):
-        return thing
-    target = targets.get(thing.device.type)
-    if target is None or thing.dtype is target or not is_eligible(thing._meta, thing.device.type):
-        return thing
-    return operation("_to_copy")(thing, dtype=target)
+def _cast(argument: Any, targets: dict[str, DType]) -> Any:
+    if isinstance(argument, (list, tuple)):
+        return type(argument)([_cast(item, targets) for item in argument])
+    if isinstance(argument, dict):
+        return {name: _cast(item, targets) for name, item in argument.items()}
+    if not isinstance(argument, Tensor):
+        return argument
+    target = targets.get(argument.device.type)
+    if target is None or argument.dtype is target or not is_eligible(argument._meta, argument.device.type):
+        return argument
+    return operation("_to_copy")(argument, dtype=target)

@@ -1,4 +1,4 @@
-"""PyTorch's functions that are short programs of operations: grids, blocks, pairs, unique elements."""
+"""Functions of PyTorch that are short programs of operations: grids, blocks, combinations, unique elements."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def _listed(tensors: Sequence[Any]) -> list[Tensor]:
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape that tensors of these shapes broadcast to."""
+    """Return the shape that tensors of these shapes broadcast to."""
     return Size(broadcast_sizes("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Views of the tensors that have one common shape."""
+    """Return views of the tensors that have the shape which all broadcast to."""
     listed = _listed(tensors)
     shape = broadcast_sizes("broadcast_tensors", *(t._meta.shape for t in listed))
     return tuple(t.expand(shape) for t in listed)
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """The coordinates of a grid: ``indexing`` is ``"ij"`` for matrices, ``"xy"`` for pictures."""
+    """Return the coordinates of a grid, one tensor per axis; ``indexing="xy"`` swaps the first two axes."""
     listed = [t.reshape(-1) for t in _listed(tensors)]
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
@@ -46,7 +46,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All combinations of one element of each."""
+    """Return all tuples of one element of every tensor, one per row."""
     listed = _listed(tensors)
     if len(listed) == 1:
         return listed[0]
@@ -54,7 +54,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All combinations of ``r`` elements of a line."""
+    """Return all combinations of ``r`` elements of a 1-d tensor, one per row."""
     if input.ndim != 1:
         raise ShapeError(f"combinations: expected a tensor of one dimension, not {input._meta}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -64,7 +64,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 
 def block_diag(*tensors: Any) -> Tensor:
-    """The matrices along the diagonal of one matrix."""
+    """Return one matrix with the given matrices along its diagonal."""
     blocks = [t.reshape(1, -1) if t.ndim < 2 else t for t in _listed(tensors)]
     width = sum(block.shape[1] for block in blocks)
     rows, left = [], 0
@@ -76,62 +76,66 @@ def block_diag(*tensors: Any) -> Tensor:
 
 
 def atleast_1d(*tensors: Any) -> Any:
-    """The tensors with at least one dimension."""
-    return _each(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
+    """Return the tensors with at least one dimension."""
+    return _apply_to_all(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
 
 
 def atleast_2d(*tensors: Any) -> Any:
-    """The tensors with at least two dimensions."""
-    return _each(tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
+    """Return the tensors with at least two dimensions."""
+    return _apply_to_all(tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
 
 
 def atleast_3d(*tensors: Any) -> Any:
-    """The tensors with at least three dimensions."""
+    """Return the tensors with at least three dimensions."""
 
     def raise_to_three(t: Tensor) -> Any:
         if t.ndim == 0:
             return t.reshape(1, 1, 1)
         return t.unsqueeze(0).unsqueeze(-1) if t.ndim == 1 else t.unsqueeze(-1) if t.ndim == 2 else t
 
-    return _each(tensors, raise_to_three)
+    return _apply_to_all(tensors, raise_to_three)
 
 
-def _each(tensors: Sequence[Any], change: Any) -> Any:
+def _apply_to_all(tensors: Sequence[Any], change: Any) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
         return change(tensors[0])
     return tuple(map(change, _listed(tensors)))
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors side by side; lines become columns."""
+    """Return the tensors side by side; a 1-d tensor is a column."""
     columns = [t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors]
     return function("cat")(columns, 1)  # type: ignore[no-any-return]
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None) -> Tensor:
-    """Positions of the lower triangle of a matrix, in two rows."""
+    """Return the positions of the lower triangle of a matrix: a row of row numbers and one of column numbers."""
     pairs = [(i, j) for i in range(row) for j in range(min(col, max(i + offset + 1, 0)))]
     return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None) -> Tensor:
-    """Positions of the upper triangle of a matrix, in two rows."""
+    """Return the positions of the upper triangle of a matrix: a row of row numbers and one of column numbers."""
     pairs = [(i, j) for i in range(row) for j in range(max(i + offset, 0), col)]
     return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Which elements are among ``test_elements``."""
+    """Tell for every element whether it is among ``test_elements``; with ``invert``, whether it is not."""
     elements = elements if isinstance(elements, Tensor) else tensor(elements, device=test_elements.device)
     tests = test_elements if isinstance(test_elements, Tensor) else tensor(test_elements, device=elements.device)
-    found = (elements.unsqueeze(-1) == tests.reshape(-1)).any(-1)
-    return function("logical_not")(found) if invert else found  # type: ignore[no-any-return]
+    matches = (elements.unsqueeze(-1) == tests.reshape(-1)).any(-1)
+    return function("logical_not")(matches) if invert else matches  # type: ignore[no-any-return]
 
 
 def unique(
     input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: None = None
 ) -> Any:
-    """The different elements in order, where each element is among them, and how often each comes. Waits once."""
+    """Return the distinct elements in ascending order.
+
+    With ``return_inverse`` also, for every element of the input, its index among them; with ``return_counts`` also how
+    often each occurs. Waits once, for the number of distinct elements.
+    """
     if dim is not None:
         raise ArgumentError("unique: dim is not supported; leave it out")
     values, order = input.reshape(-1).sort()

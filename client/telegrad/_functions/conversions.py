@@ -1,10 +1,10 @@
-"""A tensor as another type or in another place: ``to`` and its relatives."""
+"""``to`` and the methods that are short for it: a tensor as another type, on another device, in a memory format."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from telegrad._ops.functions import function, laid_out
+from telegrad._ops.functions import function, in_memory_format
 from telegrad._session.devices import as_device, require_device
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
@@ -27,11 +27,11 @@ _NAME_OF = {dtype: name for name, dtype in _TYPE_NAMES.items()}
 
 
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The tensor with another dtype, on another device, or like another tensor; itself where nothing changes."""
+    """Return the tensor with another dtype, on another device, or like another tensor; itself if nothing changes."""
     options = dict(kwargs)
     wanted = options.pop("memory_format", None)
     if wanted is not None:
-        return laid_out("to", to(self, *args, **options), wanted)
+        return in_memory_format("to", to(self, *args, **options), wanted)
     device, dtype, copy = _target(self, args, options)
     if device is self.device and dtype is self.dtype:
         return self.clone() if copy else self
@@ -40,7 +40,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device, DType, bool]:
-    """``to(dtype)``, ``to(device, dtype)`` and ``to(other)``, each followed by ``non_blocking`` and ``copy``."""
+    """Return device, dtype and ``copy`` of ``to(dtype)``, ``to(device, dtype)`` or ``to(other)``."""
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     copy = bool(kwargs.pop("copy", False))
     kwargs.pop("non_blocking", None)
@@ -68,17 +68,17 @@ def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
 
 
 def cpu(self: Tensor) -> Tensor:
-    """The tensor on the server's CPU."""
+    """Return the tensor on the server's CPU."""
     return to(self, "cpu")
 
 
 def cuda(self: Tensor, device: int | str | Device | None = None, non_blocking: bool = False) -> Tensor:
-    """The tensor on a GPU of the server."""
+    """Return the tensor on a GPU of the server, the first one by default."""
     return to(self, Device("cuda", 0) if device is None else device)
 
 
 def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:
-    """The tensor as another type, or the name of its own, such as ``telegrad.FloatTensor``."""
+    """Return the tensor as another type; without one, the name of its own type, such as ``telegrad.FloatTensor``."""
     if dtype is None:
         return f"telegrad.{'cuda.' if self.is_cuda else ''}{_NAME_OF[self.dtype]}"
     if isinstance(dtype, str):
@@ -90,7 +90,7 @@ def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = F
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """The tensor in the type of another."""
+    """Return the tensor in the type of ``other``."""
     return to(self, other.dtype)
 
 
@@ -99,7 +99,7 @@ def _conversion(name: str, dtype: DType) -> Any:
         return to(self, dtype)
 
     convert.__name__ = name
-    convert.__doc__ = f"The tensor as {dtype.name}."
+    convert.__doc__ = f"Return the tensor as {dtype.name}."
     return convert
 
 

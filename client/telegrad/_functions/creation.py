@@ -1,4 +1,4 @@
-"""Tensors from data of the user's program, and questions about them."""
+"""Tensors made of the program's data, the default device, and functions whose result depends on the data."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from telegrad_protocol.meta import Device, Meta
 def tensor(
     data: Any, *, dtype: DType | None = None, device: str | Device | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A new leaf tensor with a copy of ``data``: numbers, nested lists, NumPy arrays."""
+    """Return a new leaf tensor with a copy of ``data``: a number, nested lists, a NumPy array or a tensor."""
     if isinstance(data, Tensor):
-        made = data.detach().clone().to(device or data.device, dtype or data.dtype)
+        copy = data.detach().clone().to(device or data.device, dtype or data.dtype)
     else:
-        made = _upload(data, dtype, device, current_session())
-    return made.requires_grad_() if requires_grad else made
+        copy = _upload(data, dtype, device, current_session())
+    return copy.requires_grad_() if requires_grad else copy
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: str | Device | None = None) -> Tensor:
-    """``data`` as a tensor; a tensor of the wanted type and place is returned itself."""
+    """Return ``data`` as a tensor; a tensor that has the dtype and the device already is returned itself."""
     if isinstance(data, Tensor):
         return data.to(device or data.device, dtype or data.dtype)
     return _upload(data, dtype, device, current_session())
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor with the elements of an array; a copy, since it lives on the server."""
+    """Return a tensor with the elements of an array: a copy, since tensors live on the server."""
     if not isinstance(array, np.ndarray):
         raise ArgumentTypeError(f"from_numpy: expected a NumPy array, not {type(array).__name__}")
     return _upload(array, None, None, current_session())
 
 
 def asarray(obj: Any, *, dtype: DType | None = None, device: str | Device | None = None) -> Tensor:
-    """``as_tensor`` under the array API's name."""
+    """Return ``obj`` as a tensor, as ``as_tensor`` does; the name is the array API's."""
     return as_tensor(obj, dtype, device)
 
 
@@ -62,7 +62,7 @@ def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession)
 
 
 def _natural_dtype(array: np.ndarray[Any, Any], natural: bool) -> DType:
-    """The type of the data itself; Python's floats count as the default type."""
+    """Return the type of the data: of an array its own, of Python's floats the default one."""
     if not natural:
         return _host_arrays.dtype_of(array)
     kind = array.dtype.kind
@@ -74,61 +74,64 @@ def _natural_dtype(array: np.ndarray[Any, Any], natural: bool) -> DType:
 
 
 def _read_tensors(data: Any) -> Any:
-    """Tensors inside of lists are read; anything else stays."""
+    """Return ``data`` with every tensor in it replaced by nested lists of its elements."""
     if isinstance(data, Tensor):
         return data.detach().tolist()
-    if isinstance(data, (list, tuple)) and any(isinstance(d, (Tensor, list, tuple)) for d in data):
-        return [_read_tensors(d) for d in data]
+    if isinstance(data, (list, tuple)) and any(isinstance(element, (Tensor, list, tuple)) for element in data):
+        return [_read_tensors(element) for element in data]
     return data
 
 
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
-    """``input`` where ``condition``, else ``other``; with the condition alone, the indices at which it is true."""
+    """Return ``input`` where ``condition`` holds, else ``other``; of the condition alone, where it holds."""
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
     return function("where")(condition, input, other)
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Indices of the elements that are not zero; waits for the server, which alone knows how many there are."""
-    found = function("nonzero")(input)
-    return tuple(found.unbind(1)) if as_tuple else found
+    """Return the indices of the elements that are not zero: (n, ndim), or with ``as_tuple`` one line per dimension.
+
+    Waits for the server, which alone knows how many there are.
+    """
+    indices = function("nonzero")(input)
+    return tuple(indices.unbind(1)) if as_tuple else indices
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape and elements; one round trip."""
+    """Tell whether two tensors have the same shape and elements; one round trip."""
     return input.shape == other.shape and (input.numel() == 0 or bool(function("eq")(input, other).all()))
 
 
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether all elements are close; one round trip."""
+    """Tell whether |input - other| <= atol + rtol * |other| for all elements; one round trip."""
     return bool(function("isclose")(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan).all())
 
 
 def get_default_device() -> Device:
-    """Where new tensors of the current session go."""
+    """Return the device of new tensors of the current session."""
     return current_session().default_device
 
 
 def set_default_device(device: str | Device) -> None:
-    """Have new tensors of the current session made on another of its devices; by default its first GPU."""
+    """Set the device of new tensors of the current session; at first it is the first GPU, else the CPU."""
     session = current_session()
     place = require_device(as_device(device), session, "set_default_device")
     session.default_device, session.places = place, (place, *session.devices)
 
 
 def is_tensor(thing: Any) -> bool:
-    """Whether it is a telegrad tensor."""
+    """Tell whether ``thing`` is a telegrad tensor."""
     return isinstance(thing, Tensor)
 
 
 def numel(input: Tensor) -> int:
-    """Number of elements."""
+    """Return the number of elements."""
     return input.numel()
 
 
 def _where(self: Tensor, condition: Tensor, other: Any) -> Any:
-    """This tensor where ``condition``, else ``other``."""
+    """Return this tensor where ``condition`` holds, else ``other``."""
     return where(condition, self, other)
 
 

@@ -28,7 +28,7 @@ class _Term(NamedTuple):
 
 @cast_as_one
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """The sum of products that ``equation`` describes, such as ``"bij,bjk->bik"``."""
+    """Return the sum of products that ``equation`` describes, such as ``"bij,bjk->bik"``."""
     tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
     inputs, output = _parse(equation.replace(" ", ""), tensors)
     terms = [_diagonal(_Term(t, letters)) for t, letters in zip(tensors, inputs, strict=True)]
@@ -58,7 +58,7 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
 
 
 def _expand(equation: str, letters: str, tensor: Tensor) -> str:
-    """Letters of one operand; what ``...`` stands for is numbered from the last dimension."""
+    """Return one letter per dimension of an operand; dimensions that ``...`` stands for get digits, the last one 0."""
     surplus = tensor.ndim - len(letters.replace("...", ""))
     if surplus < 0 or (surplus and "..." not in letters):
         raise ShapeError(f"einsum: {letters!r} in {equation!r} does not have the dimensions of {tensor._meta}")
@@ -69,7 +69,7 @@ def _expand(equation: str, letters: str, tensor: Tensor) -> str:
 
 
 def _diagonal(term: _Term) -> _Term:
-    """Without letters that come twice."""
+    """Return the term without repeated letters: dimensions of the same letter become their diagonal."""
     tensor, letters = term
     for letter in sorted(set(letters)):
         while letters.count(letter) > 1:
@@ -98,7 +98,7 @@ def _sum_out(term: _Term, needed: set[str]) -> _Term:
 
 
 def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
-    """The product of two operands, summed over what nobody needs any more."""
+    """Return the product of two terms, summed over the letters that are not ``needed``."""
     a, b = _sum_out(a, needed | set(b.letters)), _sum_out(b, needed | set(a.letters))
     shared = [c for c in a.letters if c in b.letters]
     if any(a.sizes()[c] != b.sizes()[c] for c in shared):
@@ -120,14 +120,14 @@ def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
 
 
 def _grouped(term: _Term, *groups: str) -> Tensor:
-    """The operand as a batch of matrices, its letters in this order."""
+    """Return the term's tensor with one dimension per group of letters, in this order."""
     sizes = term.sizes()
     shape = [math.prod(sizes[c] for c in group) for group in groups]
     return _arrange(term, "".join(groups)).reshape(shape)
 
 
 def _multiply(a: _Term, b: _Term, needed: set[str]) -> _Term:
-    """Where a dimension of size 1 meets another: by broadcasting."""
+    """Return the product of two terms by broadcasting: for letters that are not summed, or of size 1 in one of them."""
     letters = a.letters + "".join(c for c in b.letters if c not in a.letters)
     return _sum_out(_Term(function("mul")(_spread(a, letters), _spread(b, letters)), letters), needed)
 
@@ -145,7 +145,10 @@ def _arrange(term: _Term, letters: str) -> Tensor:
 
 @cast_as_one
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """The sum of products over the last ``dims`` dimensions of ``a`` and the first of ``b``, or over pairs of lists."""
+    """Return the sum of products over the last ``dims`` dimensions of ``a`` and the first of ``b``.
+
+    ``dims`` may also be two lists: dimensions of ``a`` and those of ``b`` that they are paired with.
+    """
     if isinstance(dims, int):
         dims = range(a.ndim - dims, a.ndim), range(dims)
     ours, theirs = ([d % max(t.ndim, 1) for d in listed] for t, listed in zip((a, b), dims, strict=True))

@@ -14,7 +14,7 @@ from telegrad_protocol.meta import Device, Meta
 
 
 def save(obj: Any, f: str | os.PathLike[str]) -> None:
-    """Write tensors, and dicts, lists, tuples, numbers and strings around them, to a safetensors file."""
+    """Write a tensor, or nested dicts, lists and tuples of tensors, numbers and strings, to a safetensors file."""
     _safetensors_files.save(obj, f, to_raw=_to_raw)
 
 
@@ -31,8 +31,8 @@ def load(f: str | os.PathLike[str], map_location: str | Device | None = None) ->
     return _safetensors_files.load(f, from_raw=from_raw)
 
 
-def _to_raw(thing: Any) -> RawTensor | None:
-    if not isinstance(thing, Tensor):
+def _to_raw(value: Any) -> RawTensor | None:
+    if not isinstance(value, Tensor):
         return None
-    dtype, shape, data = thing._session.read(thing._id)
+    dtype, shape, data = value._session.read(value._id)
     return RawTensor(dtype, shape, data)

@@ -1,4 +1,4 @@
-"""In-place forms of views: ``x.unsqueeze_(0)`` makes the handle ``x`` a view of what it was; no element is touched."""
+"""In-place forms of view operations: ``x.unsqueeze_(0)`` makes the handle ``x`` a view of the tensor that it was."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from telegrad_protocol.errors import AutogradError, InplaceError
 _VIEWS = ("unsqueeze", "squeeze", "t", "transpose", "swapaxes", "swapdims", "as_strided")
 
 
-def _restructuring(name: str) -> Any:
+def _inplace(name: str) -> Any:
     run = function(name)
 
-    def restructure(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def run_in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if self.requires_grad and self.is_leaf:
             if thread.modes.records:
                 raise InplaceError(f"{name}_: a leaf tensor that requires grad is modified in place; use no_grad()")
@@ -24,13 +24,13 @@ def _restructuring(name: str) -> Any:
         _exchange(self, run(self, *args, **kwargs))
         return self
 
-    restructure.__name__ = f"{name}_"
-    restructure.__doc__ = f"In-place form of ``{name}``: changes this tensor's shape and strides."
-    return restructure
+    run_in_place.__name__ = f"{name}_"
+    run_in_place.__doc__ = f"In-place form of ``{name}``: changes this tensor's shape and strides."
+    return run_in_place
 
 
 def _exchange(self: Tensor, view: Tensor) -> None:
-    """Make ``self`` what ``view`` is; the object ``view`` becomes what ``self`` was, and stays where it is the base."""
+    """Let the objects ``self`` and ``view`` change roles; ``view`` stays alive as the base if ``self`` was the base."""
     for part in ("_id", "_meta", "_node", "_requires_grad", "_aliases", "_seen"):
         ours = getattr(self, part)
         setattr(self, part, getattr(view, part))
@@ -50,4 +50,4 @@ def detach_(self: Tensor) -> Tensor:
     return self
 
 
-METHODS: dict[str, Any] = {"detach_": detach_, **{f"{name}_": _restructuring(name) for name in _VIEWS}}
+METHODS: dict[str, Any] = {"detach_": detach_, **{f"{name}_": _inplace(name) for name in _VIEWS}}

@@ -1,29 +1,29 @@
-"""Memory formats of tensors: the functions that take ``memory_format``.
+"""``contiguous``, ``is_contiguous`` and ``clone``: functions that take ``memory_format``.
 
-``preserve_format`` keeps the order of an operand; that is what operations do by themselves.
+With ``preserve_format``, which is what operations do by themselves, a result has the order of its operand.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from telegrad._ops.functions import check_memory_format, function, laid_out
+from telegrad._ops.functions import check_memory_format, function, in_memory_format
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.memory_format import MemoryFormat, contiguous_format, lies_in, preserve_format, strides_of
 
 
 def contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format) -> Tensor:
-    """The tensor without gaps in the order of a format; itself where it is."""
+    """Return the tensor without gaps, in the order of a format; itself if it is that already."""
     if memory_format is contiguous_format:
         return self if self._meta.is_contiguous else function("contiguous")(self)
     if memory_format is preserve_format:
         raise ArgumentError("contiguous: preserve_format is not an order of elements")
-    return laid_out("contiguous", self, memory_format)
+    return in_memory_format("contiguous", self, memory_format)
 
 
 def is_contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format) -> bool:
-    """Whether elements lie without gaps in the order of a format."""
+    """Tell whether the elements lie without gaps in the order of a format."""
     if memory_format is contiguous_format:
         return self._meta.is_contiguous
     wanted = check_memory_format("is_contiguous", memory_format)
@@ -31,7 +31,7 @@ def is_contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format)
 
 
 def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Tensor:
-    """A copy in the same memory order, or in that of a format."""
+    """Return a copy in the same memory order, or in that of a format."""
     if memory_format is preserve_format:
         return function("clone")(input)  # type: ignore[no-any-return]
     format = check_memory_format("clone", memory_format)

@@ -31,7 +31,7 @@ _NUMBERS = (Tensor, bool, int, float, complex)
 
 
 def operand(self: Tensor, other: Any) -> Any:
-    """What stands beside ``self`` in an operator, as an operation takes it; a NumPy array becomes a tensor."""
+    """Return the other operand of an operator as an operation takes it; a NumPy array becomes a tensor."""
     if isinstance(other, np.generic):
         return other.item()
     if isinstance(other, np.ndarray):
@@ -40,7 +40,7 @@ def operand(self: Tensor, other: Any) -> Any:
 
 
 def upload_array(array: np.ndarray[Any, Any], device: Device, session: ClientSession) -> Tensor:
-    """A tensor with the elements of an array, in its own type."""
+    """Return a tensor with the elements of an array, in the array's type."""
     dtype = _host_arrays.dtype_of(array)
     meta = Meta.of(array.shape, dtype, device)
     return Tensor(session, session.upload(meta, _host_arrays.bytes_of(array, dtype), session.sites.current()), meta)

@@ -1,4 +1,4 @@
-"""Questions to a tensor that the client answers without the network, under PyTorch's names, and its transposes."""
+"""Methods and properties that the client answers from a tensor's meta; transposes; real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .creation import tensor
 
 
 def is_same_size(self: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape."""
+    """Tell whether two tensors have the same shape."""
     return self._meta.shape == other._meta.shape
 
 
 def is_signed(self: Tensor) -> bool:
-    """Whether elements can be negative."""
+    """Tell whether the type has negative numbers."""
     return self._meta.dtype.is_signed
 
 
 def is_inference(self: Tensor) -> bool:
-    """Always false: tensors that were made in inference mode can be used everywhere."""
+    """Return False: tensors that were made in inference mode can be used everywhere."""
     return False
 
 
 def get_device(self: Tensor) -> int:
-    """The index of its GPU; -1 on a CPU."""
+    """Return the index of the tensor's GPU, -1 on a CPU."""
     index = self._meta.device.index
     return -1 if index is None else index
 
@@ -35,22 +35,22 @@ def get_device(self: Tensor) -> int:
 def new_tensor(
     self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of ``data`` with this one's type and place."""
+    """Return a tensor of ``data`` with the dtype and device of this one."""
     return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
 def pin_memory(self: Tensor) -> Tensor:
-    """Itself: transfers are the server's business."""
+    """Return the tensor itself: the server pins the memory that its copies need."""
     return self
 
 
 def register_hook(self: Tensor, hook: Any) -> None:
-    """Refused: a hook is code of this program, and gradients are computed on the server."""
+    """Raise NotSupportedError: a hook is code of this program, and gradients are computed on the server."""
     raise NotSupportedError("register_hook: gradients are computed on the server; use retain_grad() or autograd.grad()")
 
 
 def data_ptr(self: Tensor) -> int:
-    """Refused: the memory is the server's."""
+    """Raise NotSupportedError: the memory is the server's."""
     raise NotSupportedError("data_ptr: the elements are in the server's memory; numpy() gives a copy")
 
 
@@ -71,7 +71,7 @@ def _conjugate_transposed(self: Tensor) -> Any:
 
 
 def _part(name: str) -> Any:
-    """``tensor.real`` and ``tensor.imag``: views, and assignable."""
+    """Return the property ``real`` or ``imag``: a view, which can be assigned to."""
 
     def read(self: Tensor) -> Any:
         return function(name)(self)

@@ -1,3 +1,6 @@
-"""Calls of operations: binding, shape rules, and the functions and methods that users see."""
+"""Calls of operations: the functions that are made from the contracts, and the one path that their calls take.
+
+What is written by hand on top of operations is in ``_functions``.
+"""
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Calling an operation: bind, check by the contract's shape rule, submit one instruction, make the result tensors.
 
-What the contract says about operands of given metas is kept in a ``CallPlan``, by how the call is written (``_forms``)
-and what it is given. Here loops are quicker than ``map``.
+What the contract says about a call is cached as a ``CallPlan``. The key is the call's pattern (``call_pattern``), the
+metas of its operands, its attributes, the default dtype and autocast. ``call`` is on the path of every operation:
+loops stand there where ``map`` or a helper would read better, because they are quicker.
 """
 
 from __future__ import annotations
@@ -29,15 +30,21 @@ from .call_pattern import CallPattern
 from .grad_names import grad_name
 
 _SCALARS = frozenset((bool, int, float, complex))
-_CAPACITY = 1 << 15
+_MAX_PLANS = 1 << 15
+"""The cache of plans is emptied at this size, so that a program whose shapes keep changing does not grow for ever."""
 _PLANS: dict[tuple[Any, ...], CallPlan] = {}
-_REMEMBERED = 64
+_MAX_TENSOR_TYPES = 64
 _TENSOR_TYPES: set[Any] = {Tensor}
-"""``Tensor`` and classes made of it, as they are met in lists."""
+"""``Tensor`` and up to ``_MAX_TENSOR_TYPES`` subclasses that were seen in lists: a quick test for ``isinstance``."""
 
 
 class CallPlan:
-    """One operation on operands of given metas and attributes."""
+    """What a call gives and how it travels, for one operation on operands of given metas and attributes.
+
+    ``meta`` is that of the result, where there is exactly one result and it is a new tensor; ``outs`` are the metas of
+    all results, None where only the data tell their shapes. ``rest`` is what follows the operands on the wire where
+    these come first; ``template`` are all arguments on the wire, with None in the places of operands.
+    """
 
     __slots__ = (
         "device", "differentiable", "gives_gradient", "grad_name", "is_tuple", "is_view", "meta", "op", "outs",
@@ -45,7 +52,7 @@ class CallPlan:
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
-        given = tuple([_meta_of(b) for b in bound])
+        given = tuple([_meta_of(argument) for argument in bound])
         called, metas = (op, given) if autocast is None else recast(op, given, autocast)
         inferred = called.infer(metas)
         for position in op.mutates:
@@ -61,12 +68,10 @@ class CallPlan:
         self.grad_name = grad_name(op, given) if op.differentiable else ""
         is_simple = self.outs is not None and not (self.is_tuple or self.is_view or op.mutates)
         self.meta: Meta | None = inferred if is_simple else None  # type: ignore[assignment]
-        """Of the result, where it is one and new."""
         self.gives_gradient = self.meta is not None and op.differentiable and self.meta.dtype.category >= 2
         tensors = [p for p in op.tensor_positions if _holds_tensor(bound[p])]
         self.rest: list[Any] = []
-        """What follows the operands, where these come first."""
-        self.template = [None if p in tensors else _encode(op, p, b) for p, b in enumerate(bound)]
+        self.template = [None if p in tensors else _encode(op, p, argument) for p, argument in enumerate(bound)]
         self.device = device
 
 
@@ -81,7 +86,7 @@ def _check_target(op: Op, target: Any) -> None:
 def _meta_of(argument: Any) -> Any:
     if isinstance(argument, Tensor):
         return argument._meta
-    return tuple([_meta_of(a) for a in argument]) if isinstance(argument, tuple) else argument
+    return tuple([_meta_of(element) for element in argument]) if isinstance(argument, tuple) else argument
 
 
 def _holds_tensor(argument: Any) -> bool:
@@ -89,7 +94,7 @@ def _holds_tensor(argument: Any) -> bool:
 
 
 def _encode(op: Op, position: int, argument: Any) -> Any:
-    """An attribute as it travels; a number in a tensor's place becomes a list, so that it is no id."""
+    """Return an attribute as it travels; a number in a tensor's place becomes a list: an integer is an id."""
     kind = op.params[position].kind
     if argument is None:
         return None
@@ -99,7 +104,11 @@ def _encode(op: Op, position: int, argument: Any) -> Any:
 
 
 def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
-    """Run an operation; who calls this was called by the user's program, or by telegrad's."""
+    """Run an operation on the values of a call of this pattern, and return its results.
+
+    The line that the server is told is that of the innermost caller outside of telegrad: ``sites.current`` is given how
+    many frames from here on are known to be telegrad's.
+    """
     modes = thread.modes
     records = modes.records
     key: list[Any] = [pattern, dtypes._default, modes.autocast]
@@ -109,7 +118,7 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     for tensor in values if pattern.is_plain else pattern.tensors(values):
         if tensor._session is not session:
             if session is not None:
-                raise _foreign(pattern.op)
+                raise _several_sessions(pattern.op)
             session = tensor._session
         key.append(tensor._meta)
         wire.append(tensor._id)
@@ -118,7 +127,7 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
         if tensor._requires_grad and records:
             parents.append(tensor._node or tensor._gradient_edge())
     if not pattern.is_plain or session is None:
-        session = _describe(pattern, values, key, session)
+        session = _complete_key(pattern, values, key, session)
     try:
         plan = _PLANS.get(tuple(key))
     except TypeError:
@@ -130,9 +139,9 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     if pattern.is_leading:
         wire += plan.rest
     else:
-        wire = _placed(pattern, plan, wire)
-    if pattern.hides and parents:
-        parents = [tensor._gradient_edge() for tensor in pattern.shown(values) if tensor._requires_grad]
+        wire = _wire_arguments(pattern, plan, wire)
+    if pattern.has_no_grad and parents:
+        parents = [tensor._gradient_edge() for tensor in pattern.differentiable(values) if tensor._requires_grad]
     if pattern.lists:
         _place_lists(pattern, values, wire, parents, records)
     if plan.meta is None:
@@ -151,35 +160,37 @@ def _finish(
     pattern: CallPattern, plan: CallPlan, session: ClientSession, values: tuple[Any, ...], wire: list[Any],
     parents: list[GradientEdge], modes: Modes,
 ) -> Any:  # fmt: skip
-    """The end of a call that gives several results or none, a view, or what only the data tell."""
+    """Finish a call that has several results or none, a view as its result, or a result whose shape the data tell."""
     if plan.op.mutates:
         return _mutate(pattern, plan, session, values, wire, parents, modes)
     if plan.outs is None:
-        return _unknown(plan, session, wire, parents, modes)
+        return _wait_for_shapes(plan, session, wire, parents, modes)
     node = OperationNode(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
-    made = [_made(pattern, plan, session, values, meta, node) for meta in plan.outs]
-    session.call(plan.op.index, session.sites.current(3), tuple([each._id for each in made]), wire, modes)
-    return plan.result_type(made) if plan.is_tuple else made[0]
+    results = [_result(pattern, plan, session, values, meta, node) for meta in plan.outs]
+    session.call(plan.op.index, session.sites.current(3), tuple([result._id for result in results]), wire, modes)
+    return plan.result_type(results) if plan.is_tuple else results[0]
 
 
-def _describe(
+def _complete_key(
     pattern: CallPattern, values: tuple[Any, ...], key: list[Any], session: ClientSession | None
 ) -> ClientSession:
-    """Add to a key what is not a tensor's meta; and the session, which also lists of tensors can tell."""
+    """Add to the key of a plan what is not the meta of an operand; return the session."""
     if pattern.attributes is not None:
         key.append(pattern.attributes(values))
     if pattern.floats is not None:
-        key.append(tuple([value or repr(value) for value in pattern.floats(values)]))  # 0.0 and -0.0 differ
+        key.append(
+            tuple([value or repr(value) for value in pattern.floats(values)])
+        )  # as keys, 0.0 and -0.0 are the same, and as operands they are not
     for index, _ in pattern.lists:
         metas: Any = []
         for tensor in values[index]:
             if tensor.__class__ not in _TENSOR_TYPES:
-                metas = map(_described, values[index])
+                metas = map(_key_of, values[index])
                 session = _session_of(pattern.op, values[index], session)
                 break
             if tensor._session is not session:
                 if session is not None:
-                    raise _foreign(pattern.op)
+                    raise _several_sessions(pattern.op)
                 session = tensor._session
             metas.append(tensor._meta)
         key.append(tuple(metas))
@@ -189,8 +200,8 @@ def _describe(
     return session
 
 
-def _placed(pattern: CallPattern, plan: CallPlan, ids: list[int]) -> list[Any]:
-    """The arguments as they travel, where the tensors are not the first of them."""
+def _wire_arguments(pattern: CallPattern, plan: CallPlan, ids: list[int]) -> list[Any]:
+    """Return the arguments as they travel, for a call whose tensors are not the first of them."""
     wire = plan.template.copy()
     for position, id in zip(pattern.positions, ids, strict=True):
         wire[position] = id
@@ -210,8 +221,8 @@ def _place_lists(
             parents.extend([t._gradient_edge() for t in items if t is not None and t.requires_grad])
 
 
-def _described(item: Any) -> Any:
-    """An element of a list as part of a key; as above, 1, 1.0 and True are different, and so are 0.0 and -0.0."""
+def _key_of(item: Any) -> Any:
+    """Return an element of a list as part of a key, so that 1, 1.0 and True are different, and so are 0.0 and -0.0."""
     if isinstance(item, Tensor):
         return item._meta
     return item, item.__class__ if item or item.__class__ not in _SCALARS else repr(item)
@@ -220,27 +231,27 @@ def _described(item: Any) -> Any:
 def _session_of(op: Op, items: Any, session: ClientSession | None) -> ClientSession | None:
     for item in items:
         if isinstance(item, Tensor):
-            if len(_TENSOR_TYPES) < _REMEMBERED:
+            if len(_TENSOR_TYPES) < _MAX_TENSOR_TYPES:
                 _TENSOR_TYPES.add(item.__class__)
             if session is None:
                 session = item._session
             elif session is not item._session:
-                raise _foreign(op)
+                raise _several_sessions(op)
     return session
 
 
-def _is_tensor(thing: Any) -> bool:
-    return isinstance(thing, Tensor)
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument, Tensor)
 
 
 def _normalize(op: Op, bound: tuple[Any, ...], session: ClientSession) -> tuple[Any, ...]:
-    """Canonical arguments; the default device where a creation names none."""
+    """Return arguments in canonical form; a call that makes a tensor and names no device gets the default one."""
     bound = op.normalize(bound, _is_tensor)
-    if any(_holds_tensor(bound[p]) for p in op.tensor_positions):
+    if any(_holds_tensor(bound[position]) for position in op.tensor_positions):
         return bound
     return tuple(
-        session.default_device if b is None and p.kind.name == "device?" else b
-        for p, b in zip(op.params, bound, strict=True)
+        session.default_device if argument is None and param.kind.name == "device?" else argument
+        for param, argument in zip(op.params, bound, strict=True)
     )
 
 
@@ -259,19 +270,19 @@ def _plan(
     plan = CallPlan(op, bound, tensors[0]._meta.device if tensors else session.default_device, autocast)
     plan.rest = plan.template[len(pattern.positions) :]
     try:
-        if len(_PLANS) >= _CAPACITY:
+        if len(_PLANS) >= _MAX_PLANS:
             _PLANS.clear()
         _PLANS[key] = plan
-    except TypeError:  # an unhashable attribute: worked out again each time
+    except TypeError:  # an attribute cannot be hashed: such a call is planned anew every time
         pass
     return plan
 
 
-def _foreign(op: Op) -> DeviceError:
+def _several_sessions(op: Op) -> DeviceError:
     return DeviceError(f"{op.public}: operands belong to different sessions; bring them to one with numpy()")
 
 
-def _made(
+def _result(
     pattern: CallPattern,
     plan: CallPlan,
     session: ClientSession,
@@ -279,7 +290,7 @@ def _made(
     meta: Meta,
     node: OperationNode | None,
 ) -> Tensor:
-    """A result that is one of several, or a view."""
+    """Return the handle of a result that is one of several, or a view."""
     result = Tensor(session, session.new_id(), meta)
     if node is not None and meta.dtype.category >= 2:
         result._requires_grad = True
@@ -293,8 +304,10 @@ def _made(
     return result
 
 
-def _unknown(plan: CallPlan, session: ClientSession, wire: list[Any], parents: list[GradientEdge], modes: Modes) -> Any:
-    """An operation whose result's shape depends on data: the one kind of call that waits."""
+def _wait_for_shapes(
+    plan: CallPlan, session: ClientSession, wire: list[Any], parents: list[GradientEdge], modes: Modes
+) -> Any:
+    """Run an operation whose result's shape depends on data: the one kind of call that waits for the server."""
     ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
     try:
         session.call(plan.op.index, session.sites.current(4), ids, wire, modes)
@@ -342,7 +355,7 @@ def _check_writable(op: Op, tensor: Tensor) -> None:
 
 
 def _rebase(target: Tensor, node: OperationNode) -> None:
-    """Make ``node`` what gradients of ``target``, and of everything that shares its memory, reach."""
+    """Let gradients of ``target``, and of everything that shares its memory, flow to ``node``, which wrote into it."""
     root = target._base
     if root is not None:
         if root.requires_grad:

@@ -1,4 +1,4 @@
-"""How calls are written: looked at once for all calls that are written so, and kept. Knows no session."""
+"""Patterns of calls: how a call is written, worked out once for all calls that are written so. Knows no session."""
 
 from __future__ import annotations
 
@@ -11,20 +11,42 @@ import numpy as np
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.ops import Op
 
-_CAPACITY = 1 << 15
+_MAX_PATTERNS = 1 << 15
+"""The cache is emptied at this size."""
 _PATTERNS: dict[tuple[Any, ...], CallPattern] = {}
 
 
 class CallPattern:
-    """How a call is written: how many arguments are given by place, which by name, and the types of all.
+    """How a call is written: the operation, how many arguments are positional, the names of the others, types of all.
 
-    ``values`` are the arguments by place and then those by name. They are told apart here, once: operands, lists, and
-    attributes, which make a key with the pattern. What is not given is the same in every call of the pattern.
+    The ``values`` of a call are its positional arguments and then those by keyword. For all calls of the pattern this
+    says which of the values are what:
+
+    * ``tensors`` picks the tensors, ``floats`` the floats and complex numbers, ``attributes`` what else a plan depends
+      on; the last two are None where there are no such values.
+    * ``lists`` pairs the index of each value that is a list with the position of its parameter.
+    * ``positions`` are the parameters of the tensors, -1 for one of several values that a parameter takes together;
+      ``is_leading`` tells that they are the first parameters, ``is_plain`` that all values are tensors.
+    * ``has_no_grad`` tells that some of the tensors are never differentiated; ``differentiable`` picks the others.
+    * ``sources`` has the index of the value of each parameter, None where the call leaves the parameter out.
+    * ``is_cacheable`` tells that the types of the values decide all of this, which the types of proxies do not.
     """
 
     __slots__ = (
-        "attributes", "floats", "given", "hides", "is_cacheable", "is_leading", "is_plain", "lists", "names", "op",
-        "positions", "shown", "sources", "tensors",
+        "attributes",
+        "differentiable",
+        "floats",
+        "given",
+        "has_no_grad",
+        "is_cacheable",
+        "is_leading",
+        "is_plain",
+        "lists",
+        "names",
+        "op",
+        "positions",
+        "sources",
+        "tensors",
     )  # fmt: skip
 
     def __init__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -32,36 +54,38 @@ class CallPattern:
         self.op = op
         self.given, self.names = len(args), tuple(kwargs)
         self.sources = _sources(op, args, kwargs)
-        places = {source: position for position, source in enumerate(self.sources)}
+        position_of = {source: position for position, source in enumerate(self.sources)}
         self.is_cacheable = not any(_is_proxy(value) for value in values)
         kinds = [_kind_of(value) for value in values]
-        tensors, lists, floats, others = ([i for i, k in enumerate(kinds) if k is kind] for kind in _KINDS)
+        tensors, lists, floats, others = (
+            [i for i, its_kind in enumerate(kinds) if its_kind is kind] for kind in _KINDS
+        )
         self.is_plain = len(tensors) == len(values)
-        self.tensors = _picking(tensors)
-        self.positions = [places.get(i, -1) for i in tensors]
+        self.tensors = _picker(tensors)
+        self.positions = [position_of.get(i, -1) for i in tensors]
         self.is_leading = self.positions == list(range(len(tensors)))
-        shown = [i for i in tensors if places.get(i) not in op.no_grad]
-        self.hides, self.shown = len(shown) < len(tensors), _picking(shown)
-        self.lists = [(i, places.get(i, -1)) for i in lists]
-        self.floats = _picking(floats) if floats else None
-        self.attributes = _picking(others) if others else None
+        differentiable = [i for i in tensors if position_of.get(i) not in op.no_grad]
+        self.has_no_grad, self.differentiable = len(differentiable) < len(tensors), _picker(differentiable)
+        self.lists = [(i, position_of.get(i, -1)) for i in lists]
+        self.floats = _picker(floats) if floats else None
+        self.attributes = _picker(others) if others else None
 
     @staticmethod
     def of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallPattern:
-        """The pattern of a call, the same for all calls that are written so."""
+        """Return the pattern of a call, the same object for all calls that are written so."""
         key = (op, len(args), *kwargs, *map(type, args), *map(type, kwargs.values()))
-        found = _PATTERNS.get(key)
-        if found is not None:
-            return found
-        if len(_PATTERNS) >= _CAPACITY:
+        pattern = _PATTERNS.get(key)
+        if pattern is not None:
+            return pattern
+        if len(_PATTERNS) >= _MAX_PATTERNS:
             _PATTERNS.clear()
-        made = CallPattern(op, args, kwargs)
-        if made.is_cacheable:
-            _PATTERNS[key] = made
-        return made
+        pattern = CallPattern(op, args, kwargs)
+        if pattern.is_cacheable:
+            _PATTERNS[key] = pattern
+        return pattern
 
     def bind(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """All arguments in declared order."""
+        """Return the arguments for all parameters of the operation, in declared order."""
         return self.op.bind(values[: self.given], dict(zip(self.names, values[self.given :], strict=True)))
 
 
@@ -70,8 +94,8 @@ def count() -> int:
     return len(_PATTERNS)
 
 
-class _Place:
-    """Stands for an argument, to see where it is bound."""
+class _Placeholder:
+    """Stands for the value of this index while it is bound, to see which parameter gets it."""
 
     __slots__ = ("index",)
 
@@ -80,13 +104,13 @@ class _Place:
 
 
 def _sources(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None]:
-    """Which value each parameter gets; sizes that are not in a tuple count by their first."""
+    """Return for each parameter the index of its value; of sizes that are not in a tuple, that of the first."""
     start, given = op.varargs_at, len(args)
     if 0 <= start < given and type(args[start]) is int:
         args = args[: start + 1]
-    places = tuple([_Place(i) for i in range(len(args))])
-    bound = op.bind(places, {name: _Place(given + i) for i, name in enumerate(kwargs)})
-    return [each.index if type(each) is _Place else None for each in bound]
+    placeholders = tuple([_Placeholder(i) for i in range(len(args))])
+    bound = op.bind(placeholders, {name: _Placeholder(given + i) for i, name in enumerate(kwargs)})
+    return [argument.index if type(argument) is _Placeholder else None for argument in bound]
 
 
 _KINDS = ("tensor", "list", "float", "other")
@@ -103,12 +127,12 @@ def _kind_of(value: Any) -> str:
 
 
 def _is_proxy(value: Any) -> bool:
-    """Whether it claims another class than its own, as a weak proxy does: then its type does not tell what it is."""
+    """Tell whether a value claims another class than its own, as a weak proxy of a tensor does."""
     return value.__class__ is not type(value)
 
 
-def _picking(indices: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """What gives the tuple of these values."""
+def _picker(indices: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Return a function that picks the values of these indices as a tuple."""
     if not indices:
         return itemgetter(slice(0))
     if indices == list(range(indices[0], indices[-1] + 1)):

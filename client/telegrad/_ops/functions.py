@@ -17,20 +17,20 @@ from .call_pattern import CallPattern
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
-_REMEMBERED = 256
-"""So many forms of calls are remembered by each function."""
+_MAX_PATTERNS = 256
+"""Each function caches the patterns of at most so many ways to call it."""
 
 
 def function(public: str) -> Callable[..., Any]:
-    """The function that users call by this name."""
-    found = _CACHE.get(public)
-    if found is None:
-        found = _CACHE[public] = _make(public, PUBLIC[public])
-    return found
+    """Return the function that users call by this name."""
+    run = _CACHE.get(public)
+    if run is None:
+        run = _CACHE[public] = _make(public, PUBLIC[public])
+    return run
 
 
 def method(public: str) -> Callable[..., Any]:
-    """The same function as a method of ``Tensor``."""
+    """Return the same function as a method of ``Tensor``."""
     run = _METHODS.get(public)
     if run is None:
         run = _METHODS[public] = _signatures.as_method(function(public), public)
@@ -41,7 +41,7 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     plain = [op for op in ops if op.form != "out"]
     outs = [op for op in ops if op.form == "out"]
     miss = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
-    run = _remembering(_with_out(miss, outs, public) if outs else miss, len(plain) > 1)
+    run = _with_cache(_with_out(miss, outs, public) if outs else miss, len(plain) > 1)
     if any(map(_signatures.makes_tensors, plain)):
         run = _creating(run, public)
     _signatures.describe(run, public, ops)
@@ -52,21 +52,21 @@ _CREATION_OPTIONS = frozenset(("requires_grad", "pin_memory", "layout", "memory_
 
 
 def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
-    """Add what PyTorch's creation functions take beside what an operation is about."""
+    """Add the options of PyTorch's creation functions that no operation has, such as ``requires_grad``."""
 
     def create(*args: Any, **kwargs: Any) -> Any:
         if kwargs.keys().isdisjoint(_CREATION_OPTIONS):
             return run(*args, **kwargs)
         requires_grad = kwargs.pop("requires_grad", False)
-        kwargs.pop("pin_memory", None)  # host memory of the server is its own business
+        kwargs.pop("pin_memory", None)  # the server pins its host memory by itself
         wanted = kwargs.pop("memory_format", None)
         for option in ("layout", "generator"):
             if kwargs.pop(option, None) is not None:
                 raise NotSupportedError(f"{public}: {option} is not supported; leave it out")
-        made = run(*args, **kwargs)
+        tensor = run(*args, **kwargs)
         if wanted is not None:
-            made = laid_out(public, made, wanted)
-        return made.requires_grad_() if requires_grad else made
+            tensor = in_memory_format(public, tensor, wanted)
+        return tensor.requires_grad_() if requires_grad else tensor
 
     return create
 
@@ -75,7 +75,7 @@ Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None
 """Runs a call whose pattern is not cached; returns its result, and its pattern if calls of it can be cached."""
 
 
-def _remembering(miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
+def _with_cache(miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
     patterns: dict[tuple[Any, ...], CallPattern] = {}
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ def _remembering(miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
                     raise
         result, pattern = miss(args, kwargs)
         if pattern is not None and pattern.is_cacheable:
-            if len(patterns) >= _REMEMBERED:
+            if len(patterns) >= _MAX_PATTERNS:
                 patterns.clear()
             patterns[key] = pattern
         return result
@@ -135,7 +135,7 @@ def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
         if out is None:
             return miss(args, kwargs)[0], None
         targets = (out,) if isinstance(out, Tensor) else _targets(public, out)
-        if any(t._meta.numel == 0 for t in targets):
+        if any(target._meta.numel == 0 for target in targets):
             return _replace(miss(args, kwargs)[0], targets, out), None
         for op in ops:
             if len(op.mutates) != len(targets):
@@ -157,20 +157,20 @@ def _targets(public: str, out: Any) -> tuple[Tensor, ...]:
 
 
 def _replace(result: Any, targets: tuple[Tensor, ...], out: Any) -> Any:
-    for target, made in zip(targets, (result,) if isinstance(result, Tensor) else result, strict=True):
-        made = made if made.dtype is target.dtype else made.to(target.dtype)
-        target._become(made)
+    for target, tensor in zip(targets, (result,) if isinstance(result, Tensor) else result, strict=True):
+        target._become(tensor if tensor.dtype is target.dtype else tensor.to(target.dtype))
     return out
 
 
 def check_memory_format(name: str, wanted: Any) -> MemoryFormat:
+    """Return ``wanted`` if it is a memory format; ``name`` is the function that the error names."""
     if not isinstance(wanted, MemoryFormat):
         raise ArgumentTypeError(f"{name}: memory_format must be one such as telegrad.channels_last, not {wanted!r}")
     return wanted
 
 
-def laid_out(name: str, tensor: Tensor, wanted: Any) -> Tensor:
-    """The tensor in a format; itself where it is, or where its order is to be kept."""
+def in_memory_format(name: str, tensor: Tensor, wanted: Any) -> Tensor:
+    """Return the tensor in a memory format: itself if it has that format, or if the format is ``preserve_format``."""
     format = check_memory_format(name, wanted)
     meta = tensor._meta
     if format is preserve_format or lies_in(meta.shape, meta.strides, format):

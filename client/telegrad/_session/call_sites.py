@@ -1,4 +1,4 @@
-"""Which line of the user's program calls: numbers for lines, introduced to the server the first time each is seen."""
+"""Numbers for the lines of the user's program that call operations; the server is told of a line at its first call."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _own_files: set[str] = set()
 _other_files: set[str] = set()
-"""Names of files as code objects have them, once they were met."""
+"""Names of files, as code objects have them, that are known to be telegrad's, and known not to be."""
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file that was not met before is telegrad's; remembered."""
+    """Tell whether a file that is in neither set is telegrad's, and put it into the one where it belongs."""
     own = file.startswith(_OWN)
     (_own_files if own else _other_files).add(file)
     return own
 
 
 class CallSites:
-    """The lines that one session has introduced."""
+    """The lines that the server of one session has been told of."""
 
     __slots__ = ("_codes", "_new_number", "_numbers", "_submit")
 
     def __init__(self, submit: Callable[[Any], None]) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
         self._codes: dict[int, CodeType] = {}
-        """By the id of a code object, which is kept so that the id stays its own."""
+        """Code objects by their id. They are kept, so that no other object gets such an id."""
         self._new_number = count(1).__next__
         self._submit = submit
 
     def current(self, depth: int = 0) -> int:
-        """The number of the line of the innermost caller that is not telegrad's; ``depth`` are known to be its own."""
+        """Return the number of the line of the innermost caller that is not telegrad's; skips ``depth`` callers."""
         frame = inner = sys._getframe(depth + 1)
         own = _own_files
         try:
             while (file := frame.f_code.co_filename) in own or (file not in _other_files and _is_own(file)):
                 inner = frame
                 frame = frame.f_back  # type: ignore[assignment]
-        except AttributeError:  # the outermost is telegrad's too
+        except AttributeError:  # all callers are telegrad's, as in a thread that it started
             frame = inner
         key = (id(frame.f_code), frame.f_lasti)
         return self._numbers.get(key) or self._introduce(key, frame)
@@ -56,7 +56,7 @@ class CallSites:
         code = frame.f_code
         self._submit(Site(number, _encodable(code.co_filename), frame.f_lineno or 0, _encodable(code.co_name)))
         self._codes[id(code)] = code
-        self._numbers[key] = number  # last: another thread may be on the same line
+        self._numbers[key] = number  # this comes last, since another thread may look the line up meanwhile
         return number
 
 

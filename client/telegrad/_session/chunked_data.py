@@ -1,4 +1,4 @@
-"""A tensor's bytes as they arrive in chunks."""
+"""The bytes of a large answer, put together from the chunks in which they arrive. Knows no transport."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from telegrad_protocol.messages import Data
 
 
 class ChunkedData:
-    """The bytes of one ``Data`` message; chunks come in order, and one may come again."""
+    """The bytes of one ``Data`` message. Chunks arrive in order; one that an interrupt cut short arrives again."""
 
     __slots__ = ("_arrived", "buffer", "message")
 
@@ -22,11 +22,11 @@ class ChunkedData:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all bytes are here."""
+        """Tell whether all bytes have arrived."""
         return self._arrived == self.message.nbytes
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Put a chunk in its place."""
+        """Store a chunk that begins at byte ``offset`` of the message."""
         end = offset + len(data)
         if offset > self._arrived or end > self.message.nbytes:
             raise ProtocolError(f"bytes {offset} to {end} of {self.message.nbytes}, of which {self._arrived} are here")

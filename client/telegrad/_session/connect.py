@@ -1,4 +1,4 @@
-"""Connecting: to a server by address, to a private one that is started here, or to an engine in this very process."""
+"""``connect``: to a server by address, to a private one that is started here, or to an engine in this process."""
 
 from __future__ import annotations
 

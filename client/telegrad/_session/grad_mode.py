@@ -35,7 +35,7 @@ class ModeBlock:
         return inside  # type: ignore[return-value]
 
     def _around_generator(self, function: Any) -> Any:
-        """The mode holds while the generator runs, and not while whoever iterates over it does."""
+        """Return a generator function whose body runs in the mode, while the code that iterates over it does not."""
 
         @wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
@@ -59,7 +59,7 @@ class ModeBlock:
         return inside
 
     def again(self) -> Any:
-        """A fresh block with the same settings."""
+        """Return a new block with the same settings, so that a decorated function may call itself."""
         return self.__class__()
 
     def __enter__(self) -> Any:
@@ -101,8 +101,8 @@ class no_grad(ModeBlock):
     @overload
     def __new__(cls, function: F) -> F: ...  # type: ignore[misc]  # as a decorator without parentheses
     def __new__(cls, function: Any = None) -> Any:
-        made: Any = super().__new__(cls)
-        return made if function is None else made(function)
+        block: Any = super().__new__(cls)
+        return block if function is None else block(function)
 
     def __enter__(self) -> None:
         self.previous = thread.modes.grad
@@ -122,11 +122,11 @@ class inference_mode(ModeBlock):
     """Take autograd out of the path of every operation in this block or function."""
 
     def __new__(cls, mode: Any = True) -> Any:
-        made = super().__new__(cls)
+        block = super().__new__(cls)
         if isinstance(mode, bool):
-            return made
-        made.mode = True
-        return made(mode)
+            return block
+        block.mode = True
+        return block(mode)
 
     def __init__(self, mode: bool = True) -> None:
         self.mode = mode
@@ -143,10 +143,10 @@ class inference_mode(ModeBlock):
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are recorded for differentiation."""
+    """Tell whether operations are recorded for differentiation."""
     return thread.modes.grad
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether ``inference_mode`` is on."""
+    """Tell whether ``inference_mode`` is on."""
     return thread.modes.inference

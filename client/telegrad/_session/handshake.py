@@ -1,4 +1,4 @@
-"""Opens a session at a server: one HTTP request, a comparison of versions, then the stream. Knows no tensors."""
+"""Opening a session at a server: an HTTP request, a comparison of versions, then the stream. Knows no tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def open_session(
 ) -> SocketTransport:
     """Open a session at ``url`` for a client that describes itself, and connect to its stream.
 
-    ``tls`` replaces the system's idea of whom to trust, where ``url`` begins with https.
+    ``tls`` says which certificates are trusted where ``url`` begins with https; by default, those that the system does.
     """
     base = url.rstrip("/")
     if not base.startswith(("http://", "https://")):
@@ -48,7 +48,7 @@ def check_versions(hello: Hello) -> None:
 
 
 def _request(base: str, client: dict[str, Any], token: str | None, tls: ssl.SSLContext | None) -> Hello:
-    import httpx  # a tenth of a second that an import of telegrad does not pay
+    import httpx  # imported here, since it adds a tenth of a second to the import of telegrad
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:

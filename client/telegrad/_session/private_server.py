@@ -46,8 +46,8 @@ class PrivateServer:
                 f"the private server did not start (exit code {code}, see its message above); "
                 "is telegrad-server installed here? or give connect() the address of a server"
             )
-        found: dict[str, Any] = json.loads(line)
-        return found
+        ready_message: dict[str, Any] = json.loads(line)
+        return ready_message
 
     def stop(self) -> None:
         """End the server and wait until it has gone; a process that was forked leaves it to the one that started it."""
@@ -70,7 +70,7 @@ class PrivateServer:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, less what addresses servers: a private one listens on loopback, without a token."""
+    """Return this process's environment without the variables that say where and how a server is to be reached."""
     left_out = ("TELEGRAD_HOST", "TELEGRAD_PORT", "TELEGRAD_TOKEN", "TELEGRAD_URL")
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment.setdefault("TELEGRAD_LOG_LEVEL", "WARNING")

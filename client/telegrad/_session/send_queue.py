@@ -1,4 +1,4 @@
-"""The way out of a session: a queue of instructions, sent in batches, in one order whichever threads they come from.
+"""The queue of a session's instructions. They are sent in batches, in one order whichever threads they come from.
 
 Any thread may queue; one at a time sends. An interrupt may come between any two steps: what is queued leaves the queue
 after the transport accepted it, so that it is neither lost nor sent twice. Knows no answers.
@@ -26,15 +26,24 @@ if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
 
 BATCH_OPERATIONS: Final = 64
+"""A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
 BATCH_BYTES: Final = 1 << 15
+"""A batch is sent when uploads in it have more bytes than this."""
 _MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read))
-"""What a thread's modes make a difference to."""
+"""Instructions whose effect depends on the modes of the thread that queued them."""
 _ALLOCATING: Final[frozenset[type]] = frozenset((messages.Backward, messages.Gradient, messages.Upload))
-"""What may take the memory of what died before it, beside calls: those carry the numbers of the dead themselves."""
+"""Instructions, beside calls, that allocate: tensors that died before them are freed first, so that memory is reused.
+
+A call carries the numbers of the tensors that died before it.
+"""
 
 
 class _Draft(NamedTuple):
-    """A batch on its way out: its last instruction, what had been sent before it, the modes that it ends in."""
+    """A batch that is being sent.
+
+    ``end`` is its last instruction; ``accepted`` is how many frames the transport had accepted before; ``told`` are the
+    modes that the server has after it.
+    """
 
     end: object
     accepted: int
@@ -42,14 +51,14 @@ class _Draft(NamedTuple):
 
 
 class SendQueue:
-    """What a session sends; the rest of it says how to wait, how to look for failures, and what to do at the end."""
+    """The sending part of a session. The receiving part, ``ClientSession``, implements the methods that raise here."""
 
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
         self._pending: deque[Any] = deque()
         self._pending_bytes = 0
         self._dead: deque[int] = deque()
         self.free: Callable[[int], None] = self._dead.append
-        """Forget a tensor; called by its finalizer, so it only notes the number."""
+        """Free a tensor with the next instruction. Finalizers call this, so it only appends the number to a list."""
         self._draft: _Draft | None = None
         self._uploading: messages.Upload | None = None
         self._told = DEFAULT
@@ -73,7 +82,7 @@ class SendQueue:
         raise NotImplementedError
 
     def _lose(self, error: TelegradError) -> None:
-        """The transport gave up."""
+        """End the session, since the transport cannot reach the server any more."""
         raise NotImplementedError
 
     def _require_open(self) -> None:
@@ -81,7 +90,7 @@ class SendQueue:
         raise NotImplementedError
 
     def call(self, op: int, site: int, outs: tuple[int, ...], args: list[Any], modes: Modes) -> None:
-        """Queue a call; what died before it is freed before it, so that memory is reused as PyTorch would."""
+        """Queue a call. Tensors that died before are freed before it runs, so that memory is reused as in PyTorch."""
         self.queue(messages.Call(op, site, outs, args, self.take_dead() if self._dead else ()), modes)
 
     def submit(self, instruction: Any, modes: Modes = DEFAULT) -> None:
@@ -91,7 +100,7 @@ class SendQueue:
         self.queue(instruction, modes)
 
     def queue(self, instruction: Any, modes: Modes) -> None:
-        """``submit`` for what does not take the memory of the dead, or frees them itself."""
+        """Queue an instruction that allocates nothing, or that carries the numbers of dead tensors itself."""
         if modes is DEFAULT:
             self._pending.append(instruction)
         else:
@@ -105,7 +114,7 @@ class SendQueue:
             self._send_full()
 
     def _under_modes(self, instruction: Any) -> Any:
-        """An instruction as it is queued, under this thread's modes."""
+        """Return an instruction as it is queued: with this thread's modes, where they are not the default ones."""
         modes = thread.modes
         if modes is DEFAULT:
             return instruction
@@ -116,13 +125,13 @@ class SendQueue:
         return messages.Free(self.take_dead())
 
     def take_dead(self) -> list[int]:
-        """What died and has not been said to be dead yet."""
+        """Return the numbers of tensors that died and were not freed yet; the caller frees them."""
         dead = self._dead
         ids: list[int] = []
         try:
             while dead:
                 ids.append(dead.popleft())
-        except IndexError:  # another thread takes from it too
+        except IndexError:  # another thread emptied it
             pass
         return ids
 
@@ -142,7 +151,7 @@ class SendQueue:
     def _send_pending(self, uploading: messages.Upload | None = None) -> None:
         """Send a batch; the caller holds ``_sending``."""
         if self._draft is not None:
-            self._settle(self._draft)
+            self._recover(self._draft)
         self._is_armed = False
         self._full_at = self.operations + BATCH_OPERATIONS
         pending = self._pending
@@ -170,17 +179,17 @@ class SendQueue:
         self._forget_sent(self._draft)
 
     def _end_cut_upload(self) -> None:
-        """Tell the server that no more chunks follow, since an interrupt came between them."""
+        """End an upload that an interrupt cut short between two chunks: free its tensor; no chunks follow."""
         cut = self._uploading
         if cut is not None:
             queued = [item for item in list(self._pending) if item is cut or (type(item) is tuple and item[1] is cut)]
-            for item in queued:  # none, if it was sent
+            for item in queued:  # there is none if the upload was sent
                 self._pending.remove(item)
             self._pending.appendleft(messages.Free([cut.id]))
             self._uploading = None
 
-    def _settle(self, draft: _Draft) -> None:
-        """Finish what an interrupt cut short: what went out leaves the queue, what did not stays in it."""
+    def _recover(self, draft: _Draft) -> None:
+        """Recover from an interrupt during a send: remove the batch from the queue if the transport had accepted it."""
         if self.transport.accepted == draft.accepted:
             self._is_mixed = True
         elif any(item is draft.end for item in list(self._pending)):
@@ -196,14 +205,14 @@ class SendQueue:
         self._draft = None
 
     def flush_quietly(self) -> None:
-        """Send what is queued, from the timer's thread: errors are left for the user's next call."""
+        """Send what is queued, for the timer's thread: the user's next call raises what goes wrong."""
         self._is_armed = False
         if self.is_open:
             with contextlib.suppress(CommunicationError):
                 self.flush()
 
     def upload(self, meta: Meta, data: memoryview, site: int) -> int:
-        """Make a tensor of row-major bytes."""
+        """Make a tensor of row-major bytes and return its number. Large data is sent at once, in chunks."""
         id = self.new_id()
         shape, device = meta.shape, meta.device.name
         if len(data) <= INLINE_BYTES:
@@ -237,7 +246,7 @@ class SendQueue:
 
 
 def _with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
-    """The instructions, with the changes of mode between them; and the modes at the end."""
+    """Return a batch of the queued instructions with changes of mode put between them, and the modes at its end."""
     batch: list[Any] = []
     for item in queued:
         modes, instruction = item if isinstance(item, tuple) else (DEFAULT, item)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class ClientSession(SendQueue):
-    """One conversation with a server."""
+    """One session on a server: its queue of instructions, the requests that wait, and what has failed.
+
+    ``places`` are the default device and all devices: they are part of the key of calls that make tensors.
+    """
 
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
         self._reading = threading.RLock()
@@ -54,7 +57,7 @@ class ClientSession(SendQueue):
         self._waiting[number] = None
         try:
             if self._dead:
-                self._pending.append(self._frees())  # before the request, which may be about memory
+                self._pending.append(self._frees())  # they are freed before the request, which may be about memory
             self._pending.append(self._under_modes(make(number)))
             self.operations += 1
             self.round_trips += 1
@@ -81,14 +84,16 @@ class ClientSession(SendQueue):
                 finally:
                     self._stop_reading(number)
             elif answered is None:
-                answered = self._waiting[number] = threading.Event()  # and look again: the reader may be gone
+                answered = self._waiting[number] = (
+                    threading.Event()
+                )  # and look again: the thread that was reading may have stopped
             else:
                 answered.wait()
                 answered.clear()
         return answers[number]
 
     def _stop_reading(self, number: int | None = None) -> None:
-        """Leave reading to another thread, if there is one that waits."""
+        """Stop reading, and wake the other threads that wait, so that one of them reads."""
         self._reading.release()
         if len(self._waiting) > (number in self._waiting):
             self._wake()
@@ -99,7 +104,7 @@ class ClientSession(SendQueue):
                 answered.set()
 
     def read(self, id: int) -> tuple[DType, tuple[int, ...], memoryview]:
-        """The elements of a tensor, row-major: dtype, shape, bytes."""
+        """Return the elements of a tensor in row-major order: dtype, shape, bytes. One round trip."""
         answer = self.request(lambda number: messages.Read(number, id))
         if isinstance(answer, ChunkedData):
             data = answer.message
@@ -107,7 +112,7 @@ class ClientSession(SendQueue):
         return ALL[answer.dtype], answer.shape, memoryview(answer.data or b"")
 
     def describe(self, ids: tuple[int, ...], device: Device) -> list[tuple[Meta, bool]]:
-        """Metas of tensors whose shape only the data could tell, and whether they require grad."""
+        """Return the metas of tensors whose shape only the data tell, and whether they require grad. One round trip."""
         answer = self.request(lambda number: messages.Describe(number, ids))
         return [
             (Meta.of(shape, ALL[dtype], device, strides, offset), grad)
@@ -115,7 +120,7 @@ class ClientSession(SendQueue):
         ]
 
     def query(self, what: str, *args: Any) -> Any:
-        """Ask something in order with the operations."""
+        """Ask the server something, in order with the operations. One round trip."""
         return self.request(lambda number: messages.Query(number, what, list(args))).value
 
     def synchronize(self, device: str = "") -> None:
@@ -123,7 +128,7 @@ class ClientSession(SendQueue):
         self.query("synchronize", device)
 
     def _poll(self) -> None:
-        """Take what has arrived, and raise a failure that has."""
+        """Process what has arrived without waiting, and raise the failure that it reports, if any."""
         if self._reading.acquire(blocking=False):
             try:
                 while self._receive(0):
@@ -136,7 +141,7 @@ class ClientSession(SendQueue):
             self._raise(failure)
 
     def _receive(self, timeout: float | None) -> bool:
-        """Take one frame; the caller holds ``_reading``. Taking it again after an interrupt changes nothing."""
+        """Process one frame; the caller holds ``_reading``. Processing it again after an interrupt changes nothing."""
         try:
             frame = self.transport.peek(timeout)
             if frame is None:
@@ -163,7 +168,7 @@ class ClientSession(SendQueue):
             self._answer(reply.request, reply)
 
     def _answer(self, request: int, reply: Any) -> None:
-        """Hand an answer to who waits for it; whoever was interrupted does not."""
+        """Hand an answer to the thread that waits for it; one that was interrupted does not wait any more."""
         if request in self._waiting:
             self._answers[request] = reply
             answered = self._waiting.get(request)
@@ -182,7 +187,7 @@ class ClientSession(SendQueue):
         request, offset, data = wire.split_chunk(body)
         download = self._chunked.get(request)
         if download is None:
-            return  # who wanted it was interrupted
+            return  # the thread that asked for it was interrupted
         download.write(offset, data)
         if download.is_complete:
             self._answer(request, download)
@@ -196,7 +201,7 @@ class ClientSession(SendQueue):
         raise _error_of(failure)
 
     def _lose(self, error: TelegradError) -> None:
-        """The transport gave up; the server may have said why before."""
+        """End the session after the transport failed; the server may have said why, in frames that have arrived."""
         with self._reading:
             while self._receive(0):
                 pass

@@ -19,9 +19,9 @@ Streams: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class Modes:
-    """What a thread's operations run under; ``of`` gives the one instance of its settings.
+    """One combination of modes that operations run under. Equal combinations are the same object: ``of`` sees to it.
 
-    ``streams`` pairs devices with the streams that are current there, where it is not the default one.
+    ``records`` tells whether operations are recorded for differentiation, given ``grad`` and ``inference``.
     """
 
     __slots__ = ("autocast", "grad", "inference", "records", "streams")
@@ -35,41 +35,46 @@ class Modes:
 
     @staticmethod
     def of(grad: bool, inference: bool, autocast: Autocast | None, streams: Streams) -> Modes:
-        """The one instance of these settings."""
+        """Return the one instance of these modes."""
         key = (grad, inference, autocast, streams)
-        found = Modes._known.get(key)
-        if found is None:
-            found = Modes._known[key] = object.__new__(Modes)
-            found.grad, found.inference, found.autocast, found.streams = key
-            found.records = grad and not inference
-        return found
+        modes = Modes._known.get(key)
+        if modes is None:
+            modes = Modes._known[key] = object.__new__(Modes)
+            modes.grad, modes.inference, modes.autocast, modes.streams = key
+            modes.records = grad and not inference
+        return modes
 
     def but(self, **changed: Any) -> Modes:
-        """These settings, with some of them changed."""
+        """Return these modes with some of them changed."""
         settings = {"grad": self.grad, "inference": self.inference, "autocast": self.autocast, "streams": self.streams}
         return Modes.of(**{**settings, **changed})
 
     def changes_from(self, other: Modes) -> list[Mode]:
-        """What to tell a server that has ``other``."""
-        found = []
+        """Return the instructions that bring a server from ``other`` to these modes."""
+        changes = []
         if self.inference is not other.inference:
-            found.append(Mode("inference", self.inference))
+            changes.append(Mode("inference", self.inference))
         if self.grad is not other.grad:
-            found.append(Mode("grad", self.grad))
+            changes.append(Mode("grad", self.grad))
         if self.autocast is not other.autocast:
-            found.append(Mode("autocast", self.autocast.encode() if self.autocast is not None else None))
+            changes.append(Mode("autocast", self.autocast.encode() if self.autocast is not None else None))
         if self.streams != other.streams:
             ours, theirs = dict(self.streams), dict(other.streams)
             changed = [name for name in {**theirs, **ours} if ours.get(name, 0) != theirs.get(name, 0)]
-            found.extend([Mode("stream", [name, ours.get(name, 0)]) for name in changed])
-        return found
+            changes.extend([Mode("stream", [name, ours.get(name, 0)]) for name in changed])
+        return changes
 
 
 DEFAULT: Final = Modes.of(True, False, None, ())
 
 
 class AutocastSettings(NamedTuple):
-    """What a thread has set about autocast, also what is off: by device type, and the depth of regions."""
+    """What a thread has chosen about autocast.
+
+    ``dtypes`` has for every type of device the dtype that operations would be cast to, ``enabled`` the types where
+    they are. ``depth`` is the number of nested regions; ``cache_enabled`` keeps casts of weights until the outermost
+    one ends.
+    """
 
     dtypes: tuple[tuple[str, DType], ...] = tuple(DEFAULT_DTYPES.items())
     enabled: frozenset[str] = frozenset()
@@ -78,7 +83,7 @@ class AutocastSettings(NamedTuple):
 
     @property
     def in_effect(self) -> Autocast | None:
-        """What operations run under."""
+        """Return what operations run under: None where autocast is on for no device."""
         return Autocast.of([pair for pair in self.dtypes if pair[0] in self.enabled], self.cache_enabled)
 
 

@@ -1,4 +1,4 @@
-"""What a session has cost on the wire."""
+"""``wire_stats``: how much a session has sent, received and waited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of the numeric types."""
+"""What numeric types can hold: the results of ``finfo`` and ``iinfo``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .host_arrays import TO_NUMPY
 
 
 class FloatLimits(NamedTuple):
-    """What a floating-point type can hold."""
+    """The limits of a floating-point type, under NumPy's and PyTorch's names."""
 
     bits: int
     eps: float
@@ -27,7 +27,7 @@ class FloatLimits(NamedTuple):
 
 
 class IntegerLimits(NamedTuple):
-    """What an integer type can hold."""
+    """The limits of an integer type."""
 
     bits: int
     max: int
@@ -41,21 +41,21 @@ _BFLOAT16 = FloatLimits(
 
 
 def float_limits(dtype: DType) -> FloatLimits:
-    """Limits of a floating-point or complex type, whose parts count."""
+    """Return the limits of a floating-point type; of a complex type, those of its real part."""
     if dtype.category < dtypes.FLOAT:
         raise DTypeError(f"finfo: {dtype.name} is not a floating-point type; use iinfo()")
     real = dtype.to_real()
     if real is dtypes.bfloat16:
         return _BFLOAT16
-    found = np.finfo(TO_NUMPY[real])
-    tiny = float(found.tiny)
-    values = (float(found.eps), float(found.max), float(found.min), tiny, tiny, float(found.resolution))
+    limits = np.finfo(TO_NUMPY[real])
+    tiny = float(limits.tiny)
+    values = (float(limits.eps), float(limits.max), float(limits.min), tiny, tiny, float(limits.resolution))
     return FloatLimits(real.itemsize * 8, *values, real.name)
 
 
 def integer_limits(dtype: DType) -> IntegerLimits:
-    """Limits of an integer type."""
+    """Return the limits of an integer type."""
     if dtype.category != dtypes.INTEGER:
         raise DTypeError(f"iinfo: {dtype.name} is not an integer type; use finfo()")
-    found = np.iinfo(TO_NUMPY[dtype])
-    return IntegerLimits(dtype.itemsize * 8, int(found.max), int(found.min), dtype.name)
+    limits = np.iinfo(TO_NUMPY[dtype])
+    return IntegerLimits(dtype.itemsize * 8, int(limits.max), int(limits.min), dtype.name)

@@ -1,4 +1,4 @@
-"""Bytes of tensors as NumPy arrays and Python numbers, without a bfloat16 type: NumPy has none."""
+"""Bytes of tensors as NumPy arrays and Python numbers, and back. NumPy has no bfloat16, so float32 stands for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMATS = {
 
 
 def array_of(dtype: DType, shape: tuple[int, ...], data: memoryview) -> Array:
-    """A writable array of raw bytes; bfloat16 widened to float32, which holds it exactly."""
+    """Return a writable array of raw bytes; bfloat16 becomes float32, which holds it exactly."""
     if dtype is dtypes.bfloat16:
         bits = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
         return bits.view(np.float32).reshape(shape)
@@ -31,8 +31,8 @@ def array_of(dtype: DType, shape: tuple[int, ...], data: memoryview) -> Array:
 
 
 def bytes_of(array: Array, dtype: DType) -> memoryview:
-    """The elements as they travel: row-major, little endian, of the type's own width."""
-    with np.errstate(all="ignore"):  # what does not fit is cut, as PyTorch cuts it
+    """Return the elements as they travel: row-major, little-endian, of the type's own width."""
+    with np.errstate(all="ignore"):  # numbers that do not fit wrap or overflow, as in PyTorch
         if dtype is dtypes.bfloat16:
             stored = _rounded_to_bfloat16(np.ascontiguousarray(array, np.float32))
         else:
@@ -42,28 +42,28 @@ def bytes_of(array: Array, dtype: DType) -> memoryview:
 
 
 def _rounded_to_bfloat16(array: Array) -> Array:
-    """The upper half of each float32, rounded to nearest even."""
+    """Return the upper halves of float32 numbers, rounded to nearest even."""
     bits = array.view(np.uint32)
     rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(array), np.uint16(0x7FC0), rounded)
 
 
 def scalar_of(dtype: DType, data: memoryview) -> Any:
-    """The one Python number in ``data``."""
+    """Return the one Python number in ``data``."""
     layout = _FORMATS.get(dtype.name)
     return struct.unpack(layout, data)[0] if layout else array_of(dtype, (), data).item()
 
 
 def dtype_of(array: Array) -> DType:
-    """The telegrad type of an array."""
-    found = FROM_NUMPY.get(array.dtype.newbyteorder("="))
-    if found is None:
+    """Return the telegrad type of an array."""
+    dtype = FROM_NUMPY.get(array.dtype.newbyteorder("="))
+    if dtype is None:
         raise DTypeError(f"tensor: NumPy arrays of type {array.dtype} cannot become tensors; convert with astype()")
-    return found
+    return dtype
 
 
 def from_python(data: Any) -> tuple[Array, bool]:
-    """Nested numbers as an array, and whether their type is Python's choice, not NumPy's."""
+    """Return nested numbers as an array, and whether Python numbers decide its type and not NumPy arrays in them."""
     if isinstance(data, np.ndarray | np.generic):
         return np.asarray(data), False
     if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
@@ -77,7 +77,7 @@ def from_python(data: Any) -> tuple[Array, bool]:
 
 
 def _check_numbers(array: Array, data: Any) -> None:
-    """Refuse what NumPy makes objects, strings or, of integers too large for it, unsigned or inexact numbers."""
+    """Raise ArgumentError for data that are no numbers, and for integers that do not fit into 64 bits."""
     if array.dtype.kind not in "biufc":
         numbers = isinstance(data, int) or (isinstance(data, (list, tuple)) and _all_integers(data))
         if not numbers:
@@ -97,7 +97,7 @@ def _shown(data: Any) -> str:
 
 
 def check_fit(array: Array, dtype: DType) -> None:
-    """Refuse numbers of the user's program that the type which they ask for cannot hold, as PyTorch does."""
+    """Raise ArgumentError for Python numbers that do not fit into the type that the program asks for."""
     if array.dtype.kind == "c" and not dtype.is_complex:
         raise ArgumentTypeError(f"tensor: complex numbers do not become {dtype.name}; take their real part")
     if dtype.category != dtypes.INTEGER or not array.size or array.dtype.kind not in "iuf":
@@ -109,7 +109,7 @@ def check_fit(array: Array, dtype: DType) -> None:
 
 
 def _plain(data: Any) -> Any:
-    return [_plain(d) for d in data] if isinstance(data, (list, tuple, range)) else data
+    return [_plain(element) for element in data] if isinstance(data, (list, tuple, range)) else data
 
 
 def _holds_arrays(data: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Which Python and NumPy objects are numbers, where a setting must be one."""
+"""Checks of arguments that must be numbers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is an integer or a floating-point number, of Python or NumPy."""
+    """Tell whether ``value`` is a real number of Python or NumPy."""
     return isinstance(value, numbers.Real)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether it is an integer, of Python or NumPy."""
+    """Tell whether ``value`` is an integer of Python or NumPy."""
     return isinstance(value, numbers.Integral)

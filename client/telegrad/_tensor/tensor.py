@@ -34,7 +34,7 @@ else:
 
 
 def require_one_session(name: str, *tensors: Any) -> None:
-    """Refuse what is no tensor, and tensors of different sessions: their numbers mean something else there."""
+    """Raise an error in the name of ``name`` unless all are tensors of one session."""
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ArgumentTypeError(f"{name}: expected a tensor, not {type(tensor).__name__}")
@@ -43,7 +43,11 @@ def require_one_session(name: str, *tensors: Any) -> None:
 
 
 class Tensor(Attached):
-    """A multi-dimensional array on the server."""
+    """A multi-dimensional array on the server.
+
+    ``_node`` is where its gradient goes, made on demand for a leaf. A view has ``_base``, the tensor that it is a view
+    of; it shares ``_aliases`` with the base and all other views, and ``_seen`` is their version that it has taken over.
+    """
 
     __slots__ = (
         "__dict__", "__weakref__", "_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad", "_seen",
@@ -71,22 +75,22 @@ class Tensor(Attached):
         try:
             if self._id:
                 self._session.free(self._id)
-        except AttributeError:  # it was never finished
+        except AttributeError:  # __init__ did not finish
             pass
 
     @property
     def shape(self) -> Size:
-        """Sizes of the dimensions."""
+        """The sizes of the dimensions."""
         return Size(self._meta.shape)
 
     @property
     def dtype(self) -> DType:
-        """Type of the elements."""
+        """The type of the elements."""
         return self._meta.dtype
 
     @property
     def device(self) -> Device:
-        """Where the elements are."""
+        """The device that the elements are on."""
         return self._meta.device
 
     @property
@@ -96,21 +100,21 @@ class Tensor(Attached):
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it is on a GPU."""
+        """Whether the tensor is on a GPU."""
         return self._meta.device.type == "cuda"
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """The number of bytes of an element."""
         return self._meta.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """The number of bytes of all elements."""
         return self._meta.nbytes
 
     def size(self, dim: int | None = None) -> Any:
-        """Sizes of the dimensions, or of one."""
+        """Return the sizes of the dimensions, or that of one."""
         return self.shape if dim is None else self._meta.shape[self._dimension(dim)]
 
     def _dimension(self, dim: Any) -> int:
@@ -126,17 +130,17 @@ class Tensor(Attached):
     ndimension = dim
 
     def numel(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return self._meta.numel
 
     nelement = numel
 
     def stride(self, dim: int | None = None) -> Any:
-        """Steps in elements between neighbours along each dimension, or one."""
+        """Return how many elements lie between neighbours along every dimension, or along one."""
         return self._meta.strides if dim is None else self._meta.strides[self._dimension(dim)]
 
     def storage_offset(self) -> int:
-        """Elements before the first in its storage."""
+        """Return how many elements of the storage precede the first of this tensor."""
         return self._meta.offset
 
     def element_size(self) -> int:
@@ -144,11 +148,11 @@ class Tensor(Attached):
         return self._meta.dtype.itemsize
 
     def is_floating_point(self) -> bool:
-        """Whether elements are real floating-point numbers."""
+        """Tell whether the elements are real floating-point numbers."""
         return self._meta.dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        """Whether elements are complex."""
+        """Tell whether the elements are complex."""
         return self._meta.dtype.is_complex
 
     def __len__(self) -> int:
@@ -166,14 +170,14 @@ class Tensor(Attached):
         )
 
     def _refresh(self) -> None:
-        """See an in-place operation on another view of the same memory."""
+        """Take over the node of an in-place operation on another view of the same memory."""
         aliases = self._aliases
         if aliases is not None and aliases.version != self._seen:
             self._seen = aliases.version
             self._node, self._requires_grad = aliases.node, True
 
     def _gradient_edge(self) -> GradientEdge:
-        """Where its gradients go."""
+        """Return where the gradient of this tensor goes."""
         if self._node is None:
             self._node = LeafNode(ref(self))
         return self._node
@@ -209,7 +213,7 @@ class Tensor(Attached):
 
     @property
     def grad_fn(self) -> GradFn | None:
-        """What computed it, where that is differentiated."""
+        """The operation that computed this tensor; None for leaves and tensors that do not require grad."""
         return GradFn(self._node) if self.requires_grad and isinstance(self._node, OperationNode) else None
 
     @property
@@ -249,7 +253,7 @@ class Tensor(Attached):
         return isinstance(self._node, OperationNode) and self._node.retained is not None
 
     def _become(self, other: Tensor) -> None:
-        """Take over what ``other`` is; this object stays the same for everyone who holds it."""
+        """Exchange number and meta with ``other``, so that this object stands for its elements."""
         self._id, other._id = other._id, self._id
         self._meta, other._meta = other._meta, self._meta
         self._base = self._aliases = None
@@ -264,8 +268,8 @@ class Tensor(Attached):
 
     @classmethod
     def _wrap(cls, tensor: Tensor) -> Any:
-        """An object of this class that takes over ``tensor``'s number; ``tensor`` is spent."""
-        made = cls.__new__(cls)
-        Tensor.__init__(made, tensor._session, tensor._id, tensor._meta)
+        """Return an object of this class that takes over the number of ``tensor``, which must not be used any more."""
+        wrapped = cls.__new__(cls)
+        Tensor.__init__(wrapped, tensor._session, tensor._id, tensor._meta)
         tensor._id = 0
-        return made
+        return wrapped

@@ -1,7 +1,7 @@
-"""A thread that flushes what was submitted but not sent, and keeps the connection alive. Sleeps nearly always.
+"""A thread that flushes what was submitted but not sent, and keeps the connection alive.
 
-Arming it is on the path of every batch, so it does not wake the thread while that is awake anyway: a thread that is
-woken contends for the GIL. It holds its owner weakly and ends with it.
+``arm`` is on the path of every batch. It does not wake the thread if that will look by itself soon, since a thread that
+is woken contends for the GIL. The thread refers to its owner weakly and ends with it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import weakref
 from typing import Final, Protocol
 
 AWAKE_SECONDS: Final = 0.05
+"""So long after the last flush the thread looks by itself whether one is due, before it sleeps until it is woken."""
 
 
 class FlushOwner(Protocol):
+    """What the timer calls."""
+
     def flush_late(self) -> None: ...
     def tick(self) -> None: ...
 
@@ -76,7 +79,7 @@ class FlushTimer:
 
     def _sleep(self, now: float, next_tick: float, deeply: bool) -> None:
         self._wake.clear()
-        self._asleep = deeply  # before the deadline is read: arm() writes it before it reads this
+        self._asleep = deeply  # set before the deadline is read, since arm() writes the deadline before it reads this
         deadline = self._deadline
         until = next_tick if deadline is None and deeply else min(next_tick, deadline or now + self._delay)
         if not self._stopped:

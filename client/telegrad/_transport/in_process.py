@@ -1,4 +1,4 @@
-"""The transport that drives a server's ``Session`` of this very process: no socket, no frame is ever lost."""
+"""The transport to a server's ``Session`` in this process: no socket, and no frame is ever lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .transport import TransportStats
 
 
 class LocalSession(Protocol):
-    """What ``InProcessTransport`` wants of a session."""
+    """What the transport asks of the server's session."""
 
     def receive(self, kind: int, body: memoryview) -> None: ...
     def run(self, budget: int) -> int: ...
@@ -32,7 +32,7 @@ class InProcessTransport:
     """Drives a server's ``Session`` that lives in this process; what is sent is executed before the call returns."""
 
     _engine: Final = threading.RLock()
-    """The engine has one thread; those of this process take turns."""
+    """The engine expects one thread at a time; the threads of this process take turns."""
 
     def __init__(self, session: LocalSession, hello: Hello) -> None:
         self.hello = hello
@@ -70,7 +70,7 @@ class InProcessTransport:
         self._inbox.popleft()
 
     def arm(self) -> None:
-        """Nothing to do: who reads, flushes first."""
+        """Do nothing: whoever reads flushes first, and nobody else sees what was not sent."""
 
     def close(self) -> None:
         with self._engine:

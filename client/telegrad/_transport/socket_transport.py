@@ -25,10 +25,12 @@ from .transport import TransportStats
 from .websocket import READ, WRITE, Address, WebSocketConnection, masked_message
 
 FLUSH_SECONDS: Final = 0.002
+"""What is queued and not sent is sent after so long: an operation's time to reach an idle server."""
 CLOSE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.25
-"""A thread that waits looks again after this, because another thread may have read what it waits for."""
+"""A thread that waits checks again after so many seconds: another thread may have read the frame it waits for."""
 FIRST_PAUSE_SECONDS: Final = 0.01
+"""The first pause before connecting again; each failure doubles it, up to the maximum."""
 MAX_PAUSE_SECONDS: Final = 1.0
 
 
@@ -115,7 +117,7 @@ class SocketTransport:
                 self._send(wire.CLOSE)
                 self._drive(lambda: False, CLOSE_SECONDS)
         except (CommunicationError, OSError):
-            pass  # it is closed, or out of reach, and then its lease ends
+            pass  # it is closed already, or out of reach: its lease will end
         finally:
             self._closed = True
             with self._lock:
@@ -125,25 +127,25 @@ class SocketTransport:
             _open_transports.discard(self)
 
     def flush_late(self) -> None:
-        """Called by the timer."""
+        """Send what is queued; the timer calls this some time after ``arm``."""
         if not self._closed and self._fatal is None:
-            with contextlib.suppress(CommunicationError):  # whoever calls next is told
+            with contextlib.suppress(CommunicationError):  # the user's next call raises it
                 self._flush()
 
     def tick(self) -> None:
-        """Called by the timer: acknowledge, show that we live, and reconnect."""
+        """Acknowledge what was received, send a heartbeat, reconnect; the timer calls this at intervals."""
         if self._closed or self._fatal is not None or not self._lock.acquire(blocking=False):
-            return  # whoever holds the lock does all of this
+            return  # the thread that holds the lock does all of this
         try:
             self._check()
             self._advance(0 if self._waiting else READ)
         except (CommunicationError, OSError):
-            pass  # whoever calls next is told
+            pass  # the user's next call raises it
         finally:
             self._lock.release()
 
     def abandon(self) -> None:
-        """Leave the connection to the process that we were forked from, whose threads are not here."""
+        """In a forked process: close this copy of the connection, and replace the lock, which may be taken."""
         self._lock = threading.RLock()
         if self._connection is not None:
             self._connection.abandon()
@@ -186,7 +188,7 @@ class SocketTransport:
             happened = self._wait(connection, left)
 
     def _first_look(self, timeout: float | None) -> int:
-        """What happened on the connection; waits for it if nothing else can be done, as after a send."""
+        """Return what happened on the connection; waits for it where there is nothing to send or to read."""
         if timeout is not None:
             return READ if timeout == 0 else 0
         with self._lock:
@@ -206,7 +208,7 @@ class SocketTransport:
             return READ  # another thread dropped it meanwhile
 
     def _check(self) -> None:
-        """Refuse what cannot be done any more."""
+        """Raise why nothing can be sent or received any more, if that is so."""
         if self._pid != os.getpid():
             raise CommunicationError("this session belongs to the process that was forked; connect() anew in this one")
         if self._fatal is not None:
@@ -216,14 +218,14 @@ class SocketTransport:
         self._recover()
 
     def _recover(self) -> None:
-        """Undo an interrupt between two steps that belong together."""
+        """Recover from an interrupt in the middle of a change: drop the connection, so that the link sends again."""
         if self._busy:
             self._link.settle()
             self._drop()
             self._busy = False
 
     def _advance(self, happened: int, may_connect: bool = True) -> None:
-        """Do what can be done now without waiting."""
+        """Connect, or read and write, as far as that needs no waiting; ``happened`` is as in ``_drive``."""
         self._busy = True
         try:
             if self._connection is None:

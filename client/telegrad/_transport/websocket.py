@@ -50,9 +50,11 @@ READ: Final = select.POLLIN
 WRITE: Final = select.POLLOUT
 _READ_BYTES: Final = 1 << 18
 _JOIN_BYTES: Final = 1 << 13
+"""Messages up to this many bytes are copied into one buffer, larger ones keep their payload apart."""
 _MAX_BUFFERS: Final = 64
+"""One system call writes at most so many buffers."""
 _LOGGER: Final = logging.getLogger("websockets.client")
-"""Found here: an interrupt within ``getLogger`` would leave the lock of all logging taken."""
+"""Looked up at import, since an interrupt within ``getLogger`` would leave the lock of all loggers taken."""
 
 
 class ClosedByServer(SessionLostError):
@@ -61,7 +63,7 @@ class ClosedByServer(SessionLostError):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a session's stream is and how to prove who we are."""
+    """The address of a session's stream, and the secrets that a connection to it must show."""
 
     url: str
     session: str
@@ -86,10 +88,10 @@ def masked_message(header: bytes, *body: Buffer) -> tuple[Parts, int]:
 
 
 def _masked(data: Buffer, key: bytes) -> Buffer:
-    """What ``apply_mask`` returns, in memory that is used again."""
+    """Return what ``apply_mask`` returns, in memory from the pool of buffers."""
     words = len(data) // 4
     masked = pool.take(len(data))
-    source, target = (np.frombuffer(each, np.uint32, words) for each in (data, masked))
+    source, target = np.frombuffer(data, np.uint32, words), np.frombuffer(masked, np.uint32, words)
     np.bitwise_xor(source, np.frombuffer(key, np.uint32), out=target)
     masked[words * 4 :] = apply_mask(data[words * 4 :], key)
     return masked
@@ -104,6 +106,8 @@ def _head(length: int) -> bytes:
 
 
 class _BulkClientProtocol(ClientProtocol):
+    """The protocol of ``websockets`` with a reader that receives large messages where they stay."""
+
     bulk: BulkReader
 
     def parse(self) -> Generator[None, None, None]:
@@ -136,11 +140,11 @@ class WebSocketConnection:
             raise
 
     def queue(self, parts: Parts) -> None:
-        """Have a masked message written by the next ``write``."""
+        """Queue a masked message for the next ``write``."""
         self.unsent.extend(parts)
 
     def write(self) -> None:
-        """Write what the socket takes."""
+        """Write as much of the queued messages as the socket takes without waiting."""
         try:
             while self.unsent:
                 self._drop_sent(self._write_some())
@@ -180,13 +184,13 @@ class WebSocketConnection:
         return happened[0][1] if happened else 0
 
     def close(self) -> None:
-        """Break the connection; wakes whoever waits for it."""
-        with contextlib.suppress(OSError):  # it may not be connected any more
+        """Break the connection, which wakes a thread that waits for it."""
+        with contextlib.suppress(OSError):  # the other end may have closed it
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def abandon(self) -> None:
-        """Close our copy of the socket and leave the connection to the process that it belongs to."""
+        """Close this process's copy of the socket; the connection stays open in the process that it belongs to."""
         self._socket.close()
 
     def _take(self, frame: Frame) -> None:
@@ -261,7 +265,7 @@ class WebSocketConnection:
 
 
 def refusal(status: int, body: bytes) -> CommunicationError:
-    """The error of a problem document that refuses a session or its stream."""
+    """Return the error that a problem document (RFC 9457) tells of, which refuses a session or its stream."""
     try:
         problem = json.loads(body)
         error = revive(problem["code"], problem["detail"])

@@ -1,6 +1,6 @@
 """``autocast``: in its regions the server casts operands as PyTorch's lists say. Settings belong to a thread.
 
-A region costs no round trip: its settings ride with the operations in it, and its end is one instruction.
+A region costs no round trip: its settings travel with the operations in it, and its end is one instruction.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class autocast(ModeBlock):
 
 
 def device_type_of(name: str, device: str) -> str:
-    """The type of a device given by its type or name, if autocast knows it."""
+    """Return the type of a device given by its type or name; raises ArgumentError if autocast does not know it."""
     if not isinstance(device, str):
         raise ArgumentError(f"{name}: expected device_type of type str, got {type(device).__name__}")
     return check_device_type(name, Device(device).type)
 
 
 def _is_possible(device_type: str, dtype: DType) -> bool:
-    """Whether such a region can be on; warns where not, as PyTorch does."""
+    """Tell whether a region of these settings casts anything; warns if not, as PyTorch does."""
     if device_type == "cuda" and not any(d.type == "cuda" for d in current_session().devices):
         warnings.warn("autocast: CUDA is not available; disabling autocast", stacklevel=3)
         return False
@@ -87,12 +87,12 @@ def _replaced(settings: AutocastSettings, device_type: str, dtype: DType) -> tup
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether autocast knows this type of device."""
+    """Tell whether autocast knows this type of device."""
     return device_type in DEVICE_TYPES
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether operations on this type of device are cast."""
+    """Tell whether operations on this type of device are cast."""
     return check_device_type("is_autocast_enabled", device_type) in thread.autocast.enabled
 
 
@@ -106,7 +106,7 @@ def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """The type that operations on this type of device are cast to."""
+    """Return the dtype that operations on this type of device are cast to."""
     return dict(thread.autocast.dtypes)[check_device_type("get_autocast_dtype", device_type)]
 
 
@@ -119,7 +119,7 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
 
 
 def is_autocast_cache_enabled() -> bool:
-    """Whether casts of weights are kept until the outermost region ends."""
+    """Tell whether casts of weights are kept until the outermost region ends."""
     return thread.autocast.cache_enabled
 
 

@@ -1,7 +1,7 @@
 """``GradScaler``: scale a loss so that float16 gradients do not vanish, and skip the steps in which they overflow.
 
-The scale, its growth and what was found stay on the server: a training step waits for nothing, but with optimizers of
-which only the program knows how to skip a step.
+The scale, its growth and whether gradients overflowed stay on the server. A step waits only with optimizers that cannot
+skip a step on the server: then one round trip tells whether to step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OptState(enum.Enum):
 
 
 class _Progress:
-    """An optimizer in this iteration, and by device what was found in its gradients."""
+    """How far an optimizer is in this iteration, and for every device whether its gradients there overflowed."""
 
     def __init__(self) -> None:
         self.stage = OptState.READY
@@ -63,7 +63,7 @@ class GradScaler:
         self._progress: defaultdict[int, _Progress] = defaultdict(_Progress)
 
     def scale(self, outputs: Any) -> Any:
-        """The outputs times the scale: of a tensor, or of each in an iterable."""
+        """Return the outputs times the scale, a tensor or an iterable of them."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
@@ -132,21 +132,21 @@ class GradScaler:
         """For optimizers that are programs: one round trip tells whether to step."""
         if progress.stage is OptState.READY:
             self.unscale_(optimizer)
-        found = _any(progress, None)
-        if found is None:
+        found_inf = _any(progress, None)
+        if found_inf is None:
             raise AutogradError("step: no parameter of this optimizer has a gradient")
-        return None if found.item() else optimizer.step(*args, **kwargs)
+        return None if found_inf.item() else optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Adapt the scale to what was found since the last update, or set it; iterations begin anew."""
+        """Adapt the scale to whether gradients overflowed since the last update, or set it."""
         if not self._enabled:
             return
         scale, tracker = self._require_scale("update")
         if new_scale is not None:
             self._set_scale(scale, new_scale)
         else:
-            found = [_any(progress, scale.device) for progress in self._progress.values()]
-            known = [each for each in found if each is not None]
+            flags = [_any(progress, scale.device) for progress in self._progress.values()]
+            known = [flag for flag in flags if flag is not None]
             if not known:
                 raise AutogradError("update: no gradients were checked before; call step() or unscale_() first")
             function("_amp_update_scale_")(
@@ -246,7 +246,10 @@ def _is_possible(device: str) -> bool:
 
 
 def _check(optimizer: Any, inverse: Tensor | None) -> dict[Device, Tensor]:
-    """Look for what is not finite in an optimizer's gradients, one instruction per device; unscale by ``inverse``."""
+    """Check an optimizer's gradients for infinities and NaN, and multiply them by ``inverse``.
+
+    Returns for every device a flag, a tensor that is 1.0 where there was one.
+    """
     grads: defaultdict[Device, list[Tensor]] = defaultdict(list)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -256,18 +259,18 @@ def _check(optimizer: Any, inverse: Tensor | None) -> dict[Device, Tensor]:
             if inverse is not None and grad.dtype is float16:
                 raise ArgumentError(f"unscale_: attempting to unscale FP16 gradients: {grad._meta}")
             grads[grad.device].append(grad)
-    found = {device: function("zeros")((), dtype=float32, device=device) for device in grads}
+    found_inf = {device: function("zeros")((), dtype=float32, device=device) for device in grads}
     for device, listed in grads.items():
         factor = None if inverse is None else inverse.to(device)
-        function("_amp_foreach_non_finite_check_and_unscale_")(listed, found[device], factor)
-    return found
+        function("_amp_foreach_non_finite_check_and_unscale_")(listed, found_inf[device], factor)
+    return found_inf
 
 
 def _any(progress: _Progress, device: Device | None) -> Tensor | None:
-    """Whether something was found on any device, as a tensor on ``device``."""
-    found = list(progress.found_inf.values())
-    place = device or (found[0].device if found else None)
-    return _largest([each.to(place) for each in found]) if found else None
+    """Return whether gradients overflowed on any device, as a tensor on ``device``; None if there are no gradients."""
+    flags = list(progress.found_inf.values())
+    target = device or (flags[0].device if flags else None)
+    return _largest([flag.to(target) for flag in flags]) if flags else None
 
 
 def _largest(tensors: list[Tensor]) -> Tensor:

@@ -125,7 +125,7 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Limit the bytes in use by this session to a share of the device's memory; the operator's limit stays."""
+    """Limit the bytes in use by this session to a share of the device's memory; the operator's limit still holds."""
     _ask("set_memory_fraction", device, float(fraction))
 
 
@@ -167,8 +167,8 @@ class MemPool:
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
         """The pool's segments and their blocks."""
-        found = self._session.query("memory_snapshot", self._device, include_traces)
-        return [segment for segment in _as_torch_has_it(found)["segments"] if segment["segment_pool_id"] == self.id]
+        snapshot = self._session.query("memory_snapshot", self._device, include_traces)
+        return [segment for segment in _with_pool_tuples(snapshot)["segments"] if segment["segment_pool_id"] == self.id]
 
     def release(self) -> None:
         """Give the pool up; its memory goes back as it becomes free."""
@@ -203,7 +203,7 @@ def _record_memory_history(
 
 def _snapshot(device: DeviceLike = None, include_traces: bool = True) -> dict[str, Any]:
     """Segments, blocks, trace and settings of the allocator, as `torch.cuda.memory._snapshot` has them."""
-    return _as_torch_has_it(_ask("memory_snapshot", device, include_traces))
+    return _with_pool_tuples(_ask("memory_snapshot", device, include_traces))
 
 
 def _dump_snapshot(filename: str | os.PathLike[str] = "dump_snapshot.pickle") -> None:
@@ -212,7 +212,8 @@ def _dump_snapshot(filename: str | os.PathLike[str] = "dump_snapshot.pickle") ->
         pickle.dump(_snapshot(), file, protocol=4)
 
 
-def _as_torch_has_it(snapshot: dict[str, Any]) -> dict[str, Any]:
+def _with_pool_tuples(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Return the snapshot with the ids of pools as tuples, as PyTorch has them; they travel as lists."""
     for segment in snapshot["segments"]:
         segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
     return snapshot

@@ -1,4 +1,4 @@
-"""Streams of a GPU under ``torch.cuda``'s names: queues of work that run side by side.
+"""Streams and events of a GPU, under ``torch.cuda``'s names: queues of work that run side by side, and points in them.
 
 A stream belongs to the session that was current when it was made. Which one is current belongs to a thread, and rides
 with its operations: nothing here waits but ``synchronize`` and ``query``. As in PyTorch there are 32 streams per
@@ -22,20 +22,20 @@ from telegrad_protocol.meta import Device
 if TYPE_CHECKING:
     from telegrad._session.session import ClientSession
 
-_turning = threading.Lock()
+_turn_lock = threading.Lock()
 
 
 def gpu_of(name: str, device: DeviceLike) -> str:
-    """The name of a GPU given as index, name or None; DeviceError for a device without streams."""
+    """Return the name of a GPU given as index, name or None; raises DeviceError for a device without streams."""
     session = current_session()
     if device is None and session.default_device.type != "cuda":
         device = next((d for d in session.devices if d.type == "cuda"), None)
         if device is None:
             raise DeviceError(f"{name}: the server has no GPU, and its CPU has no streams")
-    found = device_name(device)
-    if not found.startswith("cuda"):
-        raise DeviceError(f"{name}: device {found} has no streams; expected a GPU")
-    return found
+    gpu = device_name(device)
+    if not gpu.startswith("cuda"):
+        raise DeviceError(f"{name}: device {gpu} has no streams; expected a GPU")
+    return gpu
 
 
 class Stream:
@@ -85,7 +85,7 @@ class Stream:
         return recorded
 
     def query(self) -> bool:
-        """Whether everything submitted to this stream has run. One round trip."""
+        """Tell whether everything submitted to this stream has run. One round trip."""
         return bool(self._session.query("stream_query", self._device, self._number))
 
     def synchronize(self) -> None:
@@ -114,15 +114,15 @@ class Stream:
 
 
 def _next_number(session: ClientSession, device: str, priority: int) -> int:
-    """The next of the streams of a priority, in turn; those beyond the range count as its ends, as in PyTorch."""
+    """Return the next stream of a priority, in turn; a priority beyond the range is taken as its end, as in PyTorch."""
     level = min(max(-int(priority), 0), STREAM_LEVELS - 1)
-    with _turning:
+    with _turn_lock:
         turn = session.stream_turns.setdefault((device, level), count())
         return 1 + level * STREAMS_PER_LEVEL + next(turn) % STREAMS_PER_LEVEL
 
 
 def check_stream(name: str, stream: object) -> Stream:
-    """``stream``, if it is one."""
+    """Return ``stream`` if it is a stream; raises ArgumentTypeError in the name of ``name`` if not."""
     if not isinstance(stream, Stream):
         raise ArgumentTypeError(f"{name}: expected a Stream, not {type(stream).__name__}")
     return stream
@@ -145,7 +145,7 @@ class StreamContext:
 
 
 def stream(stream: Stream | None) -> StreamContext:
-    """A block whose operations run on ``stream``."""
+    """Return a block whose operations run on ``stream``."""
     return StreamContext(stream)
 
 
@@ -157,13 +157,13 @@ def set_stream(stream: Stream | None) -> None:
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
-    """The stream that this thread's operations run on."""
+    """Return the stream that this thread's operations run on."""
     name = gpu_of("current_stream", device)
     return Stream(name, _number=_current_number(name))
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
-    """The stream that operations run on where no other was chosen."""
+    """Return the stream that operations run on where no other was chosen."""
     return Stream(gpu_of("default_stream", device), _number=0)
 
 
@@ -223,7 +223,7 @@ class Event:
             raise DeviceError(f"{name}: the event is one of {self._device}, the stream one of {stream._device}")
 
     def query(self) -> bool:
-        """Whether everything before the event has run; also true of one that was never recorded. One round trip."""
+        """Tell whether everything before the event has run; True if it was never recorded. One round trip."""
         return self._session is None or bool(self._session.query("event_query", self._id))
 
     def synchronize(self) -> None:
@@ -232,7 +232,7 @@ class Event:
             self._session.query("event_synchronize", self._id)
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to ``end_event``; waits until both have been reached."""
+        """Return the milliseconds from this event to ``end_event``; waits until both have been reached."""
         if not (self._is_timed and end_event._is_timed):
             raise ArgumentError("elapsed_time: both events must be created with enable_timing=True")
         if self._session is None or end_event._session is None:
@@ -252,7 +252,7 @@ class Event:
 
 
 def record_stream(self: Tensor, stream: Stream) -> None:
-    """Hold the tensor's memory back, once it is freed, until what ``stream`` was given by then is done."""
+    """After the tensor is freed, keep its memory until ``stream`` has done what it had been given by then."""
     check_stream("record_stream", stream)
     if self.device.type != "cuda":
         raise NotSupportedError(f"record_stream: {self._meta} is on {self.device}, which has no streams")

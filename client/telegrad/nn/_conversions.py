@@ -1,10 +1,11 @@
-"""Moving and casting what a module holds."""
+"""Moving and casting the parameters and buffers of a module."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._session.devices import as_device
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentTypeError
@@ -15,7 +16,7 @@ from .parameter import Parameter
 
 
 def convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
-    """Replace what a parameter and its gradient hold; the parameter stays the same object."""
+    """Replace the elements of a parameter and of its gradient by ``fn`` of them; the object stays."""
     grad = parameter.grad
     converted = fn(parameter)
     if converted is parameter:
@@ -26,14 +27,14 @@ def convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
 
 
 def in_format(tensor: Tensor, memory_format: MemoryFormat | None) -> Tensor:
-    """A tensor of images or volumes in a memory format that is made for it; all others as they are."""
+    """Return a tensor of images or volumes in a memory format for as many dimensions; other tensors as they are."""
     if memory_format is None or tensor.ndim not in (4, 5) or memory_format.ndim not in (None, tensor.ndim):
         return tensor
     return tensor.to(memory_format=memory_format)
 
 
 def destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device | None, DType | None]:
-    """Device and dtype out of the arguments of ``to``, None where they do not say."""
+    """Return device and dtype out of the arguments of ``Module.to``, None for what they do not name."""
     device, dtype = kwargs.get("device"), kwargs.get("dtype")
     unknown = set(kwargs) - {"device", "dtype", "tensor", "non_blocking", "memory_format"}
     if unknown:
@@ -47,6 +48,4 @@ def destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device |
             device = arg
         elif arg is not None and not isinstance(arg, bool):
             raise ArgumentTypeError(f"to: expected a dtype, a device or a tensor, not {type(arg).__name__}")
-    if isinstance(device, int):
-        device = Device("cuda", device)
-    return None if device is None else Device(device), dtype
+    return None if device is None else as_device(device), dtype

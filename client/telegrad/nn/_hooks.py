@@ -7,21 +7,21 @@ from collections.abc import Callable
 from typing import Any
 
 Hooks = dict[int, tuple[Callable[..., Any], bool]]
-"""By number: the hook, and whether it takes keyword arguments too."""
+"""For every hook by its number: the function, and whether it also takes the keyword arguments of ``forward``."""
 
 _numbers = itertools.count()
 
 
-class Handle:
-    """Removes a hook, by ``remove`` or at the end of a ``with`` block."""
+class RemovableHandle:
+    """Removes a hook: by ``remove``, or at the end of a ``with`` block."""
 
     def __init__(self, hooks: Hooks, number: int) -> None:
         self._hooks = hooks
         self.id = number
 
     @classmethod
-    def add(cls, hooks: Hooks, entry: tuple[Callable[..., Any], bool], prepend: bool) -> Handle:
-        """File a hook, the last or the first to be called."""
+    def add(cls, hooks: Hooks, entry: tuple[Callable[..., Any], bool], prepend: bool) -> RemovableHandle:
+        """Add a hook and return its handle; it is called after the others, or with ``prepend`` before them."""
         number = next(_numbers)
         others = dict(hooks) if prepend else {}
         if prepend:
@@ -31,10 +31,10 @@ class Handle:
         return cls(hooks, number)
 
     def remove(self) -> None:
-        """Call the hook no more."""
+        """Remove the hook, so that it is not called any more."""
         self._hooks.pop(self.id, None)
 
-    def __enter__(self) -> Handle:
+    def __enter__(self) -> RemovableHandle:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -42,7 +42,7 @@ class Handle:
 
 
 def call_with_hooks(module: Any, before: Hooks, after: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``module.forward`` with the hooks that see its arguments and its output."""
+    """Call ``module.forward`` between the hooks that see its arguments and those that see its output."""
     for hook, takes_kwargs in list(before.values()):
         if takes_kwargs:
             replaced = hook(module, args, kwargs)

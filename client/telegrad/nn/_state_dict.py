@@ -1,4 +1,4 @@
-"""State dictionaries: what a module is made of, by path, and back."""
+"""State dictionaries: the parameters and buffers of a module and of all below it, by path, saved and loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXTRA = "_extra_state"
 
 
 class LoadResult(NamedTuple):
-    """Keys that a module has and the dictionary lacks, and the other way round."""
+    """The keys that a loaded dictionary lacks, and those that it has and the module lacks."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -77,7 +77,7 @@ def _has_extra(module: StateDictMixin) -> bool:
 
 
 def _load_all(module: StateDictMixin, state: Mapping[str, Any], strict: bool, assign: bool) -> LoadResult:
-    """Give a module and all below it the tensors of ``state``; every problem is told in one error."""
+    """Give a module and all below it the tensors of ``state``; one error tells of all that is wrong."""
     if not isinstance(state, Mapping):
         raise ArgumentTypeError(f"expected state_dict to be dict-like, got {type(state).__name__}")
     missing: list[str] = []
@@ -87,20 +87,20 @@ def _load_all(module: StateDictMixin, state: Mapping[str, Any], strict: bool, as
         for path, part in module.named_modules(remove_duplicate=False):
             _load(part, f"{path}." if path else "", state, assign, missing, known, wrong)
     unexpected = [key for key in state if key not in known]
-    problems = _strictly(missing, unexpected) + wrong if strict else wrong
+    problems = _key_errors(missing, unexpected) + wrong if strict else wrong
     if problems:
         listed = "\n\t".join(problems)
         raise StateDictError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{listed}")
     return LoadResult(missing, unexpected)
 
 
-def _strictly(missing: list[str], unexpected: list[str]) -> list[str]:
-    found: list[str] = []
+def _key_errors(missing: list[str], unexpected: list[str]) -> list[str]:
+    messages: list[str] = []
     for what, keys in (("Unexpected", unexpected), ("Missing", missing)):
         if keys:
             listed = ", ".join(f'"{key}"' for key in keys)
-            found.insert(0, f"{what} key(s) in state_dict: {listed}. ")
-    return found
+            messages.insert(0, f"{what} key(s) in state_dict: {listed}. ")
+    return messages
 
 
 def _load(

@@ -1,4 +1,4 @@
-"""Functions of kernels and windows that slide over sequences, images and volumes, as ``nn.functional`` shows them."""
+"""Convolution and pooling functions, which ``nn.functional`` re-exports: windows that slide over an input."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def max_pool3d_with_indices(input: Tensor, kernel_size: Numbers, *args: Any, **k
 
 
 def spread(what: str, numbers: Numbers, dims: int) -> tuple[int, ...]:
-    """One number per dimension; a single one is for all."""
+    """Return one integer per dimension; a single one is repeated. ``what`` names the argument in errors."""
     try:
-        found = tuple(map(index, numbers)) if isinstance(numbers, Iterable) else (index(numbers),) * dims
+        sizes = tuple(map(index, numbers)) if isinstance(numbers, Iterable) else (index(numbers),) * dims
     except TypeError:
         raise ArgumentTypeError(f"{what} must be one integer or {dims}, got {numbers!r}") from None
-    if len(found) != dims:
-        raise ArgumentError(f"{what} must be one number or {dims}, got {list(found)}")
-    return found
+    if len(sizes) != dims:
+        raise ArgumentError(f"{what} must be one number or {dims}, got {list(sizes)}")
+    return sizes
 
 
 def _lp_pool(
     dims: int, input: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None, ceil_mode: bool
 ) -> Tensor:
-    """The sum is made of a mean; what rounding leaves below zero counts as zero."""
+    """Return the norm of each window: the sum is mean times size; below zero, by rounding, it counts as zero."""
     if not is_number(norm_type) or not norm_type:
         raise ArgumentError(f"lp_pool{dims}d: norm_type must be a number other than 0, got {norm_type!r}")
     kernel = spread("kernel_size", kernel_size, dims)

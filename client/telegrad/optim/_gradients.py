@@ -1,4 +1,4 @@
-"""Forgetting gradients."""
+"""Clearing the gradients of many parameters with few instructions, and grouping tensors by device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from telegrad_protocol.messages import DropGrads
 
 
 def clear(parameters: Sequence[Tensor], set_to_none: bool) -> None:
-    """Forget the gradients, or set them to zero: one instruction for all, or for those of a device."""
+    """Drop the gradients with one instruction, or set them to zero with one per device."""
     if set_to_none:
         _drop([parameter for parameter in parameters if parameter._grad is not None])
         return
@@ -29,13 +29,13 @@ def _drop(parameters: Sequence[Tensor]) -> None:
     for session, those in by_session.items():
         try:
             session.submit(DropGrads([parameter._id for parameter in those]))
-        finally:  # what was queued is done, also where an earlier failure is raised now
+        finally:  # the instruction is queued even if ``submit`` raises an earlier failure
             for parameter in those:
                 parameter._grad = None
 
 
 def by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """The tensors of each device, in order."""
+    """Return the tensors grouped by device, in their order."""
     groups: dict[str, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor._meta.device.name, []).append(tensor)

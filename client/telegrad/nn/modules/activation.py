@@ -262,7 +262,7 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start again."""
+        """Give the parameters their initial values."""
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Attention with several heads, and the encoder of a transformer.
+"""Attention with several heads.
 
 A. Vaswani et al., Attention is all you need (2017).
 """
@@ -74,11 +74,11 @@ class MultiheadAttention(Module):
         dropout = self.dropout if self.training else 0.0
         if need_weights:
             weights = _weights(q, k, mask)
-            found = (F.dropout(weights, dropout) if dropout else weights).matmul(v)
+            attended = (F.dropout(weights, dropout) if dropout else weights).matmul(v)
         else:
             weights = None
-            found = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
-        output = self._joined(found, is_batched)
+            attended = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
+        output = self._joined(attended, is_batched)
         if weights is None:
             return output, None
         shown = weights.mean(1) if average_attn_weights else weights
@@ -111,20 +111,20 @@ class MultiheadAttention(Module):
         return self.out_proj(joined)  # type: ignore[no-any-return]
 
     def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-        """What is added to the scores (n, h, l, s)."""
-        found: Tensor | None = None
+        """Return what is added to the scores (n, h, l, s), None where nothing is masked."""
+        mask: Tensor | None = None
         if attn_mask is not None:
-            found = _additive(attn_mask, query)
-            if found.ndim == 3:
-                found = found.view(query.shape[0], self.num_heads, query.shape[2], key.shape[2])
+            mask = _additive(attn_mask, query)
+            if mask.ndim == 3:
+                mask = mask.view(query.shape[0], self.num_heads, query.shape[2], key.shape[2])
         if padding is not None:
             hidden = _additive(padding, query).view(-1, 1, 1, key.shape[2])
-            found = hidden if found is None else found + hidden
-        return found
+            mask = hidden if mask is None else mask + hidden
+        return mask
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask of bools as one of numbers: -inf where nothing is seen."""
+    """Return a mask as numbers to be added to scores; of bools, -inf where true and 0 elsewhere."""
     if mask.dtype is not bool_:
         return mask.to(like.dtype)
     return like.new_zeros(mask.shape).masked_fill_(mask, -math.inf)

@@ -83,7 +83,7 @@ class _Ordered(Module):
 
 
 class Sequential(_Ordered):
-    """Modules that take each other's results: given in order, or by name in a dictionary."""
+    """Modules that are called one after the other, each with the result of the one before."""
 
     @overload
     def __init__(self, *args: Module) -> None: ...

@@ -27,7 +27,7 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _ConvNd(Module):
-    """What all convolutions hold; weight and bias start uniform within 1 / sqrt(fan in)."""
+    """Base of convolutions: their settings, a weight and a bias, which start uniform within 1 / sqrt(fan in)."""
 
     _dims: ClassVar[int]
     _transposed: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class _ConvNd(Module):
         self.reset_parameters()
 
     def _padding_around(self) -> tuple[int, ...]:
-        """What ``functional.pad`` takes: last dimension first, before and after."""
+        """Return the padding as ``functional.pad`` takes it: before and after, the last dimension first."""
         if isinstance(self.padding, str):
             name = type(self).__name__
             before, after = same_padding(name, self.padding, self.kernel_size, self.stride, self.dilation)
@@ -73,7 +73,7 @@ class _ConvNd(Module):
         return tuple(n for pair in zip(reversed(before), reversed(after), strict=True) for n in pair)
 
     def reset_parameters(self) -> None:
-        """Start again."""
+        """Give the parameters their initial values."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         fan_in = self.weight.shape[1] * math.prod(self.kernel_size)
         if self.bias is not None and fan_in:
@@ -155,18 +155,18 @@ class _ConvTranspose(_ConvNd):
         )  # fmt: skip
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        rest = self.output_padding if output_size is None else self._left_over(input, tuple(output_size))
+        rest = self.output_padding if output_size is None else self._output_padding_for(input, tuple(output_size))
         convolve = function(f"conv_transpose{self._dims}d")
         return convolve(  # type: ignore[no-any-return]
             input, self.weight, self.bias, self.stride, self.padding, rest, self.groups, self.dilation
         )
 
-    def _left_over(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
-        """The output padding that gives a result of this size."""
+    def _output_padding_for(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the output padding that gives a result of this size."""
         wanted = output_size[-self._dims :]
         if len(output_size) not in (self._dims, input.ndim):
             raise ArgumentError(f"output_size must have {self._dims} or {input.ndim} numbers, got {list(output_size)}")
-        found = []
+        output_padding = []
         padding = spread("padding", cast(Numbers, self.padding), self._dims)
         numbers = zip(self.kernel_size, self.stride, padding, self.dilation, strict=True)
         for n, asked, (k, s, p, d) in zip(input.shape[-self._dims :], wanted, numbers, strict=True):
@@ -174,8 +174,8 @@ class _ConvTranspose(_ConvNd):
             if not least <= asked < least + s:
                 bounds = f"[{least}, {least + s - 1}]"
                 raise ArgumentError(f"requested an output size of {list(wanted)}, but {asked} must be in {bounds}")
-            found.append(asked - least)
-        return tuple(found)
+            output_padding.append(asked - least)
+        return tuple(output_padding)
 
 
 class ConvTranspose1d(_ConvTranspose):

@@ -1,4 +1,4 @@
-"""Linear layers, and those that only change a shape."""
+"""Layers that are linear in their inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Bilinear", "Identity", "Linear"]
 
 
 class Identity(Module):
-    """Gives its input back, whatever it was made with."""
+    """Returns its input; takes any arguments and ignores them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start again."""
+        """Give the parameters their initial values."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0.0
@@ -87,7 +87,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start again."""
+        """Give the parameters their initial values."""
         bound = 1 / math.sqrt(self.in1_features)
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:

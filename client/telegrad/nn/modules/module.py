@@ -1,7 +1,7 @@
 """``Module``: the base of everything that has parameters.
 
-A module finds its parameters, buffers and submodules by the attributes they are assigned to. What travels to and from
-files is in ``_state_dict``; knows nothing of particular layers.
+A module finds its parameters, buffers and submodules by the attributes they are assigned to. State dictionaries are in
+``nn._state_dict``. Knows nothing of particular layers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn._conversions import convert, destination, in_format
-from telegrad.nn._hooks import Handle, call_with_hooks
+from telegrad.nn._hooks import RemovableHandle, call_with_hooks
 from telegrad.nn._repr import described, indent, typename
 from telegrad.nn._state_dict import StateDictMixin
 from telegrad.nn.parameter import Parameter
@@ -28,7 +28,10 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 class Module(StateDictMixin):
-    """Base of layers and models: they assign parameters and submodules in ``__init__``, and define ``forward``."""
+    """Base of layers and models, which assign parameters and submodules in ``__init__`` and define ``forward``.
+
+    ``_transient`` has the names of buffers that are not part of the state.
+    """
 
     training: bool
     _parameters: dict[str, Parameter | None]
@@ -47,7 +50,7 @@ class Module(StateDictMixin):
         object.__setattr__(self, "_post_hooks", {})
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What calling the module computes."""
+        """Compute the output of the module; calling the module calls this."""
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -64,13 +67,13 @@ class Module(StateDictMixin):
             object.__setattr__(self, name, value)
 
     def _registry(self, registry: str, what: str) -> dict[str, Any]:
-        found: dict[str, Any] | None = self.__dict__.get(registry)
-        if found is None:
+        entries: dict[str, Any] | None = self.__dict__.get(registry)
+        if entries is None:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
-        return found
+        return entries
 
     def _replace(self, name: str, value: Any) -> bool:
-        """Assign to a name that is a parameter, module or buffer already; True if it was one."""
+        """Assign to a name that is a parameter, module or buffer already; return False if it is none."""
         for registry, wanted in (("_parameters", "telegrad.nn.Parameter"), ("_modules", "telegrad.nn.Module")):
             entries = self.__dict__.get(registry)
             if entries is not None and name in entries:
@@ -92,7 +95,7 @@ class Module(StateDictMixin):
         return True
 
     def _take(self, name: str, registry: dict[str, Any], value: Any) -> None:
-        """File ``value`` under ``name`` in one registry, and in no other place."""
+        """Make ``value`` the entry ``name`` of one registry, and remove that name from everywhere else."""
         self.__dict__.pop(name, None)
         for other in _REGISTRIES:
             entries = self.__dict__[other]
@@ -168,20 +171,20 @@ class Module(StateDictMixin):
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call ``hook(module, args)`` before ``forward``; what it returns replaces the arguments."""
-        return Handle.add(self._pre_hooks, (hook, with_kwargs), prepend)
+        return RemovableHandle.add(self._pre_hooks, (hook, with_kwargs), prepend)
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call ``hook(module, args, output)`` after ``forward``; what it returns replaces the output."""
-        return Handle.add(self._post_hooks, (hook, with_kwargs), prepend)
+        return RemovableHandle.add(self._post_hooks, (hook, with_kwargs), prepend)
 
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, with their paths; each once unless told otherwise."""
+        """Yield this module and all below it with their paths; once each, with ``remove_duplicate``."""
         seen = set() if memo is None else memo
         if self in seen:
             return
@@ -193,11 +196,11 @@ class Module(StateDictMixin):
                 yield from module.named_modules(seen, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
-        """This module and all below it."""
+        """Iterate over this module and all below it."""
         return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The direct submodules with their names."""
+        """Yield the direct submodules with their names."""
         seen: set[Module] = set()
         for name, module in self._modules.items():
             if module is not None and module not in seen:
@@ -205,7 +208,7 @@ class Module(StateDictMixin):
                 yield name, module
 
     def children(self) -> Iterator[Module]:
-        """The direct submodules."""
+        """Iterate over the direct submodules."""
         return (module for _, module in self.named_children())
 
     def _named(self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
@@ -222,25 +225,25 @@ class Module(StateDictMixin):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """All parameters with their paths."""
+        """Iterate over all parameters with their paths."""
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """All parameters, each once."""
+        """Iterate over all parameters; one that occurs twice comes once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """All buffers with their paths."""
+        """Iterate over all buffers with their paths."""
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """All buffers, each once."""
+        """Iterate over all buffers; one that occurs twice comes once."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> Module:
-        """The module at a path such as ``"encoder.0"``."""
+        """Return the module at a path such as ``"encoder.0"``."""
         module: Any = self
         for name in target.split(".") if target else ():
             if not hasattr(module, name):
@@ -251,11 +254,11 @@ class Module(StateDictMixin):
         return module  # type: ignore[no-any-return]
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter at a path such as ``"encoder.0.weight"``."""
+        """Return the parameter at a path such as ``"encoder.0.weight"``."""
         return self._entry(target, "_parameters", "an nn.Parameter")  # type: ignore[no-any-return]
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer at a path."""
+        """Return the buffer at a path such as ``"encoder.0.mask"``."""
         return self._entry(target, "_buffers", "a buffer")  # type: ignore[no-any-return]
 
     def _entry(self, target: str, registry: str, what: str) -> Any:
@@ -299,7 +302,7 @@ class Module(StateDictMixin):
         return self
 
     def _apply(self: M, fn: Callable[[Tensor], Tensor]) -> M:
-        """Replace what all parameters, gradients and buffers hold."""
+        """Replace the elements of all parameters, gradients and buffers by ``fn`` of them."""
         with no_grad():
             for module in self.modules():
                 for parameter in module._parameters.values():
@@ -326,8 +329,8 @@ class Module(StateDictMixin):
 
         def moved(tensor: Tensor) -> Tensor:
             wanted = dtype if tensor.dtype.is_differentiable else None
-            found = tensor.to(device or tensor.device, wanted or tensor.dtype)
-            return in_format(found, kwargs.get("memory_format"))
+            converted = tensor.to(device or tensor.device, wanted or tensor.dtype)
+            return in_format(converted, kwargs.get("memory_format"))
 
         return self._apply(moved)
 
@@ -364,7 +367,7 @@ class Module(StateDictMixin):
         return self._apply(lambda t: t.cpu())
 
     def extra_repr(self) -> str:
-        """What is printed between the brackets."""
+        """Return what ``repr`` shows between the brackets."""
         return ""
 
     def _get_name(self) -> str:

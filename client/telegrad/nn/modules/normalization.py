@@ -42,7 +42,7 @@ class LayerNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start again: weights one, biases zero."""
+        """Set weights to one and biases to zero."""
         if self.weight is not None:
             init.ones_(self.weight)
         if self.bias is not None:
@@ -76,7 +76,7 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start again: weights one."""
+        """Set the weight to one."""
         if self.weight is not None:
             init.ones_(self.weight)
 
@@ -109,7 +109,7 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start again: weights one, biases zero."""
+        """Set weights to one and biases to zero."""
         if self.weight is not None:
             init.ones_(self.weight)
         if self.bias is not None:

@@ -62,12 +62,12 @@ class MaxPool3d(_MaxPool):
     _dims = 3
 
 
-class _Windows(Module):
+class _WindowLayer(Module):
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _MaxUnpool(_Windows):
+class _MaxUnpool(_WindowLayer):
     _dims: ClassVar[int]
 
     def __init__(self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0) -> None:
@@ -99,7 +99,7 @@ class MaxUnpool3d(_MaxUnpool):
     _dims = 3
 
 
-class AvgPool1d(_Windows):
+class AvgPool1d(_WindowLayer):
     """The mean of each window of sequences."""
 
     def __init__(
@@ -118,7 +118,7 @@ class AvgPool1d(_Windows):
         )
 
 
-class _AvgPoolNd(_Windows):
+class _AvgPoolNd(_WindowLayer):
     _dims: ClassVar[int]
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tables of vectors that are looked up by number."""
+"""Embeddings: tables of vectors that are looked up by index."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Embedding(Module):
         self.weight = Parameter(_weight, requires_grad=not _freeze)
 
     def reset_parameters(self) -> None:
-        """Start again."""
+        """Give the parameters their initial values."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():

@@ -1,4 +1,4 @@
-"""Attention with several heads, and the encoder of a transformer.
+"""The encoder of a transformer.
 
 A. Vaswani et al., Attention is all you need (2017).
 """
@@ -60,8 +60,8 @@ class TransformerEncoderLayer(Module):
         return self.norm2(src.add(self._feed(src)))  # type: ignore[no-any-return]
 
     def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
-        found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal)
-        return self.dropout1(found)  # type: ignore[no-any-return]
+        attended, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal)
+        return self.dropout1(attended)  # type: ignore[no-any-return]
 
     def _feed(self, x: Tensor) -> Tensor:
         return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]

@@ -15,13 +15,13 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Refuse whatever has no rates to schedule."""
+    """Raise ArgumentTypeError if it is no optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise ArgumentTypeError(f"{type(optimizer).__name__} is not an Optimizer")
 
 
 def own_rate(rate: Any) -> Any:
-    """A rate that is a tensor stays one."""
+    """Return a rate that no other group shares: a copy, if it is a tensor."""
     return rate.clone() if isinstance(rate, Tensor) else rate
 
 
@@ -70,7 +70,7 @@ class LRScheduler:
         self._last_lr = list(rates)
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer."""
+        """Return the state of the scheduler without the optimizer."""
         return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ class LRScheduler:
 
 
 def one_each(given: Any, optimizer: Optimizer, name: str) -> list[Any]:
-    """A setting for each parameter group: as listed, or the same for all."""
+    """Return one setting per parameter group: those listed, or the same for all."""
     count = len(optimizer.param_groups)
     listed = list(given) if isinstance(given, (list, tuple)) else [given] * count
     if len(listed) != count:
