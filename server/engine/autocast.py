@@ -16,8 +16,8 @@ from telegrad_protocol.dtypes import DType, float32
 from . import context, keys
 from . import functional as F
 from .dispatcher import BOXED, dispatch, redispatch, select_by
-from .operators import OPERATORS, Operator
-from .plan import metas_of, remember
+from .operators import OPERATORS, Operator, remember
+from .signature import metas_of
 from .value import Value
 
 Arguments = tuple[Any, ...]
@@ -101,13 +101,13 @@ def _casting(operator: Operator, args: Arguments, signature: Arguments, device_t
     """What happens to a call; worked out once for a signature."""
     lower = context.current.autocast.lower[device_type]  # type: ignore[union-attr]
     key = (signature, device_type, lower)
-    found = operator.plans.get(key, _UNKNOWN)
-    if found is _UNKNOWN:
-        found = casting_of(operator.op, metas_of(args), device_type, lower)
-        if found is not None and found == Casting(found.target) and not _is_composite(operator):
-            found = None
-        remember(operator, key, found)
-    return found  # type: ignore[no-any-return]
+    casting: Casting | None = operator.castings.get(key, _UNKNOWN)
+    if casting is _UNKNOWN:
+        casting = casting_of(operator.op, metas_of(args), device_type, lower)
+        if casting is not None and casting == Casting(casting.target) and not _is_composite(operator):
+            casting = None
+        remember(operator.castings, key, casting)
+    return casting
 
 
 _UNKNOWN: Any = object()

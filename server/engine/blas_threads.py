@@ -1,8 +1,8 @@
 """How many threads the host's BLAS uses: one for small work, all for large.
 
 BLAS lets its threads spin for some 30 ms after their last work, which takes the core that gateway and client need on a
-machine with few of them. A process that has neighbours calls `share_cores`, from when on only operations on much memory
-wake those threads. See docs/decisions/0013.
+machine with few cores. A process that shares its machine with them calls `share_cores`; after that only operations on
+at least ``LARGE`` bytes wake those threads. See docs/decisions/0013.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from threadpoolctl import ThreadpoolController
 
 LARGE = 2 << 20
-"""From this many bytes of operands and results on, all threads pay: a product of two square matrices of 400."""
+"""Bytes of operands and results from which on several threads are faster: a product of two matrices of 400 x 400."""
 _shared: list[tuple[Any, int]] = []
-"""The BLAS libraries of a process that shares its cores, with the number of threads of each."""
+"""The BLAS libraries of a process that called `share_cores`, with the number of threads that each had."""
 
 
 def share_cores() -> None:
-    """Use one thread from here on, but for large work."""
+    """Use one thread from here on, except for large work."""
     if not _shared:
-        found = ThreadpoolController().select(user_api="blas").lib_controllers
-        _shared.extend([(each, each.num_threads) for each in found if each.num_threads > 1])
+        libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+        _shared.extend([(library, library.num_threads) for library in libraries if library.num_threads > 1])
         _set(alone=True)
 
 

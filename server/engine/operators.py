@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Device, Meta
@@ -16,8 +16,17 @@ from telegrad_protocol.ops import PUBLIC, TABLE, Op
 
 from .value import Backend, Launch, Value
 
-Kernel = Callable[..., Any]
-Formula = Callable[..., Any]
+Kernel: TypeAlias = Callable[..., Any]
+Formula: TypeAlias = Callable[..., Any]
+Run: TypeAlias = Callable[[tuple[Any, ...]], Any]
+"""Executes an operation on bound arguments of one signature."""
+Signature: TypeAlias = tuple[Any, ...]
+"""All that decides how a call is executed, dispatch keys aside: metas of tensors, and attributes."""
+CacheKey: TypeAlias = tuple[Any, ...]
+"""A signature together with dispatch keys, in the form that one lookup makes."""
+
+CAPACITY = 1 << 14
+"""The most entries of each table of an operator; one takes about a kilobyte."""
 
 
 class KernelInfo:
@@ -129,11 +138,15 @@ def _canonical(kind: str) -> frozenset[type]:
 
 
 class Operator:
-    """An operation in the engine."""
+    """An operation in the engine: its contract, what implements it, and what was worked out for earlier calls.
+
+    Each kind of thing that is kept has a table of its own. Keys come from clients, so tables are bounded: `remember`.
+    """
 
     __slots__ = (
-        "accepted", "canonical", "composite", "defaults", "derivatives", "grad_positions", "is_unary", "kernels",
-        "keyword_names", "leading", "op", "plans", "preparers", "readings", "resolved", "scalars", "tail",
+        "accepted", "canonical", "castings", "checked", "composite", "defaults", "derivatives", "first_attribute",
+        "grad_positions", "is_unary", "kernels", "keyword_names", "leading_tensors", "lookups", "middle_is_plain", "op",
+        "plans", "preparers", "resolved", "runs", "scalar_attributes",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
@@ -142,39 +155,69 @@ class Operator:
         self.preparers: dict[int, list[Preparer]] = base.preparers if base else {}
         self.derivatives: dict[int, Derivative] = base.derivatives if base else {}
         self.composite: Callable[..., Any] | None = None
-        self.resolved: dict[int, Callable[..., Any]] = {}
-        self.plans: dict[Any, Any] = {}
         self.grad_positions = tuple(p for p in op.tensor_positions if p not in op.no_grad and op.differentiable)
         self.keyword_names = tuple(p.name for p in op.params[op.positional :])
         self.defaults = tuple(p.default for p in op.params)
         self.canonical = tuple(_canonical(p.kind.name) for p in op.params)
+        self.resolved: dict[int, Callable[..., Any]] = {}
+        """The kernel that runs, by key set."""
+        self.plans: dict[Signature, Any] = {}
+        """The ``plan.Plan`` of a backend kernel, by signature."""
+        self.checked: dict[Signature, None] = {}
+        """Signatures of calls of a composite that have passed its shape rule."""
+        self.castings: dict[Signature, Any] = {}
+        """What autocast does to a call, by signature and mode."""
+        self.runs: dict[CacheKey, Run] = {}
+        """The specialised function that executes a call, by the keys that lookups make."""
+        self.lookups: dict[tuple[type, ...], Run] = {}
+        """How `dispatch` finds a run, by the classes of the arguments."""
         self.accepted: dict[tuple[type, ...], tuple[int, ...]] = {}
-        """Classes of positional arguments that were found canonical, and where sizes are among them."""
-        self._plan_reading(op)
+        """Classes of positional arguments that were canonical, with the positions of sizes among them."""
+        self._plan_signature(op)
 
-    def _plan_reading(self, op: Op) -> None:
-        """How ``dispatch`` reads arguments.
+    def _plan_signature(self, op: Op) -> None:
+        """Work out how ``signature_of`` reads arguments.
 
-        The first ``leading`` are tensors, numbers in their place, or absent. ``readings`` tells of those after them
-        whether equal ones mean the same: 1, 1.0 and True are not the same scalar. There are no tensors from ``tail``
-        on, but perhaps ``scalars``.
+        The first ``leading_tensors`` are tensors, numbers in their place, or absent. Tensors and lists of them come
+        before ``first_attribute``; ``middle_is_plain`` tells of each argument between the two whether equal ones mean
+        the same, which the scalars 1, 1.0 and True do not. ``scalar_attributes`` are positions of scalars after that.
         """
         kinds = [p.kind.name for p in op.params]
         plain = [kind.removesuffix("?") in _ONE_CLASS for kind in kinds]
         count = len(kinds)
-        self.leading = 0 if op.updates else next((p for p, kind in enumerate(kinds) if kind not in _TENSORS), count)
-        self.tail = count if op.updates else max(op.tensor_positions, default=-1) + 1
-        self.readings = tuple(plain[self.leading : self.tail])
-        self.scalars = tuple(p for p in range(self.tail, count) if not plain[p])
-        self.is_unary = kinds[:1] == ["tensor"] and self.tail == 1 and not self.scalars
+        leading = next((p for p, kind in enumerate(kinds) if kind not in _TENSORS), count)
+        self.leading_tensors = 0 if op.updates else leading
+        self.first_attribute = count if op.updates else max(op.tensor_positions, default=-1) + 1
+        self.middle_is_plain = tuple(plain[self.leading_tensors : self.first_attribute])
+        self.scalar_attributes = tuple(p for p in range(self.first_attribute, count) if not plain[p])
+        self.is_unary = kinds[:1] == ["tensor"] and self.first_attribute == 1 and not self.scalar_attributes
 
     @property
     def has_implementation(self) -> bool:
         """Whether anything runs it: a kernel, a composite, or the engine's own view machinery."""
         return bool(self.kernels or self.composite or self.op.view_of is not None)
 
+    def _caches(self) -> dict[str, dict[Any, Any]]:
+        return {name: getattr(self, name) for name in ("plans", "checked", "castings", "runs", "lookups")}
+
+    def cache_sizes(self) -> dict[str, int]:
+        """How many entries each table of what was worked out for calls has."""
+        return {name: len(table) for name, table in self._caches().items()}
+
+    def clear_caches(self) -> None:
+        """Forget what was worked out for calls, as after a change of what implements the operation."""
+        for table in self._caches().values():
+            table.clear()
+
     def __repr__(self) -> str:
         return f"<operator {self.op.name}>"
+
+
+def remember(table: dict[Any, Any], key: Any, value: Any) -> None:
+    """Keep what was worked out for a call; a table that clients have filled is emptied first."""
+    if len(table) >= CAPACITY:
+        table.clear()
+    table[key] = value
 
 
 TOGETHER = -1

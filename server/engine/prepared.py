@@ -1,7 +1,7 @@
-"""Prepared kernels in plans: which one serves an operation on given metas, and how it is run.
+"""Runs that allocate results and launch a kernel that was prepared for the operands' metas.
 
-A prepared kernel was made for the operands' metas; running it looks at nothing again. It writes into new values, or
-into the target of an in-place or ``out=`` form where that cannot clash with an operand.
+A prepared kernel checks nothing when it is launched. It writes into new values, or into the target of an in-place or
+``out=`` form where that cannot clash with an operand. Most operations are executed by functions of this module.
 """
 
 from __future__ import annotations
@@ -11,33 +11,32 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from server.engine.value import Backend, Launch
 from telegrad_protocol.meta import Meta
 
-from .operators import Kernel, Operator, Request
-from .value import Value
+from . import context
+from .operators import Kernel, Operator, Request, Run
+from .value import Backend, Launch, Storage, Value, new_storage, new_value
 
 Arguments = tuple[Any, ...]
 _array_of = attrgetter("array")
-Run = Callable[[Arguments], Any]
 
 
 def prepared_run(
-    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, otherwise: Run
+    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, fallback: Run
 ) -> Run:
-    """What runs a plan: a prepared kernel where one takes these operands, else ``otherwise``."""
+    """What runs a plan: a prepared kernel where one takes these operands, else ``fallback``."""
     preparers = operator.preparers.get(backend.key)
     op = operator.op
     if not preparers or any(meta.device is not backend.device for meta in op.metas_in(bound)):
-        return otherwise
+        return fallback
     if op.form == "functional":
         launch = _launch(operator, backend, bound, () if op.mutates else outs, False)
         if launch is None:
-            return otherwise
+            return fallback
         if op.mutates:
             return _mutating(op.mutates, launch, bool(outs))
         return _functional(backend, outs, is_single, launch)
-    return _into_targets(operator, backend, bound, is_single, otherwise)
+    return _into_targets(operator, backend, bound, is_single, fallback)
 
 
 def array_run(
@@ -88,15 +87,43 @@ def _launch(
 
 def _functional(backend: Backend, outs: tuple[Meta, ...], is_single: bool, launch: Launch) -> Run:
     if is_single:
-        return backend.writing(outs[0], launch)
+        return _into_new_value(backend, outs[0], launch)
     empty = backend.empty
 
-    def run_many(args: Arguments) -> Any:
+    def run_several(args: Arguments) -> Any:
         values = tuple(map(empty, outs))
         launch(args, values)
         return values
 
-    return run_many
+    return run_several
+
+
+def _into_new_value(backend: Backend, meta: Meta, launch: Launch) -> Run:
+    """Allocate a value, have ``launch`` write it, and return it.
+
+    Most operations do no more than this, so `AllocatingBackend.empty` is written out here.
+    """
+    nbytes, key, allocator = meta.extent * meta.dtype.itemsize, backend.key, backend.allocator
+
+    def run(args: Arguments) -> Value:
+        backend.in_allocator = True
+        try:
+            block = allocator.allocate(nbytes, backend.stream, context.current.owner)
+        finally:
+            backend.in_allocator = False
+            if backend.queued_frees:
+                backend.free_queued()
+        storage: Storage = new_storage()
+        storage.backend, storage.block, storage.nbytes = backend, block, nbytes
+        storage.keeper, storage.version = None, 0
+        value: Value = new_value()
+        value.storage, value.meta, value.backend = storage, meta, backend
+        value.base = value.autograd = value._array = None
+        value.keys = key
+        launch(args, (value,))
+        return value
+
+    return run
 
 
 def _mutating(mutates: tuple[int, ...], launch: Launch, has_result: bool) -> Run:
@@ -114,26 +141,26 @@ def _mutating(mutates: tuple[int, ...], launch: Launch, has_result: bool) -> Run
     return run
 
 
-def _into_targets(operator: Operator, backend: Backend, bound: Arguments, is_single: bool, otherwise: Run) -> Run:
+def _into_targets(operator: Operator, backend: Backend, bound: Arguments, is_single: bool, fallback: Run) -> Run:
     op = operator.op
     args = bound[: len(op.base.params)]
     targets: tuple[Meta, ...] = tuple([bound[p] for p in op.mutates])
     if not _fit(op.base.infer(args), targets):
-        return otherwise
+        return fallback
     launch = _launch(operator, backend, args, targets, True)
     overwrites = launch is not None
     if launch is None and op.form == "out":
         launch = _launch(operator, backend, args, targets, False)
     if launch is None:
-        return otherwise
+        return fallback
     if is_single and len(targets) == 1 and not any([arg.__class__ is tuple and _has_metas(arg) for arg in args]):
-        return _into_one(op.mutates[0], args, targets[0], launch, overwrites, otherwise)
+        return _into_one(op.mutates[0], args, targets[0], launch, overwrites, fallback)
     chosen, count = launch, len(op.base.params)
 
     def run(all_args: Arguments) -> Any:
         outs = tuple([all_args[p] for p in op.mutates])
         if any([_clashes(arg, out, overwrites) for arg in all_args[:count] for out in outs]):
-            return otherwise(all_args)
+            return fallback(all_args)
         chosen(all_args, outs)
         for out in outs:
             out.storage.version += 1
@@ -146,7 +173,7 @@ def _has_metas(items: Arguments) -> bool:
     return any([isinstance(item, Meta) for item in items])
 
 
-def _into_one(place: int, bound: Arguments, target: Meta, launch: Launch, overwrites: bool, otherwise: Run) -> Run:
+def _into_one(place: int, bound: Arguments, target: Meta, launch: Launch, overwrites: bool, fallback: Run) -> Run:
     """The usual case: one target, and no list of tensors among the operands."""
     others = [
         position
@@ -159,7 +186,7 @@ def _into_one(place: int, bound: Arguments, target: Meta, launch: Launch, overwr
         storage = out.storage
         for position in others:
             if args[position].storage is storage:
-                return otherwise(args)
+                return fallback(args)
         launch(args, (out,))
         storage.version += 1
         return out

@@ -289,9 +289,9 @@ class Backend:
         """A new value of uninitialised memory, accounted to the session whose turn it is."""
         raise NotImplementedError
 
-    def writing(self, meta: Meta, launch: Launch) -> Callable[[tuple[Any, ...]], Value]:
-        """A function that allocates a value of ``meta``, has ``launch`` write it, and returns it."""
-        raise NotImplementedError
+    def threaded(self, run: Callable[..., Any], nbytes: int) -> Callable[..., Any]:
+        """``run``, with all threads of the host's libraries if it is worth them for work on ``nbytes`` bytes."""
+        return run
 
     def exclusive_allocator(self) -> AbstractContextManager[CachingAllocator]:
         """The allocator, for more than one call; blocks that the garbage collector frees meanwhile are freed after."""

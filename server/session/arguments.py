@@ -75,7 +75,7 @@ _SHAPES = 64
 """So many combinations of classes an operation's reader remembers."""
 
 
-class Reading(NamedTuple):
+class WireLayout(NamedTuple):
     """Where plain ids of tensors are, what is to be decoded and how, and where lists of tensors are."""
 
     ids: tuple[int, ...]
@@ -91,7 +91,7 @@ class Reader:
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         self._params = [(_mode(p), _plain(p), _decoder(p), p) for p in operator.op.params]
-        self._known: dict[tuple[type, ...], Reading] = {}
+        self._known: dict[tuple[type, ...], WireLayout] = {}
 
     def read(self, state: SessionState, raw: list[Any]) -> tuple[Any, ...]:
         """Bound arguments in declared order."""
@@ -116,10 +116,10 @@ class Reader:
     def _read_first(self, state: SessionState, raw: list[Any]) -> tuple[Any, ...]:
         found = self._read_slowly(state, raw)
         if len(self._known) < _SHAPES:
-            self._known[tuple(map(type, raw))] = self.reading(raw)
+            self._known[tuple(map(type, raw))] = self.layout(raw)
         return found
 
-    def reading(self, raw: list[Any]) -> Reading:
+    def layout(self, raw: list[Any]) -> WireLayout:
         """How to read arguments of the classes of ``raw``, which were found good."""
         ids, decoded, lists = [], [], []
         for position, ((mode, plain, decode, param), item) in enumerate(zip(self._params, raw)):
@@ -131,7 +131,7 @@ class Reader:
                 lists.append((position, param))
             elif mode == _ATTRIBUTE and item.__class__ not in plain:
                 decoded.append((position, decode))
-        return Reading(tuple(ids), tuple(decoded), tuple(lists))
+        return WireLayout(tuple(ids), tuple(decoded), tuple(lists))
 
     def _read_slowly(self, state: SessionState, raw: list[Any]) -> tuple[Any, ...]:
         op = self.operator.op

@@ -141,7 +141,7 @@ class Session:
                     if instruction.freed:
                         _free_before(state, instruction)
                     raw = instruction.args
-                    result = caller.ways.get(tuple(map(type, raw)), caller.first)(state, raw)
+                    result = caller.lookups.get(tuple(map(type, raw)), caller.first_call)(raw, state)
                     state.operations += 1
                     if result.__class__ is Value:
                         values[outs[0]] = result
@@ -241,7 +241,7 @@ def _call(state: SessionState, call: messages.Call) -> None:
     outs, raw = call.outs, call.args
     if len(outs) > 1:
         _check_count(outs, caller.operator.op)
-    result = caller.ways.get(tuple(map(type, raw)), caller.first)(state, raw)
+    result = caller.lookups.get(tuple(map(type, raw)), caller.first_call)(raw, state)
     state.operations += 1
     if result.__class__ is not Value:
         if outs:

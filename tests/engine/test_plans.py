@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine import plan
+from server.engine import operators
 from server.engine.operators import OPERATORS
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentTypeError
@@ -18,20 +18,20 @@ def test_kept_plans_are_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     adapter = EngineAdapter()
     operator = OPERATORS[name]
     assert (operator.composite is not None) == (name == "outer")
-    monkeypatch.setattr(plan, "_CAPACITY", 8)
-    operator.plans.clear()
+    monkeypatch.setattr(operators, "CAPACITY", 8)
+    operator.clear_caches()
     most = 0
     for size in range(1, 30):
         vector = adapter.tensor(torch.randn(size))
         adapter.function(name)(*[vector] * len(operator.op.params))
-        most = max(most, len(operator.plans))
+        most = max(most, *operator.cache_sizes().values())
     assert 1 < most <= 8
 
 
 def test_a_rate_that_changes_with_each_step_makes_no_new_plans() -> None:
     adapter = EngineAdapter()
     operator = OPERATORS["_fused_sgd_"]
-    operator.plans.clear()
+    operator.clear_caches()
     settings = {
         "weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "maximize": False,
         "is_first_step": False,
@@ -40,7 +40,7 @@ def test_a_rate_that_changes_with_each_step_makes_no_new_plans() -> None:
     for rate in (0.5, 0.25, 0.125):
         adapter.functional._fused_sgd_([param], [grad], [], lr=rate, **settings)
     assert adapter.numpy(param).tolist() == [-0.875] * 3
-    assert len(operator.plans) == 1
+    assert operator.cache_sizes()["plans"] == 1
     adapter.functional._fused_sgd_([param], [grad], [], lr=0.5, **{**settings, "weight_decay": 0.5})
     assert adapter.numpy(param).tolist() == [-0.875 - 0.5 * (1 - 0.4375)] * 3
 

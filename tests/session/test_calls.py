@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.engine import plan
+from server.engine import operators
+from server.engine.operators import OPERATORS
 from server.session.call_cache import CALLERS
 from server.session.state import Absent
 from telegrad_protocol import dtypes
@@ -34,9 +35,7 @@ def trio(talk: Talk) -> Talk:
 
 
 def _forget(name: str) -> None:
-    caller = CALLERS[TABLE[name].index]
-    caller.ways.clear()
-    caller.operator.plans.clear()
+    CALLERS[TABLE[name].index].clear_caches()
 
 
 def _meta(talk: Talk, id: int) -> tuple[Any, ...]:
@@ -47,7 +46,7 @@ def _meta(talk: Talk, id: int) -> tuple[Any, ...]:
 def test_a_call_that_comes_again_is_looked_up(trio: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     _forget("add")
     trio.send(call("add", 5, 1, 2), call("add", 6, 1, 2))
-    monkeypatch.setattr("server.engine.dispatcher.describe", lambda *_: pytest.fail("dispatched anew"))
+    monkeypatch.setattr("server.engine.dispatcher.signature_of", lambda *_: pytest.fail("dispatched anew"))
     assert trio.send(call("add", 7, 2, 1)) == []
     np.testing.assert_array_equal(trio.read(7), Values + 1)
 
@@ -196,11 +195,11 @@ def test_a_trace_shows_calls_that_were_remembered(trio: Talk) -> None:
 
 def test_what_is_remembered_of_calls_is_bounded(trio: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     _forget("add")
-    monkeypatch.setattr(plan, "_CAPACITY", 8)
+    monkeypatch.setattr(operators, "CAPACITY", 8)
     most = 0
     for alpha in range(30):
         trio.send(call("add", 5, 1, 2, alpha))
-        most = max(most, len(CALLERS[TABLE["add"].index].operator.plans))
+        most = max(most, *OPERATORS["add"].cache_sizes().values())
         np.testing.assert_array_equal(trio.read(5), Values + alpha)
     assert 1 < most <= 8
 

@@ -186,7 +186,7 @@ def test_an_error_says_which_step_failed_and_the_results_before_it_remain(talk: 
 def test_a_defect_is_an_internal_error_with_its_place(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     from server.engine.operators import OPERATORS
 
-    OPERATORS["neg"].plans.clear()  # with what was remembered of calls before
+    OPERATORS["neg"].clear_caches()  # with what was remembered of calls before
     monkeypatch.setattr(OPERATORS["neg"], "resolved", {key: lambda *_: 1 // 0 for key in range(256)})
     with pytest.raises(TelegradError) as caught:
         run(talk, new(1, X), op("neg", t(1)))

@@ -48,10 +48,10 @@ def slow_device() -> Iterator[LateRecord]:
         out[...] = np.take(input, index, axis=dim, mode="clip")
 
     operator.kernels[keys.CPU] = KernelInfo(select, movement=True)
-    operator.plans.clear()
+    operator.clear_caches()
     yield record
     operator.kernels[keys.CPU] = before
-    operator.plans.clear()
+    operator.clear_caches()
 
 
 def _missed(tg: Any, index: int = 7) -> Any:

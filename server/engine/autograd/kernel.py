@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from server.engine import context, keys
-from server.engine.dispatcher import BOXED, READY, descend, redispatch, resolve
-from server.engine.operators import Operator
-from server.engine.plan import Plan, metas_of, plan_of, run_backend
-from server.engine.prepared import Run
+from server.engine.dispatcher import BOXED, SPECIALIZERS, descend, redispatch, resolve
+from server.engine.operators import Operator, Run
+from server.engine.plan import Plan, plan_of, run_backend
+from server.engine.signature import metas_of
 from server.engine.value import Value
 from telegrad_protocol.dtypes import FLOAT
 from telegrad_protocol.errors import AutogradError
@@ -191,7 +191,7 @@ def _overwrite(operator: Operator, args: Arguments, signature: Arguments, lower:
 
 
 BOXED[keys.AUTOGRAD] = autograd_kernel
-READY[autograd_kernel] = _ready
+SPECIALIZERS[autograd_kernel] = _ready
 
 
 def _written(mutates: tuple[int, ...], args: Arguments) -> list[Value]:

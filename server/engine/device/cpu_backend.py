@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from server.allocator import CachingAllocator, HostUpstream
 from server.allocator.core.options import options_of_environment
 from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.blas_threads import LARGE, on_all_threads
 from server.engine.device.interface import Download, Mark, Upload
 from server.engine.value import Storage, Value
 from telegrad_protocol.meta import CPU, Meta
@@ -107,6 +109,9 @@ class CpuBackend(AllocatingBackend):
         shown = value.array.reshape(-1).view(np.uint8).view(_Shown)
         shown.storage = value.storage
         return HostDownload(shown)
+
+    def threaded(self, run: Callable[..., Any], nbytes: int) -> Callable[..., Any]:
+        return on_all_threads(run) if nbytes >= LARGE else run
 
     def memory_info(self) -> tuple[int, int]:
         page = os.sysconf("SC_PAGE_SIZE")

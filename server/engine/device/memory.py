@@ -6,13 +6,13 @@ business. Knows no operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from server.allocator import Block, CachingAllocator
 from server.engine import context
-from server.engine.value import Backend, Launch, Storage, Value, new_storage, new_value
+from server.engine.value import Backend, Storage, Value, new_storage, new_value
 from telegrad_protocol.meta import Meta
 
 
@@ -22,7 +22,7 @@ class AllocatingBackend(Backend):
     def empty(self, meta: Meta) -> Value:
         """A new value of uninitialised memory, accounted to the current owner."""
         nbytes = meta.extent * meta.dtype.itemsize
-        self.in_allocator = True  # `_allocate`, without a call
+        self.in_allocator = True  # `_allocate`, inlined
         try:
             block = self.allocator.allocate(nbytes, self.stream, context.current.owner)
         finally:
@@ -37,33 +37,6 @@ class AllocatingBackend(Backend):
         value.base = value.autograd = value._array = None
         value.keys = self.key
         return value
-
-    def writing(self, meta: Meta, launch: Launch) -> Callable[[tuple[Any, ...]], Value]:
-        """What makes a new value, as ``empty`` does, and has ``launch`` write it.
-
-        Most operations do no more than this: what it calls, and what is looked up each time, all of them pay for.
-        """
-        nbytes, key, allocator = meta.extent * meta.dtype.itemsize, self.key, self.allocator
-
-        def run(args: tuple[Any, ...]) -> Value:
-            self.in_allocator = True
-            try:
-                block = allocator.allocate(nbytes, self.stream, context.current.owner)
-            finally:
-                self.in_allocator = False
-                if self.queued_frees:
-                    self._releasequeued_frees()
-            storage: Storage = new_storage()
-            storage.backend, storage.block, storage.nbytes = self, block, nbytes
-            storage.keeper, storage.version = None, 0
-            value: Value = new_value()
-            value.storage, value.meta, value.backend = storage, meta, self
-            value.base = value.autograd = value._array = None
-            value.keys = key
-            launch(args, (value,))
-            return value
-
-        return run
 
     def _allocate(self, nbytes: int) -> Block:
         with self.exclusive_allocator() as allocator:

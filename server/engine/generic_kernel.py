@@ -1,0 +1,266 @@
+"""Runs of generic kernels: functions of arrays of NumPy or CuPy, with what their operands and results need around them.
+
+Operands are moved to the device, cast to the type that the operation computes in, and half precision goes through
+float32; results are written into new values, into existing ones, or adopted from the kernel.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.layout import is_dense
+from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.ops import Op
+
+from . import context
+from .array_library.dtypes import BY_NUMPY, HALVES, NUMPY_DTYPES
+from .operators import KernelInfo, Operator, Run
+from .prepared import array_run
+from .signature import metas_of
+from .value import Backend, Value
+
+Arguments = tuple[Any, ...]
+_array_of = attrgetter("array")
+_FLOAT32 = NUMPY_DTYPES[dtypes.float32]
+
+
+class GenericKernel:
+    """One kernel on operands of given metas.
+
+    ``bound`` are the arguments, values replaced by their metas; ``outs`` the results' metas, None where only data can
+    tell them.
+    """
+
+    __slots__ = (
+        "_bound",
+        "backend",
+        "casts",
+        "computes_half",
+        "info",
+        "is_single",
+        "keyword_names",
+        "lists_as_they_are",
+        "operator",
+        "outs",
+        "positional",
+        "wrapped",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        operator: Operator,
+        backend: Backend,
+        info: KernelInfo,
+        bound: Arguments,
+        outs: tuple[Meta, ...] | None,
+        is_single: bool,
+    ) -> None:
+        base = operator.op.base
+        self.operator = operator
+        self.backend = backend
+        self.info = info
+        self.outs = outs
+        self.is_single = is_single
+        self.positional = base.positional
+        self.keyword_names = tuple(p.name for p in base.params[base.positional :])
+        self._bound = bound
+        self.casts = self._plan_casts(bound)
+        """The types that operands are cast to, by position."""
+        self.lists_as_they_are = frozenset(
+            [p for p, item in enumerate(bound) if p not in self.casts and self._is_on_device(item)]
+        )
+        """Positions of lists of tensors that need no conversion."""
+        self.wrapped = _wrapped_scalars(operator.op, bound)
+        self.computes_half = any(m.dtype in HALVES for m in outs or ()) and not info.movement
+
+    def run(self) -> Run:
+        """The function that executes the operation."""
+        form = self.operator.op.form
+        if form == "inplace":
+            return self._run_inplace
+        if form == "out":
+            return self._run_out_form
+        if self.operator.op.mutates:
+            return self._run_mutating
+        return self._direct_run() if self._needs_no_conversion() else self._run_functional
+
+    def _needs_no_conversion(self) -> bool:
+        """Whether the kernel writes into new values from the operands as they are."""
+        needs_none = not self.casts and not self.computes_half and not self._has_extras(self._bound)
+        return self.outs is not None and self.info.wants_out and needs_none
+
+    def _has_extras(self, bound: Arguments) -> bool:
+        nested = any(isinstance(b, tuple) and any(isinstance(m, Meta) for m in b) for b in bound)
+        elsewhere = any(isinstance(b, Meta) and b.device is not self.backend.device for b in bound)
+        named = any(isinstance(b, Meta) for b in bound[self.positional :])
+        return nested or elsewhere or named or bool(self.wrapped) or self.info.wants_generator or self.info.wants_meta
+
+    def _plan_casts(self, bound: Arguments) -> dict[int, DType]:
+        """The operands that must change type before the kernel sees them."""
+        op = self.operator.op
+        target = op.compute_dtype(bound) if op.promotion else None
+        casts = {}
+        for position in op.base.tensor_positions:
+            value = bound[position]
+            for meta in value if isinstance(value, tuple) else (value,):
+                if isinstance(meta, Meta):
+                    wanted = self._working_type(target if target and position in op.promoted else meta.dtype)
+                    if wanted is not meta.dtype:
+                        casts[position] = wanted
+        return casts
+
+    def _is_on_device(self, item: Any) -> bool:
+        """Whether this is a list of tensors that are all on the kernel's device."""
+        return item.__class__ is tuple and all(isinstance(m, Meta) and m.device is self.backend.device for m in item)
+
+    def _working_type(self, dtype: DType) -> DType:
+        return dtypes.float32 if dtype in HALVES and not self.info.movement else dtype
+
+    def _operand(self, position: int, arg: Any) -> Any:
+        """An argument as the kernel takes it: an array, moved to the device and cast."""
+        if arg.__class__ is Value:
+            array = arg.array if arg.backend is self.backend else self.backend.array_from(arg)
+            wanted = self.casts.get(position)
+            return array if wanted is None else array.astype(NUMPY_DTYPES[wanted])
+        if arg.__class__ is tuple:
+            if position in self.lists_as_they_are:
+                return tuple(map(_array_of, arg))
+            return tuple([self._operand(position, item) for item in arg])
+        return self.wrapped.get(position, arg) if self.wrapped else arg
+
+    def _call(self, args: Arguments, out: Any) -> Any:
+        base_args = args[: len(self.operator.op.base.params)]
+        operands = [self._operand(position, arg) for position, arg in enumerate(base_args)]
+        keywords = dict(zip(self.keyword_names, operands[self.positional :], strict=True))
+        info = self.info
+        if info.wants_out:
+            keywords["out"] = out
+        if info.wants_generator:
+            keywords["generator"] = context.current.generators[self.backend.device]
+        if info.wants_meta:
+            keywords["meta"] = (self.outs[0] if self.outs else None) if self.is_single else self.outs
+        return info.function(self.backend.xp, *operands[: self.positional], **keywords)
+
+    def _direct_run(self) -> Run:
+        """A run whose attributes are fixed: they are part of the signature that its plan is kept by."""
+        bound, positional = self._bound, self.positional
+        keywords = dict(zip(self.keyword_names, bound[positional:], strict=True))
+        outs = self.outs or ()
+        return array_run(self.info.function, self.backend, bound[:positional], outs, self.is_single, keywords)
+
+    def _run_functional(self, args: Arguments) -> Any:
+        if self.outs is None:
+            return self._adopt_unknown(self._call(args, None))
+        if self.info.wants_out:
+            return self._run_into_new(args)
+        result = self._call(args, None)
+        if self.is_single:
+            return self.backend.adopt(result, self.outs[0])
+        return tuple([self.backend.adopt(array, meta) for array, meta in zip(result, self.outs, strict=True)])
+
+    def _run_into_new(self, args: Arguments) -> Any:
+        values = tuple([self.backend.empty(meta) for meta in self.outs or ()])
+        targets = tuple([self._target(value) for value in values])
+        self._call(args, targets[0] if self.is_single else targets)
+        for value, target in zip(values, targets, strict=True):
+            if target is not value.array:
+                self.backend.store(value.array, target)
+        return values[0] if self.is_single else values
+
+    def _target(self, value: Value) -> Any:
+        """Where the kernel writes: half precision goes to a float32 array first."""
+        if value.meta.dtype in HALVES and not self.info.movement:
+            return self.backend.xp.empty(value.meta.shape, _FLOAT32)
+        return value.array
+
+    def _adopt_unknown(self, result: Any) -> Any:
+        """Values of results whose shapes only data could tell."""
+        arrays = result if isinstance(result, tuple) else (result,)
+        backend = self.backend
+        values = tuple([backend.adopt(array, _meta_of_array(array, backend.device)) for array in arrays])
+        return values if isinstance(result, tuple) else values[0]
+
+    def _run_inplace(self, args: Arguments) -> Any:
+        self._write(args, (args[0],))
+        return args[0]
+
+    def _run_out_form(self, args: Arguments) -> Any:
+        targets = tuple([args[p] for p in self.operator.op.mutates])
+        self._write(args, targets)
+        return targets[0] if self.is_single else targets
+
+    def _write(self, args: Arguments, targets: tuple[Value, ...]) -> None:
+        """Compute into existing values; directly where the kernel allows it and memory cannot clash."""
+        if self.info.wants_out and len(targets) == 1 and self._is_direct(args, targets[0]):
+            self._call(args, targets[0].array)
+        else:
+            results = self._temporary_results(args)
+            for target, array in zip(targets, results, strict=True):
+                self.backend.store(target.array, array)
+        for target in targets:
+            target.storage.version += 1
+
+    def _is_direct(self, args: Arguments, target: Value) -> bool:
+        op = self.operator.op
+        if self.info.updates:
+            return not any(_shares_storage(arg, target) for arg in args[1:])
+        if target.meta.dtype in HALVES or not op.promotion or op.output_dtype(metas_of(args)) is not target.meta.dtype:
+            return False
+        return all(
+            arg.storage is not target.storage or arg.meta is target.meta for arg in args if arg.__class__ is Value
+        )
+
+    def _temporary_results(self, args: Arguments) -> tuple[Any, ...]:
+        """The results of the functional form, as temporary arrays."""
+        if not self.info.wants_out:
+            result = self._call(args, None)
+            return result if isinstance(result, tuple) else (result,)
+        op = self.operator.op
+        inferred = op.base.infer(metas_of(args)[: len(op.base.params)])
+        metas = inferred if isinstance(inferred, tuple) else (inferred,)
+        xp = self.backend.xp
+        temporaries = tuple([xp.empty(m.shape, NUMPY_DTYPES[self._working_type(m.dtype)]) for m in metas if m])
+        self._call(args, temporaries if len(temporaries) > 1 else temporaries[0])
+        return temporaries
+
+    def _run_mutating(self, args: Arguments) -> Any:
+        """An operation that only exists in place: its kernel writes into its operands."""
+        self._call(args, None)
+        targets: list[Value] = []
+        for position in self.operator.op.mutates:
+            target = args[position]
+            targets.extend(target if target.__class__ is tuple else (target,) if target is not None else ())
+        for target in targets:
+            target.storage.version += 1
+        return None if self.outs is None else args[self.operator.op.mutates[0]]
+
+
+def _meta_of_array(array: Any, device: Device) -> Meta:
+    """A new value's meta: the array's own layout where it is dense, otherwise row-major."""
+    strides = tuple([step // array.itemsize for step in array.strides])
+    return Meta.of(array.shape, BY_NUMPY[array.dtype], device, strides if is_dense(array.shape, strides) else None)
+
+
+def _shares_storage(arg: Any, target: Value) -> bool:
+    if arg.__class__ is tuple:
+        return any(_shares_storage(item, target) for item in arg)
+    return arg.__class__ is Value and arg.storage is target.storage
+
+
+def _wrapped_scalars(op: Op, bound: Arguments) -> dict[int, int]:
+    """Python integers beyond the computing type's range, wrapped around as that type holds them, by position."""
+    target = op.compute_dtype(bound) if op.promotion else None
+    if target is None or target.category != dtypes.INTEGER:
+        return {}
+    limits = np.iinfo(target.name)
+    span = 1 << (8 * target.itemsize)
+    return {
+        position: (bound[position] - limits.min) % span + limits.min
+        for position in op.promoted
+        if type(bound[position]) is int and not limits.min <= bound[position] <= limits.max
+    }

@@ -1,0 +1,133 @@
+"""The lookup of what executes a call: one function for calls from the wire and for calls within the engine.
+
+The classes of the arguments say how they are read, so there is a lookup per operation and classes. It makes a cache key
+of all that decides how the call is executed: the dispatch keys of its tensors under the current modes, the default
+dtype, the tensors' metas, and everything else by its value. Equal keys lead to the same run. Whatever cannot be read
+goes to ``uncached``, which knows what is wrong with it. Knows nothing of kernels, plans or sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from telegrad_protocol import dtypes
+
+from . import context
+from .operators import CacheKey, Operator
+from .signature import number_identity
+
+Decode: TypeAlias = Callable[[Any], Any]
+Lookup: TypeAlias = Callable[..., Any]
+"""Executes a call: takes the arguments, and a `ValueTable` if its tensors are ids."""
+_UNROLLED = 3
+"""Calls that begin with at most so many tensors, and have no other arguments that need work, are read without loops."""
+
+
+class ValueTable(Protocol):
+    """Where the tensors of a call from the wire are found by their ids."""
+
+    values: dict[int, Any]
+
+
+class Layout(NamedTuple):
+    """Where tensors are among the arguments of a call, and what else must be done to read it.
+
+    ``signed`` are positions of floats and complex numbers, ``decoded`` those of attributes that come encoded, and
+    ``scalars`` the ones among them whose type matters: see ``signature``.
+    """
+
+    tensors: tuple[int, ...]
+    signed: tuple[int, ...] = ()
+    decoded: tuple[tuple[int, Decode], ...] = ()
+    scalars: tuple[int, ...] = ()
+
+    @property
+    def leading(self) -> int:
+        """How many tensors come first, where nothing else needs work and they are few; otherwise 0."""
+        count = len(self.tensors)
+        is_simple = not (self.signed or self.decoded) and self.tensors == tuple(range(count)) and count <= _UNROLLED
+        return count if is_simple else 0
+
+
+def make_lookup(
+    operator: Operator,
+    layout: Layout,
+    uncached: Callable[..., Any],
+    dispatch_and_cache: Callable[[Operator, tuple[Any, ...], CacheKey], Any],
+) -> Lookup:
+    """The lookup of calls whose arguments have a layout.
+
+    ``uncached`` gets what the lookup gets, where that cannot be read; ``dispatch_and_cache`` gets what is not cached.
+    """
+    marker, runs, leading = object(), operator.runs, layout.leading  # the marker tells its keys from other lookups'
+    tensors, signed, decoded, scalars = layout
+
+    def lookup(items: Any, table: ValueTable | None = None) -> Any:
+        ctx = context.current
+        try:
+            # Every operation passes here: the usual forms are written out, and nothing is called that can be avoided.
+            if leading == 2:
+                rest = tuple(items)[2:]
+                if table is None:
+                    args = items
+                    a, b = items[0], items[1]
+                else:
+                    values = table.values
+                    a, b = values[items[0]], values[items[1]]
+                    args = (a, b) + rest
+                key_set = (ctx.included | a.keys | b.keys) & ~ctx.excluded
+                key: CacheKey = (marker, dtypes._default, key_set, a.meta, b.meta, rest)
+            elif leading == 1:
+                rest = tuple(items)[1:]
+                if table is None:
+                    args = items
+                    a = items[0]
+                else:
+                    a = table.values[items[0]]
+                    args = (a,) + rest
+                key = (marker, dtypes._default, (ctx.included | a.keys) & ~ctx.excluded, a.meta, rest)
+            elif leading:
+                rest = tuple(items)[3:]
+                if table is None:
+                    args = items
+                    a, b, c = items[0], items[1], items[2]
+                else:
+                    values = table.values
+                    a, b, c = values[items[0]], values[items[1]], values[items[2]]
+                    args = (a, b, c) + rest
+                key_set = (ctx.included | a.keys | b.keys | c.keys) & ~ctx.excluded
+                key = (marker, dtypes._default, key_set, a.meta, b.meta, c.meta, rest)
+            else:
+                bound, read = list(items), list(items)
+                key_set = ctx.included
+                if table is None:
+                    for position in tensors:
+                        value = bound[position]
+                        key_set |= value.keys
+                        read[position] = value.meta
+                else:
+                    values = table.values
+                    for position in tensors:
+                        bound[position] = value = values[bound[position]]
+                        key_set |= value.keys
+                        read[position] = value.meta
+                    for position, decode in decoded:
+                        bound[position] = read[position] = decode(bound[position])
+                    for position in scalars:
+                        item = bound[position]
+                        read.append(item.__class__ if item and item.__class__ is not complex else number_identity(item))
+                for position in signed:
+                    item = items[position]
+                    if not item or item.__class__ is complex:
+                        read.append(repr(item))
+                args = tuple(bound)
+                key = (marker, dtypes._default, key_set & ~ctx.excluded, tuple(read))
+        except Exception:
+            return uncached(items, table)
+        run = runs.get(key)
+        if run is None or ctx.trace is not None:
+            return dispatch_and_cache(operator, args, key)
+        return run(args)
+
+    return lookup
