@@ -14,15 +14,14 @@ from server.allocator.core.options import parse_options
 from telegrad_protocol.errors import TelegradError
 
 from .auth import TokenGuard
-from .dependencies import Gateway, Registry
+from .dependencies import Gateway, RegistryLike
 from .hardware import with_devices
 from .http.routes import http_router
 from .middleware import AccessLog, BodyLimit
 from .problems import install_problems
-from .sessions import Registry as Sessions
+from .sessions import Registry
 from .settings import Settings
 from .supervisor import Supervisor
-from .websocket import router as stream_router
 
 _DESCRIPTION: Final = """
 Tensor operations over the network. Open a session with `POST /v1/sessions`, present its key as
@@ -33,7 +32,7 @@ stable `code`. The Python client streams operations over a WebSocket instead, wh
 log = logging.getLogger(__name__)
 
 
-def create_app(settings: Settings, registry: Registry | None = None) -> FastAPI:
+def create_app(settings: Settings, registry: RegistryLike | None = None) -> FastAPI:
     """A server's application; it starts and stops the ``registry``, which the tests replace."""
     app = FastAPI(
         title="telegrad",
@@ -48,7 +47,6 @@ def create_app(settings: Settings, registry: Registry | None = None) -> FastAPI:
     app.state.gateway = Gateway(settings, registry or _sessions(settings))
     install_problems(app)
     app.include_router(http_router())
-    app.include_router(stream_router)
     app.add_middleware(BodyLimit, limit=settings.max_frame_bytes)
     app.add_middleware(TokenGuard, settings=settings)
     app.add_middleware(AccessLog)
@@ -57,7 +55,7 @@ def create_app(settings: Settings, registry: Registry | None = None) -> FastAPI:
 
 def _sessions(settings: Settings) -> Registry:
     supervisor = Supervisor(settings.devices, log_level=settings.log_level)
-    return Sessions(supervisor, settings.lease_seconds)
+    return Registry(supervisor, settings.lease_seconds)
 
 
 @asynccontextmanager

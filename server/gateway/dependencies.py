@@ -25,7 +25,7 @@ from .metrics import Metrics
 from .settings import Settings
 
 
-class GatewaySession(Protocol):
+class SessionLike(Protocol):
     """An open session as the registry keeps it."""
 
     number: int
@@ -34,7 +34,7 @@ class GatewaySession(Protocol):
     hello: Hello
 
 
-class Supervisor(Protocol):
+class SupervisorLike(Protocol):
     """Keeps the worker running."""
 
     restarts: int
@@ -44,7 +44,7 @@ class Supervisor(Protocol):
         """The worker; ``WorkerCrashedError`` while there is none."""
 
 
-class Registry(Protocol):
+class RegistryLike(Protocol):
     """All sessions and the worker they live on; what it counts is of sessions that are over."""
 
     frames_received: int
@@ -53,7 +53,7 @@ class Registry(Protocol):
     bytes_sent: int
 
     @property
-    def supervisor(self) -> Supervisor:
+    def supervisor(self) -> SupervisorLike:
         """Who keeps the worker running."""
 
     @property
@@ -84,13 +84,13 @@ class Gateway:
     """The state of one server."""
 
     settings: Settings
-    registry: Registry
+    registry: RegistryLike
     metrics: Metrics = field(default_factory=Metrics)
     opening: int = 0
     draining: bool = False
     ready: bool = False
 
-    async def ask(self, request: msgspec.Struct, answer: Any, session: GatewaySession | None = None) -> Any:
+    async def ask(self, request: msgspec.Struct, answer: Any, session: SessionLike | None = None) -> Any:
         """Put ``request`` to a worker; its answer as type ``answer``."""
         verb = request_name(type(request))
         value = await self.registry.request(session, verb, to_args(request))
@@ -115,11 +115,11 @@ def session_of(
     gateway: GatewayHere,
     session_id: Annotated[str, Path(max_length=64, description="`session` from `POST /v1/sessions`")],
     key: Annotated[str | None, Security(_key)],
-) -> GatewaySession:
+) -> SessionLike:
     """The session that a request is about, if it holds the session's key."""
-    session: GatewaySession = gateway.registry.get(session_id)
+    session: SessionLike = gateway.registry.get(session_id)
     check_session_key(session, key)
     return session
 
 
-SessionHere = Annotated[GatewaySession, Depends(session_of)]
+SessionHere = Annotated[SessionLike, Depends(session_of)]

@@ -25,10 +25,11 @@ from telegrad_protocol.errors import ConfigurationError
 
 from .dependencies import Gateway
 from .settings import Settings
-from .websocket import StreamProtocol
+from .stream import StreamProtocol
 
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 SHUTDOWN_SECONDS: Final = 5
+DRAIN_POLL_SECONDS: Final = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -95,30 +96,36 @@ class GatewayServer(uvicorn.Server):
         )  # fmt: skip
         self._listener = listener
         self._announces = announce
-        self._drained_by: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drain_task: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, then say where it is."""
+        self._loop = asyncio.get_running_loop()
         parent = self._gateway.settings.parent_fd
         if parent is not None:
-            asyncio.get_running_loop().add_reader(parent, self._parent_moved, parent)
+            self._loop.add_reader(parent, self._parent_moved, parent)
         await super().startup(sockets)
         self._announce()
 
-    async def on_tick(self, counter: int) -> bool:
-        """End the drain when its time is over or nobody is left."""
-        if self._drained_by is not None:
-            self.should_exit |= not self._gateway.registry.sessions or time.monotonic() >= self._drained_by
-        return await super().on_tick(counter)
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first SIGTERM, end at everything else; the exit code stays 0."""
-        if sig != signal.SIGTERM or self._drained_by is not None:
+        if sig != signal.SIGTERM or self._gateway.draining or self._loop is None:
             self.should_exit = True
             return
         self._gateway.draining = True
-        self._drained_by = time.monotonic() + self._gateway.settings.drain_seconds
         log.info("draining", extra={"sessions": len(self._gateway.registry.sessions)})
+        self._loop.call_soon_threadsafe(self._start_drain)
+
+    def _start_drain(self) -> None:
+        self._drain_task = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        """Exit when nobody is left, or when the time for it is over."""
+        end = time.monotonic() + self._gateway.settings.drain_seconds
+        while self._gateway.registry.sessions and time.monotonic() < end:
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        self.should_exit = True
 
     def _parent_moved(self, fd: int) -> None:
         if os.read(fd, 4096):

@@ -1,6 +1,6 @@
-"""All open sessions: opens them on the worker, finds them, counts their leases, closes them, mourns the lost.
+"""All open sessions: opens them on the worker, finds them, and closes them, also those that were lost.
 
-Knows HTTP and WebSockets as little as what is in a batch; ``relay`` moves the bytes, ``supervisor`` keeps the worker.
+Knows neither HTTP nor what is in a batch; ``stream`` moves the bytes, ``supervisor`` keeps the worker running.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from telegrad_protocol.errors import (
     UnknownIdError,
     WorkerCrashedError,
 )
-from telegrad_protocol.link import ACK_SECONDS, heartbeat_seconds
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
-from .relay import GatewaySession
+from .stream import SessionRelay
 from .supervisor import STOP_SECONDS, Supervisor, WorkerProcess
 
 REMEMBERED: Final = 1000
-"""Sessions that are gone of which we still can say why."""
+"""How many closed sessions are remembered with the reason why they ended."""
 
 log = logging.getLogger(__name__)
 
@@ -42,35 +41,29 @@ class Registry:
         self.supervisor = supervisor
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
         self._lease = lease_seconds
-        self._sessions: dict[str, GatewaySession] = {}
+        self._sessions: dict[str, SessionRelay] = {}
         self._workers: dict[int, WorkerProcess] = {}
         self._gone: OrderedDict[str, str] = OrderedDict()
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ticker: asyncio.Task[None] | None = None
 
     @property
-    def sessions(self) -> Mapping[str, GatewaySession]:
+    def sessions(self) -> Mapping[str, SessionRelay]:
         """Open sessions by id."""
         return self._sessions
 
     async def start(self) -> None:
         """Start the worker."""
         await self.supervisor.start()
-        self._ticker = asyncio.get_running_loop().create_task(self._tick())
 
     async def stop(self) -> None:
         """Close every session and stop the worker."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._ticker
         reason = SessionLostError("the server is shutting down")
         await asyncio.gather(*(self.close(session, reason) for session in list(self._sessions.values())))
         await self.supervisor.stop()
         await asyncio.gather(*self._tasks)
 
-    async def open(self, client: dict[str, Any]) -> GatewaySession:
+    async def open(self, client: dict[str, Any]) -> SessionRelay:
         """Open a session for a client that describes itself."""
         worker = self.supervisor.worker
         number = next(self._numbers)
@@ -80,13 +73,16 @@ class Registry:
         except BaseException:
             ours.close()
             raise
-        session = GatewaySession(number, self._hello(worker), ours, self._closed_by_client, self._lost)
+        session = SessionRelay(
+            number, self._hello(worker), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
+            self._lease_ended,
+        )  # fmt: skip
         self._sessions[session.id] = session
         self._workers[number] = worker
         log.info("session opened", extra={"session": session.id})
         return session
 
-    def get(self, id: str) -> GatewaySession:
+    def get(self, id: str) -> SessionRelay:
         """The session of this id, or ``UnknownIdError`` or ``SessionLostError``."""
         session = self._sessions.get(id)
         if session is not None:
@@ -95,7 +91,7 @@ class Registry:
             raise SessionLostError(self._gone[id])
         raise UnknownIdError(f"there is no session {id}")
 
-    async def close(self, session: GatewaySession, error: TelegradError | None = None) -> None:
+    async def close(self, session: SessionRelay, error: TelegradError | None = None) -> None:
         """End a session and free what it holds; ``error`` is what its client is told."""
         if self._sessions.pop(session.id, None) is None:
             return
@@ -107,7 +103,7 @@ class Registry:
         finally:
             session.close(error)
 
-    async def request(self, session: GatewaySession | None, verb: str, args: list[Any]) -> Any:
+    async def request(self, session: SessionRelay | None, verb: str, args: list[Any]) -> Any:
         """Put a control request to the worker of ``session``, or to the host where it is None."""
         if session is None:
             return await self.supervisor.worker.request(None, verb, args)
@@ -126,13 +122,13 @@ class Registry:
             default_device=host.get("default_device") or devices[0], limits=host["limits"], lease_seconds=self._lease,
         )  # fmt: skip
 
-    def _closed_by_client(self, session: GatewaySession) -> None:
+    def _closed_by_client(self, session: SessionRelay) -> None:
         self._spawn(self.close(session))
 
-    def _lost(self, session: GatewaySession, in_good_order: bool) -> None:
-        self._spawn(self._bury(session, in_good_order))
+    def _lost(self, session: SessionRelay, in_good_order: bool) -> None:
+        self._spawn(self._end_lost(session, in_good_order))
 
-    async def _bury(self, session: GatewaySession, in_good_order: bool) -> None:
+    async def _end_lost(self, session: SessionRelay, in_good_order: bool) -> None:
         worker = self._workers.pop(session.number, None)
         if worker is None or self._sessions.pop(session.id, None) is None:
             return
@@ -145,30 +141,17 @@ class Registry:
         log.warning("session lost", extra={"session": session.id, "reason": error.message})
         session.close(SessionLostError(error.message))
 
-    def _remember(self, session: GatewaySession, error: TelegradError) -> None:
+    def _remember(self, session: SessionRelay, error: TelegradError) -> None:
         for name in ("frames_received", "frames_sent", "bytes_received", "bytes_sent"):
             setattr(self, name, getattr(self, name) + getattr(session, name))
         self._gone[session.id] = error.message
         while len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
 
-    async def _tick(self) -> None:
-        heartbeat = heartbeat_seconds(self._lease)
-        period = min(ACK_SECONDS * 0.8, heartbeat / 2)
-        now = time.monotonic()
-        while True:
-            before = now
-            await asyncio.sleep(period)
-            now = time.monotonic()
-            # A gateway that was held up, or asleep, has heard nobody: what came meanwhile is still to be read.
-            deaf = max(0.0, now - before - 2 * period)
-            for session in list(self._sessions.values()):
-                session.last_sign = min(now, session.last_sign + deaf)
-                session.tick(now, heartbeat)
-                if now - session.last_sign > self._lease:
-                    self._spawn(self._reclaim(session))
+    def _lease_ended(self, session: SessionRelay) -> None:
+        self._spawn(self._reclaim(session))
 
-    async def _reclaim(self, session: GatewaySession) -> None:
+    async def _reclaim(self, session: SessionRelay) -> None:
         log.warning("lease ended", extra={"session": session.id})
         message = f"nothing was heard of the session's client for {self._lease:g} s, and its lease ended"
         await self.close(session, SessionLostError(message))

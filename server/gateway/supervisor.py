@@ -20,13 +20,12 @@ from typing import Any, Final
 import msgspec
 
 from server.ipc import channel
-from server.ipc.channel import Frame
+from server.ipc.channel import AsyncChannel, Frame
 from server.ipc.requests import DeviceInfo
 from server.ipc.worker_environment import MALLOC
 from telegrad_protocol.errors import InternalError, TelegradError, WorkerCrashedError, revive
 from telegrad_protocol.messages import Failure
 
-from .async_channel import AsyncChannel
 from .warmup import Warming, architecture_of
 
 START_SECONDS: Final = 180.0
@@ -58,7 +57,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 env={**MALLOC, **os.environ},
             )
-        self._channel = AsyncChannel(ours, self._on_frame, self._on_end)
+        self._channel = AsyncChannel(ours, loop, self._on_frame, self._on_end)
         self._reaper: asyncio.Task[None] | None = None
         self._crash = ""
 

@@ -4,17 +4,18 @@ A worker has one control channel and one channel per session, so the kernel's ow
 by itself and a flood of one never delays another's frames or the control requests. File descriptors of new session
 channels travel on the control channel, attached to the frame that announces them.
 
-``FrameReader`` and ``FrameWriter`` never block and serve both sides; ``async_channel`` ties them to the gateway's loop.
+``FrameReader`` and ``FrameWriter`` never block and serve both sides; ``AsyncChannel`` ties them to the gateway's loop.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from telegrad_protocol.bulk import pool
 from telegrad_protocol.errors import ProtocolError
@@ -209,3 +210,104 @@ class FrameWriter:
                 return
             count -= len(head)
             queue.popleft()
+
+
+class EventLoop(Protocol):
+    """What ``AsyncChannel`` wants of asyncio's event loop; the worker, which has none, need not import it."""
+
+    def add_reader(self, fd: Any, callback: Callable[[], None], /) -> Any: ...
+    def remove_reader(self, fd: Any, /) -> Any: ...
+    def add_writer(self, fd: Any, callback: Callable[[], None], /) -> Any: ...
+    def remove_writer(self, fd: Any, /) -> Any: ...
+
+
+class AsyncChannel:
+    """The gateway's end of a channel: calls ``on_frame`` for each frame, ``on_end`` once when the other end is gone.
+
+    ``on_progress`` is called when the other end has taken some of what had to wait; ``writer.pending`` says how many
+    bytes wait. ``loop`` is the running event loop.
+    """
+
+    def __init__(
+        self, sock: socket.socket, loop: EventLoop, on_frame: Callable[[Frame], None], on_end: Callable[[], None],
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._loop = loop
+        self._socket = sock
+        self._reader = FrameReader(sock)
+        self.writer = FrameWriter(sock)
+        self._on_frame, self._on_end, self._on_progress = on_frame, on_end, on_progress
+        self.reading = self._writing = False
+        self.closed = False
+        self.resume_reading()
+
+    def send(self, kind: int, number: int, parts: Sequence[Buffer]) -> None:
+        """Write a frame, now or when there is room."""
+        if not self.closed:
+            self.writer.put(kind, number, parts)
+            self._flush()
+
+    def send_with_fd(self, kind: int, number: int, body: bytes, fd: int) -> None:
+        """Write a frame that carries a descriptor, and close the descriptor here."""
+        if self.closed:
+            os.close(fd)
+            return
+        self.writer.put_with_fd(kind, number, body, fd)
+        self._flush()
+
+    def pause_reading(self) -> None:
+        """Leave what comes in the socket, until the other process has to wait."""
+        if self.reading:
+            self.reading = False
+            self._loop.remove_reader(self._socket)
+
+    def resume_reading(self) -> None:
+        if not self.reading and not self.closed:
+            self.reading = True
+            self._loop.add_reader(self._socket, self._readable)
+
+    def close(self) -> None:
+        """Stop, without calling ``on_end``."""
+        if self.closed:
+            return
+        self.pause_reading()
+        if self._writing:
+            self._loop.remove_writer(self._socket)
+        self.closed = True
+        self.writer.close()
+        self._socket.close()
+
+    def _readable(self) -> None:
+        try:
+            frames = self._reader.read()
+        except (EOFError, ProtocolError):
+            self._end()
+            return
+        for frame in frames:
+            if self.closed:
+                return
+            self._on_frame(frame)
+
+    def _flush(self) -> None:
+        if self._writing:
+            return
+        with contextlib.suppress(EOFError):  # the reading side finds out, after the last frames that came
+            if not self.writer.flush():
+                self._writing = True
+                self._loop.add_writer(self._socket, self._writable)
+
+    def _writable(self) -> None:
+        try:
+            drained = self.writer.flush()
+        except EOFError:
+            self.writer.close()
+            drained = True
+        if drained:
+            self._writing = False
+            self._loop.remove_writer(self._socket)
+        self._on_progress()
+
+    def _end(self) -> None:
+        if not self.closed:
+            self.close()
+            self._on_end()

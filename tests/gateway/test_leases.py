@@ -1,53 +1,59 @@
-"""When leases end: by a clock that the test sets."""
+"""When leases end: by a clock and an event loop that the test sets."""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from server.gateway import sessions as registry
-from server.gateway.sessions import Registry
+from server.gateway import stream
+from server.gateway.stream import SessionRelay
+from telegrad_protocol.messages import Hello
 
 LEASE = 60.0
+HELLO = Hello(
+    session="a", key="key", protocol=1, server_version="", table_hash="", dtypes=[], devices=["cpu"],
+    default_device="cpu", limits={}, lease_seconds=LEASE,
+)  # fmt: skip
 
 
 class Clock:
-    """The time in ``server.gateway.sessions``, and the gateway's turns in it."""
+    """The time in ``server.gateway.stream``, and an event loop whose timers fire when the test says so."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sock: socket.socket) -> None:
         self.now = 1000.0
         self.ended: list[Any] = []
-        self.session = SimpleNamespace(last_sign=self.now, tick=lambda now, heartbeat: None)
-        monkeypatch.setattr(registry, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(registry, "asyncio", SimpleNamespace(sleep=self._sleep))
-        found = Registry(SimpleNamespace(), LEASE)  # type: ignore[arg-type]
-        monkeypatch.setattr(found, "_sessions", {"a": self.session})
-        monkeypatch.setattr(found, "_reclaim", self.ended.append)
-        monkeypatch.setattr(found, "_spawn", lambda work: None)
-        self._ticks = found._tick()
-        self._ticks.send(None)
+        monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: self.now))
+        loop: Any = self
+        self.session = SessionRelay(1, HELLO, sock, loop, _ignore, _ignore, self.ended.append)
 
-    def _sleep(self, seconds: float) -> Any:
-        self.pause = seconds
-        return _Pause()
+    def add_reader(self, *_: Any) -> None: ...
+    def remove_reader(self, *_: Any) -> None: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Any:
+        self.pause, self._callback = seconds, callback
+        return SimpleNamespace(cancel=lambda: None)
 
     def turn(self, late: float = 0.0) -> None:
         """The gateway wakes up, so many seconds later than it wanted."""
         self.now += self.pause + late
-        self._ticks.send(None)
+        self._callback()
 
 
-class _Pause:
-    def __await__(self) -> Any:
-        yield
+def _ignore(*_: Any) -> None: ...
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """A clock, and one session."""
-    return Clock(monkeypatch)
+    ours, theirs = socket.socketpair()
+    clock = Clock(monkeypatch, ours)
+    yield clock
+    clock.session.close()
+    theirs.close()
 
 
 def _silence(clock: Clock, seconds: float) -> None:

@@ -16,8 +16,8 @@ import uvicorn
 from server.gateway.app import create_app
 from server.gateway.sessions import Registry
 from server.gateway.settings import Settings
+from server.gateway.stream import StreamProtocol
 from server.gateway.supervisor import Supervisor
-from server.gateway.websocket import StreamProtocol
 
 
 class _Server(uvicorn.Server):

@@ -13,7 +13,7 @@ import anyio
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from server.gateway.dependencies import Gateway, GatewaySession
+from server.gateway.dependencies import Gateway, SessionLike
 from server.ipc.requests import ReadBegin, ReadChunk, ReadEnd, ReadInfo, TensorInfo, UploadBegin, UploadChunk, UploadEnd
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.messages import CHUNK_BYTES
@@ -60,7 +60,7 @@ class Body:
 
 
 async def upload(
-    gateway: Gateway, session: GatewaySession, id: int, header: Header, device: str, body: Body
+    gateway: Gateway, session: SessionLike, id: int, header: Header, device: str, body: Body
 ) -> TensorInfo:
     """Send the elements that follow in ``body``; a tensor is there afterwards, or nothing is."""
     begin = UploadBegin(id, header.dtype, header.shape, device)
@@ -81,14 +81,14 @@ async def upload(
     return info
 
 
-class Reading:
-    """The elements of a tensor as they were when the reading began."""
+class TensorDownload:
+    """The elements of a tensor as they were when the download began."""
 
-    def __init__(self, gateway: Gateway, session: GatewaySession, info: ReadInfo) -> None:
+    def __init__(self, gateway: Gateway, session: SessionLike, info: ReadInfo) -> None:
         self._gateway, self._session, self.info = gateway, session, info
 
     @classmethod
-    async def begin(cls, gateway: Gateway, session: GatewaySession, id: int) -> Reading:
+    async def begin(cls, gateway: Gateway, session: SessionLike, id: int) -> TensorDownload:
         """Hold the elements of tensor ``id``; ``end`` has to follow."""
         return cls(gateway, session, await gateway.ask(ReadBegin(id), ReadInfo, session))
 
@@ -114,44 +114,44 @@ class Reading:
             await self._gateway.ask(ReadEnd(self.info.read), None, self._session)
 
 
-class ReadingResponse(StreamingResponse):
-    """Streams a reading behind a header, and ends it when the client has it or has gone."""
+class DownloadResponse(StreamingResponse):
+    """Streams a download behind a header, and ends it when the client has it or has gone."""
 
-    def __init__(self, reading: Reading, header: bytes, media_type: str, headers: Mapping[str, str]) -> None:
-        length = {"Content-Length": str(len(header) + reading.info.nbytes)}
-        super().__init__(self._parts(reading, header), media_type=media_type, headers={**headers, **length})
-        self._reading = reading
+    def __init__(self, download: TensorDownload, header: bytes, media_type: str, headers: Mapping[str, str]) -> None:
+        length = {"Content-Length": str(len(header) + download.info.nbytes)}
+        super().__init__(self._parts(download, header), media_type=media_type, headers={**headers, **length})
+        self._download = download
 
     @staticmethod
-    async def _parts(reading: Reading, header: bytes) -> AsyncIterator[bytes]:
+    async def _parts(download: TensorDownload, header: bytes) -> AsyncIterator[bytes]:
         if header:
             yield header
-        async for chunk in reading.chunks():
+        async for chunk in download.chunks():
             yield chunk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await self._reading.end()
+            await self._download.end()
 
 
-async def read_values(gateway: Gateway, session: GatewaySession, id: int) -> Any:
+async def read_values(gateway: Gateway, session: SessionLike, id: int) -> Any:
     """The elements of a small tensor as JSON."""
-    reading = await Reading.begin(gateway, session, id)
+    download = await TensorDownload.begin(gateway, session, id)
     try:
-        info = reading.info.tensor
-        if reading.info.nbytes > CHUNK_BYTES:
+        info = download.info.tensor
+        if download.info.nbytes > CHUNK_BYTES:
             raise ArgumentError(
                 f"values: {info.dtype}{list(info.shape)} is larger than {CHUNK_BYTES} bytes, GET tensors/{id} reads it"
             )
-        data = b"".join([chunk async for chunk in reading.chunks()])
+        data = b"".join([chunk async for chunk in download.chunks()])
         return decode_values(data, info.dtype, info.shape)
     finally:
-        await reading.end()
+        await download.end()
 
 
-async def as_model(gateway: Gateway, session: GatewaySession, info: TensorInfo, with_values: bool) -> models.Tensor:
+async def as_model(gateway: Gateway, session: SessionLike, info: TensorInfo, with_values: bool) -> models.Tensor:
     """A tensor as HTTP answers it, with its elements if they are wanted."""
     tensor = models.Tensor(
         id=info.id, dtype=info.dtype, shape=list(info.shape), strides=list(info.strides), offset=info.offset,

@@ -1,19 +1,26 @@
-"""The HTTP endpoints, by subject."""
+"""The HTTP endpoints, by subject. Every ``APIRouter`` in a module of this folder is found by being there."""
 
 from __future__ import annotations
+
+import importlib
+import pkgutil
 
 from fastapi import APIRouter, Depends
 
 from server.gateway.dependencies import bearer
 
-from . import health, memory, operations, pages, sessions, tensors
-
 
 def http_router() -> APIRouter:
-    """All endpoints; the token is checked before routing, it is declared here for the documentation."""
-    router = APIRouter()
-    router.include_router(health.router)
-    router.include_router(pages.router)
-    for guarded in (sessions.router, operations.router, tensors.router, memory.router, memory.of_session):
-        router.include_router(guarded, dependencies=[Depends(bearer)])
-    return router
+    """Return all endpoints.
+
+    The token is checked before routing. A module whose endpoints need none, or are no part of the documentation, says
+    ``SHOWS_TOKEN = False``; for all others it is declared here.
+    """
+    endpoints = APIRouter()
+    for entry in pkgutil.iter_modules(__path__, __name__ + "."):
+        module = importlib.import_module(entry.name)
+        declared = [Depends(bearer)] if getattr(module, "SHOWS_TOKEN", True) else []
+        for router in vars(module).values():
+            if isinstance(router, APIRouter):
+                endpoints.include_router(router, dependencies=declared)
+    return endpoints

@@ -8,6 +8,7 @@ from server.gateway.dependencies import GatewayHere
 from server.gateway.http import models
 from server.gateway.problems import Problem, unavailable
 
+SHOWS_TOKEN = False
 router = APIRouter(tags=["health"])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from server.gateway.dependencies import Gateway, GatewayHere, GatewaySession, SessionHere
+from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.http.json_values import encode_values
 from server.gateway.http.tensor_files import Header, checked_dtype, checked_header
@@ -46,7 +46,7 @@ async def run_ops(gateway: GatewayHere, session: SessionHere, steps: models.Step
 
 
 async def _result(
-    gateway: Gateway, session: GatewaySession, step: models.Step, infos: list[TensorInfo]
+    gateway: Gateway, session: SessionLike, step: models.Step, infos: list[TensorInfo]
 ) -> models.StepResult:
     return models.StepResult(op=step.op, tensors=[await as_model(gateway, session, i, step.values) for i in infos])
 

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse
 
+SHOWS_TOKEN = False
 router = APIRouter(include_in_schema=False)
 
 _OWN = files("server.gateway.http") / "pages"

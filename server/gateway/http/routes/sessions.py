@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Body, Response
 
-from server.gateway.dependencies import Gateway, GatewayHere, GatewaySession, SessionHere
+from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.problems import Problem, unavailable
 from telegrad_protocol.errors import HandshakeError
@@ -29,7 +29,7 @@ async def open_session(
     _check_protocol(described)
     gateway.opening += 1
     try:
-        session: GatewaySession = await gateway.registry.open(_options(gateway, described))
+        session: SessionLike = await gateway.registry.open(_options(gateway, described))
     finally:
         gateway.opening -= 1
     await _check_table(gateway, session, described)
@@ -67,7 +67,7 @@ def _check_protocol(client: models.OpenSession) -> None:
         )
 
 
-async def _check_table(gateway: Gateway, session: GatewaySession, client: models.OpenSession) -> None:
+async def _check_table(gateway: Gateway, session: SessionLike, client: models.OpenSession) -> None:
     hello: Hello = session.hello
     if client.table_hash in (None, hello.table_hash):
         return

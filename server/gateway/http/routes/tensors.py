@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from server.gateway.dependencies import Gateway, GatewayHere, GatewaySession, SessionHere
+from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.http import tensor_files as payloads
-from server.gateway.http.tensor_streams import Body, Reading, ReadingResponse, as_model, upload
+from server.gateway.http.tensor_streams import Body, DownloadResponse, TensorDownload, as_model, upload
 from server.gateway.problems import Problem, Refused
 from server.ipc.requests import Describe, Free, TensorInfo
 from telegrad_protocol.dtypes import BY_NAME
@@ -85,7 +85,7 @@ async def get_tensor(
         model = await as_model(gateway, session, info, True)
         return JSONResponse(model.model_dump(), headers=_headers(info))
     header = payloads.WRITERS[kind](info.dtype, info.shape)
-    return ReadingResponse(await Reading.begin(gateway, session, tensor_id), header, kind, _headers(info))
+    return DownloadResponse(await TensorDownload.begin(gateway, session, tensor_id), header, kind, _headers(info))
 
 
 @router.head("/{tensor_id}", summary="Describe a tensor", response_class=Response)
@@ -102,7 +102,7 @@ async def free_tensor(gateway: GatewayHere, session: SessionHere, tensor_id: Id)
     await gateway.ask(Free((tensor_id,)), None, session)
 
 
-async def _describe(gateway: Gateway, session: GatewaySession, id: int) -> TensorInfo:
+async def _describe(gateway: Gateway, session: SessionLike, id: int) -> TensorInfo:
     infos: list[TensorInfo] = await gateway.ask(Describe((id,)), list[TensorInfo], session)
     return infos[0]
 

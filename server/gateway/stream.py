@@ -1,0 +1,363 @@
+"""One session as the gateway sees it, from the client's WebSocket to the worker's channel and back.
+
+``StreamProtocol`` is uvicorn's WebSocket protocol, which a session takes over once the handshake is done: from then
+on frames go from it straight to ``SessionRelay``, without a queue and a task switch for each. The relay passes bodies
+on as they are: what is in a batch is between client and worker. It never holds more than a window of either direction:
+what the worker has not taken is not acknowledged, and while the client does not keep up nothing more is read from the
+worker. From the client it always reads, or acknowledgements would wait behind data, and both for ever.
+
+Both are in one file because every frame passes them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from asyncio.transports import BaseTransport
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from server.ipc import channel
+from server.ipc.channel import AsyncChannel, Frame
+from telegrad_protocol import wire
+from telegrad_protocol.bulk import BulkReader
+from telegrad_protocol.errors import ProtocolError, SessionLostError, TelegradError
+from telegrad_protocol.link import ACK_SECONDS, Link, Parts, Received, heartbeat_seconds
+from telegrad_protocol.messages import Failure, Hello
+
+NORMAL: Final = 1000
+LOST: Final = 4001
+REPLACED: Final = 4002
+REFUSED: Final = 4003
+"""Codes with which a WebSocket is closed: at the client's wish; session gone; a newer connection; protocol error."""
+EXTENSION: Final = "telegrad.stream"
+"""Under this name the ASGI scope of a stream has its ``StreamProtocol``."""
+CLOSE_SECONDS: Final = 2.0
+"""How long a client may take to agree to the end."""
+READ_BYTES: Final = 1 << 16
+WRITE_BUFFER_BYTES: Final = 4 << 20
+MAX_REASON_BYTES: Final = 123
+"""RFC 6455 leaves this much room for the reason of a close frame."""
+
+
+class SessionRelay:
+    """An open session: the link to its client, the channel to its worker, and at most one connection.
+
+    ``key`` is the secret that its client proves itself with. ``on_close`` is called when the client ends the session,
+    ``on_lost`` when the worker does, ``on_lease_end`` when nothing was heard of the client for ``lease`` seconds.
+    """
+
+    def __init__(
+        self, number: int, hello: Hello, sock: socket.socket, loop: asyncio.AbstractEventLoop,
+        on_close: Callable[[SessionRelay], None], on_lost: Callable[[SessionRelay, bool], None],
+        on_lease_end: Callable[[SessionRelay], None],
+    ) -> None:  # fmt: skip
+        self.number, self.id, self.key, self.hello = number, hello.session, hello.key, hello
+        self.last_sign = self.last_sent = time.monotonic()
+        self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
+        self._on_close, self._on_lost, self._on_lease_end = on_close, on_lost, on_lease_end
+        self._lease = hello.lease_seconds
+        self._heartbeat = heartbeat_seconds(self._lease)
+        self._tick_seconds = min(ACK_SECONDS * 0.8, self._heartbeat / 2)
+        self._link = Link(hold=True)
+        self._connection: StreamProtocol | None = None
+        self._ended_by_worker = False
+        self._passed_on: deque[tuple[int, int]] = deque()
+        self._passed_bytes = self._released_bytes = 0
+        self._loop = loop
+        self._channel = AsyncChannel(sock, loop, self._from_worker, self._channel_ended, self._worker_took_some)
+        self._outbox = self._channel.writer
+        self._last_tick = self.last_sign
+        self._timer = loop.call_later(self._tick_seconds, self._tick)
+
+    def attach(self, connection: StreamProtocol, received: int) -> None:
+        """Continue over a new connection, from what the client has received; ``ProtocolError`` if that cannot be."""
+        missing = self._link.resend_after(received)
+        replaced, self._connection = self._connection, None
+        if replaced is not None:
+            replaced.end(REPLACED, "the client connected anew")
+        self._connection = connection
+        self.last_sign = time.monotonic()
+        self._acknowledge(connection)
+        for parts in missing:
+            self._write(connection, parts)
+        self._hold_worker()
+
+    def detach(self, connection: StreamProtocol) -> None:
+        """The connection was lost; its session waits for another until the lease ends."""
+        if connection is self._connection:
+            self._connection = None
+
+    def frame_received(self, connection: StreamProtocol, frame: bytes | bytearray) -> None:
+        """Take a message from the client."""
+        if connection is not self._connection:
+            return
+        self.last_sign = time.monotonic()
+        self.frames_received += 1
+        self.bytes_received += len(frame)
+        link = self._link
+        try:
+            link.receive(frame)
+        except ProtocolError as error:
+            self.refuse(error)
+            return
+        while link.inbox:
+            self._deliver(link.inbox.popleft())
+        self._release()
+        self._hold_worker()
+
+    def writable(self) -> None:
+        """The client has caught up with what was written."""
+        self._hold_worker()
+
+    def fail(self, error: TelegradError) -> None:
+        """Tell the client, in order with the replies, that its session is over."""
+        failure = Failure(0, None, error.code, error.message, "", "", "", error.server_traceback)
+        self._send(wire.BATCH, wire.encode_batch([failure]))
+
+    def refuse(self, error: TelegradError) -> None:
+        """Close the connection because of what came over it."""
+        self._end_connection(REFUSED, error)
+
+    def close(self, error: TelegradError | None = None) -> None:
+        """End channel and connection; ``error`` says why if the client did not ask for it."""
+        self._timer.cancel()
+        self._channel.close()
+        self._end_connection(LOST if error else NORMAL, error)
+
+    def _tick(self) -> None:
+        """Say something to the client if that is due, and end a lease that nobody has renewed."""
+        now = time.monotonic()
+        # A gateway that was held up, or asleep, has heard nobody: what came meanwhile is still to be read.
+        deaf = max(0.0, now - self._last_tick - 2 * self._tick_seconds)
+        self._last_tick = now
+        self.last_sign = min(now, self.last_sign + deaf)
+        connection = self._connection
+        if connection is not None and (self._link.owes_acknowledgement or now - self.last_sent >= self._heartbeat):
+            self._acknowledge(connection)
+        if now - self.last_sign > self._lease:
+            self._on_lease_end(self)
+        else:
+            self._timer = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def _deliver(self, frame: Received) -> None:
+        """Pass a frame of the client on to the worker."""
+        if frame.kind == wire.CLOSE:
+            self._on_close(self)
+            return
+        self._channel.send(frame.kind, 0, [frame.body])
+        self._passed_bytes += channel.HEADER.size + len(frame.body)
+        self._passed_on.append((frame.sequence, self._passed_bytes))
+        if self._outbox.pending > 2 * self._link.window and self._connection is not None:
+            self._connection.pause_reading()  # a client that ignores its window
+
+    def _release(self) -> None:
+        """Acknowledge what the worker has taken."""
+        taken = self._passed_bytes - self._outbox.pending
+        link, passed_on = self._link, self._passed_on
+        while passed_on and passed_on[0][1] <= taken:
+            sequence, end = passed_on.popleft()
+            link.release(sequence, end - self._released_bytes)
+            self._released_bytes = end
+        if link.wants_acknowledgement and self._connection is not None:
+            self._acknowledge(self._connection)
+
+    def _worker_took_some(self) -> None:
+        self._release()
+        if self._connection is not None and self._outbox.pending <= self._link.window:
+            self._connection.resume_reading()
+
+    def _hold_worker(self) -> None:
+        """Read from the worker only while the client keeps up with what it is sent."""
+        connection, channel = self._connection, self._channel
+        if self._link.can_send and (connection is None or connection.writable.is_set()):
+            if not channel.reading:
+                channel.resume_reading()
+        elif channel.reading:
+            channel.pause_reading()
+
+    def _from_worker(self, frame: Frame) -> None:
+        if frame.kind == channel.CLOSE:
+            self._ended_by_worker = True
+            return
+        self._send(frame.kind, frame.body)
+        self._hold_worker()
+
+    def _channel_ended(self) -> None:
+        self._on_lost(self, self._ended_by_worker)
+
+    def _send(self, kind: int, body: bytes | memoryview) -> None:
+        parts = (self._link.header(kind), body)
+        self._link.keep(parts, len(body))
+        if self._connection is not None:
+            self._write(self._connection, parts)
+
+    def _acknowledge(self, connection: StreamProtocol) -> None:
+        self._write(connection, (self._link.header(wire.ACK),))
+
+    def _write(self, connection: StreamProtocol, parts: Parts) -> None:
+        self.last_sent = time.monotonic()
+        self.frames_sent += 1
+        self.bytes_sent += sum(map(len, parts))
+        connection.write(parts)
+
+    def _end_connection(self, code: int, error: TelegradError | None) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.end(code, f"{error.code}: {error.message}" if error else "")
+
+
+class _BulkProtocol(ServerProtocol):
+    bulk: BulkReader
+
+    def parse(self) -> Generator[None, None, None]:
+        self.reader = self.bulk = BulkReader(scratch=True)
+        yield from super().parse()
+
+
+class _Receiver(asyncio.BufferedProtocol):
+    """What the loop sees of a ``StreamProtocol`` that is taken over: bytes are received where they belong."""
+
+    def __init__(self, stream: StreamProtocol, bulk: BulkReader) -> None:
+        self._stream, self._bulk = stream, bulk
+        self._small = memoryview(bytearray(READ_BYTES))
+        self._place: memoryview | None = None
+        self.connection_lost = stream.connection_lost  # type: ignore[method-assign]
+        self.eof_received = stream.eof_received  # type: ignore[method-assign]
+        self.pause_writing = stream.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = stream.resume_writing  # type: ignore[method-assign]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        self._place = self._bulk.place
+        return self._small if self._place is None else self._place
+
+    def buffer_updated(self, count: int) -> None:
+        if self._place is None:
+            self._stream.data_received(self._small[:count])  # type: ignore[arg-type]  # it is copied at once
+        else:
+            self._bulk.placed(count)
+            self._stream.data_received(b"")
+
+
+class StreamProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, which a session can take over once the handshake is done."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.close_timeout = CLOSE_SECONDS
+        self.ping_interval = None  # the link has heartbeats of its own
+        self.conn = self._protocol = _BulkProtocol(max_size=self.config.ws_max_size, logger=self.logger)
+        self._session: SessionRelay | None = None
+        self._over = asyncio.Event()
+
+    async def serve(self, session: SessionRelay, received: int) -> None:
+        """Be the connection of ``session`` until it is lost or closed."""
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._session = session
+        try:
+            session.attach(self, received)
+        except ProtocolError as error:
+            self.end(REFUSED, f"{error.code}: {error.message}")
+        self._take_over_queue()
+        self.transport.set_protocol(_Receiver(self, self._protocol.bulk))
+        try:
+            await self._over.wait()
+        finally:
+            session.detach(self)
+
+    def write(self, parts: Parts) -> None:
+        """Send one message, without copying its parts together."""
+        if not self.close_sent and not self.transport.is_closing():
+            self.transport.writelines([_head(sum(map(len, parts))), *parts])
+
+    def pause_reading(self) -> None:
+        if not self.read_paused and not self.transport.is_closing():
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused and not self.transport.is_closing():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def end(self, code: int, reason: str) -> None:
+        """Close after what was written, and go on reading until the client has agreed, lest it is reset."""
+        self._over.set()
+        if self.close_sent or self.transport.is_closing():
+            return
+        try:
+            self.conn.send_close(code, _shorten(reason))
+        except InvalidState:
+            self.transport.close()
+            return
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+        self.resume_reading()
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when the server stops: sessions do not outlive it, so their clients need not try again."""
+        if self._session is None or self.close_sent:
+            super().shutdown()
+            return
+        self.end(LOST, f"{SessionLostError.__name__}: the server is shutting down")
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            extensions: Any = self.scope["extensions"]
+            extensions[EXTENSION] = self
+
+    def send_receive_event_to_app(self) -> None:
+        if self._session is None:
+            super().send_receive_event_to_app()
+            return
+        data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
+        self.frames = []
+        if not self.close_sent:
+            self._session.frame_received(self, data)
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._over.set()
+        if self._session is not None:
+            self._session.detach(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._session is not None:
+            self._session.writable()
+
+    def _take_over_queue(self) -> None:
+        while not self.queue.empty():
+            message = self.queue.get_nowait()
+            if message["type"] == "websocket.receive" and self._session is not None:
+                self._session.frame_received(self, message.get("bytes") or b"")
+        self.resume_reading()
+
+
+def _head(length: int) -> bytes:
+    """The head of an unmasked binary WebSocket message (RFC 6455, 5.2)."""
+    if length < 126:
+        return struct.pack("!BB", 0x82, length)
+    if length < 1 << 16:
+        return struct.pack("!BBH", 0x82, 126, length)
+    return struct.pack("!BBQ", 0x82, 127, length)
+
+
+def _shorten(reason: str) -> str:
+    return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
