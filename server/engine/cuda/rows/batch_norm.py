@@ -1,7 +1,7 @@
-"""Batch normalization by the batch's own statistics, forward and backward, row-major or with channels innermost.
+"""Batch normalization with the batch's own statistics, forward and backward, for row-major and channels-last tensors.
 
-Three launches: what blocks find of each channel, the statistics from that in a fixed order, and the elements. Variances
-are sums of squares around a channel's first element, so that a large mean costs no digits.
+It takes three launches: partial sums per channel, the statistics from these in a fixed order, and the elements.
+Variances are computed around a channel's first element, so that a large mean does not cancel digits.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .rowwise import ROWS, address, dense, fits_grid, offset_of, vector_width
 
 _THREADS = 256
 _BLOCKS = 1056
-"""Blocks that share the elements: eight for each multiprocessor of a large device."""
+"""The most blocks that share the elements: eight per multiprocessor of a device with 132."""
 
 _TEXT = r"""
-// What an element adds to the two sums of its channel: forward, its distance from ``centre`` and the square of that;
-// backward, its gradient and that times the standardized element.
-template <bool BACK, class S> __device__ __forceinline__ void gather(S& a, S& b, S x, S g, S centre, S scale) {
+// Accumulate an element into the two sums of its channel: forward, its difference from ``centre`` and the square of
+// that; backward, its gradient and the gradient times the standardized element.
+template <bool BACK, class S> __device__ __forceinline__ void accumulate(S& a, S& b, S x, S g, S centre, S scale) {
     if (BACK) { a += g; b += g * ((x - centre) * scale); }
-    else { S off = x - centre; a += off; b += off * off; }
+    else { S delta = x - centre; a += delta; b += delta * delta; }
 }
 
-// Images, channel by channel: blockIdx.x is a channel, blockIdx.y a share of its elements.
+// Planes (row-major tensors): blockIdx.x is a channel, blockIdx.y one of the slices of its elements.
 template <bool BACK, class T, class G, class S, int VEC>
 __device__ __forceinline__ void sum_planes(
     S* partial, const T* in, const G* grad, const S* mean, const S* rstd, i64 images, i64 channels, i64 inner
@@ -51,16 +51,16 @@ __device__ __forceinline__ void sum_planes(
         if (BACK) g = read<VEC>(grad + at);
         #pragma unroll
         for (int j = 0; j < VEC; ++j)
-            gather<BACK, S>(a, b, (S)widen(x.at[j]), BACK ? (S)widen(g.at[j]) : (S)0, centre, scale);
+            accumulate<BACK, S>(a, b, (S)widen(x.at[j]), BACK ? (S)widen(g.at[j]) : (S)0, centre, scale);
     }
-    a = over_row<Sum, 256>(a, scratch[0]);
-    b = over_row<Sum, 256>(b, scratch[1]);
+    a = row_reduce<Sum, 256>(a, scratch[0]);
+    b = row_reduce<Sum, 256>(b, scratch[1]);
     if (threadIdx.x) return;
     partial[blockIdx.y * channels + channel] = a;
     partial[((i64)gridDim.y + blockIdx.y) * channels + channel] = b;
 }
 
-// Channels innermost: 32 times VEC of them side by side, 8 rows of threads over blockIdx.y's share of the pixels.
+// Pixels (channels-last tensors): a block has 32 * VEC channels, and 8 rows of threads over slice blockIdx.y of pixels.
 template <bool BACK, class T, class G, class S, int VEC>
 __device__ __forceinline__ void sum_pixels(
     S* partial, const T* in, const G* grad, const S* mean, const S* rstd, i64 pixels, i64 channels
@@ -81,7 +81,8 @@ __device__ __forceinline__ void sum_pixels(
             if (BACK) g = read<VEC>(grad + row * channels + first);
             #pragma unroll
             for (int j = 0; j < VEC; ++j)
-                gather<BACK, S>(a[j], b[j], (S)widen(x.at[j]), BACK ? (S)widen(g.at[j]) : (S)0, centre[j], scale[j]);
+                accumulate<BACK, S>(
+                    a[j], b[j], (S)widen(x.at[j]), BACK ? (S)widen(g.at[j]) : (S)0, centre[j], scale[j]);
         }
     }
     #pragma unroll
@@ -100,43 +101,43 @@ __device__ __forceinline__ void sum_pixels(
     }
 }
 
-// One thread per channel adds up what blocks have found.
+// One thread per channel adds up the partial sums of all slices.
 template <class S>
-__device__ __forceinline__ void both(S& a, S& b, const S* partial, int shares, i64 channels, i64 channel) {
+__device__ __forceinline__ void sum_partials(S& a, S& b, const S* partial, int slices, i64 channels, i64 channel) {
     a = b = 0;
     #pragma unroll 4
-    for (int share = 0; share < shares; ++share) {
-        a += partial[share * channels + channel];
-        b += partial[((i64)shares + share) * channels + channel];
+    for (int slice = 0; slice < slices; ++slice) {
+        a += partial[slice * channels + channel];
+        b += partial[((i64)slices + slice) * channels + channel];
     }
 }
 template <class T, class S> __device__ __forceinline__ void statistics(
-    S* mean, S* var, S* rstd, const S* partial, const T* in, int shares, i64 channels, i64 inner, S count, S eps
+    S* mean, S* var, S* rstd, const S* partial, const T* in, int slices, i64 channels, i64 inner, S count, S eps
 ) {
     i64 channel = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (channel >= channels) return;
     S a, b;
-    both(a, b, partial, shares, channels, channel);
-    S off = a / count, spread = b / count - off * off;
-    spread = spread < 0 ? (S)0 : spread;
-    mean[channel] = (S)widen(in[channel * inner]) + off;
-    var[channel] = spread;
-    rstd[channel] = row_rsqrt(spread + eps);
+    sum_partials(a, b, partial, slices, channels, channel);
+    S delta = a / count, variance = b / count - delta * delta;
+    variance = variance < 0 ? (S)0 : variance;
+    mean[channel] = (S)widen(in[channel * inner]) + delta;
+    var[channel] = variance;
+    rstd[channel] = row_rsqrt(variance + eps);
 }
 template <class W, class S> __device__ __forceinline__ void parameters(
-    W* dw, W* db, S* sums, const S* partial, int shares, i64 channels
+    W* dw, W* db, S* sums, const S* partial, int slices, i64 channels
 ) {
     i64 channel = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (channel >= channels) return;
     S a, b;
-    both(a, b, partial, shares, channels, channel);
+    sum_partials(a, b, partial, slices, channels, channel);
     sums[channel] = a;
     sums[channels + channel] = b;
     db[channel] = cast<W>(a);
     dw[channel] = cast<W>(b);
 }
 
-// The elements: VEC of one channel (PLANES), or of as many channels.
+// The elements: a thread has VEC elements of one channel (PLANES), or of VEC neighbouring channels.
 template <bool PLANES, class T, class W, class B, class S, int VEC>
 __device__ __forceinline__ void normalize(
     T* out, const T* in, const S* mean, const S* rstd, const W* weight, const B* bias, i64 vectors, i64 channels,
@@ -157,7 +158,7 @@ __device__ __forceinline__ void normalize(
     write<VEC>(out + i * VEC, result);
 }
 template <bool PLANES, class T, class G, class W, class S, int VEC>
-__device__ __forceinline__ void differentiate(
+__device__ __forceinline__ void backward_elements(
     T* dx, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, const S* sums, i64 vectors,
     i64 channels, i64 inner, S count
 ) {
@@ -185,7 +186,7 @@ def _kernel(threads: int, parameters: str, call: str) -> Any:
 
 
 class _Channels:
-    """Elements of (N, C, ...) seen as planes of a channel, or as pixels with all channels."""
+    """The launch geometry of (N, C, ...): planes of one channel, or pixels with all channels."""
 
     def __init__(self, input: Meta, out: Meta, *others: Meta) -> None:
         self.channels, self.count = input.shape[1], input.numel // input.shape[1]
@@ -198,21 +199,21 @@ class _Channels:
         self.vectors = input.numel // self.width
         across = self.channels if self.planes else -(-self.channels // (32 * self.width))
         most = -(-self.images * (self.inner // self.width) // _THREADS) if self.planes else -(-self.images // 8)
-        self.shares = max(min(_BLOCKS // across, most, 65535), 1)
-        self.grid = (across, self.shares)
+        self.slices = max(min(_BLOCKS // across, most, 65535), 1)
+        self.grid = (across, self.slices)
 
     @property
     def fits(self) -> bool:
-        """Whether one launch can have the blocks that go over all elements."""
+        """Whether the grid is large enough for all elements."""
         return fits_grid(-(-self.vectors // _THREADS)) and fits_grid(self.channels)
 
     @property
     def scratch(self) -> dtypes.DType:
-        """The type of sums."""
+        """The dtype of the partial sums."""
         return dtypes.float64 if self.wide == "double" else dtypes.float32
 
     def sums(self, grad: str, back: bool) -> Any:
-        """The launch over all elements that leaves sums by share and channel."""
+        """The launch over all elements that leaves partial sums by slice and channel."""
         kinds = f"{str(back).lower()}, {self.type}, {grad}, {self.wide}, {self.width}"
         declared = (
             f"{self.wide}* partial, const {self.type}* in, const {grad}* grad, const {self.wide}* mean, "
@@ -232,28 +233,28 @@ class _Channels:
     def by_channel(self, parameters: str, call: str, varying: str, numbers: list[Any]) -> Any:
         """A launch with one thread per channel."""
         grid = -(-self.channels // 128)
-        constants = [("int", self.shares), ("i64", self.channels), *numbers]
-        return _kernel(128, f"{parameters}, int shares, i64 channels", call).prepare(grid, 128, varying, constants)
+        constants = [("int", self.slices), ("i64", self.channels), *numbers]
+        return _kernel(128, f"{parameters}, int slices, i64 channels", call).prepare(grid, 128, varying, constants)
 
     def elements(self, parameters: str, call: str, varying: str, numbers: list[Any]) -> Any:
-        """A launch over all elements."""
+        """A launch with one thread per vector of elements."""
         constants = [("i64", self.vectors), ("i64", self.channels), ("i64", self.inner), *numbers]
         return _kernel(_THREADS, parameters, call).prepare(-(-self.vectors // _THREADS), _THREADS, varying, constants)
 
 
 def _like_result(value: Value, out: Meta) -> Value:
-    """The value, or a copy of it, in the layout of the result."""
+    """The value, or a copy of it in the layout of the result."""
     if value.meta.strides == out.strides:
         return value
     copy: Value = dense(value) if out.is_contiguous else F._in_layout(value.alias(), out.strides)
     return copy
 
 
-def _laid_out(meta: Meta, out: Meta) -> Meta:
+def _in_layout_of(meta: Meta, out: Meta) -> Meta:
     return meta if meta.strides == out.strides else meta.like(strides=out.strides)
 
 
-def _is_known(out: Meta) -> bool:
+def _is_supported(out: Meta) -> bool:
     return out.is_contiguous or (out.ndim in (4, 5) and out.strides == channels_last_strides(out.shape))
 
 
@@ -261,9 +262,9 @@ def _is_known(out: Meta) -> bool:
 def batch_norm(request: Request) -> Launch | None:
     input, weight, bias, eps = request.args
     out = request.outs[0]
-    given = _laid_out(input, out)
+    given = _in_layout_of(input, out)
     plan = _Channels(given, out)
-    if not _is_known(out) or not plan.fits or any(m is not None and not m.is_contiguous for m in (weight, bias)):
+    if not _is_supported(out) or not plan.fits or any(m is not None and not m.is_contiguous for m in (weight, bias)):
         return None
     wide, name = plan.wide, plan.type
     w_type, b_type = (name if meta is None else CTYPES[meta.dtype] for meta in (weight, bias))
@@ -276,7 +277,7 @@ def batch_norm(request: Request) -> Launch | None:
         f"{call}(out, in, mean, rstd, weight, bias, vectors, channels, inner)", "PPPPPP", [],
     )  # fmt: skip
     backend = request.backend
-    scratch = Meta.of((2 * plan.shares * plan.channels,), plan.scratch, backend.device)
+    scratch = Meta.of((2 * plan.slices * plan.channels,), plan.scratch, backend.device)
     x, w, b = offset_of(given), offset_of(weight), offset_of(bias)
     o, m, v, r = map(offset_of, request.outs)
 
@@ -292,12 +293,12 @@ def batch_norm(request: Request) -> Launch | None:
 
 def _statistics(plan: _Channels, eps: float) -> Any:
     wide, name = plan.wide, plan.type
-    call = f"statistics<{name}, {wide}>(mean, var, rstd, partial, in, shares, channels, inner, count, eps)"
+    call = f"statistics<{name}, {wide}>(mean, var, rstd, partial, in, slices, channels, inner, count, eps)"
     parameters = (
-        f"{wide}* mean, {wide}* var, {wide}* rstd, const {wide}* partial, const {name}* in, int shares, i64 channels, "
+        f"{wide}* mean, {wide}* var, {wide}* rstd, const {wide}* partial, const {name}* in, int slices, i64 channels, "
         f"i64 inner, {wide} count, {wide} eps"
     )
-    numbers = [("int", plan.shares), ("i64", plan.channels), ("i64", plan.inner), (wide, plan.count), (wide, eps)]
+    numbers = [("int", plan.slices), ("i64", plan.channels), ("i64", plan.inner), (wide, plan.count), (wide, eps)]
     return _kernel(128, parameters, call).prepare(-(-plan.channels // 128), 128, "PPPPP", numbers)
 
 
@@ -305,9 +306,9 @@ def _statistics(plan: _Channels, eps: float) -> Any:
 def batch_norm_gradients(request: Request) -> Launch | None:
     grad, input, mean, rstd, weight = request.args
     out = request.outs[0]
-    if not input.numel or not _is_known(out):
+    if not input.numel or not _is_supported(out):
         return None
-    given, given_grad = _laid_out(input, out), _laid_out(grad, out)
+    given, given_grad = _in_layout_of(input, out), _in_layout_of(grad, out)
     plan = _Channels(given, out, given_grad)
     vectors = (mean, rstd, *([weight] if weight is not None else []))
     if (
@@ -321,9 +322,9 @@ def batch_norm_gradients(request: Request) -> Launch | None:
     sums = plan.sums(g_type, True)
     finish = plan.by_channel(
         f"{p_type}* dw, {p_type}* db, {wide}* sums, const {wide}* partial",
-        f"parameters<{p_type}, {wide}>(dw, db, sums, partial, shares, channels)", "PPPP", [],
+        f"parameters<{p_type}, {wide}>(dw, db, sums, partial, slices, channels)", "PPPP", [],
     )  # fmt: skip
-    call = f"differentiate<{plan.flag}, {name}, {g_type}, {w_type}, {wide}, {plan.width}>"
+    call = f"backward_elements<{plan.flag}, {name}, {g_type}, {w_type}, {wide}, {plan.width}>"
     elements = plan.elements(
         f"{name}* dx, const {g_type}* grad, const {name}* in, const {wide}* mean, const {wide}* rstd, "
         f"const {w_type}* weight, const {wide}* sums, i64 vectors, i64 channels, i64 inner, {wide} count",
@@ -331,19 +332,21 @@ def batch_norm_gradients(request: Request) -> Launch | None:
         [(wide, plan.count)],
     )  # fmt: skip
     backend = request.backend
-    scratch = Meta.of((2 * (plan.shares + 1) * plan.channels,), plan.scratch, backend.device)
-    behind = 2 * plan.shares * plan.channels * plan.scratch.itemsize
+    scratch = Meta.of((2 * (plan.slices + 1) * plan.channels,), plan.scratch, backend.device)
+    totals_at = 2 * plan.slices * plan.channels * plan.scratch.itemsize
     g, x, m, r, w = (offset_of(meta) for meta in (given_grad, given, mean, rstd, weight))
     o, dw, db = map(offset_of, request.outs)
 
     def launch(args: Any, outs: Any) -> None:
         stream, held = backend.stream, backend.empty(scratch)
-        source, slope = _like_result(args[1], out), _like_result(args[0], out)
+        source, grad_value = _like_result(args[1], out), _like_result(args[0], out)
         partial, data, gradient, mean_at, rstd_at = (
-            address(held, 0), address(source, x), address(slope, g), address(args[2], m), address(args[3], r),
+            address(held, 0), address(source, x), address(grad_value, g), address(args[2], m), address(args[3], r),
         )  # fmt: skip
         sums(stream, partial, data, gradient, mean_at, rstd_at)
-        finish(stream, address(outs[1], dw), address(outs[2], db), partial + behind, partial)
-        elements(stream, address(outs[0], o), gradient, data, mean_at, rstd_at, address(args[4], w), partial + behind)
+        finish(stream, address(outs[1], dw), address(outs[2], db), partial + totals_at, partial)
+        elements(
+            stream, address(outs[0], o), gradient, data, mean_at, rstd_at, address(args[4], w), partial + totals_at
+        )
 
     return launch

@@ -1,4 +1,4 @@
-"""Group normalization, forward and backward: rows are the groups of each sample, parameters belong to channels."""
+"""Group normalization, forward and backward: a row is one group of a sample; parameters belong to channels."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from .norm_text import MOMENTS
 from .rowwise import ROWS, address, fits_grid, offset_of, row_major, streamed_threads, vector_width, widest
 
 _THREADS = 256
+"""Threads of a block of kernels over all elements."""
 _PLANE = 128
+"""Threads of a block that sums one channel of a sample."""
 
 _TEXT = r"""
-// One block per group of a sample: its mean, and its variance around that.
+// One block per group of a sample: its mean and 1 / sqrt(variance + eps).
 template <class T, class S, int N, int VEC>
 __device__ __forceinline__ void moments(S* mean, S* rstd, const T* in, i64 length, S eps) {
     __shared__ S scratch[2][32];
@@ -32,56 +34,56 @@ __device__ __forceinline__ void moments(S* mean, S* rstd, const T* in, i64 lengt
     if (threadIdx.x == 0) { mean[blockIdx.x] = centre; rstd[blockIdx.x] = row_rsqrt(square + eps); }
 }
 
-// VEC elements of one channel each; ``wide`` channels are a group.
+// A thread has VEC elements of one channel; a group has ``per_group`` channels.
 template <class T, class W, class B, class S, int VEC>
 __device__ __forceinline__ void normalize(
     T* out, const T* in, const S* mean, const S* rstd, const W* weight, const B* bias, i64 vectors, i64 channels,
-    i64 inner, i64 wide
+    i64 inner, i64 per_group
 ) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= vectors) return;
-    i64 plane = i / (inner / VEC), channel = plane % channels, row = plane / wide;
+    i64 plane = i / (inner / VEC), channel = plane % channels, row = plane / per_group;
     S centre = mean[row], scale = rstd[row], shift = bias ? (S)widen(bias[channel]) : (S)0;
-    S weighed = weight ? (S)widen(weight[channel]) : (S)1;
+    S gain = weight ? (S)widen(weight[channel]) : (S)1;
     vec<T, VEC> x = read<VEC>(in + i * VEC), result;
     #pragma unroll
-    for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(((S)widen(x.at[j]) - centre) * scale * weighed + shift);
+    for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(((S)widen(x.at[j]) - centre) * scale * gain + shift);
     write<VEC>(out + i * VEC, result);
 }
 
 // One block per channel of a sample: the sums of gradients, and of gradients times standardized elements.
 template <class T, class G, class S, int VEC>
 __device__ __forceinline__ void sum_planes(
-    S* sums, const G* grad, const T* in, const S* mean, const S* rstd, i64 planes, i64 inner, i64 wide
+    S* sums, const G* grad, const T* in, const S* mean, const S* rstd, i64 planes, i64 inner, i64 per_group
 ) {
     __shared__ S scratch[2][32];
     i64 plane = blockIdx.x;
-    S centre = mean[plane / wide], scale = rstd[plane / wide], a = 0, b = 0;
+    S centre = mean[plane / per_group], scale = rstd[plane / per_group], a = 0, b = 0;
     #pragma unroll 4
     for (i64 k = (i64)threadIdx.x * VEC; k < inner; k += (i64)blockDim.x * VEC) {
         vec<T, VEC> x = read<VEC>(in + plane * inner + k);
         vec<G, VEC> g = read<VEC>(grad + plane * inner + k);
         #pragma unroll
         for (int j = 0; j < VEC; ++j) {
-            S own = (S)widen(g.at[j]);
-            a += own;
-            b += own * (((S)widen(x.at[j]) - centre) * scale);
+            S gradient = (S)widen(g.at[j]);
+            a += gradient;
+            b += gradient * (((S)widen(x.at[j]) - centre) * scale);
         }
     }
-    a = over_row<Sum, 128>(a, scratch[0]);
-    b = over_row<Sum, 128>(b, scratch[1]);
+    a = row_reduce<Sum, 128>(a, scratch[0]);
+    b = row_reduce<Sum, 128>(b, scratch[1]);
     if (threadIdx.x == 0) { sums[plane] = a; sums[planes + plane] = b; }
 }
 
-// One thread per group of a sample: the means of both sums, weighed by channel.
+// One thread per group of a sample: the means of both sums, weighted by channel.
 template <class W, class S>
 __device__ __forceinline__ void by_group(
-    S* means, const S* sums, const W* weight, i64 rows, i64 planes, i64 channels, i64 wide, i64 length
+    S* means, const S* sums, const W* weight, i64 rows, i64 planes, i64 channels, i64 per_group, i64 length
 ) {
     i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     S a = 0, b = 0;
-    for (i64 plane = row * wide; plane < (row + 1) * wide; ++plane) {
+    for (i64 plane = row * per_group; plane < (row + 1) * per_group; ++plane) {
         S w = weight ? (S)widen(weight[plane % channels]) : (S)1;
         a += w * sums[plane];
         b += w * sums[planes + plane];
@@ -90,7 +92,7 @@ __device__ __forceinline__ void by_group(
     means[rows + row] = b / length;
 }
 
-// One thread per channel: both sums over all samples.
+// One thread per channel: both sums over all samples, which are the gradients of bias and weight.
 template <class P, class S>
 __device__ __forceinline__ void by_channel(P* dw, P* db, const S* sums, i64 planes, i64 channels) {
     i64 channel = (i64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -103,13 +105,13 @@ __device__ __forceinline__ void by_channel(P* dw, P* db, const S* sums, i64 plan
 }
 
 template <class T, class G, class W, class S, int VEC>
-__device__ __forceinline__ void differentiate(
+__device__ __forceinline__ void backward_elements(
     T* dx, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, const S* means, i64 vectors,
-    i64 channels, i64 inner, i64 wide, i64 rows
+    i64 channels, i64 inner, i64 per_group, i64 rows
 ) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= vectors) return;
-    i64 plane = i / (inner / VEC), row = plane / wide;
+    i64 plane = i / (inner / VEC), row = plane / per_group;
     S centre = mean[row], scale = rstd[row], a = means[row], b = means[rows + row];
     S w = weight ? (S)widen(weight[plane % channels]) : (S)1;
     vec<T, VEC> x = read<VEC>(in + i * VEC), result;
@@ -130,24 +132,24 @@ def _kernel(threads: int, parameters: str, call: str) -> Any:
 
 
 class _Groups:
-    """Sizes and types."""
+    """The sizes of (N, C, ...) in groups, and the names of the C types."""
 
     def __init__(self, input: Meta, groups: int, out: Meta, *others: Meta) -> None:
         self.channels, self.inner = input.shape[1], math.prod(input.shape[2:])
         self.rows, self.planes = input.shape[0] * groups, input.shape[0] * self.channels
-        self.together = self.channels // groups
-        self.length = self.together * self.inner
+        self.per_group = self.channels // groups
+        self.length = self.per_group * self.inner
         self.width = vector_width(self.inner, (input, out, *others))
         self.vectors = input.numel // self.width
         self.type, self.wide = CTYPES[input.dtype], "double" if input.dtype is dtypes.float64 else "float"
 
     @property
     def fits(self) -> bool:
-        """Whether one launch can have the blocks."""
+        """Whether the grid is large enough."""
         return fits_grid(-(-self.vectors // _THREADS)) and fits_grid(self.planes)
 
-    def knows(self, *statistics: Meta) -> bool:
-        """Whether statistics have the type that is computed in."""
+    def accumulates_in(self, *statistics: Meta) -> bool:
+        """Whether statistics have the accumulate type."""
         return all(CTYPES[meta.dtype] == self.wide for meta in statistics)
 
 
@@ -173,12 +175,12 @@ def group_norm(request: Request) -> Launch | None:
     elements = _kernel(
         _THREADS,
         f"{name}* out, const {name}* in, const {wide}* mean, const {wide}* rstd, const {w_type}* weight, "
-        f"const {b_type}* bias, i64 vectors, i64 channels, i64 inner, i64 wide",
+        f"const {b_type}* bias, i64 vectors, i64 channels, i64 inner, i64 per_group",
         f"normalize<{name}, {w_type}, {b_type}, {wide}, {plan.width}>"
-        "(out, in, mean, rstd, weight, bias, vectors, channels, inner, wide)",
+        "(out, in, mean, rstd, weight, bias, vectors, channels, inner, per_group)",
     ).prepare(
         -(-plan.vectors // _THREADS), _THREADS, "PPPPPP",
-        _numbers(plan.vectors, plan.channels, plan.inner, plan.together),
+        _numbers(plan.vectors, plan.channels, plan.inner, plan.per_group),
     )  # fmt: skip
     backend, (o, m, r) = request.backend, map(offset_of, request.outs)
     x, w, b = offset_of(input), offset_of(weight), offset_of(bias)
@@ -196,23 +198,23 @@ def group_norm(request: Request) -> Launch | None:
 def group_norm_gradients(request: Request) -> Launch | None:
     grad, input, mean, rstd, weight, groups = request.args
     plan = _Groups(input, groups, request.outs[0], grad)
-    if not input.numel or not plan.fits or not plan.knows(mean, rstd):
+    if not input.numel or not plan.fits or not plan.accumulates_in(mean, rstd):
         return None
     sums, by_group, by_channel, elements = _backward(plan, grad, weight, request.outs[1])
     backend, (o, dw, db) = request.backend, map(offset_of, request.outs)
     dtype = dtypes.float64 if plan.wide == "double" else dtypes.float32
     scratch = Meta.of((2 * (plan.planes + plan.rows),), dtype, backend.device)
-    behind = 2 * plan.planes * dtype.itemsize
+    means_offset = 2 * plan.planes * dtype.itemsize
     g, x, m, r, w = (offset_of(meta) for meta in (grad, input, mean, rstd, weight))
 
     def launch(args: Any, outs: Any) -> None:
         stream, held, scale = backend.stream, backend.empty(scratch), address(args[4], w)
         operands = address(args[0], g), address(args[1], x), address(args[2], m), address(args[3], r)
-        found = address(held, 0)
-        sums(stream, found, *operands)
-        by_group(stream, found + behind, found, scale)
-        by_channel(stream, address(outs[1], dw), address(outs[2], db), found)
-        elements(stream, address(outs[0], o), *operands, scale, found + behind)
+        partial = address(held, 0)
+        sums(stream, partial, *operands)
+        by_group(stream, partial + means_offset, partial, scale)
+        by_channel(stream, address(outs[1], dw), address(outs[2], db), partial)
+        elements(stream, address(outs[0], o), *operands, scale, partial + means_offset)
 
     return launch
 
@@ -223,17 +225,17 @@ def _backward(plan: _Groups, grad: Meta, weight: Meta | None, parameter: Meta) -
     w_type = name if weight is None else CTYPES[weight.dtype]
     operands = f"const {g_type}* grad, const {name}* in, const {wide}* mean, const {wide}* rstd"
     sums = _kernel(
-        _PLANE, f"{wide}* sums, {operands}, i64 planes, i64 inner, i64 wide",
-        f"sum_planes<{name}, {g_type}, {wide}, {plan.width}>(sums, grad, in, mean, rstd, planes, inner, wide)",
-    ).prepare(plan.planes, _PLANE, "PPPPP", _numbers(plan.planes, plan.inner, plan.together))  # fmt: skip
+        _PLANE, f"{wide}* sums, {operands}, i64 planes, i64 inner, i64 per_group",
+        f"sum_planes<{name}, {g_type}, {wide}, {plan.width}>(sums, grad, in, mean, rstd, planes, inner, per_group)",
+    ).prepare(plan.planes, _PLANE, "PPPPP", _numbers(plan.planes, plan.inner, plan.per_group))  # fmt: skip
     by_group = _kernel(
         128,
-        f"{wide}* means, const {wide}* sums, const {w_type}* weight, i64 rows, i64 planes, i64 channels, i64 wide, "
-        "i64 length",
-        f"by_group<{w_type}, {wide}>(means, sums, weight, rows, planes, channels, wide, length)",
+        f"{wide}* means, const {wide}* sums, const {w_type}* weight, i64 rows, i64 planes, i64 channels, "
+        "i64 per_group, i64 length",
+        f"by_group<{w_type}, {wide}>(means, sums, weight, rows, planes, channels, per_group, length)",
     ).prepare(
         -(-plan.rows // 128), 128, "PPP",
-        _numbers(plan.rows, plan.planes, plan.channels, plan.together, plan.length),
+        _numbers(plan.rows, plan.planes, plan.channels, plan.per_group, plan.length),
     )  # fmt: skip
     by_channel = _kernel(
         128, f"{p_type}* dw, {p_type}* db, const {wide}* sums, i64 planes, i64 channels",
@@ -242,11 +244,11 @@ def _backward(plan: _Groups, grad: Meta, weight: Meta | None, parameter: Meta) -
     elements = _kernel(
         _THREADS,
         f"{name}* dx, {operands}, const {w_type}* weight, const {wide}* means, i64 vectors, i64 channels, i64 inner, "
-        "i64 wide, i64 rows",
-        f"differentiate<{name}, {g_type}, {w_type}, {wide}, {plan.width}>"
-        "(dx, grad, in, mean, rstd, weight, means, vectors, channels, inner, wide, rows)",
+        "i64 per_group, i64 rows",
+        f"backward_elements<{name}, {g_type}, {w_type}, {wide}, {plan.width}>"
+        "(dx, grad, in, mean, rstd, weight, means, vectors, channels, inner, per_group, rows)",
     ).prepare(
         -(-plan.vectors // _THREADS), _THREADS, "PPPPPPP",
-        _numbers(plan.vectors, plan.channels, plan.inner, plan.together, plan.rows),
+        _numbers(plan.vectors, plan.channels, plan.inner, plan.per_group, plan.rows),
     )  # fmt: skip
     return sums, by_group, by_channel, elements

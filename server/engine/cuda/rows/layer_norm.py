@@ -1,7 +1,7 @@
 """Layer and RMS normalization over the last dimensions, forward and backward.
 
-Backward reads the gradient and the input once for all three gradients: blocks keep what their rows give to the
-parameters, and a second, small launch adds that up in a fixed order.
+Backward reads the gradient and the input once for all three gradients: every block sums the contributions of its rows
+to the parameters' gradients, and a second, small launch adds these sums up in a fixed order.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from .rowwise import (
 )
 
 _HELD = 8
-"""Elements of a row that a thread of the backward pass holds, beside as many sums for each parameter."""
+"""The elements of a row that a thread of the backward pass holds, beside as many sums per parameter."""
 _BLOCKS = 792
-"""Blocks that share the rows in the backward pass: six for each multiprocessor of a large device."""
+"""The most blocks that share the rows in the backward pass: six per multiprocessor of a device with 132."""
 _COLUMNS = 128
+"""Threads, and so columns, of a block of ``norm_columns``."""
 
 
 def _kernel(threads: int, parameters: str, call: str) -> Any:
@@ -46,13 +47,13 @@ def _kernel(threads: int, parameters: str, call: str) -> Any:
     return load(f"{PRELUDE}{ROWS}{MOMENTS}{NORMS}\n{body}", "run")
 
 
-def _wide(meta: Meta) -> str:
+def _accumulate_type(meta: Meta) -> str:
     return "double" if meta.dtype is dtypes.float64 else "float"
 
 
-def _are_wide(input: Meta, *statistics: Meta) -> bool:
-    """Whether statistics have the type that rows of ``input`` are computed in."""
-    return all(CTYPES[each.dtype] == _wide(input) for each in statistics)
+def _have_accumulate_type(input: Meta, *statistics: Meta) -> bool:
+    """Whether statistics have the type in which rows of ``input`` are accumulated."""
+    return all(CTYPES[meta.dtype] == _accumulate_type(input) for meta in statistics)
 
 
 def _type(meta: Meta | None, otherwise: str) -> str:
@@ -99,9 +100,9 @@ def rms_norm(request: Request) -> Launch | None:
 def _forward(
     input: Meta, outs: Sequence[Meta], length: int, weight: Meta | None, bias: Meta | None, eps: float, rms: bool
 ) -> Any:
-    if not input.numel or not _are_wide(input, *outs[1:]):
+    if not input.numel or not _have_accumulate_type(input, *outs[1:]):
         return None
-    rows, wide, name = input.numel // length, _wide(input), CTYPES[input.dtype]
+    rows, wide, name = input.numel // length, _accumulate_type(input), CTYPES[input.dtype]
     kinds = f"{name}, {_type(weight, name)}, {_type(bias, name)}, {wide}"
     declared = (
         f"{name}* out, {wide}* mean, {wide}* rstd, const {name}* in, const {_type(weight, name)}* weight, "
@@ -122,20 +123,20 @@ def _forward(
 
 
 class _Backward:
-    """The launches that make gradients of rows, of parameters, or both."""
+    """The launches that compute the gradients of rows, of parameters, or of both."""
 
     def __init__(self, request: Request, grad: Meta, input: Meta, weight: Meta | None, length: int, rms: bool) -> None:
         self.backend = request.backend
         self.grad, self.input, self.weight, self.length, self.rms = grad, input, weight, length, rms
         self.rows = input.numel // length
-        self.wide, self.type = _wide(input), CTYPES[input.dtype]
+        self.wide, self.type = _accumulate_type(input), CTYPES[input.dtype]
         self.width = vector_width(length, (grad, input), also=(weight, *request.outs))
         self.threads = power_of_two(-(-length // max(_HELD, self.width)))
         self.threads = 32 if 32 < self.threads < 128 else self.threads
 
     @property
     def holds(self) -> bool:
-        """Whether a block can hold a row with the sums for parameters."""
+        """Whether a block's registers can hold a row and the sums for the parameters."""
         return self.threads <= 1024
 
     @property
@@ -150,7 +151,7 @@ class _Backward:
         )
 
     def held(self, with_rows: bool, with_parameters: bool) -> tuple[Any, int]:
-        """The launch that reads everything once, and its blocks."""
+        """The launch that reads all operands once, and the number of its blocks."""
         block = max(self.threads, 128)
         items = -(-self.length // (self.threads * self.width))
         grid = min(-(-self.rows // (block // self.threads)), _BLOCKS * 128 // block if with_parameters else 1 << 30)
@@ -164,7 +165,7 @@ class _Backward:
         return _kernel(block, parameters, call).prepare(grid, block, "PPPPPPP", numbers), grid
 
     def streamed(self) -> Any:
-        """The launch for the gradients of long rows."""
+        """The launch that computes the gradients of long rows."""
         width = widest(self.input, self.grad)
         block = streamed_threads(self.length, width)
         call = (
@@ -175,7 +176,7 @@ class _Backward:
         return kernel.prepare(self.rows, block, "PPPPPP", [("i64", self.length)])
 
     def columns(self) -> tuple[Any, int]:
-        """The launch for what rows give to the parameters of long rows, and its partial sums."""
+        """The launch that sums long rows' contributions to the parameters, and the number of its partial sums."""
         across = -(-self.length // _COLUMNS)
         slices = max(min(self.rows, _BLOCKS // across), 1)
         call = (
@@ -187,7 +188,7 @@ class _Backward:
         return kernel.prepare((across, slices), _COLUMNS, "PPPPPP", numbers), slices
 
     def sums(self, metas: Sequence[Meta], partials: int) -> Any:
-        """The launch that adds up partial sums into the weight's gradient, and the bias's."""
+        """The launch that adds up the partial sums into the gradients of weight and bias."""
         names = [CTYPES[meta.dtype] for meta in metas]
         first, second = names[0], names[-1]
         call = f"norm_parameters<{first}, {second}, {self.wide}>(dw, db, partial, blocks, length)"
@@ -196,7 +197,7 @@ class _Backward:
         return _kernel(1024, parameters, call).prepare(grid, (32, 32), "PPP", [("int", partials), ("i64", self.length)])
 
     def scratch(self, partials: int) -> Meta:
-        """Partial sums for both parameters."""
+        """The meta of the partial sums of both parameters."""
         dtype = dtypes.float64 if self.wide == "double" else dtypes.float32
         return Meta.of((2 * partials * self.length,), dtype, self.backend.device)
 
@@ -204,11 +205,14 @@ class _Backward:
 def _gradients(
     request: Request, statistics: tuple[int | None, int], weight: Meta | None, length: int, dx: bool, parameters: int
 ) -> Launch | None:
-    """Gradients of rows (``dx``) and of so many parameters; ``statistics`` are the positions of mean and rstd."""
+    """The launch of the gradients of rows (if ``dx``) and of 0 to 2 parameters.
+
+    ``statistics`` are the positions of mean, None for RMS normalization, and rstd among the arguments.
+    """
     grad, input = request.args[:2]
     at_mean, at_rstd = statistics
     stats = [request.args[p] for p in statistics if p is not None]
-    if not input.numel or not _are_wide(input, *stats):
+    if not input.numel or not _have_accumulate_type(input, *stats):
         return None
     plan = _Backward(request, grad, input, weight, length, rms=at_mean is None)
     if not fits_grid(plan.rows):
@@ -287,7 +291,7 @@ def layer_norm_weight_backward(request: Request) -> Launch | None:
 
 
 def _weight_only(request: Request, length: int) -> Launch | None:
-    """The weight's gradient alone: the bias's, which comes with it, goes nowhere."""
+    """The launch of the weight's gradient alone; the bias's gradient, which comes with it, is discarded."""
     spare = request.outs[0]
     both = _gradients(request._replace(outs=(request.outs[0], spare)), (2, 3), None, length, False, 2)
     if both is None:

@@ -1,7 +1,7 @@
-"""Cross-entropy and negative log-likelihood: one pass over the logits in each direction.
+"""Cross-entropy and negative log-likelihood: forward and backward read the logits once.
 
-A sum over samples is made by a second, small launch in a fixed order. Classes out of range are reported, and count like
-ignored ones.
+A second, small launch adds up the losses of all samples in a fixed order. Classes out of range are reported as faults,
+and otherwise treated like ignored ones.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from .losses_text import LOSSES
 from .rowwise import ROWS, address, fits_grid, offset_of, row_major, streamed_threads, vector_width, widest
 
 _BLOCK = 256
+"""Threads of a block, unless rows decide it."""
 _BLOCKS_OF_SUMS = 2112
-"""Blocks that leave partial sums: 16 for each multiprocessor of a large device."""
+"""The most blocks that leave partial sums: 16 per multiprocessor of a device with 132."""
 
 
 class _Sizes:
-    """The geometry of logits (samples, classes, inner), flattened; and the names of the types."""
+    """The sizes of logits (outer, classes, inner), and the names of the C types."""
 
     def __init__(self, input: Meta, target: Meta, weight: Meta | None, ignore_index: int, reduction: str) -> None:
         self.outer = 1 if input.ndim == 1 else input.shape[0]
@@ -42,17 +43,17 @@ class _Sizes:
         self.wide = "double" if input.dtype is dtypes.float64 else "float"
         self.check = Check("cross_entropy", (f"{self.classes} classes",))
         self.ignored, self.has_weight = ignore_index, weight is not None
-        self.each = reduction == "none"
+        self.per_sample = reduction == "none"
 
     @property
     def targets(self) -> str:
-        """The text that makes the structure of all that concerns targets."""
+        """The C++ expression that makes the ``Targets`` structure from kernel parameters."""
         weight = f"(const {self.type}*)weight"
         return f"Targets<{self.type}, {self.index}>{{target, {weight}, classes, ignored, record, tag}}"
 
     @property
     def declared(self) -> str:
-        """Parameters for it."""
+        """The kernel parameters that ``targets`` names."""
         return f"const {self.index}* target, const void* weight, fault_record* record, u64 tag"
 
 
@@ -82,14 +83,14 @@ def _offsets(metas: Any) -> list[int]:
 def cross_entropy(request: Request) -> Launch | None:
     input, target, weight, reduction, ignore_index, smoothing, _ = request.args
     sizes = _Sizes(input, target, weight, ignore_index, reduction)
-    if not sizes.samples or (sizes.each and request.outs[0].dtype is not input.dtype):
+    if not sizes.samples or (sizes.per_sample and request.outs[0].dtype is not input.dtype):
         return None
     fire, partials = _forward(sizes, input, smoothing)
     return _forward_launch(request, sizes, fire, partials, reduction)
 
 
 def _forward(sizes: _Sizes, input: Meta, smoothing: float) -> tuple[Any, int]:
-    """The launch over all logits, and how many partial sums it leaves."""
+    """The launch over all logits, and the number of partial sums that it leaves."""
     wide, declared = (
         sizes.wide,
         f"{sizes.type}* loss, {sizes.wide}* log_sum, {sizes.wide}* partial, const {sizes.type}* in",
@@ -120,11 +121,11 @@ def _forward(sizes: _Sizes, input: Meta, smoothing: float) -> tuple[Any, int]:
 
 
 def _forward_launch(request: Request, sizes: _Sizes, fire: Any, partials: int, reduction: str) -> Launch:
-    backend, check, each = request.backend, sizes.check, sizes.each
+    backend, check, per_sample = request.backend, sizes.check, sizes.per_sample
     (loss, log_sum, total), (x, t, w, *_) = _offsets(request.outs), _offsets(request.args)
     wide = request.outs[1].dtype
     scratch = _scratch(request, wide, 2 * partials)
-    finish = None if each else _finish(request.outs[0], sizes, sizes.wide, reduction == "mean", partials)
+    finish = None if per_sample else _finish(request.outs[0], sizes, sizes.wide, reduction == "mean", partials)
     one = None if reduction == "mean" else _kernel(1, f"{sizes.wide}* total", "*total = 1").prepare(1, 1, "P")
 
     def launch(args: Any, outs: Any) -> None:
@@ -135,7 +136,7 @@ def _forward_launch(request: Request, sizes: _Sizes, fire: Any, partials: int, r
             held = scratch()
             partial = held.storage.block.pointer
         fire(
-            stream, loss_at if each else 0, address(outs[1], log_sum), partial, address(args[0], x),
+            stream, loss_at if per_sample else 0, address(outs[1], log_sum), partial, address(args[0], x),
             address(args[1], t), address(args[2], w), record.pointer, tag,
         )  # fmt: skip
         if finish is not None:
@@ -179,21 +180,21 @@ def _backward(sizes: _Sizes, grad: str, input: Meta, smoothing: float) -> Any:
     wide, smooth = sizes.wide, str(smoothing > 0).lower()
     parameters = (
         f"{sizes.type}* out, const {grad}* grad, const {sizes.type}* in, {sizes.declared}, const {wide}* log_sum, "
-        f"const {wide}* total, i64 classes, i64 ignored, i64 samples, i64 inner, int each, {wide} smoothing"
+        f"const {wide}* total, i64 classes, i64 ignored, i64 samples, i64 inner, int per_sample, {wide} smoothing"
     )
     types = f"{sizes.type}, {sizes.index}, {grad}"
     passed = f"out, grad, in, {sizes.targets}, log_sum, total, samples"
     if sizes.inner > 1:
         block = per_block = _BLOCK
-        call = f"cross_entropy_backward_pixels<{types}, {smooth}>({passed}, inner, each, smoothing)"
+        call = f"cross_entropy_backward_pixels<{types}, {smooth}>({passed}, inner, per_sample, smoothing)"
     else:
         width = widest(input)
         threads = streamed_threads(sizes.classes, width)
         block, per_block = max(threads, 128), max(128 // threads, 1)
-        call = f"cross_entropy_backward_rows<{types}, {threads}, {width}, {smooth}>({passed}, each, smoothing)"
+        call = f"cross_entropy_backward_rows<{types}, {threads}, {width}, {smooth}>({passed}, per_sample, smoothing)"
     grid = -(-sizes.samples // per_block)
     numbers: list[Any] = [("i64", n) for n in (sizes.classes, sizes.ignored, sizes.samples, sizes.inner)]
-    numbers += [("int", int(sizes.each)), (wide, smoothing)]
+    numbers += [("int", int(sizes.per_sample)), (wide, smoothing)]
     return _kernel(block, parameters, call).prepare(grid, block, "PPPPPPQPP", numbers) if fits_grid(grid) else None
 
 
@@ -215,18 +216,18 @@ def nll_loss(request: Request) -> Launch | None:
     fire = _kernel(_BLOCK, parameters, call).prepare(grid, _BLOCK, "PPPPPPQ", numbers)
     finish = _finish(request.outs[0], sizes, sizes.type, reduction == "mean", grid)
     wide = dtypes.float64 if input.dtype is dtypes.float64 else dtypes.float32
-    scratch, unseen = _scratch(request, wide, 2 * grid), _scratch(request, input.dtype, 1)
-    backend, each = request.backend, sizes.each
+    scratch, discarded_scratch = _scratch(request, wide, 2 * grid), _scratch(request, input.dtype, 1)
+    backend, per_sample = request.backend, sizes.per_sample
     (loss, total), (x, t, w, *_) = _offsets(request.outs), _offsets(request.args)
 
     def launch(args: Any, outs: Any) -> None:
-        record, tag, held, dropped = record_of(backend), expect(check), scratch(), unseen()
+        record, tag, held, spare = record_of(backend), expect(check), scratch(), discarded_scratch()
         partial, loss_at = held.storage.block.pointer, address(outs[0], loss)
         fire(
-            backend.stream, loss_at if each else 0, partial, address(args[0], x), address(args[1], t),
+            backend.stream, loss_at if per_sample else 0, partial, address(args[0], x), address(args[1], t),
             address(args[2], w), record.pointer, tag,
         )  # fmt: skip
-        finish(backend.stream, dropped.storage.block.pointer if each else loss_at, address(outs[1], total), partial)
+        finish(backend.stream, spare.storage.block.pointer if per_sample else loss_at, address(outs[1], total), partial)
         if tag:
             record.mark()
 
@@ -244,17 +245,17 @@ def nll_loss_backward(request: Request) -> Launch | None:
     width = vector_width(sizes.inner if sizes.inner > 1 else sizes.classes, (out,))
     parameters = (
         f"{sizes.type}* out, const {sizes.type}* grad, {sizes.declared}, const {sizes.type}* total, i64 classes, "
-        "i64 ignored, i64 count, i64 inner, int each, int mean"
+        "i64 ignored, i64 count, i64 inner, int per_sample, int mean"
     )
     call = (
         f"nll_backward<{sizes.type}, {sizes.index}, {width}, {str(sizes.inner > 1).lower()}>"
-        f"(out, grad, {sizes.targets}, total, count, inner, each, mean)"
+        f"(out, grad, {sizes.targets}, total, count, inner, per_sample, mean)"
     )
     grid = -(-out.numel // (_BLOCK * width))
     if not fits_grid(grid):
         return None
     numbers = [("i64", n) for n in (sizes.classes, ignore_index, out.numel, sizes.inner)]
-    numbers += [("int", int(sizes.each)), ("int", int(reduction == "mean"))]
+    numbers += [("int", int(sizes.per_sample)), ("int", int(reduction == "mean"))]
     fire = _kernel(_BLOCK, parameters, call).prepare(grid, _BLOCK, "PPPPPQP", numbers)
     backend, check = request.backend, Check("nll_loss", sizes.check.places)
     (o,), (g, t, w, n, *_) = _offsets(request.outs), _offsets(request.args)

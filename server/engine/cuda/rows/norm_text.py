@@ -1,12 +1,12 @@
-"""CUDA text of layer and RMS normalization: rows held in registers or streamed, their gradients, sums over rows.
+"""The CUDA text of layer and RMS normalization: rows held in registers or streamed, gradients, and sums over rows.
 
-``S`` is the type of statistics: float, or double for double rows. With ``RMS`` the mean is taken as zero.
+``S`` is the type of statistics: float, or double for rows of doubles. With ``RMS`` the mean is taken as zero.
 """
 
 from __future__ import annotations
 
 MOMENTS = r"""
-// The mean of a streamed row (zero with RMS), and the mean of the squares around it, for each of its N threads.
+// The mean of a streamed row (zero with RMS) and the variance around it; all N threads of the row get them.
 template <int N, int VEC, bool RMS, class T, class S>
 __device__ __forceinline__ void row_moments(S& centre, S& square, const T* in, i64 length, S (*scratch)[32]) {
     centre = square = 0;
@@ -18,9 +18,9 @@ __device__ __forceinline__ void row_moments(S& centre, S& square, const T* in, i
             for (int j = 0; j < VEC; ++j) part += (S)widen(v.at[j]);
             centre += part;
         });
-        centre = over_row<Sum, N>(centre, scratch[0]) / length;
+        centre = row_reduce<Sum, N>(centre, scratch[0]) / length;
     }
-    auto squared = [&](T x) { S off = (S)widen(x) - centre; return off * off; };
+    auto squared = [&](T x) { S delta = (S)widen(x) - centre; return delta * delta; };
     stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { square += squared(in[k]); }, [&](i64 k) {
         vec<T, VEC> v = read<VEC>(in + k);
         S part = 0;
@@ -28,7 +28,7 @@ __device__ __forceinline__ void row_moments(S& centre, S& square, const T* in, i
         for (int j = 0; j < VEC; ++j) part += squared(v.at[j]);
         square += part;
     });
-    square = over_row<Sum, N>(square, scratch[1]) / length;
+    square = row_reduce<Sum, N>(square, scratch[1]) / length;
 }
 """
 
@@ -40,32 +40,32 @@ __device__ __forceinline__ void norm_held(
     __shared__ S scratch[2][32];
     i64 row = (i64)blockIdx.x * (blockDim.x / N) + threadIdx.x / N;
     int lane = threadIdx.x % N;
-    bool there = row < rows;
+    bool is_valid = row < rows;
     in += row * length; out += row * length;
     vec<T, VEC> held[ITEMS];
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         int k = (i * N + lane) * VEC;
-        if (there && k < length) held[i] = read<VEC>(in + k);
+        if (is_valid && k < length) held[i] = read<VEC>(in + k);
     }
     S centre = 0, sum = 0;
     if (!RMS) {
         #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+        for (int i = 0; i < ITEMS; ++i) if (is_valid && (i * N + lane) * VEC < length)
             #pragma unroll
             for (int j = 0; j < VEC; ++j) centre += (S)widen(held[i].at[j]);
-        centre = over_row<Sum, N>(centre, scratch[0]) / length;
+        centre = row_reduce<Sum, N>(centre, scratch[0]) / length;
     }
     #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+    for (int i = 0; i < ITEMS; ++i) if (is_valid && (i * N + lane) * VEC < length)
         #pragma unroll
-        for (int j = 0; j < VEC; ++j) { S off = (S)widen(held[i].at[j]) - centre; sum += off * off; }
-    S scale = row_rsqrt(over_row<Sum, N>(sum, scratch[1]) / length + eps);
-    if (there && lane == 0) { if (!RMS) mean[row] = centre; rstd[row] = scale; }
+        for (int j = 0; j < VEC; ++j) { S delta = (S)widen(held[i].at[j]) - centre; sum += delta * delta; }
+    S scale = row_rsqrt(row_reduce<Sum, N>(sum, scratch[1]) / length + eps);
+    if (is_valid && lane == 0) { if (!RMS) mean[row] = centre; rstd[row] = scale; }
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         int k = (i * N + lane) * VEC;
-        if (!there || k >= length) continue;
+        if (!is_valid || k >= length) continue;
         vec<T, VEC> result;
         vec<W, VEC> w;
         vec<B, VEC> b;
@@ -99,8 +99,8 @@ __device__ __forceinline__ void norm_streamed(
         if (bias) x += (S)widen(bias[k]);
         return cast<T>(x);
     };
-    bool alike = (u64)in % (VEC * sizeof(T)) == (u64)out % (VEC * sizeof(T));
-    if (alike) stream<VEC>(in, length, N - 1 - threadIdx.x, N, [&](i64 k) { out[k] = one(in[k], k); }, [&](i64 k) {
+    bool aligned = (u64)in % (VEC * sizeof(T)) == (u64)out % (VEC * sizeof(T));
+    if (aligned) stream<VEC>(in, length, N - 1 - threadIdx.x, N, [&](i64 k) { out[k] = one(in[k], k); }, [&](i64 k) {
         vec<T, VEC> v = read<VEC>(in + k);
         vec<T, VEC> result;
         #pragma unroll
@@ -110,10 +110,10 @@ __device__ __forceinline__ void norm_streamed(
     else for (i64 k = threadIdx.x; k < length; k += N) out[k] = one(in[k], k);
 }
 
-// Two sums over the N threads of a row behind one barrier; ``scratch`` must be another one the next time.
-template <int N, class S> __device__ __forceinline__ void two_over_row(S& a, S& b, S (*scratch)[32]) {
-    a = over_row<Sum, (N < 32 ? N : 32)>(a, scratch[0]);
-    b = over_row<Sum, (N < 32 ? N : 32)>(b, scratch[1]);
+// The sums of two values over the N threads of a row, with one barrier; the next call must use another ``scratch``.
+template <int N, class S> __device__ __forceinline__ void row_reduce_pair(S& a, S& b, S (*scratch)[32]) {
+    a = row_reduce<Sum, (N < 32 ? N : 32)>(a, scratch[0]);
+    b = row_reduce<Sum, (N < 32 ? N : 32)>(b, scratch[1]);
     if (N <= 32) return;
     if (threadIdx.x % 32 == 0) { scratch[0][threadIdx.x / 32] = a; scratch[1][threadIdx.x / 32] = b; }
     __syncthreads();
@@ -127,14 +127,14 @@ template <int N, class S> __device__ __forceinline__ void two_over_row(S& a, S& 
     }
 }
 
-// Gradients: of rows into dx (if it is there), and what this block's rows give to the parameters into ``partial``, by
-// column, the weight's before the bias's.
+// Gradients: those of rows go to dx (if DX); this block's contributions to the gradients of the parameters go to
+// ``partial`` (if DW), column by column, those of the weight before those of the bias.
 template <class T, class G, class W, class S, int N, int VEC, int ITEMS, bool RMS, bool DX, bool DW, int THREADS>
 __device__ __forceinline__ void norm_backward(
     T* dx, S* partial, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, i64 rows, int length
 ) {
     __shared__ S scratch[2][2][32];
-    int lane = threadIdx.x % N, together = THREADS / N, turn = 0;
+    int lane = threadIdx.x % N, per_block = THREADS / N, parity = 0;
     vec<W, VEC> w[ITEMS];
     S dw[ITEMS][VEC], db[ITEMS][VEC];
     #pragma unroll
@@ -144,22 +144,22 @@ __device__ __forceinline__ void norm_backward(
         #pragma unroll
         for (int j = 0; j < VEC; ++j) dw[i][j] = db[i][j] = 0;
     }
-    for (i64 first = (i64)blockIdx.x * together; first < rows; first += (i64)gridDim.x * together, turn ^= 1) {
+    for (i64 first = (i64)blockIdx.x * per_block; first < rows; first += (i64)gridDim.x * per_block, parity ^= 1) {
         i64 row = first + threadIdx.x / N;
-        bool there = row < rows;
+        bool is_valid = row < rows;
         vec<G, VEC> g[ITEMS];
         vec<T, VEC> x[ITEMS];
         #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             int k = (i * N + lane) * VEC;
-            if (there && k < length) {
+            if (is_valid && k < length) {
                 g[i] = read<VEC>(grad + row * length + k);
                 x[i] = read<VEC>(in + row * length + k);
             }
         }
-        S centre = there && !RMS ? mean[row] : (S)0, scale = there ? rstd[row] : (S)0, a = 0, b = 0;
+        S centre = is_valid && !RMS ? mean[row] : (S)0, scale = is_valid ? rstd[row] : (S)0, a = 0, b = 0;
         #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) if (there && (i * N + lane) * VEC < length)
+        for (int i = 0; i < ITEMS; ++i) if (is_valid && (i * N + lane) * VEC < length)
             #pragma unroll
             for (int j = 0; j < VEC; ++j) {
                 S own = (S)widen(g[i].at[j]), at = ((S)widen(x[i].at[j]) - centre) * scale;
@@ -171,13 +171,13 @@ __device__ __forceinline__ void norm_backward(
                 }
             }
         if (!DX) continue;
-        two_over_row<N>(a, b, scratch[turn]);
+        row_reduce_pair<N>(a, b, scratch[parity]);
         a = RMS ? (S)0 : a / length;
         b /= length;
         #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             int k = (i * N + lane) * VEC;
-            if (!there || k >= length) continue;
+            if (!is_valid || k >= length) continue;
             vec<T, VEC> result;
             #pragma unroll
             for (int j = 0; j < VEC; ++j) {
@@ -206,7 +206,7 @@ __device__ __forceinline__ void norm_backward(
         for (int h = 0; h < HELD; ++h) {
             int k = (h / VEC * N + lane) * VEC + h % VEC;
             S sum = half ? db[h / VEC][h % VEC] : dw[h / VEC][h % VEC];
-            if (N < THREADS) for (int r = 1; r < together; ++r) sum += shared[h * THREADS + r * N + lane];
+            if (N < THREADS) for (int r = 1; r < per_block; ++r) sum += shared[h * THREADS + r * N + lane];
             if (k < length) into[k] = sum;
         }
     }
@@ -223,21 +223,21 @@ __device__ __forceinline__ void norm_backward_streamed(
     auto own = [&](G g, i64 k) { return weight ? (S)widen(g) * (S)widen(weight[k]) : (S)widen(g); };
     auto add = [&](G g, T x, i64 k) { S o = own(g, k); a += o; b += o * (((S)widen(x) - centre) * scale); };
     u64 phase = ((u64)in / sizeof(T)) % VEC;
-    bool alike = phase == ((u64)grad / sizeof(G)) % VEC && phase == ((u64)dx / sizeof(T)) % VEC;
-    if (alike) stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { add(grad[k], in[k], k); }, [&](i64 k) {
+    bool aligned = phase == ((u64)grad / sizeof(G)) % VEC && phase == ((u64)dx / sizeof(T)) % VEC;
+    if (aligned) stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { add(grad[k], in[k], k); }, [&](i64 k) {
         vec<T, VEC> x = read<VEC>(in + k);
         vec<G, VEC> g = read<VEC>(grad + k);
         #pragma unroll
         for (int j = 0; j < VEC; ++j) add(g.at[j], x.at[j], k + j);
     });
     else for (i64 k = threadIdx.x; k < length; k += N) add(grad[k], in[k], k);
-    two_over_row<N>(a, b, scratch);
+    row_reduce_pair<N>(a, b, scratch);
     a = RMS ? (S)0 : a / length;
     b /= length;
     auto one = [&](G g, T x, i64 k) {
         return cast<T>((own(g, k) - a - ((S)widen(x) - centre) * scale * b) * scale);
     };
-    if (alike) stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { dx[k] = one(grad[k], in[k], k); }, [&](i64 k) {
+    if (aligned) stream<VEC>(in, length, threadIdx.x, N, [&](i64 k) { dx[k] = one(grad[k], in[k], k); }, [&](i64 k) {
         vec<T, VEC> x = read<VEC>(in + k);
         vec<G, VEC> g = read<VEC>(grad + k);
         vec<T, VEC> result;
@@ -248,7 +248,7 @@ __device__ __forceinline__ void norm_backward_streamed(
     else for (i64 k = threadIdx.x; k < length; k += N) dx[k] = one(grad[k], in[k], k);
 }
 
-// What rows blockIdx.y, + gridDim.y, ... give to the parameters, one column per thread
+// The contributions of rows blockIdx.y, + gridDim.y, ... to the gradients of the parameters; one column per thread
 template <class T, class G, class S, bool RMS>
 __device__ __forceinline__ void norm_columns(
     S* partial, const G* grad, const T* in, const S* mean, const S* rstd, i64 rows, i64 length
@@ -266,7 +266,7 @@ __device__ __forceinline__ void norm_columns(
     if (!RMS) partial[((i64)gridDim.y + blockIdx.y) * length + k] = db;
 }
 
-// Sums over what blocks have left, in a fixed order: 32 columns per block, blockIdx.y chooses weight or bias.
+// The sums of all blocks' contributions in a fixed order: 32 columns per block, blockIdx.y selects weight or bias.
 template <class W, class B, class S>
 __device__ __forceinline__ void norm_parameters(W* dw, B* db, const S* partial, int blocks, i64 length) {
     __shared__ S sums[32][33];

@@ -1,8 +1,8 @@
-"""Rows of operands: how many threads work on one row and how wide they read, and the CUDA text that row kernels share.
+"""The launch geometry of kernels that process rows, and the CUDA text that these kernels share.
 
-A row is what lies along the last dimensions of a row-major operand. Short rows are held by a part of a warp, longer
-ones by a block, both in registers; what does not fit there is read again, mostly from the L2 cache, by ``stream``.
-Knows no operation.
+A row is the elements along the last dimensions of a row-major operand. Short rows are held in registers of a part of a
+warp, longer ones in those of a block. Rows that do not fit into registers are streamed, and read again mostly from
+the L2 cache. Knows no operation.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.meta import Meta
 
 ACCESS_BYTES = 16
-"""The widest access of a thread."""
+"""The widest memory access of a thread, in bytes."""
 _THREADS = 128
-"""Of a block whose rows take fewer."""
+"""Threads of a block if one row takes fewer."""
 _HELD = 16
-"""Elements of a row that a thread holds, if it can be chosen, shared among operands; at most twice as many."""
+"""The preferred number of a row's elements in a thread's registers, over all operands; at most twice as many."""
 _LARGEST_GRID = (1 << 31) - 1
 
 ROWS = r"""
@@ -35,24 +35,24 @@ struct Max {
     static __device__ __forceinline__ double of(double a, double b) { return fmax(a, b); }
 };
 
-// The reduction of a value over the N threads of a row, for each of them. Rows of more than a warp are whole blocks;
-// ``scratch`` has a place per warp and must not be used twice without a barrier between.
-template <class How, int N, class A> __device__ __forceinline__ A over_row(A value, A* scratch) {
+// The reduction of a value over the N threads of a row; every thread gets the result. A row of more than a warp is a
+// whole block. ``scratch`` has an element per warp and must not be used again without a barrier in between.
+template <class Op, int N, class A> __device__ __forceinline__ A row_reduce(A value, A* scratch) {
     #pragma unroll
     for (int step = (N < 32 ? N : 32) / 2; step; step /= 2)
-        value = How::of(value, (A)__shfl_xor_sync(0xffffffffu, value, step));
+        value = Op::of(value, (A)__shfl_xor_sync(0xffffffffu, value, step));
     if (N > 32) {
         if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
         __syncthreads();
         value = scratch[threadIdx.x % (N / 32)];
         #pragma unroll
         for (int step = N / 64; step; step /= 2)
-            value = How::of(value, (A)__shfl_xor_sync(0xffffffffu, value, step));
+            value = Op::of(value, (A)__shfl_xor_sync(0xffffffffu, value, step));
     }
     return value;
 }
 
-// exp and log as exact as the result's type needs
+// exp, log and reciprocal square root, as exact as the result's type needs
 template <class T> __device__ __forceinline__ float row_exp(float x) { return sizeof(T) == 2 ? __expf(x) : expf(x); }
 template <class T> __device__ __forceinline__ double row_exp(double x) { return exp(x); }
 __device__ __forceinline__ float row_log(float x) { return logf(x); }
@@ -60,13 +60,13 @@ __device__ __forceinline__ double row_log(double x) { return log(x); }
 __device__ __forceinline__ float row_rsqrt(float x) { return 1.0f / sqrtf(x); }
 __device__ __forceinline__ double row_rsqrt(double x) { return 1.0 / sqrt(x); }
 
-// A maximum and the sum of exponentials below it, of elements met one after another
+// Online softmax (M. Milakov, N. Gimelshein, 2018): the maximum ``top`` so far, and the sum of exp(x - top)
 template <class T, class A> struct Online {
     A top, sum;
     __device__ __forceinline__ Online() : top(-INFINITE), sum(0) {}
     __device__ __forceinline__ static A base(A top) { return top == -INFINITE ? (A)0 : top; }
-    __device__ __forceinline__ void raise(A found) {
-        A next = Max::of(top, found);
+    __device__ __forceinline__ void raise(A candidate) {
+        A next = Max::of(top, candidate);
         if (next != top) { sum *= row_exp<T>(top - base(next)); top = next; }
     }
     __device__ __forceinline__ void add(A x) { sum += row_exp<T>(x - base(top)); }
@@ -77,7 +77,7 @@ template <class T, class A> struct Online {
     }
 };
 
-// Goes over a row of any alignment: whole vectors where its memory is aligned, single elements before and behind.
+// A strided loop over a row of any alignment: vectors where the memory is aligned, single elements before and after.
 template <int VEC, class T, class One, class Many>
 __device__ __forceinline__ void stream(const T* row, i64 length, int lane, int threads, One one, Many many) {
     i64 head = (VEC - (int)(((u64)row / sizeof(T)) % VEC)) % VEC;
@@ -88,10 +88,10 @@ __device__ __forceinline__ void stream(const T* row, i64 length, int lane, int t
     for (i64 k = head + (i64)lane * VEC; k < body; k += (i64)threads * VEC) many(k);
     for (i64 k = body + lane; k < length; k += threads) one(k);
 }
-// Where thread ``lane`` of a row finds its i-th vector; rows that are not aligned begin within their first one.
-template <int N, int VEC, bool SHIFTED> struct Place {
+// The position of a thread's i-th vector in its row; a row that is not aligned begins within its first vector.
+template <int N, int VEC, bool SHIFTED> struct VectorPositions {
     int lane, length, before;
-    template <class T> __device__ __forceinline__ Place(const T* row, int lane, int length)
+    template <class T> __device__ __forceinline__ VectorPositions(const T* row, int lane, int length)
         : lane(lane), length(length), before(SHIFTED ? (int)(((u64)row / sizeof(T)) % VEC) : 0) {}
     __device__ __forceinline__ int of(int i) const { return (i * N + lane) * VEC - before; }
     __device__ __forceinline__ bool has(int k) const { return k < length; }
@@ -104,30 +104,30 @@ template <int VEC, class T> __device__ __forceinline__ void write(T* at, vec<T, 
 
 
 class Rows(NamedTuple):
-    """How rows are spread over threads; each holds ``items`` vectors of ``width`` elements."""
+    """How rows are distributed over threads; every thread holds ``items`` vectors of ``width`` elements."""
 
     threads: int
-    """Of one row."""
+    """The number of threads of one row."""
     width: int
     items: int
     per_block: int
     shifted: bool
-    """Whether vectors begin before rows that are not aligned."""
+    """Whether the first vector of a row that is not aligned begins before the row."""
 
     @property
     def block(self) -> int:
-        """Threads of a block."""
+        """The number of threads of a block."""
         return self.threads * self.per_block
 
     def grid(self, rows: int) -> int:
-        """Blocks for so many rows."""
+        """The number of blocks for so many rows."""
         return -(-rows // self.per_block)
 
 
 def vector_width(length: int, metas: Sequence[Meta], also: Sequence[Meta | None] = ()) -> int:
-    """Elements of one access, where every row of ``length`` elements of every operand is to be aligned.
+    """The widest vector, in elements, with which every row of ``length`` elements of every operand is aligned.
 
-    Those in ``also`` are read along with them, in more accesses where their elements are larger.
+    Operands in ``also`` are read in vectors of as many elements; larger elements take more than one access.
     """
     width = ACCESS_BYTES // max(meta.dtype.itemsize for meta in metas)
     aligned = [meta for meta in (*metas, *also) if meta is not None]
@@ -137,38 +137,38 @@ def vector_width(length: int, metas: Sequence[Meta], also: Sequence[Meta | None]
 
 
 def widest(*metas: Meta) -> int:
-    """Elements of a 16-byte access, for rows that are streamed."""
+    """The number of elements of a 16-byte access, for rows that are streamed."""
     return max(ACCESS_BYTES // max(meta.dtype.itemsize for meta in metas), 1)
 
 
 def held_rows(
     length: int, metas: Sequence[Meta], held: Sequence[Meta], also: Sequence[Meta | None] = (), shifts: bool = False
 ) -> Rows | None:
-    """Rows of the ``held`` operands in registers; None where they are too long for that.
+    """The geometry that keeps rows of the ``held`` operands in registers; None if rows are too long.
 
-    Where ``shifts``, rows that are not aligned, but all alike, are read in vectors that reach beyond them.
+    With ``shifts``, rows that are all misaligned by the same offset are read in vectors that reach beyond the rows.
     """
     width = vector_width(length, metas, also)
     full = widest(*metas)
     is_shifted = shifts and width < full and length >= 4 * full and len({meta.offset % full for meta in metas}) == 1
     if is_shifted:
         width, length = full, length + full - 1
-    each = _HELD // len(held) // (2 if held[0].dtype.itemsize == 8 else 1)
-    threads = min(power_of_two(-(-length // each)), 1024)
-    threads = 32 if 32 < threads < 128 and length <= 32 * 2 * each else threads
+    per_thread = _HELD // len(held) // (2 if held[0].dtype.itemsize == 8 else 1)
+    threads = min(power_of_two(-(-length // per_thread)), 1024)
+    threads = 32 if 32 < threads < 128 and length <= 32 * 2 * per_thread else threads
     items = -(-length // (threads * width))
-    if items * width > 2 * each:
+    if items * width > 2 * per_thread:
         return None
     return Rows(threads, width, items, max(_THREADS // threads, 1), is_shifted)
 
 
 def power_of_two(number: int) -> int:
-    """The next power of two."""
+    """The smallest power of two that is at least ``number``."""
     return 1 << max(number - 1, 0).bit_length()
 
 
 def streamed_threads(length: int, width: int) -> int:
-    """Threads for a row that is read by ``stream``: about four vectors each."""
+    """The number of threads for a row that is streamed: about four vectors per thread."""
     threads = min(power_of_two(-(-length // (width * 4))), 1024)
     return 32 if 32 < threads < 128 else threads
 
@@ -179,7 +179,7 @@ def fits_grid(blocks: int) -> bool:
 
 
 def split(meta: Meta, dim: int) -> tuple[int, int, int]:
-    """(outer, length, inner) of a row-major operand around one dimension."""
+    """The shape of a row-major operand as (outer, length, inner), where ``length`` is the size of dimension ``dim``."""
     if not meta.ndim:
         return 1, 1, 1
     dim %= meta.ndim
@@ -187,7 +187,7 @@ def split(meta: Meta, dim: int) -> tuple[int, int, int]:
 
 
 def row_major(factory: Factory) -> Factory:
-    """Let a factory see row-major operands only: others are copied before each launch. Results must be row-major."""
+    """Wrap a factory of row-major operands: others are copied before a launch. Results must be row-major."""
 
     @wraps(factory)
     def prepare(request: Request) -> Launch | None:
@@ -225,15 +225,15 @@ def dense(value: Value) -> Value:
 
 
 def byte_offset(meta: Meta) -> int:
-    """Bytes from the storage's beginning to the first element."""
+    """The offset of the first element in the storage, in bytes."""
     return meta.offset * meta.dtype.itemsize
 
 
 def offset_of(arg: Any) -> int:
-    """``byte_offset``; 0 for an argument that is no tensor."""
+    """``byte_offset`` of a tensor; 0 for an argument that is no tensor."""
     return byte_offset(arg) if isinstance(arg, Meta) else 0
 
 
 def address(value: Value | None, offset: int) -> int:
-    """Where an operand begins; 0 for one that is not there."""
+    """The address of an operand's first element; 0 for an absent operand."""
     return 0 if value is None else value.storage.block.pointer + offset

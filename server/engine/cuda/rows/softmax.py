@@ -1,6 +1,6 @@
-"""softmax and log_softmax with their backward passes: rows held in registers, long rows streamed twice, columns.
+"""softmax and log_softmax with their backward passes: for rows in registers, long rows that are streamed, and columns.
 
-Halves are computed in float. A row of infinities of one sign, or with a NaN, gives NaN everywhere, as in PyTorch.
+Half precision is computed in float. A row that holds a NaN, or infinities of one sign only, gives NaN, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from telegrad_protocol.ops import softmax as ops
 from .rowwise import ROWS, byte_offset, fits_grid, held_rows, row_major, split, streamed_threads, widest  # fmt: skip
 
 TEXT = r"""
-// An element in the type of the result, wide
+// An element rounded to the type of the result, in the type of the computation
 template <class TO, class TI> __device__ __forceinline__ compute_t<TO> converted(TI x) { return widen(cast<TO>(x)); }
 
 template <bool LOG, class TO, class TI, int N, int VEC, int ITEMS, bool SHIFTED>
@@ -27,39 +27,39 @@ __device__ __forceinline__ void softmax_held(TO* out, const TI* in, i64 rows, in
     __shared__ A scratch[2][32];
     i64 row = (i64)blockIdx.x * (blockDim.x / N) + threadIdx.x / N;
     in += row * length; out += row * length;
-    Place<N, VEC, SHIFTED> place(in, threadIdx.x % N, row < rows ? length : -VEC);
+    VectorPositions<N, VEC, SHIFTED> positions(in, threadIdx.x % N, row < rows ? length : -VEC);
     vec<TI, VEC> held[ITEMS];
     #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) if (place.has(place.of(i))) held[i] = read<VEC>(in + place.of(i));
+    for (int i = 0; i < ITEMS; ++i) if (positions.has(positions.of(i))) held[i] = read<VEC>(in + positions.of(i));
     A top = -INFINITE;
     #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) if (place.has(place.of(i)))
+    for (int i = 0; i < ITEMS; ++i) if (positions.has(positions.of(i)))
         #pragma unroll
         for (int j = 0; j < VEC; ++j)
-            if (place.owns(place.of(i) + j)) top = Max::of(top, converted<TO>(held[i].at[j]));
-    top = over_row<Max, N>(top, scratch[0]);
-    A sum = 0, power[ITEMS][VEC];
+            if (positions.owns(positions.of(i) + j)) top = Max::of(top, converted<TO>(held[i].at[j]));
+    top = row_reduce<Max, N>(top, scratch[0]);
+    A sum = 0, values[ITEMS][VEC];
     #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) if (place.has(place.of(i)))
+    for (int i = 0; i < ITEMS; ++i) if (positions.has(positions.of(i)))
         #pragma unroll
         for (int j = 0; j < VEC; ++j) {
-            A below = converted<TO>(held[i].at[j]) - top, e = row_exp<TO>(below);
-            power[i][j] = LOG ? below : e;
-            if (place.owns(place.of(i) + j)) sum += e;
+            A shifted = converted<TO>(held[i].at[j]) - top, e = row_exp<TO>(shifted);
+            values[i][j] = LOG ? shifted : e;
+            if (positions.owns(positions.of(i) + j)) sum += e;
         }
-    sum = over_row<Sum, N>(sum, scratch[1]);
-    A last = LOG ? row_log(sum) : 1 / sum;
+    sum = row_reduce<Sum, N>(sum, scratch[1]);
+    A norm = LOG ? row_log(sum) : 1 / sum;
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        int k = place.of(i);
-        if (!place.has(k)) continue;
+        int k = positions.of(i);
+        if (!positions.has(k)) continue;
         vec<TO, VEC> result;
         #pragma unroll
-        for (int j = 0; j < VEC; ++j) result.at[j] = cast<TO>(LOG ? power[i][j] - last : power[i][j] * last);
-        if (place.is_whole(k)) write<VEC>(out + k, result);
+        for (int j = 0; j < VEC; ++j) result.at[j] = cast<TO>(LOG ? values[i][j] - norm : values[i][j] * norm);
+        if (positions.is_whole(k)) write<VEC>(out + k, result);
         else
             #pragma unroll
-            for (int j = 0; j < VEC; ++j) if (place.owns(k + j)) out[k + j] = result.at[j];
+            for (int j = 0; j < VEC; ++j) if (positions.owns(k + j)) out[k + j] = result.at[j];
     }
 }
 
@@ -68,29 +68,29 @@ __device__ __forceinline__ void softmax_streamed(TO* out, const TI* in, i64 leng
     typedef compute_t<TO> A;
     __shared__ A scratch[2][32];
     in += (i64)blockIdx.x * length; out += (i64)blockIdx.x * length;
-    Online<TO, A> seen;
+    Online<TO, A> online;
     stream<VEC>(in, length, threadIdx.x, N,
-        [&](i64 k) { seen.take(converted<TO>(in[k])); },
+        [&](i64 k) { online.take(converted<TO>(in[k])); },
         [&](i64 k) {
             vec<TI, VEC> v = read<VEC>(in + k);
             A top = converted<TO>(v.at[0]);
             #pragma unroll
             for (int j = 1; j < VEC; ++j) top = Max::of(top, converted<TO>(v.at[j]));
-            seen.raise(top);
+            online.raise(top);
             #pragma unroll
-            for (int j = 0; j < VEC; ++j) seen.add(converted<TO>(v.at[j]));
+            for (int j = 0; j < VEC; ++j) online.add(converted<TO>(v.at[j]));
         });
-    A top = over_row<Max, N>(seen.top, scratch[0]);
-    seen.merge(top);
-    A sum = over_row<Sum, N>(seen.sum, scratch[1]);
-    A last = LOG ? row_log(sum) : 1 / sum;
+    A top = row_reduce<Max, N>(online.top, scratch[0]);
+    online.merge(top);
+    A sum = row_reduce<Sum, N>(online.sum, scratch[1]);
+    A norm = LOG ? row_log(sum) : 1 / sum;
     auto one = [&](TI x) {
-        A below = converted<TO>(x) - top;
-        return cast<TO>(LOG ? below - last : row_exp<TO>(below) * last);
+        A shifted = converted<TO>(x) - top;
+        return cast<TO>(LOG ? shifted - norm : row_exp<TO>(shifted) * norm);
     };
-    // what was read last is in the cache still
-    bool alike = ((u64)in / sizeof(TI)) % VEC == ((u64)out / sizeof(TO)) % VEC;
-    if (alike) stream<VEC>(in, length, N - 1 - threadIdx.x, N,
+    // the elements that were read last are still in the cache, so the second pass goes backwards
+    bool aligned = ((u64)in / sizeof(TI)) % VEC == ((u64)out / sizeof(TO)) % VEC;
+    if (aligned) stream<VEC>(in, length, N - 1 - threadIdx.x, N,
         [&](i64 k) { out[k] = one(in[k]); },
         [&](i64 k) {
             vec<TI, VEC> v = read<VEC>(in + k);
@@ -102,36 +102,36 @@ __device__ __forceinline__ void softmax_streamed(TO* out, const TI* in, i64 leng
     else for (i64 k = threadIdx.x; k < length; k += N) out[k] = one(in[k]);
 }
 
-// Columns: 32 of them side by side, blockDim.y threads along each.
+// Columns: a block has 32 neighbouring columns, and blockDim.y threads along every column.
 template <bool LOG, class TO, class TI>
 __device__ __forceinline__ void softmax_columns(TO* out, const TI* in, i64 columns, i64 length, i64 inner) {
     typedef compute_t<TO> A;
     __shared__ A tops[32][33], sums[32][33];
     i64 column = (i64)blockIdx.x * 32 + threadIdx.x;
-    bool there = column < columns;
+    bool is_valid = column < columns;
     i64 start = column / inner * inner * length + column % inner;
-    Online<TO, A> seen;
-    if (there)
+    Online<TO, A> online;
+    if (is_valid)
         #pragma unroll 4
-        for (i64 k = threadIdx.y; k < length; k += blockDim.y) seen.take(converted<TO>(in[start + k * inner]));
-    tops[threadIdx.y][threadIdx.x] = seen.top;
+        for (i64 k = threadIdx.y; k < length; k += blockDim.y) online.take(converted<TO>(in[start + k * inner]));
+    tops[threadIdx.y][threadIdx.x] = online.top;
     __syncthreads();
     A top = -INFINITE, sum = 0;
     for (int y = 0; y < blockDim.y; ++y) top = Max::of(top, tops[y][threadIdx.x]);
-    seen.merge(top);
-    sums[threadIdx.y][threadIdx.x] = seen.sum;
+    online.merge(top);
+    sums[threadIdx.y][threadIdx.x] = online.sum;
     __syncthreads();
     for (int y = 0; y < blockDim.y; ++y) sum += sums[y][threadIdx.x];
-    A last = LOG ? row_log(sum) : 1 / sum;
-    if (there)
+    A norm = LOG ? row_log(sum) : 1 / sum;
+    if (is_valid)
         #pragma unroll 4
         for (i64 k = threadIdx.y; k < length; k += blockDim.y) {
-            A below = converted<TO>(in[start + k * inner]) - top;
-            out[start + k * inner] = cast<TO>(LOG ? below - last : row_exp<TO>(below) * last);
+            A shifted = converted<TO>(in[start + k * inner]) - top;
+            out[start + k * inner] = cast<TO>(LOG ? shifted - norm : row_exp<TO>(shifted) * norm);
         }
 }
 
-template <bool LOG, class TY, class A> __device__ __forceinline__ A weighed(A grad, A y) {
+template <bool LOG, class TY, class A> __device__ __forceinline__ A sum_term(A grad, A y) {
     return LOG ? grad : grad * y;
 }
 template <bool LOG, class TY, class A> __device__ __forceinline__ A gradient(A grad, A y, A sum) {
@@ -144,33 +144,33 @@ __device__ __forceinline__ void softmax_backward_held(TO* out, const TG* grad, c
     __shared__ A scratch[32];
     i64 row = (i64)blockIdx.x * (blockDim.x / N) + threadIdx.x / N;
     grad += row * length; y += row * length; out += row * length;
-    Place<N, VEC, SHIFTED> place(grad, threadIdx.x % N, row < rows ? length : -VEC);
+    VectorPositions<N, VEC, SHIFTED> positions(grad, threadIdx.x % N, row < rows ? length : -VEC);
     vec<TG, VEC> grads[ITEMS];
     vec<TY, VEC> ys[ITEMS];
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        int k = place.of(i);
-        if (place.has(k)) { grads[i] = read<VEC>(grad + k); ys[i] = read<VEC>(y + k); }
+        int k = positions.of(i);
+        if (positions.has(k)) { grads[i] = read<VEC>(grad + k); ys[i] = read<VEC>(y + k); }
     }
     A sum = 0;
     #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) if (place.has(place.of(i)))
+    for (int i = 0; i < ITEMS; ++i) if (positions.has(positions.of(i)))
         #pragma unroll
-        for (int j = 0; j < VEC; ++j) if (place.owns(place.of(i) + j))
-            sum += weighed<LOG, TY>((A)widen(grads[i].at[j]), (A)widen(ys[i].at[j]));
-    sum = over_row<Sum, N>(sum, scratch);
+        for (int j = 0; j < VEC; ++j) if (positions.owns(positions.of(i) + j))
+            sum += sum_term<LOG, TY>((A)widen(grads[i].at[j]), (A)widen(ys[i].at[j]));
+    sum = row_reduce<Sum, N>(sum, scratch);
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        int k = place.of(i);
-        if (!place.has(k)) continue;
+        int k = positions.of(i);
+        if (!positions.has(k)) continue;
         vec<TO, VEC> result;
         #pragma unroll
         for (int j = 0; j < VEC; ++j)
             result.at[j] = cast<TO>(gradient<LOG, TY>((A)widen(grads[i].at[j]), (A)widen(ys[i].at[j]), sum));
-        if (place.is_whole(k)) write<VEC>(out + k, result);
+        if (positions.is_whole(k)) write<VEC>(out + k, result);
         else
             #pragma unroll
-            for (int j = 0; j < VEC; ++j) if (place.owns(k + j)) out[k + j] = result.at[j];
+            for (int j = 0; j < VEC; ++j) if (positions.owns(k + j)) out[k + j] = result.at[j];
     }
 }
 
@@ -180,19 +180,19 @@ __device__ __forceinline__ void softmax_backward_streamed(TO* out, const TG* gra
     __shared__ A scratch[32];
     grad += (i64)blockIdx.x * length; y += (i64)blockIdx.x * length; out += (i64)blockIdx.x * length;
     u64 phase = ((u64)grad / sizeof(TG)) % VEC;
-    bool alike = phase == ((u64)y / sizeof(TY)) % VEC && phase == ((u64)out / sizeof(TO)) % VEC;
+    bool aligned = phase == ((u64)y / sizeof(TY)) % VEC && phase == ((u64)out / sizeof(TO)) % VEC;
     A sum = 0;
-    auto add = [&](i64 k) { sum += weighed<LOG, TY>((A)widen(grad[k]), (A)widen(y[k])); };
+    auto add = [&](i64 k) { sum += sum_term<LOG, TY>((A)widen(grad[k]), (A)widen(y[k])); };
     auto put = [&](i64 k) { out[k] = cast<TO>(gradient<LOG, TY>((A)widen(grad[k]), (A)widen(y[k]), sum)); };
-    if (alike) stream<VEC>(grad, length, threadIdx.x, N, add, [&](i64 k) {
+    if (aligned) stream<VEC>(grad, length, threadIdx.x, N, add, [&](i64 k) {
         vec<TG, VEC> g = read<VEC>(grad + k);
         vec<TY, VEC> v = read<VEC>(y + k);
         #pragma unroll
-        for (int j = 0; j < VEC; ++j) sum += weighed<LOG, TY>((A)widen(g.at[j]), (A)widen(v.at[j]));
+        for (int j = 0; j < VEC; ++j) sum += sum_term<LOG, TY>((A)widen(g.at[j]), (A)widen(v.at[j]));
     });
     else for (i64 k = threadIdx.x; k < length; k += N) add(k);
-    sum = over_row<Sum, N>(sum, scratch);
-    if (alike) stream<VEC>(grad, length, threadIdx.x, N, put, [&](i64 k) {
+    sum = row_reduce<Sum, N>(sum, scratch);
+    if (aligned) stream<VEC>(grad, length, threadIdx.x, N, put, [&](i64 k) {
         vec<TG, VEC> g = read<VEC>(grad + k);
         vec<TY, VEC> v = read<VEC>(y + k);
         vec<TO, VEC> result;
@@ -211,19 +211,19 @@ __device__ __forceinline__ void softmax_backward_columns(
     typedef compute_t<TY> A;
     __shared__ A sums[32][33];
     i64 column = (i64)blockIdx.x * 32 + threadIdx.x;
-    bool there = column < columns;
+    bool is_valid = column < columns;
     i64 start = column / inner * inner * length + column % inner;
-    A own = 0, sum = 0;
-    if (there)
+    A partial = 0, sum = 0;
+    if (is_valid)
         #pragma unroll 4
         for (i64 k = threadIdx.y; k < length; k += blockDim.y) {
             i64 at = start + k * inner;
-            own += weighed<LOG, TY>((A)widen(grad[at]), (A)widen(y[at]));
+            partial += sum_term<LOG, TY>((A)widen(grad[at]), (A)widen(y[at]));
         }
-    sums[threadIdx.y][threadIdx.x] = own;
+    sums[threadIdx.y][threadIdx.x] = partial;
     __syncthreads();
     for (int i = 0; i < blockDim.y; ++i) sum += sums[i][threadIdx.x];
-    if (there)
+    if (is_valid)
         #pragma unroll 4
         for (i64 k = threadIdx.y; k < length; k += blockDim.y) {
             i64 at = start + k * inner;
@@ -311,7 +311,7 @@ def _launch(
     return backward
 
 
-def _file(contract: Op, template: str, log: bool) -> None:
+def _register(contract: Op, template: str, log: bool) -> None:
     inputs = 2 if template.endswith("backward") else 1
 
     @prepares(contract, keys.CUDA, deferrable=True)
@@ -320,7 +320,7 @@ def _file(contract: Op, template: str, log: bool) -> None:
         return _prepare(request, template, log, request.args[:inputs], request.args[inputs], inputs)
 
 
-_file(ops.softmax, "softmax", False)
-_file(ops.log_softmax, "softmax", True)
-_file(ops._softmax_backward_data, "softmax_backward", False)
-_file(ops._log_softmax_backward_data, "softmax_backward", True)
+_register(ops.softmax, "softmax", False)
+_register(ops.log_softmax, "softmax", True)
+_register(ops._softmax_backward_data, "softmax_backward", False)
+_register(ops._log_softmax_backward_data, "softmax_backward", True)
