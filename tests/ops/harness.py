@@ -68,12 +68,12 @@ class Comparison:
         our_args = tree_map(convert, self.adapter.convert, list(args))
         our_kwargs = tree_map(convert, self.adapter.convert, dict(kwargs))
         expected = flatten(theirs(*args, **kwargs))
-        found = flatten(ours(*our_args, **our_kwargs))
-        assert len(found) == len(expected), f"{len(found)} results, expected {len(expected)}"
-        for mine, reference in zip(found, expected, strict=True):
+        results = flatten(ours(*our_args, **our_kwargs))
+        assert len(results) == len(expected), f"{len(results)} results, expected {len(expected)}"
+        for mine, reference in zip(results, expected, strict=True):
             self.compare(mine, reference, values=values)
         if gradients:
-            self._gradients(expected, found, [p for p in pairs if p[0].requires_grad], second)
+            self._gradients(expected, results, [p for p in pairs if p[0].requires_grad], second)
 
     def compare(self, mine: Any, reference: Any, *, values: bool = True, what: str = "result") -> None:
         if not isinstance(reference, torch.Tensor):
@@ -91,12 +91,12 @@ class Comparison:
             assert_close(to_torch(array), reference.cpu(), what, self.slack, self.sums or "gradient" in what)
 
     def _gradients(
-        self, expected: list[Any], found: list[Any], leaves: list[tuple[torch.Tensor, Any]], second: bool
+        self, expected: list[Any], results: list[Any], leaves: list[tuple[torch.Tensor, Any]], second: bool
     ) -> None:
         chosen = [
-            (e, f) for e, f in zip(expected, found, strict=True) if isinstance(e, torch.Tensor) and e.requires_grad
+            (e, f) for e, f in zip(expected, results, strict=True) if isinstance(e, torch.Tensor) and e.requires_grad
         ]
-        for e, f in zip(expected, found, strict=True):
+        for e, f in zip(expected, results, strict=True):
             if isinstance(e, torch.Tensor):
                 assert self.adapter.requires_grad(f) == e.requires_grad, f"requires_grad should be {e.requires_grad}"
         if not chosen or not leaves:
@@ -120,8 +120,8 @@ class Comparison:
         directions = [torch.randn_like(t) for t, _ in pairs]
         expected = torch.autograd.grad([t for t, _ in pairs], [t for t, _ in leaves], directions, allow_unused=True)
         mine = [self.adapter.tensor(d) for d in directions]
-        found = self.adapter.grad([o for _, o in pairs], mine, [m for _, m in leaves], False)
-        self._compare_gradients(found, expected, "second gradient")
+        results = self.adapter.grad([o for _, o in pairs], mine, [m for _, m in leaves], False)
+        self._compare_gradients(results, expected, "second gradient")
 
     def _compare_gradients(self, ours: Sequence[Any], theirs: Sequence[Any], what: str) -> None:
         for mine, reference in zip(ours, theirs, strict=True):

@@ -32,7 +32,7 @@ COVERED_ELSEWHERE: set[str] = {
     "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm", "rand",
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_cross_entropy", "_cross_entropy_backward",
     "_linear_backward", "_linear_recurrence",
-    "_squared_error", "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
+    "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
     "_attention", "_attention_backward", "_attention_dropout", "_attention_dropout_backward",
     "_max_pool", "_max_pool_backward", "_avg_pool", "_avg_pool_backward",
     "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",

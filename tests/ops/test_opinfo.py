@@ -1,5 +1,7 @@
 """Every operation against PyTorch's own operator database: its samples, its error cases, all forms.
 
+Operations that the database lacks have samples in ``samples.py``.
+
 ``python -m pytest tests/ops/test_opinfo.py -k "add and float32"`` runs one. The default suite takes float32, int64 and
 bool; ``-m slow`` adds the other dtypes.
 """
@@ -30,6 +32,7 @@ from .known import (
     is_out_of_scope,
     is_random,
 )
+from .samples import SAMPLES
 
 QUICK = (torch.float32, torch.int64, torch.bool)
 MAX_SAMPLES = 40
@@ -69,6 +72,22 @@ def adapter() -> EngineAdapter:
 @pytest.mark.parametrize(("info", "dtype"), _cases())
 def test_agrees_with_pytorch(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> None:
     compare_samples(info, dtype, adapter)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        pytest.param(name, dtype, id=f"{name}-{str(dtype).removeprefix('torch.')}")
+        for name, samples in SAMPLES.items()
+        for dtype in samples.dtypes
+    ],
+)
+def test_agrees_with_its_reference(name: str, dtype: torch.dtype, adapter: EngineAdapter) -> None:
+    torch.manual_seed(0)
+    for args in SAMPLES[name].inputs(dtype):
+        Comparison(adapter).run(
+            SAMPLES[name].reference, adapter.function(name), args, {}, gradients=dtype.is_floating_point
+        )
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +191,9 @@ def test_inplace_form_agrees_with_pytorch(info: Any, adapter: EngineAdapter) -> 
             with pytest.raises(TelegradError):
                 _call_inplace(adapter, name, mine, sample)
             continue
-        found = _call_inplace(adapter, name, mine, sample)
-        assert found is mine
-        Comparison(adapter).compare(found, expected, values=not is_random(info.name))
+        result = _call_inplace(adapter, name, mine, sample)
+        assert result is mine
+        Comparison(adapter).compare(result, expected, values=not is_random(info.name))
 
 
 def _call_inplace(adapter: EngineAdapter, name: str, mine: Any, sample: Any) -> Any:
@@ -212,6 +231,6 @@ def test_refuses_what_pytorch_refuses(info: Any, adapter: EngineAdapter) -> None
 def test_every_operation_of_the_table_is_covered() -> None:
     from .known import COVERED_ELSEWHERE
 
-    tested = {_ours(info.name) for info in op_db}
+    tested = {_ours(info.name) for info in op_db} | set(SAMPLES)
     missing = {op.public for op in TABLE.values() if op.base is op} - tested - COVERED_ELSEWHERE
     assert not missing, f"no operator test covers {sorted(missing)}"
