@@ -46,7 +46,7 @@ class Context:
     """Modes and resources of one session."""
 
     __slots__ = (
-        "_grad_enabled", "ahead", "autocast", "backends", "casts", "checks", "cudnn", "excluded", "generators",
+        "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "excluded", "generators",
         "included", "inference", "own_streams", "owner", "programs", "streams", "switches", "trace", "tuner",
     )  # fmt: skip
 
@@ -68,14 +68,14 @@ class Context:
         self.switches = DEFAULT
         self.tuner = Tuner()
         self.programs: dict[Any, Any] = {}
-        """Backward passes that were recorded, by how they begin; see ``autograd.replay``."""
+        """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
         self.trace: list[str] | None = None
-        self.ahead: Callable[[Callable[[], bool]], None] | None = None
-        """Told that a backward pass begins that can fail for lack of memory alone, if what it is given says so."""
+        self.before_replay: Callable[[Callable[[], bool]], None] | None = None
+        """Called before a backward pass is replayed, with a function that says whether it can fail for lack of memory alone."""
 
     @property
     def grad_enabled(self) -> bool:
-        """Whether operations are recorded on the tape; where not, the Autograd key is left out of every dispatch."""
+        """Whether operations are recorded; where not, the Autograd key is left out of every dispatch."""
         return self._grad_enabled
 
     @grad_enabled.setter
@@ -103,7 +103,7 @@ def activate(context: Context) -> None:
 
 
 class grad_mode:
-    """Record operations on the tape, or do not, within the block."""
+    """Record operations for differentiation, or do not, within the block."""
 
     __slots__ = ("_context", "_enabled", "_previous")
 

@@ -123,6 +123,8 @@ def resolve(operator: Operator, key_set: int) -> Boxed:
 
 
 def _find(operator: Operator, key_set: int) -> Boxed:
+    if operator.op.updates:
+        key_set &= ~keys.AUTOGRAD  # optimizer steps are never recorded
     present = [key for key in keys.FROM_THE_TOP if key_set & key]
     for key in present:
         if key > keys.AUTOGRAD and key in BOXED and (key not in _SELECTED or _SELECTED[key](operator, key_set)):

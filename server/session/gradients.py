@@ -37,7 +37,7 @@ def seeds(
     """Return the values that a backward pass starts from and their gradients; None stands for that of a scalar."""
     if len(roots) != len(gradients):
         raise ProtocolError(f"{len(gradients)} gradients for {len(roots)} roots")
-    return [state.value(id) for id in roots], [state.optional(id) for id in gradients]
+    return [state.value(id) for id in roots], [None if id is None else state.value(id) for id in gradients]
 
 
 def _name(state: SessionState, leaves: list[Value], named: list[tuple[int, int]]) -> list[int]:

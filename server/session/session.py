@@ -77,7 +77,7 @@ class Session:
         self._handlers = self._launches.guarded(handlers)
         state.replies.check = rollback.look
         state.verify = rollback.verify
-        state.context.ahead = EarlyReads(state, self._answer_early)
+        state.context.before_replay = EarlyReads(state, self._answer_early)
 
     def _handlers_of(self, state: SessionState) -> dict[type, Callable[[Any], int | None]]:
         handlers: dict[type, Callable[[SessionState, Any], int | None]] = {

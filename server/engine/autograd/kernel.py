@@ -39,8 +39,6 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
     """Redispatch below Autograd, then attach a node if an input requires a gradient."""
     lower = key_set & _BELOW
     op = operator.op
-    if op.updates:
-        return redispatch(operator, args, signature, lower)
     if op.mutates:
         edges: list[Edge | None] = []
         needed = _gather(operator, args, edges)
@@ -69,7 +67,7 @@ def _ready(operator: Operator, key_set: int, signature: Arguments) -> Run | None
     """Return what the kernel does for one signature if that is to run a plan and attach a node, else None."""
     op = operator.op
     plan = operator.plans.get(signature)
-    if plan is None or op.mutates or op.updates or operator.resolved.get(key_set & _BELOW) is not run_backend:
+    if plan is None or op.mutates or operator.resolved.get(key_set & _BELOW) is not run_backend:
         return None
     return plan.recorded or _record_plan(operator, plan, signature)
 
