@@ -71,7 +71,7 @@ class Context:
         """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
         self.trace: list[str] | None = None
         self.before_replay: Callable[[Callable[[], bool]], None] | None = None
-        """Called before a backward pass is replayed, with a function that says whether it can fail for lack of memory alone."""
+        """Called before a pass is replayed, with a function that says whether it can fail for lack of memory alone."""
 
     @property
     def grad_enabled(self) -> bool:

@@ -104,10 +104,10 @@ def test_only_the_chosen_inputs_get_gradients(adapter: EngineAdapter) -> None:
 def test_gradients_are_returned_and_not_accumulated(adapter: EngineAdapter) -> None:
     leaf, unused = _leaf(adapter, 2.0), _leaf(adapter, 3.0)
     total = F.sum(F.mul(leaf, leaf))
-    found = grad([total], [None], [leaf, unused, total], allow_unused=True, retain_graph=True)
-    assert adapter.numpy(found[0]).tolist() == [4.0]
-    assert found[1] is None
-    assert adapter.numpy(found[2]).tolist() == 1.0
+    grads = grad([total], [None], [leaf, unused, total], allow_unused=True, retain_graph=True)
+    assert adapter.numpy(grads[0]).tolist() == [4.0]
+    assert grads[1] is None
+    assert adapter.numpy(grads[2]).tolist() == 1.0
     assert leaf.autograd.grad is None
     with pytest.raises(AutogradError, match="allow_unused"):
         grad([total], [None], [unused])

@@ -35,8 +35,8 @@ class _Again:
 
 
 def _capture(self: CpuBackend, work: Callable[[], bool]) -> _Again | None:
-    buffers = [np.frombuffer(each.buffer, np.uint8) for each in self.allocator.heap.segments.values()]
-    before = [each.copy() for each in buffers]
+    buffers = [np.frombuffer(segment.buffer, np.uint8) for segment in self.allocator.heap.segments.values()]
+    before = [buffer.copy() for buffer in buffers]
     is_whole = work()
     for buffer, data in zip(buffers, before, strict=True):
         buffer[:] = data
@@ -63,16 +63,16 @@ def launched(counted: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A number for each pass that was launched."""
-    found: list[int] = []
+    launches: list[int] = []
     launch = BackwardCaptures.replay
 
     def noted(self: Any, *args: Any) -> bool:
         is_made = launch(self, *args)
-        found.extend([1] if is_made else [])
+        launches.extend([1] if is_made else [])
         return is_made
 
     monkeypatch.setattr(BackwardCaptures, "replay", noted)
-    return found
+    return launches
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -93,8 +93,8 @@ def test_every_operation_gives_the_same_gradients_again(info: Any, launched: lis
 # -- on a GPU, which really notes them
 
 
-def _assert_close(found: list[Any], expected: list[Any]) -> None:
-    for mine, other in zip(found, expected, strict=True):
+def _assert_close(gradients: list[Any], expected: list[Any]) -> None:
+    for mine, other in zip(gradients, expected, strict=True):
         assert (mine is None) == (other is None)
         if mine is not None:
             np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9)
@@ -137,7 +137,7 @@ def _repeat(tg: Any, rng: np.random.Generator, steps: int, between: Callable[[in
     """Gradients of the same small function, after each of some passes; ``between`` sees what it computes."""
     x = rng.standard_normal((3, 4))
     leaf = tg.tensor(x).requires_grad_()
-    found = []
+    gradients = []
     for step in range(steps):
         leaf.grad = None
         hidden = (leaf * 2).exp()
@@ -146,13 +146,13 @@ def _repeat(tg: Any, rng: np.random.Generator, steps: int, between: Callable[[in
         del hidden
         loss.backward()
         del loss
-        found.append(leaf.grad.numpy().copy())
+        gradients.append(leaf.grad.numpy().copy())
     inner = torch.tensor(x, requires_grad=True)
     hidden = (inner * 2).exp()
     (hidden * hidden.sin()).sum().backward()
-    for gradient in found:
+    for gradient in gradients:
         np.testing.assert_allclose(gradient, inner.grad.numpy(), rtol=1e-12)
-    return found
+    return gradients
 
 
 def _hold_some(tg: Any, counted: list[int], rng: np.random.Generator) -> None:

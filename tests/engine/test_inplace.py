@@ -36,10 +36,10 @@ def _check(adapter: EngineAdapter, program: Any, *leaves: torch.Tensor) -> None:
     leaves = tuple(leaf.detach().requires_grad_() for leaf in leaves)
     mine = [adapter.tensor(leaf, True) for leaf in leaves]
     expected = program(T, *leaves)
-    found = program(F, *mine)
-    Comparison(adapter).compare(found, expected)
+    result = program(F, *mine)
+    Comparison(adapter).compare(result, expected)
     wanted = torch.autograd.grad((expected * expected).sum(), leaves, allow_unused=True)
-    got = adapter.grad([F.sum(F.mul(found, found))], [None], mine, False)
+    got = adapter.grad([F.sum(F.mul(result, result))], [None], mine, False)
     Comparison(adapter)._compare_gradients(got, wanted, "gradient")
 
 
@@ -320,10 +320,10 @@ class Program:
             with pytest.raises(TelegradError):
                 getattr(F, name)(*mine)
             return
-        found = getattr(F, name)(*mine)
+        result = getattr(F, name)(*mine)
         if keep:
             theirs.append(expected)
-            ours.append(found)
+            ours.append(result)
 
 
 def _apart(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -347,9 +347,9 @@ def test_random_programs_agree_with_pytorch(adapter: EngineAdapter, seed: int) -
 
 
 def _compare_states(adapter: EngineAdapter, theirs: list[torch.Tensor], ours: list[Any]) -> None:
-    for number, (expected, found) in enumerate(zip(theirs, ours, strict=True)):
-        Comparison(adapter).compare(found, expected.detach())
-        assert requires_grad(found) == expected.requires_grad, (
+    for number, (expected, result) in enumerate(zip(theirs, ours, strict=True)):
+        Comparison(adapter).compare(result, expected.detach())
+        assert requires_grad(result) == expected.requires_grad, (
             f"value {number}: requires_grad is {expected.requires_grad} in PyTorch"
         )
 
@@ -358,7 +358,7 @@ def _compare_gradients(
     adapter: EngineAdapter, leaves: list[torch.Tensor], mine: list[Any], theirs: list[Any], ours: list[Any]
 ) -> None:
     """Every value's gradient; where PyTorch refuses, because a saved value was modified, so do we."""
-    for expected, found in zip(theirs, ours, strict=True):
+    for expected, result in zip(theirs, ours, strict=True):
         if not expected.requires_grad:
             continue
         weights = torch.randn(expected.shape)
@@ -366,7 +366,7 @@ def _compare_gradients(
             wanted = torch.autograd.grad(expected, leaves, weights, allow_unused=True, retain_graph=True)
         except RuntimeError:
             with pytest.raises(AutogradError):
-                adapter.grad([found], [adapter.tensor(weights)], mine, False)
+                adapter.grad([result], [adapter.tensor(weights)], mine, False)
             continue
-        got = adapter.grad([found], [adapter.tensor(weights)], mine, False)
+        got = adapter.grad([result], [adapter.tensor(weights)], mine, False)
         Comparison(adapter)._compare_gradients(got, wanted, "gradient")

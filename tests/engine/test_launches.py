@@ -22,17 +22,17 @@ from server.engine.device.launch_queue import LaunchQueue
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What the driver is asked to launch, the parameters' addresses last but one."""
-    found: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(cupy.cuda.driver, "launchKernel", lambda *arguments: found.append(arguments))
-    return found
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(cupy.cuda.driver, "launchKernel", lambda *arguments: calls.append(arguments))
+    return calls
 
 
 def _parameters(call: tuple[Any, ...], formats: str) -> list[Any]:
     """The parameters, read as a kernel of this signature reads them."""
     addresses = (ctypes.c_void_p * len(formats)).from_address(call[-2])
-    sizes = [struct.calcsize(f"={each}") for each in formats]
+    sizes = [struct.calcsize(f"={code}") for code in formats]
     raw = [ctypes.string_at(address, size) for address, size in zip(addresses, sizes, strict=True)]
-    return [struct.unpack(f"={each}", item)[0] for each, item in zip(formats, raw, strict=True)]
+    return [struct.unpack(f"={code}", item)[0] for code, item in zip(formats, raw, strict=True)]
 
 
 def _launches() -> LaunchQueue:

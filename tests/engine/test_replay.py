@@ -45,28 +45,28 @@ def adapter() -> EngineAdapter:
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many passes were recorded and replayed."""
-    found = {"recorded": 0, "replayed": 0}
+    passes = {"recorded": 0, "replayed": 0}
     record, run = RecordingTask.record, Program.run
 
     def recorded(self: Any, *args: Any) -> Any:
-        found["recorded"] += 1
+        passes["recorded"] += 1
         return record(self, *args)
 
     def replayed(self: Any, *args: Any) -> None:
-        found["replayed"] += 1
+        passes["replayed"] += 1
         run(self, *args)
 
     monkeypatch.setattr(RecordingTask, "record", recorded)
     monkeypatch.setattr(Program, "run", replayed)
-    return found
+    return passes
 
 
 def _grads(adapter: EngineAdapter, leaves: list[Any]) -> list[Any]:
     return [None if v.autograd.grad is None else adapter.numpy(v.autograd.grad) for v in leaves]
 
 
-def _assert_same(found: list[Any], expected: list[Any]) -> None:
-    for mine, other in zip(found, expected, strict=True):
+def _assert_same(gradients: list[Any], expected: list[Any]) -> None:
+    for mine, other in zip(gradients, expected, strict=True):
         assert (mine is None) == (other is None)
         if mine is not None:
             assert mine.dtype == other.dtype and mine.strides == other.strides
@@ -75,8 +75,8 @@ def _assert_same(found: list[Any], expected: list[Any]) -> None:
 
 def differentiable() -> list[Any]:
     """PyTorch's samples of every operation that has a derivative here."""
-    found = [i for i in op_db if _ours(i.name) and i.supports_autograd and i.supports_dtype(torch.float64, "cpu")]
-    chosen = [i for i in found if not is_random(i.name) and i.name not in WRONG_GRADIENTS]
+    infos = [i for i in op_db if _ours(i.name) and i.supports_autograd and i.supports_dtype(torch.float64, "cpu")]
+    chosen = [i for i in infos if not is_random(i.name) and i.name not in WRONG_GRADIENTS]
     return [pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}") for i in chosen]
 
 
@@ -86,7 +86,7 @@ def _mine(adapter: EngineAdapter, item: Any, leaves: list[Any]) -> Any:
         leaves.extend([value] if item.requires_grad else [])
         return value
     if isinstance(item, list | tuple):
-        return type(item)([_mine(adapter, each, leaves) for each in item])
+        return type(item)([_mine(adapter, element, leaves) for element in item])
     return adapter.convert(item)
 
 
@@ -111,8 +111,8 @@ def check_gradients_again(
             leaves: list[Any] = []
             args = [_mine(adapter, a, leaves) for a in given]
             kwargs = {k: _mine(adapter, v, leaves) for k, v in sample.kwargs.items()}
-            found = adapter.function(_ours(info.name))(*args, **kwargs)
-            outs = [v for v in (found if isinstance(found, tuple | list) else [found]) if adapter.is_tensor(v)]
+            result = adapter.function(_ours(info.name))(*args, **kwargs)
+            outs = [v for v in (result if isinstance(result, tuple | list) else [result]) if adapter.is_tensor(v)]
             out = next((v for v in outs if adapter.requires_grad(v)), None)
             if out is None:
                 break
@@ -122,7 +122,7 @@ def check_gradients_again(
             backward([out], [adapter.tensor(cotangent)])
             results.append(_grads(adapter, leaves))
             held.append(allocator.allocated_bytes())
-            del args, kwargs, found, outs, out, leaves
+            del args, kwargs, result, outs, out, leaves
         for later in results[1:]:
             same(later, results[0])
         assert len(set(held[first:])) <= 1, "a pass leaves other memory behind than the one before"

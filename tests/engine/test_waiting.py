@@ -69,8 +69,8 @@ class _Graph:
         if self._device.refuses_launch:
             return False
         self._device.launched += 1
-        for each in self._noted:
-            each()
+        for launch in self._noted:
+            launch()
         return True
 
 
@@ -202,7 +202,7 @@ def test_work_by_other_ways_comes_after_what_waits_and_nothing_waits_within(devi
 
     device.fire(0, 1, 2, 3)
     assert device.launches.at_once(other)(5, 6) == 11
-    assert [set(each) for each in seen] == [{1}, {1, 4}]
+    assert [set(memory) for memory in seen] == [{1}, {1, 4}]
     device.fire(0, 5, 2, 3)
     assert device.launches.waiting, "they may wait again"
 
