@@ -28,6 +28,7 @@ from telegrad_protocol.dtypes import (
     promote_types as promote_types,
     uint8 as uint8,
 )
+from telegrad_protocol.dtypes import result_type as _result_type
 from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError, TelegradError as TelegradError
 from telegrad_protocol.memory_format import (
     MemoryFormat as MemoryFormat,
@@ -96,6 +97,7 @@ from ._session.grad_mode import (
 )
 from ._session.settings import set_default_dtype as set_default_dtype
 from ._session.wire_stats import WireStats as WireStats, wire_stats as wire_stats
+from ._tensor import dtype_limits as _dtype_limits
 from ._tensor.formatting import printoptions as printoptions, set_printoptions as set_printoptions
 from ._tensor.size import Size as Size
 from ._tensor.tensor import Tensor as Tensor
@@ -141,23 +143,17 @@ newaxis = None
 
 def finfo(dtype: DType | None = None) -> Any:
     """Limits of a floating-point type."""
-    from ._tensor.dtype_limits import float_limits
-
-    return float_limits(dtype or get_default_dtype())
+    return _dtype_limits.float_limits(dtype or get_default_dtype())
 
 
 def iinfo(dtype: DType) -> Any:
     """Limits of an integer type."""
-    from ._tensor.dtype_limits import integer_limits
-
-    return integer_limits(dtype)
+    return _dtype_limits.integer_limits(dtype)
 
 
 def result_type(input: Tensor | _complex, other: Tensor | _complex) -> DType:
     """The type that an operation on the two gives."""
-    from telegrad_protocol.dtypes import result_type as of_operands
-
-    return of_operands([input, other])
+    return _result_type([input, other])
 
 
 def is_floating_point(input: Tensor) -> _bool:

@@ -1,4 +1,8 @@
-"""``connect``: to a server by address, to a private one that is started here, or to an engine in this process."""
+"""``connect``: to a server by address, to a private one that is started here, or to an engine in this process.
+
+The module that opens a session of one kind is imported when that is wanted: sockets and HTTP would add a tenth to
+the time of ``import telegrad``.
+"""
 
 from __future__ import annotations
 
@@ -104,9 +108,7 @@ def _remote(url: str, token: str | None, flush: Any, tls: Any) -> Transport:
 
 
 def _in_process(host: Any) -> Transport:
-    from telegrad._transport.in_process import (
-        InProcessTransport,  # the socket's libraries cost an import a tenth of its time
-    )
+    from telegrad._transport.in_process import InProcessTransport
 
     number = host.new_number()
     hello = Hello(session=f"in-process-{number}", key="", server_version="", lease_seconds=0.0, **host.hello())

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
 
+from telegrad._functions.gradients import by_device, clear_gradients
 from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
 from telegrad_protocol.meta import Device
-
-from ._gradients import by_device, clear
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
@@ -80,7 +79,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
         for group in self.param_groups:
-            clear(group["params"], set_to_none)
+            clear_gradients(group["params"], set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters that have gradients; ``closure`` computes them, and the loss that is given back."""

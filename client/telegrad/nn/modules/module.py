@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, overload
 
+from telegrad._functions.gradients import clear_gradients
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn._conversions import convert, destination, in_format
@@ -290,9 +291,7 @@ class Module(StateDictMixin):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
-        from telegrad.optim._gradients import clear
-
-        clear(list(self.parameters()), set_to_none)
+        clear_gradients(list(self.parameters()), set_to_none)
 
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
         """Call ``fn`` on every module below and on this one, the deepest first."""

@@ -10,7 +10,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.messages import DropGrads
 
 
-def clear(parameters: Sequence[Tensor], set_to_none: bool) -> None:
+def clear_gradients(parameters: Sequence[Tensor], set_to_none: bool) -> None:
     """Drop the gradients with one instruction, or set them to zero with one per device."""
     if set_to_none:
         _drop([parameter for parameter in parameters if parameter._grad is not None])
