@@ -49,12 +49,12 @@ class Autocast:
         key = (tuple(dtypes), cache_enabled)
         if not key[0]:
             return None
-        found = Autocast._known.get(key)
-        if found is None:
-            found = Autocast._known[key] = object.__new__(Autocast)
-            found.dtypes, found.cache_enabled = key
-            found.lower = dict(found.dtypes)
-        return found
+        settings = Autocast._known.get(key)
+        if settings is None:
+            settings = Autocast._known[key] = object.__new__(Autocast)
+            settings.dtypes, settings.cache_enabled = key
+            settings.lower = dict(settings.dtypes)
+        return settings
 
     def encode(self) -> list[Any]:
         """As it travels."""
@@ -88,12 +88,12 @@ class Casting(NamedTuple):
         """The call as it is made, with operands converted by ``cast``."""
         if self.instead is not None:
             return self.instead, (*args[: len(self.instead.tensor_positions)], *self.attributes)
-        found = list(args)
+        changed = list(args)
         for position in self.positions:
-            found[position] = cast(found[position])
+            changed[position] = cast(changed[position])
         if self.dtype_at is not None:
-            found[self.dtype_at] = self.target
-        return op, tuple(found)
+            changed[self.dtype_at] = self.target
+        return op, tuple(changed)
 
 
 _PRODUCTS = ("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "prelu", "scaled_dot_product_attention")
@@ -269,14 +269,16 @@ def _changes(meta: Any, device_type: str, target: DType) -> bool:
 
 def recast(op: Op, bound: Sequence[Any], autocast: Autocast) -> tuple[Op, tuple[Any, ...]]:
     """The operation, and its arguments with tensors as metas, as they are after all casts."""
-    found = tuple(bound)
+    arguments = tuple(bound)
     for device_type, lower in autocast.dtypes:
-        if not any(meta.device.type == device_type for meta in op.metas_in(found)):
+        if not any(meta.device.type == device_type for meta in op.metas_in(arguments)):
             continue
-        casting = casting_of(op, found, device_type, lower)
+        casting = casting_of(op, arguments, device_type, lower)
         if casting is not None:
-            op, found = casting.changed(op, found, partial(_cast, device_type=device_type, target=casting.target))
-    return op, found
+            op, arguments = casting.changed(
+                op, arguments, partial(_cast, device_type=device_type, target=casting.target)
+            )
+    return op, arguments
 
 
 def _cast(argument: Any, device_type: str, target: DType) -> Any:

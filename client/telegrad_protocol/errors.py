@@ -158,10 +158,10 @@ class WorkerCrashedError(CommunicationError):
 
 
 def _tree(root: type[TelegradError]) -> dict[str, type[TelegradError]]:
-    found = {root.__name__: root}
+    errors = {root.__name__: root}
     for child in root.__subclasses__():
-        found.update(_tree(child))
-    return found
+        errors.update(_tree(child))
+    return errors
 
 
 BY_CODE: dict[str, type[TelegradError]] = _tree(TelegradError)

@@ -95,8 +95,8 @@ class Meta:
         """The one meta of these properties; row-major where no strides are given."""
         shape = tuple(shape)
         key = (shape, strides, offset, dtype, device)
-        found = Meta._interned.get(key)
-        return found if found is not None else Meta._make(key, shape, dtype, device, strides, offset)
+        meta = Meta._interned.get(key)
+        return meta if meta is not None else Meta._make(key, shape, dtype, device, strides, offset)
 
     @staticmethod
     def _make(

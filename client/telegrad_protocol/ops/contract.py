@@ -151,14 +151,14 @@ class Op:
 
     def metas_in(self, bound: Sequence[Any]) -> list[Meta]:
         """The tensor operands among ``bound`` metas, lists flattened, absent ones left out."""
-        found: list[Meta] = []
+        metas: list[Meta] = []
         for position in self.tensor_positions:
             value = bound[position]
             if isinstance(value, Meta):
-                found.append(value)
+                metas.append(value)
             elif isinstance(value, (tuple, list)):
-                found.extend(v for v in value if isinstance(v, Meta))
-        return found
+                metas.extend(v for v in value if isinstance(v, Meta))
+        return metas
 
     def infer(self, bound: tuple[Any, ...]) -> Metas:
         """Run the shape rule on metas; None where only the data can tell the shape."""

@@ -184,8 +184,8 @@ def _on_batches(name: str, dims: int, input: Meta, weight: Meta, *rest: object) 
     if is_batched(name, input, dims):
         return _convolution(name, input, weight, *rest)  # type: ignore[arg-type]
     batch = input.like((1, *input.shape), strides=(input.numel, *input.strides))
-    found = _convolution(name, batch, weight, *rest)  # type: ignore[arg-type]
-    return input.like(found.shape[1:], strides=found.strides[1:])
+    batched = _convolution(name, batch, weight, *rest)  # type: ignore[arg-type]
+    return input.like(batched.shape[1:], strides=batched.strides[1:])
 
 
 def same_padding(name: str, padding: str, kernel: Size, stride: Size, dilation: Size) -> tuple[Size, Size]:
@@ -308,10 +308,10 @@ def _unfolded_size(name: str, size: Size, kernel: Size, dilation: Size, padding:
     check_positive(name, kernel_size=kernel, dilation=dilation, stride=stride)
     _check_padding(name, padding)
     rows = zip(size, kernel, dilation, padding, stride, strict=True)
-    found = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in rows)
-    if min(found) < 1:
+    counts = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in rows)
+    if min(counts) < 1:
         raise ShapeError(f"{name}: a kernel of {list(kernel)} fits nowhere into {list(size)}")
-    return found
+    return counts
 
 
 def _check_picture(name: str, input: Meta, dims: int) -> None:

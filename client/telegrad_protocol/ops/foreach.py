@@ -36,7 +36,7 @@ _METHODS = {"minimum": "clamp_max", "maximum": "clamp_min"}
 """What the operation with a number is called where the one with two tensors takes none."""
 
 
-def per_tensor(name: str, each: str, *lists: Any, **options: Any) -> list[Meta]:
+def per_tensor(name: str, public: str, *lists: Any, **options: Any) -> list[Meta]:
     """What an operation gives for each tensor of parallel lists; numbers go to all of them."""
     count = len(lists[0])
     for other in lists[1:]:
@@ -45,25 +45,25 @@ def per_tensor(name: str, each: str, *lists: Any, **options: Any) -> list[Meta]:
     if not count:
         raise ArgumentError(f"{name}: expected at least one tensor")
     rows = [[o[i] if isinstance(o, (tuple, list)) else o for o in lists] for i in range(count)]
-    return [_inferred(each, row, options) for row in rows]
+    return [_inferred(public, row, options) for row in rows]
 
 
-def _inferred(each: str, row: Sequence[Any], options: dict[str, Any]) -> Meta:
-    found = PUBLIC[each][0]
-    meta: Any = found.infer(found.bind(tuple(row), options))
+def _inferred(public: str, row: Sequence[Any], options: dict[str, Any]) -> Meta:
+    operation = PUBLIC[public][0]
+    meta: Any = operation.infer(operation.bind(tuple(row), options))
     return meta
 
 
-def of_number(each: str) -> str:
+def of_number(public: str) -> str:
     """The operation on a tensor and a number."""
-    return _METHODS.get(each, each)
+    return _METHODS.get(public, public)
 
 
-def _declare(public: str, overload: str, each: str, rule: Rule) -> None:
+def _declare(public: str, overload: str, counterpart: str, rule: Rule) -> None:
     """File a form that makes new tensors and one that overwrites the first list."""
     label = f"_foreach_{public}"
     suffix = f".{overload}" if overload else ""
-    rule.__doc__ = f"``{each}`` of each tensor."
+    rule.__doc__ = f"The result of ``{counterpart}`` on every tensor of the list."
     op(name=f"{label}{suffix}", out=False, method=False)(rule)
     op(
         name=f"{label}_{suffix}", out=False, method=False, differentiable=False, updates=True, mutates="self",
@@ -87,55 +87,55 @@ def _overwriting(name: str, rule: Rule) -> Callable[..., None]:
     return check
 
 
-def _unary(each: str) -> None:
+def _unary(public: str) -> None:
     def rule(self: list[Meta]) -> tuple[Meta, ...]:
-        return tuple(per_tensor(f"_foreach_{each}", each, self))
+        return tuple(per_tensor(f"_foreach_{public}", public, self))
 
-    _declare(each, "", each, rule)
+    _declare(public, "", public, rule)
 
 
-def _binary(each: str) -> None:
-    label = f"_foreach_{each}"
+def _binary(public: str) -> None:
+    label = f"_foreach_{public}"
 
     def scalar(self: list[Meta], scalar: Scalar) -> tuple[Meta, ...]:
-        return tuple(per_tensor(label, of_number(each), self, scalar))
+        return tuple(per_tensor(label, of_number(public), self, scalar))
 
     def scalars(self: list[Meta], scalars: list[Scalar]) -> tuple[Meta, ...]:
-        return tuple(per_tensor(label, of_number(each), self, scalars))
+        return tuple(per_tensor(label, of_number(public), self, scalars))
 
     def plain(self: list[Meta], other: list[Meta]) -> tuple[Meta, ...]:
-        return tuple(per_tensor(label, each, self, other))
+        return tuple(per_tensor(label, public, self, other))
 
     def scaled(self: list[Meta], other: list[Meta], *, alpha: Scalar = 1) -> tuple[Meta, ...]:
-        return tuple(per_tensor(label, each, self, other, alpha=alpha))
+        return tuple(per_tensor(label, public, self, other, alpha=alpha))
 
     def tensor(self: list[Meta], other: Meta) -> tuple[Meta, ...]:
-        return tuple(per_tensor(label, each, self, other))
+        return tuple(per_tensor(label, public, self, other))
 
-    _declare(each, "Scalar", each, scalar)
-    _declare(each, "List", each, scaled if each in SCALED else plain)
-    _declare(each, "ScalarList", each, scalars)
-    if each in ("add", "mul", "div"):
-        _declare(each, "Tensor", each, tensor)
+    _declare(public, "Scalar", public, scalar)
+    _declare(public, "List", public, scaled if public in SCALED else plain)
+    _declare(public, "ScalarList", public, scalars)
+    if public in ("add", "mul", "div"):
+        _declare(public, "Tensor", public, tensor)
 
 
-def _ternary(each: str) -> None:
-    label = f"_foreach_{each}"
+def _ternary(public: str) -> None:
+    label = f"_foreach_{public}"
 
     def scalar(
         self: list[Meta], tensor1: list[Meta], tensor2: list[Meta], value: Scalar = 1
     ) -> tuple[Meta, ...]:  # fmt: skip
-        return tuple(per_tensor(label, each, self, tensor1, tensor2, value=value))
+        return tuple(per_tensor(label, public, self, tensor1, tensor2, value=value))
 
     def scalars(
         self: list[Meta], tensor1: list[Meta], tensor2: list[Meta], scalars: list[Scalar]
     ) -> tuple[Meta, ...]:  # fmt: skip
         if len(scalars) != len(self):
             raise ArgumentError(f"{label}: expected {len(self)} numbers, got {len(scalars)}")
-        return tuple(per_tensor(label, each, self, tensor1, tensor2))
+        return tuple(per_tensor(label, public, self, tensor1, tensor2))
 
-    _declare(each, "Scalar", each, scalar)
-    _declare(each, "ScalarList", each, scalars)
+    _declare(public, "Scalar", public, scalar)
+    _declare(public, "ScalarList", public, scalars)
 
 
 def _lerp() -> None:

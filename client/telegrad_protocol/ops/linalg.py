@@ -199,12 +199,12 @@ def _linear_backward(
         raise ShapeError(f"_linear_backward: gradient {grad_out} does not fit the weight {weight}")
     if input is not None and input.shape[:-1] != grad_out.shape[:-1]:
         raise ShapeError(f"_linear_backward: gradient {grad_out} does not fit the input {input}")
-    found = []
+    gradients = []
     if weight is not None:
-        found.append(grad_out.like((*grad_out.shape[:-1], weight.shape[1]), dtype))
+        gradients.append(grad_out.like((*grad_out.shape[:-1], weight.shape[1]), dtype))
     if input is not None:
-        found.append(grad_out.like((size, input.shape[-1]), dtype))
-    return (*found, grad_out.like((size,), dtype)) if bias else tuple(found)
+        gradients.append(grad_out.like((size, input.shape[-1]), dtype))
+    return (*gradients, grad_out.like((size,), dtype)) if bias else tuple(gradients)
 
 
 @op(module="nn.functional", method=False, out=False)
@@ -260,10 +260,10 @@ def cross_dim(input: Meta, other: Meta, dim: int | None) -> tuple[Size, int]:
     shape = broadcast_shapes("cross", input.shape, other.shape)
     if dim is not None:
         return shape, wrap_dim("cross", dim, len(shape))
-    found = next((d for d, size in enumerate(shape) if size == 3), None)
-    if found is None:
+    dimension = next((d for d, size in enumerate(shape) if size == 3), None)
+    if dimension is None:
         raise ArgumentError(f"cross: no dimension of size 3 in {input}")
-    return shape, found
+    return shape, dimension
 
 
 @op

@@ -201,14 +201,14 @@ def _elementwise(
     extra: tuple[float, ...] = (),
 ) -> Meta:  # fmt: skip
     """The result of reducing an element-wise error."""
-    found = pointwise_meta(error, (input, target, *extra))
-    if found.dtype is bool_:
+    loss = pointwise_meta(error, (input, target, *extra))
+    if loss.dtype is bool_:
         raise DTypeError(f"{name}: not defined for bool, got {input} and {target}")
     if weight is not None:
-        found = found.like(broadcast_shapes(name, found.shape, weight.shape))
-    if kind == "mean" and not found.dtype.is_differentiable:
+        loss = loss.like(broadcast_shapes(name, loss.shape, weight.shape))
+    if kind == "mean" and not loss.dtype.is_differentiable:
         raise DTypeError(f"{name}: expected a floating point type, got {input} and {target}")
-    return found if kind == "none" else found.like(())
+    return loss if kind == "none" else loss.like(())
 
 
 @op(module="nn.functional", method=False, out=False)
@@ -228,8 +228,8 @@ def l1_loss(
 ) -> Meta:  # fmt: skip
     """The mean absolute error."""
     kind = reduction_of("l1_loss", reduction, size_average, reduce)
-    found = _elementwise("l1_loss", _squared_error, input, target, kind, weight)
-    return found.like(dtype=found.dtype.to_real(), strides=found.strides)
+    loss = _elementwise("l1_loss", _squared_error, input, target, kind, weight)
+    return loss.like(dtype=loss.dtype.to_real(), strides=loss.strides)
 
 
 @op(module="nn.functional", method=False, out=False)
@@ -299,6 +299,6 @@ def cosine_similarity(x1: Meta, x2: Meta, dim: int = 1, eps: float = 1e-8) -> Me
     """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dimension."""
     shape = broadcast_shapes("cosine_similarity", x1.shape, x2.shape)
     at = wrap_dim("cosine_similarity", dim, len(shape))
-    found = pointwise_meta(_squared_error, (x1, x2))
-    _check_floating("cosine_similarity", found)
-    return found.like((*shape[:at], *shape[at + 1 :]))
+    product = pointwise_meta(_squared_error, (x1, x2))
+    _check_floating("cosine_similarity", product)
+    return product.like((*shape[:at], *shape[at + 1 :]))

@@ -186,10 +186,6 @@ def decode_scalar(value: Any) -> Any:
     raise ProtocolError(f"expected a number, not {type(value).__name__}")
 
 
-def _decode_dtype(code: Any) -> DType:
-    return of_code(code)
-
-
 def _decode_scalars(values: Any) -> tuple[Any, ...]:
     return tuple(map(decode_scalar, values))
 
@@ -254,7 +250,7 @@ _BASIC = (
          encode=lambda v: v if isinstance(v, int) else list(v), decode=_decode_int_or_size),
     Kind("scalars", "a list of numbers", _accept_scalars,
          encode=lambda vs: [encode_scalar(v) for v in vs], decode=_decode_scalars),
-    Kind("dtype", "a dtype", _instance(DType), encode=lambda d: d.code, decode=_decode_dtype),
+    Kind("dtype", "a dtype", _instance(DType), encode=lambda d: d.code, decode=of_code),
     Kind("device", "a device", _accept_device, encode=str, decode=lambda name: Device(_typed(str)(name))),
 )  # fmt: skip
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _BASIC}

@@ -44,16 +44,16 @@ def windows(
 
 def pooled_size(name: str, size: Size, numbers: tuple[Size, Size, Size, Size], ceil_mode: bool) -> Size:
     """How many windows there are; with ``ceil_mode`` also those that begin inside and end outside."""
-    found = []
+    counts = []
     for n, k, s, p, d in zip(size, *numbers, strict=True):
         room = n + 2 * p - d * (k - 1) - 1
         count = -(-room // s) + 1 if ceil_mode else room // s + 1
         if ceil_mode and (count - 1) * s >= n + p:
             count -= 1
-        found.append(count)
-    if min(found) < 1:
+        counts.append(count)
+    if min(counts) < 1:
         raise ShapeError(f"{name}: a kernel of {list(numbers[0])} fits nowhere into {list(size)}")
-    return tuple(found)
+    return tuple(counts)
 
 
 def _result(input: Meta, dims: int, size: Size, keeps_format: bool = True) -> Meta:
@@ -113,8 +113,8 @@ def _max_pool_by_name(
     name: str, dims: int, input: Meta, kernel_size: Size, stride: Size | None, padding: int | Size,
     dilation: int | Size,     ceil_mode: bool, return_indices: bool,
 ) -> Meta | tuple[Meta, Meta]:  # fmt: skip
-    found = _max_pooled(name, input, dims, kernel_size, stride, padding, dilation, ceil_mode)
-    return found if return_indices else found[0]
+    results = _max_pooled(name, input, dims, kernel_size, stride, padding, dilation, ceil_mode)
+    return results if return_indices else results[0]
 
 
 @op(out=False, method=False)
@@ -284,8 +284,8 @@ def _divided_with_indices(name: str, dims: int, input: Meta, output_size: tuple[
 def _adaptive_max(
     name: str, dims: int, input: Meta, output_size: list[int | None], return_indices: bool
 ) -> Meta | tuple[Meta, Meta]:
-    found = _divided_with_indices(name, dims, input, output_size)  # type: ignore[arg-type]
-    return found if return_indices else found[0]
+    results = _divided_with_indices(name, dims, input, output_size)  # type: ignore[arg-type]
+    return results if return_indices else results[0]
 
 
 @op(out=False, method=False, module="nn.functional")

@@ -172,8 +172,8 @@ def aminmax(input: Meta, *, dim: int | None = None, keepdim: bool = False) -> tu
     """The smallest and the largest element, of all or along a dimension."""
     if dim is None:
         _check_any_element("aminmax", input)
-    found = _extremum("aminmax", input, dim, keepdim)
-    return found, found
+    extremum = _extremum("aminmax", input, dim, keepdim)
+    return extremum, extremum
 
 
 @op(differentiable=False)

@@ -63,10 +63,10 @@ def topk(input: Meta, k: int, dim: int = -1, largest: bool = True, sorted: bool 
 def kthvalue(input: Meta, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Meta, Meta]:
     """The ``k``-th smallest element along a dimension, counted from one, and where it is."""
     length = input.shape[wrap_dim("kthvalue", dim, input.ndim)] if input.ndim else 1
-    found = chosen("kthvalue", input, dim, keepdim)
+    results = chosen("kthvalue", input, dim, keepdim)
     if not 1 <= k <= length:
         raise ArgumentError(f"kthvalue: k = {k} is out of range for dimension {dim} of {input}")
-    return found
+    return results
 
 
 @op(name="median.dim", returns=("values", "indices"))

@@ -15,8 +15,8 @@ import numpy as np
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import BY_NAME, DType
 from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.json_numbers import read_number
 
-_SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NUMPY: Final = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in BY_NAME}
 
 
@@ -48,23 +48,12 @@ def _flatten(data: Any, shape: tuple[int, ...], numbers: list[Any]) -> None:
 
 
 def _number(item: Any) -> Any:
-    match item:
-        case bool() | int() | float():
-            return item
-        case str() if item in _SPECIAL:
-            return _SPECIAL[item]
-        case {"complex": [re, im]} if len(item) == 1:
-            return _complex(_number(re), _number(im))
-        case list():
-            raise ArgumentError("tensor: the lists are not nested evenly")
+    number = read_number(item)
+    if isinstance(number, (int, float, complex)):
+        return number
+    if isinstance(number, list):
+        raise ArgumentError("tensor: the lists are not nested evenly")
     raise ArgumentError(f"tensor: expected numbers, got {item!r:.60}")
-
-
-def _complex(re: Any, im: Any) -> complex:
-    try:
-        return complex(float(re), float(im))
-    except (TypeError, OverflowError) as error:
-        raise ArgumentError("tensor: a complex number takes two real ones") from error
 
 
 def _inferred(numbers: list[Any]) -> DType:

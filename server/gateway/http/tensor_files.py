@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from telegrad_protocol.dtypes import ALIASES, BY_NAME
+from telegrad_protocol.dtypes import BY_NAME, named
 from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
 
 MAX_HEADER_BYTES: Final = 1 << 20
@@ -58,10 +58,7 @@ class Header:
 
 def checked_dtype(name: str) -> str:
     """The canonical name of an element type; ``DTypeError`` if there is none such."""
-    known = BY_NAME.get(name) or ALIASES.get(name)
-    if known is None:
-        raise DTypeError(f"unknown dtype {name!r}: expected one of {', '.join(BY_NAME)}")
-    return known.name
+    return named(name).name
 
 
 def checked_header(header: Header) -> Header:

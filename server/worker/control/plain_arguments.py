@@ -6,7 +6,6 @@ Public names are resolved over their overloads as calls in Python are.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +16,12 @@ from server.session.arguments import SIZES, check_length
 from server.session.state import SessionState
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.json_numbers import read_number
 from telegrad_protocol.ops import PUBLIC, TABLE, Op
 from telegrad_protocol.ops.params import Param
 
 Bound = tuple[Operator, tuple[Any, ...]]
 _MODULES = {op.module for op in TABLE.values()} - {""}
-_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def bind(state: SessionState, name: str, args: list[Any], kwargs: dict[str, Any]) -> Bound:
@@ -92,20 +91,15 @@ def _tensors(state: SessionState, plain: Any) -> Any:
             return [_tensors(state, item) for item in plain]
         case {"tensor": int(id)} if len(plain) == 1:
             return state.value(id)
-    return _number(state, plain)
+    return read_number(plain)
 
 
 def _number(state: SessionState, plain: Any) -> Any:
-    match plain:
-        case str() if plain in _SPECIAL:
-            return _SPECIAL[plain]
-        case {"complex": [real, imaginary]} if len(plain) == 1:
-            return complex(_number(state, real), _number(state, imaginary))
-    return plain
+    return read_number(plain)
 
 
 def _numbers(state: SessionState, plain: Any) -> Any:
-    return [_number(state, item) for item in plain] if isinstance(plain, list) else plain
+    return [read_number(item) for item in plain] if isinstance(plain, list) else plain
 
 
 def _dtype(state: SessionState, plain: Any) -> Any:
