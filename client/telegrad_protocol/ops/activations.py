@@ -25,59 +25,59 @@ def _check_numbers(name: str, input: Meta, *numbers: Scalar) -> None:
 
 @pointwise(takes="if")
 def relu(input: Meta) -> Meta:
-    """max(input, 0)"""
+    """Compute the rectified linear unit: max(input, 0)."""
 
 
 @pointwise(takes="f", out=False, inplace=False, method=False)
 def _relu_backward(gradient: Meta, result: Meta) -> Meta:
-    """gradient where ``result`` is positive or NaN, else 0"""
+    """Compute the gradient of relu: gradient where ``result`` is positive or NaN, else 0."""
     check_backward("_relu_backward", gradient, result)
 
 
 @pointwise(takes="f", inplace=False, **_F)
 def gelu(input: Meta, *, approximate: str = "none") -> Meta:
-    """input * Phi(input), Phi the normal distribution function; or its approximation by ``tanh``"""
+    """Compute input * Phi(input), with the normal distribution function Phi or its approximation by ``tanh``."""
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
 
 @pointwise(takes="f", out=False, inplace=False, method=False)
 def _gelu_backward(gradient: Meta, input: Meta, *, approximate: str = "none") -> Meta:
-    """gradient * gelu'(input)"""
+    """Compute the gradient of gelu: gradient * gelu'(input)."""
     check_backward("_gelu_backward", gradient, input)
 
 
 @pointwise(takes="fc", **_F)
 def silu(input: Meta) -> Meta:
-    """input * sigmoid(input)"""
+    """Compute the sigmoid linear unit: input * sigmoid(input)."""
 
 
 @pointwise(takes="fc", out=False, inplace=False, method=False)
 def _silu_backward(gradient: Meta, input: Meta) -> Meta:
-    """gradient * silu'(input)"""
+    """Compute the gradient of silu: gradient * silu'(input)."""
     check_backward("_silu_backward", gradient, input)
 
 
 @pointwise(takes="f", promotes=("input",), **_F)
 def leaky_relu(input: Meta, negative_slope: Scalar = 0.01) -> Meta:
-    """input where it is positive, else negative_slope * input"""
+    """Return input where it is positive, and negative_slope * input elsewhere."""
     _check_numbers("leaky_relu", input, negative_slope)
 
 
 @pointwise(takes="f", promotes=("input",), **_F)
 def elu(input: Meta, alpha: Scalar = 1.0) -> Meta:
-    """input where it is positive, else alpha * (exp(input) - 1)"""
+    """Return input where it is positive, and alpha * (exp(input) - 1) elsewhere."""
     _check_numbers("elu", input, alpha)
 
 
 @pointwise(takes="f", **_F)
 def selu(input: Meta) -> Meta:
-    """The self-normalizing scale * elu(input, alpha)"""
+    """Compute the self-normalizing unit: scale * elu(input, alpha), with the constants of Klambauer et al., 2017."""
 
 
 @pointwise(takes="f", promotes=("input",), **_F)
 def celu(input: Meta, alpha: Scalar = 1.0) -> Meta:
-    """input where it is positive, else alpha * (exp(input / alpha) - 1)"""
+    """Return input where it is positive, and alpha * (exp(input / alpha) - 1) elsewhere."""
     _check_numbers("celu", input, alpha)
     if alpha == 0:
         raise ArgumentError("celu: alpha must not be 0")
@@ -85,13 +85,13 @@ def celu(input: Meta, alpha: Scalar = 1.0) -> Meta:
 
 @pointwise(takes="f", promotes=("input",), inplace=False, **_F)
 def softplus(input: Meta, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Meta:
-    """log(1 + exp(beta * input)) / beta; input itself where beta * input is above the threshold"""
+    """Compute log(1 + exp(beta * input)) / beta; input itself where beta * input is above ``threshold``."""
     _check_numbers("softplus", input, beta, threshold)
 
 
 @pointwise(takes="if", promotes=("input",), **_F)
 def hardtanh(input: Meta, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Meta:
-    """input clamped to [min_val, max_val]"""
+    """Limit every element to [min_val, max_val]."""
     _check_numbers("hardtanh", input, min_val, max_val)
     if min_val > max_val:  # type: ignore[operator]
         raise ArgumentError(f"hardtanh: min_val must not be greater than max_val, got {min_val} and {max_val}")
@@ -99,54 +99,54 @@ def hardtanh(input: Meta, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Meta
 
 @pointwise(takes="if", **_F)
 def relu6(input: Meta) -> Meta:
-    """input clamped to [0, 6]"""
+    """Limit every element to [0, 6]."""
 
 
 @pointwise(takes="f", **_F)
 def hardsigmoid(input: Meta) -> Meta:
-    """input / 6 + 1 / 2 clamped to [0, 1]"""
+    """Compute input / 6 + 1 / 2, limited to [0, 1]."""
 
 
 @pointwise(takes="f", **_F)
 def hardswish(input: Meta) -> Meta:
-    """input * hardsigmoid(input)"""
+    """Compute input * hardsigmoid(input)."""
 
 
 @pointwise(takes="f", **_F)
 def mish(input: Meta) -> Meta:
-    """input * tanh(softplus(input))"""
+    """Compute input * tanh(softplus(input))."""
 
 
 @pointwise(takes="f", inplace=False, **_F)
 def logsigmoid(input: Meta) -> Meta:
-    """log(sigmoid(input))"""
+    """Compute log(sigmoid(input)) without overflow."""
 
 
 @pointwise(promotion="int_to_float", inplace=False, out=False, **_F)
 def tanhshrink(input: Meta) -> Meta:
-    """input - tanh(input)"""
+    """Compute input - tanh(input)."""
 
 
 @pointwise(promotion="int_to_float", inplace=False, out=False, **_F)
 def softsign(input: Meta) -> Meta:
-    """input / (1 + abs(input))"""
+    """Compute input / (1 + |input|)."""
 
 
 @pointwise(takes="if", promotes=("input",), **_F)
 def threshold(input: Meta, threshold: Scalar, value: Scalar) -> Meta:
-    """input where it is above the threshold, else value"""
+    """Return input where it is above ``threshold``, and ``value`` elsewhere."""
     _check_numbers("threshold", input, threshold, value)
 
 
 @pointwise(takes="f", promotes=("input",), inplace=False, module="nn.functional")
 def hardshrink(input: Meta, lambd: Scalar = 0.5) -> Meta:
-    """0 where input is between -lambd and lambd, else input"""
+    """Return 0 where input is between -lambd and lambd, and input elsewhere."""
     _check_numbers("hardshrink", input, lambd)
 
 
 @pointwise(takes="f", promotes=("input",), inplace=False, **_F)
 def softshrink(input: Meta, lambd: Scalar = 0.5) -> Meta:
-    """input moved towards 0 by lambd, 0 where that passes it"""
+    """Move every element towards 0 by ``lambd``; elements nearer to 0 than that become 0."""
     _check_numbers("softshrink", input, lambd)
     if lambd < 0:  # type: ignore[operator]
         raise ArgumentError(f"softshrink: lambd must not be negative, got {lambd}")

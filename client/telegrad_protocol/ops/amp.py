@@ -44,7 +44,7 @@ def _amp_update_scale_(
     self: Meta, growth_tracker: Meta, found_inf: Meta, scale_growth_factor: float, scale_backoff_factor: float,
     growth_interval: int,
 ) -> Meta:  # fmt: skip
-    """Shrink the scale where ``found_inf`` is set; let it grow after so many steps in a row without."""
+    """Shrink the scale if ``found_inf`` is set, and let it grow after ``growth_interval`` steps in a row without."""
     _check_number("_amp_update_scale_", "the scale", self)
     _check_number("_amp_update_scale_", "growth_tracker", growth_tracker, (int32,))
     _check_number("_amp_update_scale_", "found_inf", found_inf)

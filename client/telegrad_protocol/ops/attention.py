@@ -26,7 +26,7 @@ def _check_attention(query: Meta, key: Meta, value: Meta, attn_mask: Meta | None
 
 
 def _grouped_heads(query: Meta, shared: Meta) -> Size:
-    """The batch dimensions of a key or value whose heads several query heads share."""
+    """Return the batch dimensions of a key or value whose heads several query heads share."""
     heads = query.shape[-3] if query.ndim > 2 and shared.ndim > 2 else 0
     if not heads or not shared.shape[-3] or heads % shared.shape[-3]:
         raise ShapeError(f"{_NAME}: {shared} does not divide the heads of {query}")
@@ -39,7 +39,7 @@ def _check_mask(attn_mask: Meta | None, scores: Size) -> None:
 
 
 def result_of(query: Meta, shape: Size) -> Meta:
-    """A result that lies in memory in the order of the query's dimensions, so that heads join without a copy."""
+    """Return the meta of a result in the memory order of the query's dimensions, so that heads join without a copy."""
     if len(shape) != query.ndim or shape[:-1] != query.shape[:-1]:
         return query.like(shape)
     return query.like(shape, strides=result_strides(shape, [(shape, query.strides)]))
@@ -50,7 +50,7 @@ def scaled_dot_product_attention(
     query: Meta, key: Meta, value: Meta, attn_mask: Meta | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Meta:  # fmt: skip
-    """softmax(query @ key.T * scale + mask) @ value: (..., l, e), (..., s, e), (..., s, v) -> (..., l, v)
+    """Compute softmax(query @ key.T * scale + mask) @ value: (..., l, e), (..., s, e), (..., s, v) -> (..., l, v).
 
     A bool mask says what takes part. ``is_causal`` lets row i see columns up to i. ``scale`` is 1 / sqrt(e) by default.
     """
@@ -79,7 +79,7 @@ def _statistic_type(dtype: DType) -> DType:
 def _attention(
     query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, is_causal: bool, scale: float, trains: bool
 ) -> tuple[Meta, Meta]:
-    """Attention of (n, heads, l, e) on (n, shared heads, s, e), and the logarithm of each row's sum of exponentials.
+    """Compute attention of (n, heads, l, e) on (n, shared heads, s, e), and the log-sum-exp of every row of scores.
 
     Only backward needs the latter: it is empty unless ``trains``.
     """
@@ -96,7 +96,7 @@ def _attention_backward(
     grad_output: Meta, query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, output: Meta, logsumexp: Meta,
     is_causal: bool, scale: float,
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """The gradients of the operands of ``_attention``; scores are computed anew from its ``logsumexp``."""
+    """Compute the gradients of the operands of ``_attention``; scores are computed again from its ``logsumexp``."""
     result, statistic = _attention.infer((query, key, value, attn_mask, is_causal, scale, True))  # type: ignore[misc]
     for given, expected in ((grad_output, result), (output, result), (logsumexp, statistic)):
         if given.shape != expected.shape or given.dtype is not expected.dtype:
@@ -114,7 +114,7 @@ def _attention_dropout(
     query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, state: Meta, dropout_p: float, is_causal: bool,
     scale: float, trains: bool,
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """``_attention`` with weights zeroed with probability ``dropout_p``, others scaled up; ``state`` says which."""
+    """Compute ``_attention`` with weights dropped with probability ``dropout_p``, drawn from generator ``state``."""
     _check_state(state)
     return _attention.infer((query, key, value, attn_mask, is_causal, scale, trains))  # type: ignore[return-value]
 
@@ -125,7 +125,7 @@ def _attention_dropout_backward(
     grad_output: Meta, query: Meta, key: Meta, value: Meta, attn_mask: Meta | None, state: Meta, output: Meta,
     logsumexp: Meta, dropout_p: float, is_causal: bool, scale: float,
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """The gradients of the operands of ``_attention_dropout``."""
+    """Compute the gradients of the operands of ``_attention_dropout``."""
     _check_state(state)
     operands = (grad_output, query, key, value, attn_mask, output, logsumexp, is_causal, scale)
     return _attention_backward.infer(operands)  # type: ignore[return-value]

@@ -14,37 +14,37 @@ from .pointwise import same_dtype
 
 @pointwise(promotion="bool", differentiable=False)
 def eq(input: Meta, other: Meta | Scalar) -> Meta:
-    """input == other"""
+    """Compare element by element: input == other."""
 
 
 @pointwise(promotion="bool", differentiable=False)
 def ne(input: Meta, other: Meta | Scalar) -> Meta:
-    """input != other"""
+    """Compare element by element: input != other."""
 
 
 @pointwise(promotion="bool", takes="bif", differentiable=False)
 def lt(input: Meta, other: Meta | Scalar) -> Meta:
-    """input < other"""
+    """Compare element by element: input < other."""
 
 
 @pointwise(promotion="bool", takes="bif", differentiable=False)
 def le(input: Meta, other: Meta | Scalar) -> Meta:
-    """input <= other"""
+    """Compare element by element: input <= other."""
 
 
 @pointwise(promotion="bool", takes="bif", differentiable=False)
 def gt(input: Meta, other: Meta | Scalar) -> Meta:
-    """input > other"""
+    """Compare element by element: input > other."""
 
 
 @pointwise(promotion="bool", takes="bif", differentiable=False)
 def ge(input: Meta, other: Meta | Scalar) -> Meta:
-    """input >= other"""
+    """Compare element by element: input >= other."""
 
 
 @pointwise(promotion="bool", inplace=False, out=False, differentiable=False)
 def isclose(input: Meta, other: Meta, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Meta:
-    """abs(input - other) <= atol + rtol * abs(other), infinities only if equal"""
+    """Test |input - other| <= atol + rtol * |other|; infinities are close only to themselves."""
     same_dtype("isclose", input, other)
     if rtol < 0 or atol < 0:
         raise ArgumentError(f"isclose: tolerances must not be negative, got rtol={rtol}, atol={atol}")
@@ -52,87 +52,87 @@ def isclose(input: Meta, other: Meta, rtol: float = 1e-05, atol: float = 1e-08, 
 
 @pointwise(promotion="bool", inplace=False, out=False, differentiable=False)
 def isnan(input: Meta) -> Meta:
-    """Whether elements are NaN."""
+    """Test which elements are NaN."""
 
 
 @pointwise(promotion="bool", inplace=False, out=False, differentiable=False)
 def isinf(input: Meta) -> Meta:
-    """Whether elements are infinite."""
+    """Test which elements are infinite."""
 
 
 @pointwise(promotion="bool", inplace=False, out=False, differentiable=False)
 def isfinite(input: Meta) -> Meta:
-    """Whether elements are neither infinite nor NaN."""
+    """Test which elements are neither infinite nor NaN."""
 
 
 @pointwise(promotion="bool", takes="bif", inplace=False, differentiable=False)
 def isposinf(input: Meta) -> Meta:
-    """Whether elements are positive infinity."""
+    """Test which elements are positive infinity."""
 
 
 @pointwise(promotion="bool", takes="bif", inplace=False, differentiable=False)
 def isneginf(input: Meta) -> Meta:
-    """Whether elements are negative infinity."""
+    """Test which elements are negative infinity."""
 
 
 @pointwise(promotion="bool", takes="bif", inplace=False, differentiable=False)
 def signbit(input: Meta) -> Meta:
-    """Whether the sign is minus, also of -0.0"""
+    """Test which elements have a minus sign, -0.0 included."""
 
 
 @pointwise(promotion="bool", differentiable=False)
 def logical_and(input: Meta, other: Meta) -> Meta:
-    """Whether both are not zero."""
+    """Test where both elements are not zero."""
 
 
 @pointwise(promotion="bool", differentiable=False)
 def logical_or(input: Meta, other: Meta) -> Meta:
-    """Whether one is not zero, or both."""
+    """Test where at least one of both elements is not zero."""
 
 
 @pointwise(promotion="bool", differentiable=False)
 def logical_xor(input: Meta, other: Meta) -> Meta:
-    """Whether exactly one is not zero."""
+    """Test where exactly one of both elements is not zero."""
 
 
 @pointwise(promotion="bool", differentiable=False)
 def logical_not(input: Meta) -> Meta:
-    """Whether elements are zero."""
+    """Test which elements are zero."""
 
 
 @pointwise(takes="bi", differentiable=False)
 def bitwise_and(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """Bits that are set in both."""
+    """Combine the bits that are set in both: input & other."""
 
 
 @pointwise(takes="bi", differentiable=False)
 def bitwise_or(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """Bits that are set in one or both."""
+    """Combine the bits that are set in at least one: input | other."""
 
 
 @pointwise(takes="bi", differentiable=False)
 def bitwise_xor(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """Bits that are set in exactly one."""
+    """Combine the bits that are set in exactly one: input ^ other."""
 
 
 @pointwise(takes="bi", differentiable=False)
 def bitwise_not(input: Meta) -> Meta:
-    """Every bit inverted."""
+    """Invert every bit: ~input."""
 
 
 @pointwise(takes="i", differentiable=False)
 def bitwise_left_shift(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """input * 2 ** other, 0 where all bits are shifted out"""
+    """Shift bits to the left: input * 2 ** other, and 0 where all bits are shifted out."""
 
 
 @pointwise(takes="i", differentiable=False)
 def bitwise_right_shift(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """input / 2 ** other, rounded down"""
+    """Shift bits to the right: input / 2 ** other, rounded down."""
 
 
 @pointwise(promotes=("input", "other"), inplace=False, method=False)
 def where(condition: Meta, input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """input where the condition holds, other elsewhere"""
+    """Choose ``input`` where ``condition`` is true, and ``other`` elsewhere."""
     if condition.dtype.category != BOOL and condition.dtype.name != "uint8":
         raise DTypeError(f"where: the condition must be a bool tensor, not {condition}")
 
@@ -145,14 +145,14 @@ def _filled(input: Meta, mask: Meta) -> Meta:
 
 @op(inplace=True, out=False)
 def masked_fill(input: Meta, mask: Meta, value: Scalar) -> Meta:
-    """input with ``value`` where the mask holds"""
+    """Copy ``input`` with ``value`` where ``mask`` is true."""
     check_fits("masked_fill", value, input.dtype)
     return _filled(input, mask)
 
 
 @op(name="masked_fill.Tensor", inplace=True, out=False)
 def masked_fill_tensor(input: Meta, mask: Meta, value: Meta) -> Meta:
-    """input with the one element of ``value`` where the mask holds"""
+    """Copy ``input`` with the one element of ``value`` where ``mask`` is true."""
     if value.ndim:
         raise ShapeError(f"masked_fill: the value must be a number or a 0-d tensor, not {value}")
     if result_type((input, value)).category > input.dtype.category:

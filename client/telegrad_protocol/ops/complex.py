@@ -18,13 +18,13 @@ def _part(input: Meta, number: int) -> Meta:
 
 @op(view_of="input", method=False)
 def real(input: Meta) -> Meta:
-    """The real parts, a view; the tensor itself where it is real"""
+    """View the real parts of a complex tensor; a real tensor is returned itself."""
     return _part(input, 0) if input.dtype.is_complex else input.view(input.shape, input.strides)
 
 
 @op(view_of="input", method=False)
 def imag(input: Meta) -> Meta:
-    """The imaginary parts, a view"""
+    """View the imaginary parts of a complex tensor."""
     if not input.dtype.is_complex:
         raise DTypeError(f"imag: real tensors have no imaginary part, got {input}")
     return _part(input, 1)
@@ -32,7 +32,7 @@ def imag(input: Meta) -> Meta:
 
 @op(view_of="input", method=False)
 def view_as_real(input: Meta) -> Meta:
-    """Complex numbers as pairs of floats, in a new last dimension; a view"""
+    """View complex numbers as pairs of floats in a new last dimension."""
     if not input.dtype.is_complex:
         raise DTypeError(f"view_as_real: expected a complex tensor, got {input}")
     strides = (*(2 * stride for stride in input.strides), 1)
@@ -41,7 +41,7 @@ def view_as_real(input: Meta) -> Meta:
 
 @op(view_of="input", method=False)
 def view_as_complex(input: Meta) -> Meta:
-    """Pairs of floats in the last dimension as complex numbers; a view"""
+    """View the pairs of floats in the last dimension as complex numbers."""
     if input.dtype not in (float32, float64):
         raise DTypeError(f"view_as_complex: expected float32 or float64, got {input}")
     if not input.ndim or input.shape[-1] != 2 or input.strides[-1] != 1:
@@ -54,18 +54,18 @@ def view_as_complex(input: Meta) -> Meta:
 
 @op(view_of="input", copies=lambda input: input.dtype.is_complex)
 def conj(input: Meta) -> Meta:
-    """The complex conjugate, a copy; the tensor itself where it is real"""
+    """Compute the complex conjugate as a copy; a real tensor is returned itself."""
     return like(input, None, None) if input.dtype.is_complex else input.view(input.shape, input.strides)
 
 
 @pointwise
 def conj_physical(input: Meta) -> Meta:
-    """The complex conjugate, always a copy"""
+    """Compute the complex conjugate, always as a copy."""
 
 
 @pointwise(promotion=lambda input: "complex_to_float" if input.dtype.is_complex else "int_to_float", inplace=False)
 def angle(input: Meta) -> Meta:
-    """The angle of complex numbers in the plane; 0 or pi of real ones"""
+    """Compute the angle of complex numbers in the plane; it is 0 or pi for real ones."""
 
 
 def _check_parts(name: str, first: Meta, second: Meta) -> None:
@@ -76,11 +76,11 @@ def _check_parts(name: str, first: Meta, second: Meta) -> None:
 
 @pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False)
 def complex(real: Meta, imag: Meta) -> Meta:
-    """Complex numbers of their real and imaginary parts"""
+    """Combine real and imaginary parts: real + i * imag."""
     _check_parts("complex", real, imag)
 
 
 @pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False)
 def polar(abs: Meta, angle: Meta) -> Meta:
-    """Complex numbers of their absolute values and angles"""
+    """Combine absolute values and angles: abs * exp(i * angle)."""
     _check_parts("polar", abs, angle)

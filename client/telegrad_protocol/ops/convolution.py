@@ -17,7 +17,7 @@ from .contract import op
 
 
 def spread(name: str, what: str, values: int | Size, dims: int) -> Size:
-    """One number per spatial dimension; a single one is for all."""
+    """Return one number per spatial dimension; a single number stands for all."""
     if isinstance(values, int):
         return (values,) * dims
     if len(values) not in (1, dims):
@@ -45,7 +45,7 @@ def _check_padding(name: str, padding: Size) -> None:
 
 
 def _check_channels(name: str, input: Meta, weight: Meta, bias: Meta | None, groups: int, transposed: bool) -> int:
-    """The channels of the result."""
+    """Return the number of channels of the result; refuse operands whose channels do not fit."""
     if groups <= 0:
         raise ArgumentError(f"{name}: groups must be greater than zero, got {groups}")
     rows, columns = weight.shape[:2]
@@ -60,7 +60,7 @@ def _check_channels(name: str, input: Meta, weight: Meta, bias: Meta | None, gro
 
 
 def _shrunk(name: str, input: Meta, kernel: Size, stride: Size, padding: Size, dilation: Size) -> Size:
-    """The spatial size of a convolution's result."""
+    """Return the spatial size of a convolution's result."""
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     room = [size + 2 * p for size, p in zip(input.shape[2:], padding, strict=True)]
     if any(r > available for r, available in zip(reach, room, strict=True)):
@@ -71,7 +71,7 @@ def _shrunk(name: str, input: Meta, kernel: Size, stride: Size, padding: Size, d
 def _grown(
     name: str, input: Meta, kernel: Size, stride: Size, padding: Size, dilation: Size, output_padding: Size
 ) -> Size:
-    """The spatial size of a transposed convolution's result."""
+    """Return the spatial size of a transposed convolution's result."""
     for extra, s, d in zip(output_padding, stride, dilation, strict=True):
         if not 0 <= extra < max(s, d):
             raise ArgumentError(f"{name}: output padding {extra} must be smaller than stride {s} or dilation {d}")
@@ -83,7 +83,7 @@ def _grown(
 
 
 def _strides(shape: Size, *metas: Meta) -> Size | None:
-    """Channels innermost where an operand has them so and PyTorch's kernels of the type know how."""
+    """Return strides with channels innermost, if an operand has them so and PyTorch's kernels of the type allow it."""
     first = metas[0]
     if first.dtype not in _KEEP_FORMAT and (len(shape) != 4 or (first.dtype is float64 and first.device.type != "cpu")):
         return None
@@ -107,7 +107,7 @@ def convolution(
     input: Meta, weight: Meta, bias: Meta | None, stride: Size, padding: Size, dilation: Size, transposed: bool,
     output_padding: Size, groups: int,
 ) -> Meta:  # fmt: skip
-    """The sum over c and k of weight[o, c, k] * input[n, c, stride * p + dilation * k - padding], plus bias[o].
+    """Sum weight[o, c, k] * input[n, c, stride * p + dilation * k - padding] over c and k, and add bias[o].
 
     Transposed, it is the gradient of that by its input: the weight is (c, out / groups, *kernel) then.
     """
@@ -143,7 +143,7 @@ def _convolution_weight_backward(
     grad_output: Meta, input: Meta, kernel_size: Size, stride: Size, padding: Size, dilation: Size, groups: int,
     channels_last: bool,
 ) -> Meta:  # fmt: skip
-    """The sum over n and p of grad_output[n, o, p] * input[n, c, stride * p + dilation * k - padding], as (o, c, k).
+    """Sum grad_output[n, o, p] * input[n, c, stride * p + dilation * k - padding] over n and p, as (o, c, k).
 
     ``channels_last`` tells how the result lies in memory.
     """
@@ -171,14 +171,14 @@ def _check_reach(
 
 
 def is_batched(name: str, input: Meta, dims: int) -> bool:
-    """Whether the input has a batch dimension before its channels."""
+    """Tell whether the input has a batch dimension before its channels."""
     if input.ndim not in (dims + 1, dims + 2):
         raise ShapeError(f"{name}: expected {dims + 1} or {dims + 2} dimensions, got {input}")
     return input.ndim == dims + 2
 
 
 def _on_batches(name: str, dims: int, input: Meta, weight: Meta, *rest: object) -> Meta:
-    """The result for an input with or without a batch dimension."""
+    """Return the meta of the result for an input with or without a batch dimension."""
     if weight.ndim != dims + 2:
         raise ShapeError(f"{name}: expected a weight of {dims + 2} dimensions, got {weight}")
     if is_batched(name, input, dims):
@@ -189,7 +189,7 @@ def _on_batches(name: str, dims: int, input: Meta, weight: Meta, *rest: object) 
 
 
 def same_padding(name: str, padding: str, kernel: Size, stride: Size, dilation: Size) -> tuple[Size, Size]:
-    """What ``padding`` puts before and after each dimension: ``valid`` nothing, ``same`` what keeps the size."""
+    """Return what ``padding`` puts before and after a dimension: ``valid`` nothing, ``same`` what keeps the size."""
     if padding == "valid":
         return (0,) * len(kernel), (0,) * len(kernel)
     if padding != "same":
@@ -221,7 +221,7 @@ def conv1d(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
     dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
-    """Slide a kernel over sequences: (n, c, l) and (out, c / groups, k) -> (n, out, l'); n may be missing."""
+    """Convolve sequences with a kernel: (n, c, l) and (out, c / groups, k) -> (n, out, l'); n may be missing."""
     return _on_batches("conv1d", 1, input, weight, bias, stride, padding, dilation, False, (0,), groups)
 
 
@@ -230,7 +230,7 @@ def conv1d_padding(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: str = "valid",
     dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
-    """``conv1d`` with a padding by name: ``valid`` or ``same``."""
+    """Convolve as ``conv1d`` does, with a padding by name: ``valid`` or ``same``."""
     return _padded_by_name("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -239,7 +239,7 @@ def conv2d(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
     dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
-    """Slide a kernel over images: (n, c, h, w) and (out, c / groups, kh, kw) -> (n, out, h', w'); n may be missing."""
+    """Convolve images with a kernel: (n, c, h, w), (out, c / groups, kh, kw) -> (n, out, h', w'); n may be missing."""
     return _on_batches("conv2d", 2, input, weight, bias, stride, padding, dilation, False, (0,), groups)
 
 
@@ -248,7 +248,7 @@ def conv2d_padding(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: str = "valid",
     dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
-    """``conv2d`` with a padding by name: ``valid`` or ``same``."""
+    """Convolve as ``conv2d`` does, with a padding by name: ``valid`` or ``same``."""
     return _padded_by_name("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -257,7 +257,7 @@ def conv3d(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
     dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
-    """Slide a kernel over volumes: (n, c, d, h, w) and (out, c / groups, kd, kh, kw) -> (n, out, d', h', w')."""
+    """Convolve volumes with a kernel: (n, c, d, h, w) and (out, c / groups, kd, kh, kw) -> (n, out, d', h', w')."""
     return _on_batches("conv3d", 3, input, weight, bias, stride, padding, dilation, False, (0,), groups)
 
 
@@ -266,7 +266,7 @@ def conv3d_padding(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: str = "valid",
     dilation: int | Size = 1, groups: int = 1,
 ) -> Meta:  # fmt: skip
-    """``conv3d`` with a padding by name: ``valid`` or ``same``."""
+    """Convolve as ``conv3d`` does, with a padding by name: ``valid`` or ``same``."""
     return _padded_by_name("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -275,7 +275,7 @@ def conv_transpose1d(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
     output_padding: int | Size = 0, groups: int = 1, dilation: int | Size = 1,
 ) -> Meta:  # fmt: skip
-    """The gradient of ``conv1d`` by its input: (n, c, l) and (c, out / groups, k) -> (n, out, l')."""
+    """Compute the gradient of ``conv1d`` by its input: (n, c, l) and (c, out / groups, k) -> (n, out, l')."""
     return _on_batches(
         "conv_transpose1d", 1, input, weight, bias, stride, padding, dilation, True, output_padding, groups
     )
@@ -286,7 +286,7 @@ def conv_transpose2d(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
     output_padding: int | Size = 0, groups: int = 1, dilation: int | Size = 1,
 ) -> Meta:  # fmt: skip
-    """The gradient of ``conv2d`` by its input: (n, c, h, w) and (c, out / groups, kh, kw) -> (n, out, h', w')."""
+    """Compute the gradient of ``conv2d`` by its input: (n, c, h, w), (c, out / groups, kh, kw) -> (n, out, h', w')."""
     return _on_batches(
         "conv_transpose2d", 2, input, weight, bias, stride, padding, dilation, True, output_padding, groups
     )
@@ -297,14 +297,14 @@ def conv_transpose3d(
     input: Meta, weight: Meta, bias: Meta | None = None, stride: int | Size = 1, padding: int | Size = 0,
     output_padding: int | Size = 0, groups: int = 1, dilation: int | Size = 1,
 ) -> Meta:  # fmt: skip
-    """The gradient of ``conv3d`` by its input, with a weight of (c, out / groups, kd, kh, kw)."""
+    """Compute the gradient of ``conv3d`` by its input, with a weight of (c, out / groups, kd, kh, kw)."""
     return _on_batches(
         "conv_transpose3d", 3, input, weight, bias, stride, padding, dilation, True, output_padding, groups
     )
 
 
 def _unfolded_size(name: str, size: Size, kernel: Size, dilation: Size, padding: Size, stride: Size) -> Size:
-    """How many positions the kernel takes in each dimension."""
+    """Return the number of positions of the kernel in every dimension."""
     check_positive(name, kernel_size=kernel, dilation=dilation, stride=stride)
     _check_padding(name, padding)
     rows = zip(size, kernel, dilation, padding, stride, strict=True)
@@ -323,7 +323,7 @@ def _check_picture(name: str, input: Meta, dims: int) -> None:
 def im2col(
     input: Meta, kernel_size: Size, dilation: int | Size = 1, padding: int | Size = 0, stride: int | Size = 1
 ) -> Meta:
-    """What a sliding kernel sees, one column per position: (n, c, h, w) -> (n, c * kh * kw, positions)."""
+    """Copy the windows of a sliding kernel into columns: (n, c, h, w) -> (n, c * kh * kw, positions)."""
     _check_picture("unfold", input, 3)
     names = ("kernel_size", "dilation", "padding", "stride")
     given = (kernel_size, dilation, padding, stride)
@@ -342,7 +342,7 @@ def fold(
     padding: int | Size = 0,
     stride: int | Size = 1,
 ) -> Meta:
-    """Add the columns of ``unfold`` up at where they come from: (n, c * kh * kw, positions) -> (n, c, h, w)."""
+    """Add up the columns of ``unfold`` at the places they came from: (n, c * kh * kw, positions) -> (n, c, h, w)."""
     if input.ndim not in (2, 3):
         raise ShapeError(f"fold: expected two or three dimensions, got {input}")
     if input.dtype.category < FLOAT:

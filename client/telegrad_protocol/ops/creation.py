@@ -14,12 +14,12 @@ from .rules import check_size
 
 
 def new(name: str, size: Size, dtype: DType | None, device: Device | None) -> Meta:
-    """A row-major tensor of the default type and device where none is given."""
+    """Return the meta of a row-major tensor, of the default type and device where none is given."""
     return Meta.of(check_size(name, size), dtype or get_default_dtype(), device or CPU)
 
 
 def like(input: Meta, dtype: DType | None, device: Device | None) -> Meta:
-    """A new tensor in the memory order of ``input``."""
+    """Return the meta of a new tensor in the memory order of ``input``."""
     return input.like(dtype=dtype, device=device, strides=result_strides(input.shape, [(input.shape, input.strides)]))
 
 
@@ -44,51 +44,51 @@ _LARGEST = {
 
 
 def largest_of(dtype: DType) -> float:
-    """The largest finite number of a floating-point type, or of a complex type's parts."""
+    """Return the largest finite number of a floating-point type, or of a complex type's parts."""
     return _LARGEST[dtype.to_real().name]
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
-    """The smallest and the largest number of an integer type."""
+    """Return the smallest and the largest number of an integer type."""
     bits = 8 * dtype.itemsize
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
 
 
 @op(method=False, differentiable=False)
 def zeros(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """A tensor of zeros."""
+    """Make a tensor of zeros."""
     return new("zeros", size, dtype, device)
 
 
 @op(method=False, differentiable=False)
 def ones(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """A tensor of ones."""
+    """Make a tensor of ones."""
     return new("ones", size, dtype, device)
 
 
 @op(method=False, differentiable=False)
 def empty(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """A tensor of whatever is in memory."""
+    """Make a tensor of uninitialized memory."""
     return new("empty", size, dtype, device)
 
 
 @op(method=False, differentiable=False)
 def full(size: Size, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """A tensor of one number, of the number's type where none is given."""
+    """Make a tensor filled with one number, of the number's type where none is given."""
     check_fits("full", fill_value, dtype or of_scalar(fill_value))
     return new("full", size, dtype or of_scalar(fill_value), device)
 
 
 @op(method=False, out=False, differentiable=False)
 def scalar_tensor(s: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """A 0-d tensor of one number."""
+    """Make a 0-d tensor of one number."""
     check_fits("scalar_tensor", s, dtype or get_default_dtype())
     return new("scalar_tensor", (), dtype, device)
 
 
 @op(method=False, out=False, differentiable=False)
 def empty_strided(size: Size, stride: Size, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """A tensor of whatever is in memory, laid out with the given strides."""
+    """Make a tensor of uninitialized memory with the given strides."""
     if len(size) != len(stride) or min(stride, default=0) < 0:
         raise ShapeError(f"empty_strided: sizes {list(size)} and strides {list(stride)} do not go together")
     return Meta.of(check_size("empty_strided", size), dtype or get_default_dtype(), device or CPU, stride)
@@ -96,25 +96,25 @@ def empty_strided(size: Size, stride: Size, *, dtype: DType | None = None, devic
 
 @op(out=False, method=False, differentiable=False)
 def zeros_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Zeros in the shape and layout of ``input``."""
+    """Make a tensor of zeros in the shape and layout of ``input``."""
     return like(input, dtype, device)
 
 
 @op(out=False, method=False, differentiable=False)
 def ones_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Ones in the shape and layout of ``input``."""
+    """Make a tensor of ones in the shape and layout of ``input``."""
     return like(input, dtype, device)
 
 
 @op(out=False, method=False, differentiable=False)
 def empty_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Whatever is in memory, in the shape and layout of ``input``."""
+    """Make a tensor of uninitialized memory in the shape and layout of ``input``."""
     return like(input, dtype, device)
 
 
 @op(out=False, method=False, differentiable=False)
 def full_like(input: Meta, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """One number in the shape and layout of ``input``."""
+    """Make a tensor filled with one number in the shape and layout of ``input``."""
     check_fits("full_like", fill_value, dtype or input.dtype)
     return like(input, dtype, device)
 
@@ -125,19 +125,19 @@ def _new(name: str, input: Meta, size: Size, dtype: DType | None, device: Device
 
 @op(out=False, differentiable=False)
 def new_zeros(input: Meta, *size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Zeros of the type and on the device of ``input``."""
+    """Make a tensor of zeros, of the type and on the device of ``input``."""
     return _new("new_zeros", input, size, dtype, device)
 
 
 @op(out=False, differentiable=False)
 def new_ones(input: Meta, *size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Ones of the type and on the device of ``input``."""
+    """Make a tensor of ones, of the type and on the device of ``input``."""
     return _new("new_ones", input, size, dtype, device)
 
 
 @op(out=False, differentiable=False)
 def new_empty(input: Meta, *size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Whatever is in memory, of the type and on the device of ``input``."""
+    """Make a tensor of uninitialized memory, of the type and on the device of ``input``."""
     return _new("new_empty", input, size, dtype, device)
 
 
@@ -145,7 +145,7 @@ def new_empty(input: Meta, *size: int, dtype: DType | None = None, device: Devic
 def new_full(
     input: Meta, size: Size, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
-    """One number, of the type and on the device of ``input``."""
+    """Make a tensor filled with one number, of the type and on the device of ``input``."""
     check_fits("new_full", fill_value, dtype or input.dtype)
     return _new("new_full", input, size, dtype, device)
 
@@ -154,7 +154,7 @@ def new_full(
 def new_empty_strided(
     input: Meta, size: Size, stride: Size, *, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
-    """Whatever is in memory with the given strides, of the type and on the device of ``input``."""
+    """Make a tensor of uninitialized memory with the given strides, of the type and on the device of ``input``."""
     if len(size) != len(stride) or min(stride, default=0) < 0:
         raise ShapeError(f"new_empty_strided: sizes {list(size)} and strides {list(stride)} do not go together")
     return input.like(check_size("new_empty_strided", size), dtype, device, stride)
@@ -190,7 +190,7 @@ def _count(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> int:
 
 @op(method=False, differentiable=False)
 def arange(end: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """The numbers from 0 up to ``end``, which is left out."""
+    """Make a vector of the numbers from 0 up to ``end``, which is left out."""
     return _arange(0, end, 1, dtype, device)
 
 
@@ -198,7 +198,7 @@ def arange(end: Scalar, *, dtype: DType | None = None, device: Device | None = N
 def arange_start(
     start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
-    """The numbers from ``start`` in steps up to ``end``, which is left out."""
+    """Make a vector of the numbers from ``start`` in steps of ``step`` up to ``end``, which is left out."""
     return _arange(start, end, step, dtype, device)
 
 
@@ -225,7 +225,7 @@ def _spaced(
 def linspace(
     start: Meta | Scalar, end: Meta | Scalar, steps: int, *, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
-    """``steps`` numbers evenly from ``start`` to ``end``, both included."""
+    """Make a vector of ``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
     return _spaced("linspace", start, end, steps, dtype, device)
 
 
@@ -234,13 +234,13 @@ def logspace(
     start: Meta | Scalar, end: Meta | Scalar, steps: int, base: float = 10.0, *, dtype: DType | None = None,
     device: Device | None = None,
 ) -> Meta:  # fmt: skip
-    """``steps`` powers of ``base``, exponents evenly from ``start`` to ``end``."""
+    """Make a vector of ``steps`` powers of ``base``, with exponents evenly spaced from ``start`` to ``end``."""
     return _spaced("logspace", start, end, steps, dtype, device)
 
 
 @op(method=False, differentiable=False)
 def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """A matrix of ``n`` rows with ones on the diagonal."""
+    """Make a matrix of ``n`` rows and ``m`` columns with ones on the diagonal and zeros elsewhere."""
     return new("eye", (n, n if m is None else m), dtype, device)
 
 
@@ -252,19 +252,19 @@ def _triangle(name: str, input: Meta) -> Meta:
 
 @op(inplace=True)
 def tril(input: Meta, diagonal: int = 0) -> Meta:
-    """The elements on and below a diagonal, the others 0"""
+    """Copy the elements on and below a diagonal; the others are 0."""
     return _triangle("tril", input)
 
 
 @op(inplace=True)
 def triu(input: Meta, diagonal: int = 0) -> Meta:
-    """The elements on and above a diagonal, the others 0"""
+    """Copy the elements on and above a diagonal; the others are 0."""
     return _triangle("triu", input)
 
 
 @op(out=False)
 def clone(input: Meta) -> Meta:
-    """A copy in the same memory order."""
+    """Copy into new memory in the same memory order."""
     return like(input, None, None)
 
 
@@ -285,7 +285,7 @@ def fill_(input: Meta, value: Scalar) -> Meta:
 
 @op(name="fill_.Tensor", mutates="input", out=False)
 def fill_tensor_(input: Meta, value: Meta) -> Meta:
-    """Overwrite every element with the one of a 0-d tensor."""
+    """Overwrite every element with the element of a 0-d tensor."""
     if value.ndim:
         raise ShapeError(f"fill_: the value must be a number or a 0-d tensor, not {value}")
     return input

@@ -10,27 +10,27 @@ from .contract import Scalar, alias, pointwise
 
 @pointwise(takes="bif", inplace=False)
 def maximum(input: Meta, other: Meta) -> Meta:
-    """The larger of both; NaN where either is"""
+    """Compute the larger of both elements; NaN where either is NaN."""
 
 
 @pointwise(takes="bif", inplace=False)
 def minimum(input: Meta, other: Meta) -> Meta:
-    """The smaller of both; NaN where either is"""
+    """Compute the smaller of both elements; NaN where either is NaN."""
 
 
 @pointwise(takes="bif", inplace=False)
 def fmax(input: Meta, other: Meta) -> Meta:
-    """The larger of both; the other one where one is NaN"""
+    """Compute the larger of both elements; where one is NaN, the other one."""
 
 
 @pointwise(takes="bif", inplace=False)
 def fmin(input: Meta, other: Meta) -> Meta:
-    """The smaller of both; the other one where one is NaN"""
+    """Compute the smaller of both elements; where one is NaN, the other one."""
 
 
 @pointwise(takes="bif")
 def clamp(input: Meta, min: Meta | Scalar | None = None, max: Meta | Scalar | None = None) -> Meta:
-    """min where input is below it, max where it is above; max where min is greater than max"""
+    """Limit every element to [min, max]; where min is greater than max the result is max."""
     if min is None and max is None:
         raise DTypeError("clamp: at least one of 'min' and 'max' must be given")
     if min is not None and max is not None and isinstance(min, Meta) is not isinstance(max, Meta):
@@ -39,12 +39,12 @@ def clamp(input: Meta, min: Meta | Scalar | None = None, max: Meta | Scalar | No
 
 @pointwise(takes="bif")
 def clamp_min(input: Meta, min: Meta | Scalar) -> Meta:
-    """min where input is below it"""
+    """Replace elements below ``min`` by it."""
 
 
 @pointwise(takes="bif")
 def clamp_max(input: Meta, max: Meta | Scalar) -> Meta:
-    """max where input is above it"""
+    """Replace elements above ``max`` by it."""
 
 
 alias("clip", clamp)

@@ -37,7 +37,7 @@ _METHODS = {"minimum": "clamp_max", "maximum": "clamp_min"}
 
 
 def per_tensor(name: str, public: str, *lists: Any, **options: Any) -> list[Meta]:
-    """What an operation gives for each tensor of parallel lists; numbers go to all of them."""
+    """Return the results of an operation on the tensors of parallel lists; numbers are passed to all of them."""
     count = len(lists[0])
     for other in lists[1:]:
         if isinstance(other, (tuple, list)) and len(other) != count:
@@ -55,7 +55,7 @@ def _inferred(public: str, row: Sequence[Any], options: dict[str, Any]) -> Meta:
 
 
 def of_number(public: str) -> str:
-    """The operation on a tensor and a number."""
+    """Return the name of the operation on a tensor and a number."""
     return _METHODS.get(public, public)
 
 
@@ -164,13 +164,13 @@ _lerp()
 
 @op(out=False, method=False)
 def _foreach_norm(self: list[Meta], ord: float = 2.0) -> tuple[Meta, ...]:
-    """The norm of each tensor's elements as one vector."""
+    """Compute the norms of the tensors, as vectors of all their elements."""
     return tuple(per_tensor("_foreach_norm", "norm", self, ord))
 
 
 @op(out=False, method=False, differentiable=False, updates=True, mutates="self", no_grad=("self", "src"))
 def _foreach_copy_(self: list[Meta], src: list[Meta], non_blocking: bool = False) -> None:
-    """Copy each tensor of ``src`` into one of ``self``, with broadcasting and conversion."""
+    """Copy the tensors of ``src`` into those of ``self``, with broadcasting and conversion."""
     per_tensor("_foreach_copy_", "copy_", self, src)
 
 
@@ -181,7 +181,7 @@ def _foreach_copy_(self: list[Meta], src: list[Meta], non_blocking: bool = False
 def _foreach_apply_(
     self: list[Meta], expression: str, first: list[Meta], second: list[Meta], third: list[Meta], scalars: list[Scalar]
 ) -> None:
-    """Write ``expression`` of parallel lists of one type and of equal shapes, and of a number each, into ``self``."""
+    """Write ``expression`` of parallel lists of tensors, and of a list of numbers, into ``self``."""
     for other in (first, second, third):
         if other and [(m.shape, m.dtype) for m in other] != [(m.shape, m.dtype) for m in self]:
             raise ArgumentError(f"_foreach_apply_: lists differ in shapes or types from {len(self)} tensors")

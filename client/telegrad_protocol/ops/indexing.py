@@ -42,7 +42,7 @@ def check_integers(name: str, index: Meta) -> None:
 
 
 def has_masks(indices: Indices) -> bool:
-    """Whether any index is a mask, so that the result's shape depends on data."""
+    """Tell whether any index is a mask, so that the result's shape depends on data."""
     return any(i is not None and i.dtype in _MASKS for i in indices)
 
 
@@ -88,7 +88,7 @@ class Placement:
 
 
 def _index_strides(input: Meta, indices: Indices, place: Placement) -> Size:
-    """TensorIterator's layout of the result: the source with the block's strides zeroed, then each index."""
+    """Return the strides of the result of ``index`` as PyTorch's TensorIterator lays it out."""
     rest = [input.strides[d] for d in range(input.ndim) if d not in place.dims]
     width = len(place.block)
     source = (*rest[: place.at], *((0,) * width), *rest[place.at :])
@@ -104,7 +104,7 @@ def _index_strides(input: Meta, indices: Indices, place: Placement) -> Size:
 
 @op(no_grad=("indices",), out=False, method=False)
 def index(input: Meta, indices: list[Meta | None]) -> Meta | None:
-    """``input[indices]``: integer tensors, broadcast together, and masks; None stands for a whole dimension."""
+    """Return input[indices]: integer tensors and masks, broadcast together; None stands for a whole dimension."""
     _check_indices("index", input, indices)
     if has_masks(indices):
         return None
@@ -114,7 +114,7 @@ def index(input: Meta, indices: list[Meta | None]) -> Meta | None:
 
 @op(no_grad=("indices",), inplace=True, out=False)
 def index_put(input: Meta, indices: list[Meta | None], values: Meta | Scalar, accumulate: bool = False) -> Meta:
-    """A copy of ``input`` with ``values``, broadcast, at ``indices``; added to what is there with ``accumulate``."""
+    """Copy ``input`` with ``values``, broadcast, at ``indices``; ``accumulate`` adds them to the elements there."""
     _check_indices("index_put", input, indices)
     if isinstance(values, Meta):
         if values.dtype is not input.dtype:
@@ -134,7 +134,7 @@ def check_fits(name: str, values: Meta, shape: Size) -> None:
 
 
 def vector_shape(meta: Meta) -> Size:
-    """The shape, with 0-d tensors as vectors of one element."""
+    """Return the shape, with 0-d tensors as vectors of one element."""
     return meta.shape or (1,)
 
 
@@ -153,7 +153,7 @@ def _check_vector(name: str, index: Meta) -> int:
 
 @op(no_grad=("index",))
 def index_select(input: Meta, dim: int, index: Meta) -> Meta:
-    """The parts of ``input`` at ``index`` along ``dim``."""
+    """Return the slices of ``input`` at ``index`` along ``dim``."""
     at = wrap_dim("index_select", dim, input.ndim)
     count = _check_vector("index_select", index)
     if not input.ndim:
@@ -164,7 +164,7 @@ def index_select(input: Meta, dim: int, index: Meta) -> Meta:
 
 
 def _check_parts(name: str, input: Meta, dim: int, index: Meta, source: Meta) -> None:
-    """``source`` holds one part of ``input`` per index."""
+    """Refuse a ``source`` that does not hold one slice of ``input`` per index."""
     at = wrap_dim(name, dim, input.ndim)
     count = _check_vector(name, index)
     check_source(name, input, source)
@@ -175,21 +175,21 @@ def _check_parts(name: str, input: Meta, dim: int, index: Meta, source: Meta) ->
 
 @op(no_grad=("index",), inplace=True)
 def index_add(input: Meta, dim: int, index: Meta, source: Meta, *, alpha: Scalar = 1) -> Meta:
-    """A copy of ``input`` with ``alpha * source`` added at ``index`` along ``dim``, duplicates included."""
+    """Copy ``input`` with ``alpha * source`` added at ``index`` along ``dim``; repeated indices add up."""
     _check_parts("index_add", input, dim, index, source)
     return input.like()
 
 
 @op(no_grad=("index",), inplace=True)
 def index_copy(input: Meta, dim: int, index: Meta, source: Meta) -> Meta:
-    """A copy of ``input`` with ``source`` at ``index`` along ``dim``."""
+    """Copy ``input`` with ``source`` at ``index`` along ``dim``."""
     _check_parts("index_copy", input, dim, index, source)
     return input.like()
 
 
 @op(no_grad=("index",), inplace=True, out=False)
 def index_fill(input: Meta, dim: int, index: Meta, value: Meta | Scalar) -> Meta:
-    """A copy of ``input`` with one value at ``index`` along ``dim``."""
+    """Copy ``input`` with one value at ``index`` along ``dim``."""
     wrap_dim("index_fill", dim, input.ndim)
     _check_vector("index_fill", index)
     if isinstance(value, Meta) and value.ndim:
@@ -200,21 +200,21 @@ def index_fill(input: Meta, dim: int, index: Meta, value: Meta | Scalar) -> Meta
 
 
 def check_mask(name: str, mask: Meta) -> None:
-    """Refuse masks that are not bool; uint8 is what old code has."""
+    """Refuse masks that are not bool, such as the uint8 masks of old programs."""
     if mask.dtype not in _MASKS:
         raise DTypeError(f"{name}: mask must be bool, got {mask}")
 
 
 @op(no_grad=("mask",), data_dependent=True)
 def masked_select(input: Meta, mask: Meta) -> None:
-    """The elements of ``input`` where ``mask`` is true, both broadcast, as a vector."""
+    """Return the elements of ``input`` where ``mask`` is true, both broadcast, as a vector."""
     check_mask("masked_select", mask)
     broadcast_shapes("masked_select", input.shape, mask.shape)
 
 
 @op(no_grad=("mask",), inplace=True, out=False)
 def masked_scatter(input: Meta, mask: Meta, source: Meta) -> Meta:
-    """A copy of ``input`` with the elements of ``source``, in order, where ``mask`` is true."""
+    """Copy ``input`` with the elements of ``source``, in order, where ``mask`` is true."""
     if mask.dtype is not bool_:
         raise DTypeError(f"masked_scatter: mask must be bool, got {mask}")
     check_source("masked_scatter", input, source)
@@ -224,19 +224,19 @@ def masked_scatter(input: Meta, mask: Meta, source: Meta) -> Meta:
 
 @op(data_dependent=True, differentiable=False)
 def nonzero(input: Meta, *, as_tuple: bool = False) -> None:
-    """The positions of elements that are not zero, one per row; with ``as_tuple`` a vector per dimension."""
+    """Return the positions of elements that are not zero, one per row."""
     if as_tuple:
         raise NotSupportedError("nonzero: as_tuple is a matter of the client, which takes the columns apart")
 
 
 @op(data_dependent=True, differentiable=False)
 def argwhere(input: Meta) -> None:
-    """The positions of elements that are not zero, one per row."""
+    """Return the positions of elements that are not zero, one per row."""
 
 
 @op(data_dependent=True, differentiable=False)
 def bincount(input: Meta, weights: Meta | None = None, minlength: int = 0) -> None:
-    """How often each number from 0 on occurs, or the sum of its ``weights``."""
+    """Count how often every number from 0 on occurs, or sum its ``weights``."""
     if input.ndim != 1 or input.dtype.category >= FLOAT or input.dtype is bool_:
         raise ShapeError(f"bincount: expected a vector of integers, got {input}")
     if minlength < 0:
@@ -250,7 +250,7 @@ def embedding(
     input: Meta, weight: Meta, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Meta:  # fmt: skip
-    """The rows of ``weight`` at ``input``; the row ``padding_idx`` gets no gradient."""
+    """Return the rows of ``weight`` at ``input``; the row ``padding_idx`` gets no gradient."""
     if sparse:
         raise NotSupportedError("embedding: sparse gradients do not exist here; leave sparse=False")
     rows = weight.shape[0] if weight.ndim else 0
@@ -261,7 +261,7 @@ def embedding(
 
 @op(method=False, out=False, no_grad=("input",))
 def _embedding(input: Meta, weight: Meta, padding_idx: int, scale_grad_by_freq: bool) -> Meta:
-    """``embedding`` with ``padding_idx`` counted from the front, -1 for none."""
+    """Return the rows of ``weight`` at ``input``, with ``padding_idx`` counted from the front, -1 for none."""
     check_integers("embedding", input)
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight must be a matrix, got {weight}")
@@ -272,7 +272,7 @@ def _embedding(input: Meta, weight: Meta, padding_idx: int, scale_grad_by_freq: 
 def embedding_dense_backward(
     grad_output: Meta, indices: Meta, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Meta:
-    """The gradient of the table of ``embedding``: rows of ``grad_output`` added up by index."""
+    """Compute the gradient of the table of ``embedding``: rows of ``grad_output`` added up by index."""
     check_integers("embedding_dense_backward", indices)
     if grad_output.shape[:-1] != indices.shape or grad_output.ndim != indices.ndim + 1 or num_weights < 0:
         raise ShapeError(f"embedding_dense_backward: {grad_output} does not hold one row per index of {indices}")
@@ -290,7 +290,7 @@ def embedding_renorm_(weight: Meta, indices: Meta, max_norm: float, norm_type: f
 
 @op(module="nn.functional", method=False, out=False, differentiable=False)
 def one_hot(tensor: Meta, num_classes: int = -1) -> Meta | None:
-    """A new last dimension with 1 at the number that each element names; without ``num_classes`` up to the largest."""
+    """Append a dimension with 1 at the index that an element holds; its size is ``num_classes``, the least for -1."""
     if tensor.dtype is not int64:
         raise DTypeError(f"one_hot: class numbers must be int64, got {tensor}")
     if num_classes < -1 or (num_classes <= 0 and not tensor.numel):

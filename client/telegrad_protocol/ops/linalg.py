@@ -14,7 +14,7 @@ from .contract import Scalar, op
 
 
 def _same_dtype(name: str, *operands: Meta) -> DType:
-    """The one type of all operands of a product."""
+    """Return the one type of all operands of a product; refuse operands of several."""
     dtype = operands[0].dtype
     if any(operand.dtype is not dtype for operand in operands):
         raise DTypeError(f"{name}: operands must have the same dtype, got {_listed(operands)}")
@@ -34,7 +34,7 @@ def _check_factors(name: str, dtype: DType, beta: Scalar, alpha: Scalar) -> None
 
 
 def _added(name: str, input: Meta, product: Size, *factors: Meta, beta: Scalar, alpha: Scalar) -> Meta:
-    """The result of beta * input + alpha * product."""
+    """Return the meta of beta * input + alpha * product."""
     _check_factors(name, _same_dtype(name, *factors, input), beta, alpha)
     if broadcast_shapes(name, input.shape, product) != product:
         raise ShapeError(f"{name}: input {input} does not expand to the product's shape {list(product)}")
@@ -61,21 +61,21 @@ def _vector_product(name: str, matrix: Meta, vector: Meta) -> Size:
 
 @op
 def mm(input: Meta, mat2: Meta) -> Meta:
-    """The matrix product of two matrices: (m,k) @ (k,n) -> (m,n)"""
+    """Multiply two matrices: (m, k) @ (k, n) -> (m, n)."""
     size = _matrix_product("mm", input, mat2)
     return input.like(size, _same_dtype("mm", input, mat2))
 
 
 @op
 def bmm(input: Meta, mat2: Meta) -> Meta:
-    """The matrix products of two batches: (b,m,k) @ (b,k,n) -> (b,m,n)"""
+    """Multiply two batches of matrices: (b, m, k) @ (b, k, n) -> (b, m, n)."""
     size = _batch_product("bmm", input, mat2)
     return input.like(size, _same_dtype("bmm", input, mat2))
 
 
 @op
 def mv(input: Meta, vec: Meta) -> Meta:
-    """The product of a matrix and a vector: (m,k) @ (k) -> (m)"""
+    """Multiply a matrix and a vector: (m, k) @ (k) -> (m)."""
     size = _vector_product("mv", input, vec)
     return input.like(size, _same_dtype("mv", input, vec))
 
@@ -88,19 +88,19 @@ def _inner(name: str, left: Meta, right: Meta) -> Meta:
 
 @op
 def dot(input: Meta, tensor: Meta) -> Meta:
-    """The sum of the products of two vectors' elements."""
+    """Sum the products of the elements of two vectors."""
     return _inner("dot", input, tensor)
 
 
 @op
 def vdot(input: Meta, other: Meta) -> Meta:
-    """The sum of the products of two vectors' elements, the first one's conjugated."""
+    """Sum the products of the elements of two vectors, with the first one conjugated."""
     return _inner("vdot", input, other)
 
 
 @op(inplace=True)
 def addmm(input: Meta, mat1: Meta, mat2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
-    """beta * input + alpha * (mat1 @ mat2); with beta = 0 nothing in input counts, NaN included"""
+    """Compute beta * input + alpha * (mat1 @ mat2); with beta = 0 input is ignored, NaN included."""
     return _added("addmm", input, _matrix_product("addmm", mat1, mat2), mat1, mat2, beta=beta, alpha=alpha)
 
 
@@ -108,7 +108,7 @@ def addmm(input: Meta, mat1: Meta, mat2: Meta, *, beta: Scalar = 1, alpha: Scala
 def _addmm_activation(
     input: Meta, mat1: Meta, mat2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1, use_gelu: bool = False
 ) -> Meta:
-    """relu(beta * input + alpha * (mat1 @ mat2)); or its GELU, in the tanh approximation, as PyTorch's on GPUs"""
+    """Compute relu(beta * input + alpha * (mat1 @ mat2)), or GELU in its tanh approximation instead of relu."""
     if not mat1.dtype.is_floating_point:
         raise DTypeError(f"_addmm_activation: expected floating-point matrices, got {mat1}")
     size = _matrix_product("_addmm_activation", mat1, mat2)
@@ -117,13 +117,13 @@ def _addmm_activation(
 
 @op(inplace=True)
 def addmv(input: Meta, mat: Meta, vec: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
-    """beta * input + alpha * (mat @ vec); with beta = 0 nothing in input counts, NaN included"""
+    """Compute beta * input + alpha * (mat @ vec); with beta = 0 input is ignored, NaN included."""
     return _added("addmv", input, _vector_product("addmv", mat, vec), mat, vec, beta=beta, alpha=alpha)
 
 
 @op(inplace=True)
 def addr(input: Meta, vec1: Meta, vec2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
-    """beta * input + alpha * outer(vec1, vec2); with beta = 0 nothing in input counts, NaN included"""
+    """Compute beta * input + alpha * outer(vec1, vec2); with beta = 0 input is ignored, NaN included."""
     if vec1.ndim != 1 or vec2.ndim != 1:
         raise ShapeError(f"addr: expected two vectors, got {vec1} and {vec2}")
     dtype = result_type((input, vec1, vec2))
@@ -145,21 +145,21 @@ def _check_integral_factors(dtype: DType, beta: Scalar, alpha: Scalar) -> None:
 
 @op(inplace=True)
 def baddbmm(input: Meta, batch1: Meta, batch2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
-    """beta * input + alpha * bmm(batch1, batch2); with beta = 0 nothing in input counts, NaN included"""
+    """Compute beta * input + alpha * bmm(batch1, batch2); with beta = 0 input is ignored, NaN included."""
     size = _batch_product("baddbmm", batch1, batch2)
     return _added("baddbmm", input, size, batch1, batch2, beta=beta, alpha=alpha)
 
 
 @op(inplace=True)
 def addbmm(input: Meta, batch1: Meta, batch2: Meta, *, beta: Scalar = 1, alpha: Scalar = 1) -> Meta:
-    """beta * input + alpha * (the sum over the batch of batch1 @ batch2); with beta = 0 nothing in input counts"""
+    """Compute beta * input + alpha * sum(batch1 @ batch2) over the batch; with beta = 0 input is ignored."""
     size = _batch_product("addbmm", batch1, batch2)[1:]
     return _added("addbmm", input, size, batch1, batch2, beta=beta, alpha=alpha)
 
 
 @op
 def matmul(input: Meta, other: Meta) -> Meta:
-    """The product of vectors, matrices, and batches of matrices whose batch dimensions broadcast."""
+    """Multiply vectors, matrices, or batches of matrices whose batch dimensions broadcast."""
     if not input.ndim or not other.ndim:
         raise ShapeError(f"matmul: both operands need at least one dimension, got {input} and {other}")
     if input.shape[-1] != other.shape[max(other.ndim - 2, 0)]:
@@ -171,7 +171,7 @@ def matmul(input: Meta, other: Meta) -> Meta:
 
 @op(module="nn.functional", method=False)
 def linear(input: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
-    """input @ weight.T + bias: (..., k), (n,k), (n) -> (..., n); a weight (k) without n gives (...)"""
+    """Compute input @ weight.T + bias: (..., k), (n, k), (n) -> (..., n); a weight of (k) gives (...)."""
     if not input.ndim or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
         raise ShapeError(f"linear: cannot multiply {input} by the transpose of the weight {weight}")
     size = input.shape[:-1] + weight.shape[:-1]
@@ -186,7 +186,7 @@ def linear(input: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
 def _linear_backward(
     grad_out: Meta, input: Meta | None = None, weight: Meta | None = None, bias: bool = False
 ) -> tuple[Meta, ...]:  # fmt: skip
-    """The gradients of ``linear``: of the input where the weight is given, of the weight where the input is, of a bias.
+    """Compute the gradients of ``linear`` by the input (if weight is given), weight (if input is given) and bias.
 
     grad_out (..., n) @ weight (n,k) -> (..., k); grad_out.T @ input (..., k) -> (n,k); grad_out summed over rows: (n).
     """
@@ -209,7 +209,7 @@ def _linear_backward(
 
 @op(module="nn.functional", method=False, out=False)
 def bilinear(input1: Meta, input2: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
-    """input1 . weight[o] . input2 + bias[o] for each o: (..., i), (..., j), (o,i,j), (o) -> (..., o)"""
+    """Compute input1 . weight[o] . input2 + bias[o] for every o: (..., i), (..., j), (o, i, j), (o) -> (..., o)."""
     if input1.ndim != input2.ndim or input1.shape[:-1] != input2.shape[:-1]:
         raise ShapeError(f"bilinear: inputs must agree in all but the last dimension, got {input1} and {input2}")
     if weight.ndim != 3 or weight.shape[1:] != (input1.shape[-1], input2.shape[-1]):
@@ -222,7 +222,7 @@ def bilinear(input1: Meta, input2: Meta, weight: Meta, bias: Meta | None = None)
 
 @op
 def outer(input: Meta, vec2: Meta) -> Meta:
-    """The products of all pairs of two vectors' elements: (m), (n) -> (m,n)"""
+    """Multiply all pairs of elements of two vectors: (m), (n) -> (m, n)."""
     if input.ndim != 1 or vec2.ndim != 1:
         raise ShapeError(f"outer: expected two vectors, got {input} and {vec2}")
     return input.like((input.shape[0], vec2.shape[0]), result_type((input, vec2)))
@@ -230,7 +230,7 @@ def outer(input: Meta, vec2: Meta) -> Meta:
 
 @op(out=False)
 def trace(input: Meta) -> Meta:
-    """The sum of a matrix's diagonal; integers and bools are summed as int64."""
+    """Sum the diagonal of a matrix; integers and bools are summed as int64."""
     if input.ndim != 2:
         raise ShapeError(f"trace: expected a matrix, got {input}")
     return input.like((), input.dtype if input.dtype.category >= FLOAT else int64)
@@ -238,7 +238,7 @@ def trace(input: Meta) -> Meta:
 
 @op
 def kron(input: Meta, other: Meta) -> Meta:
-    """The Kronecker product: each element of input times the whole of other."""
+    """Compute the Kronecker product: every element of input times the whole of other."""
     ndim = max(input.ndim, other.ndim)
     left, right = ((1,) * (ndim - m.ndim) + m.shape for m in (input, other))
     return input.like((a * b for a, b in zip(left, right, strict=True)), result_type((input, other)))
@@ -246,7 +246,7 @@ def kron(input: Meta, other: Meta) -> Meta:
 
 @op
 def inner(input: Meta, other: Meta) -> Meta:
-    """Products summed over the last dimension of both: (..., k), (***, k) -> (..., ***); of a 0-d one, input * other"""
+    """Sum products over the last dimension of both: (..., k), (***, k) -> (..., ***); a 0-d operand multiplies."""
     if not input.ndim or not other.ndim:
         full = other if input.ndim == 0 else input
         return full.like(dtype=result_type((input, other)))
@@ -256,7 +256,7 @@ def inner(input: Meta, other: Meta) -> Meta:
 
 
 def cross_dim(input: Meta, other: Meta, dim: int | None) -> tuple[Size, int]:
-    """The broadcast shape of a cross product, and the dimension of size 3 along which it is taken."""
+    """Return the broadcast shape of a cross product, and the dimension of size 3 along which it is taken."""
     shape = broadcast_shapes("cross", input.shape, other.shape)
     if dim is not None:
         return shape, wrap_dim("cross", dim, len(shape))
@@ -268,7 +268,7 @@ def cross_dim(input: Meta, other: Meta, dim: int | None) -> tuple[Size, int]:
 
 @op
 def cross(input: Meta, other: Meta, dim: int | None = None) -> Meta:
-    """The cross product of vectors along ``dim``, of size 3; by default the first such dimension."""
+    """Compute the cross product of vectors along ``dim``, by default the first dimension of size 3."""
     if input.ndim != other.ndim:
         raise ShapeError(f"cross: operands must have as many dimensions, got {input} and {other}")
     if not input.ndim and dim is not None:

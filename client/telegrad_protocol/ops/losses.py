@@ -15,7 +15,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 def reduction_of(name: str, reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction that is meant, the former names taken into account."""
+    """Return the reduction that is meant, with PyTorch's former arguments taken into account."""
     if size_average is not None or reduce is not None:
         return "none" if reduce is False else "sum" if size_average is False else "mean"
     if reduction not in REDUCTIONS:
@@ -54,7 +54,7 @@ def cross_entropy(
     input: Meta, target: Meta, weight: Meta | None = None, size_average: bool | None = None, ignore_index: int = -100,
     reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Meta:  # fmt: skip
-    """The negative log-likelihood of ``target`` under softmax(input); classes by index, or probabilities of all."""
+    """Compute the negative log-likelihood of ``target``, class indices or probabilities, under softmax(input)."""
     kind = reduction_of("cross_entropy", reduction, size_average, reduce)
     _check_smoothing(label_smoothing)
     if has_probabilities(input, target):
@@ -74,7 +74,7 @@ def _check_smoothing(label_smoothing: float) -> None:
 
 
 def has_probabilities(input: Meta, target: Meta) -> bool:
-    """Whether ``target`` holds a probability per class and not the index of one."""
+    """Tell whether ``target`` holds a probability per class instead of the index of one."""
     return input.shape == target.shape
 
 
@@ -83,7 +83,7 @@ def nll_loss(
     input: Meta, target: Meta, weight: Meta | None = None, size_average: bool | None = None, ignore_index: int = -100,
     reduce: bool | None = None, reduction: str = "mean",
 ) -> Meta:  # fmt: skip
-    """The negative log-likelihood of the classes ``target`` from log-probabilities."""
+    """Compute the negative log-likelihood of the classes ``target`` from log-probabilities."""
     kind = reduction_of("nll_loss", reduction, size_average, reduce)
     _check_classes("nll_loss", input, target, weight)
     return input.like(target.shape if kind == "none" else ())
@@ -93,7 +93,7 @@ def nll_loss(
 def _nll_loss_forward(
     input: Meta, target: Meta, weight: Meta | None, reduction: str, ignore_index: int
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """``nll_loss`` with the sum of the weights that a mean was divided by."""
+    """Compute ``nll_loss``, and the sum of the weights that a mean is divided by."""
     _check_classes("nll_loss", input, target, weight)
     return input.like(target.shape if reduction == "none" else ()), input.like(())
 
@@ -103,7 +103,7 @@ def _nll_loss_backward(
     grad_output: Meta, target: Meta, weight: Meta | None, total_weight: Meta, size: Size, reduction: str,
     ignore_index: int,
 ) -> Meta:  # fmt: skip
-    """The gradient of the log-probabilities, which have the shape ``size``."""
+    """Compute the gradient of ``nll_loss`` by the log-probabilities, which have the shape ``size``."""
     gradient = grad_output.like(size)
     _check_classes("_nll_loss_backward", gradient, target, weight)
     if grad_output.shape != (target.shape if reduction == "none" else ()):
@@ -118,7 +118,7 @@ def _cross_entropy(
     input: Meta, target: Meta, weight: Meta | None, reduction: str, ignore_index: int, label_smoothing: float,
     dtype: DType | None = None,
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """``cross_entropy`` of class indices in one pass over the input, which is read again in backward.
+    """Compute ``cross_entropy`` of class indices in one pass over the input, which backward reads again.
 
     Beside the loss what backward needs: the logarithm of each sum of exponentials, and what a mean was divided by
     (1 where none was taken). ``dtype`` is the loss's, the input's by default.
@@ -135,7 +135,7 @@ def _cross_entropy(
 def _cross_entropy_in_float32(
     input: Meta, target: Meta, reduction: str, ignore_index: int, label_smoothing: float
 ) -> Meta:  # fmt: skip
-    """``cross_entropy`` of class indices as a float32 number; autocast's, so that no logits are converted."""
+    """Compute ``cross_entropy`` of class indices in float32 without converting the logits, for autocast."""
     _check_smoothing(label_smoothing)
     _check_classes("cross_entropy", input, target, None)
     return input.like(target.shape if reduction == "none" else (), float32)
@@ -146,7 +146,7 @@ def _cross_entropy_backward(
     grad_loss: Meta, input: Meta, target: Meta, weight: Meta | None, log_sum: Meta, total_weight: Meta,
     reduction: str, ignore_index: int, label_smoothing: float,
 ) -> Meta:  # fmt: skip
-    """The gradient of the input of ``_cross_entropy``."""
+    """Compute the gradient of ``_cross_entropy`` by its input."""
     _check_classes("cross_entropy", input, target, weight)
     _check_floating("cross_entropy", grad_loss)
     if grad_loss.shape != (target.shape if reduction == "none" else ()):
@@ -158,7 +158,7 @@ def _cross_entropy_backward(
 
 @op(out=False, method=False, no_grad=("target",), returns=("loss", "probabilities"))
 def _softmax_cross_entropy(input: Meta, target: Meta, reduction: str, ignore_index: int) -> tuple[Meta, Meta]:
-    """``cross_entropy`` of a matrix and class indices in one pass, with the softmax that backward needs."""
+    """Compute ``cross_entropy`` of a matrix and class indices in one pass, and the softmax that backward needs."""
     _check_classes("cross_entropy", input, target, None)
     if input.ndim != 2:
         raise ShapeError(f"_softmax_cross_entropy: expected (N, C), got {input}")
@@ -169,7 +169,7 @@ def _softmax_cross_entropy(input: Meta, target: Meta, reduction: str, ignore_ind
 def _softmax_cross_entropy_backward(
     grad_loss: Meta, input: Meta, probabilities: Meta, target: Meta, reduction: str, ignore_index: int
 ) -> Meta:  # fmt: skip
-    """(probabilities - one_hot(target)) * grad_loss, over the number of targets where a mean was taken."""
+    """Compute (probabilities - one_hot(target)) * grad_loss, over the number of targets where a mean was taken."""
     _check_classes("cross_entropy", probabilities, target, None)
     if grad_loss.shape != (target.shape if reduction == "none" else ()) or input.shape != probabilities.shape:
         raise ShapeError(f"cross_entropy: gradient {grad_loss} does not fit {probabilities} and {target}")
@@ -178,29 +178,29 @@ def _softmax_cross_entropy_backward(
 
 @pointwise(inplace=False, out=False, method=False, takes="ifc")
 def _squared_error(input: Meta, target: Meta) -> Meta:
-    """(input - target) ** 2"""
+    """Compute (input - target) ** 2."""
 
 
 @pointwise(inplace=False, out=False, method=False, takes="fc")
 def _huber_error(input: Meta, target: Meta, delta: float) -> Meta:
-    """Quadratic up to ``delta``, linear beyond: d**2 / 2, delta * (|d| - delta / 2)"""
+    """Compute d ** 2 / 2 for |d| up to ``delta``, and delta * (|d| - delta / 2) beyond, with d = input - target."""
 
 
 @pointwise(inplace=False, out=False, method=False, takes="f")
 def _bce(input: Meta, target: Meta) -> Meta:
-    """-target * log(input) - (1 - target) * log(1 - input), logarithms no less than -100"""
+    """Compute -target * log(input) - (1 - target) * log(1 - input), with logarithms of at least -100."""
 
 
 @pointwise(inplace=False, out=False, method=False, takes="f")
 def _bce_with_logits(input: Meta, target: Meta) -> Meta:
-    """The binary cross-entropy of sigmoid(input), without overflow."""
+    """Compute the binary cross-entropy of sigmoid(input) without overflow."""
 
 
 def _elementwise(
     name: str, error: Any, input: Meta, target: Meta, kind: str, weight: Meta | None = None,
     extra: tuple[float, ...] = (),
 ) -> Meta:  # fmt: skip
-    """The result of reducing an element-wise error."""
+    """Return the meta of a loss that reduces an element-wise error."""
     loss = pointwise_meta(error, (input, target, *extra))
     if loss.dtype is bool_:
         raise DTypeError(f"{name}: not defined for bool, got {input} and {target}")
@@ -216,7 +216,7 @@ def mse_loss(
     input: Meta, target: Meta, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     weight: Meta | None = None,
 ) -> Meta:  # fmt: skip
-    """The mean squared error."""
+    """Compute the mean squared error: (input - target) ** 2, reduced."""
     kind = reduction_of("mse_loss", reduction, size_average, reduce)
     return _elementwise("mse_loss", _squared_error, input, target, kind, weight)
 
@@ -226,7 +226,7 @@ def l1_loss(
     input: Meta, target: Meta, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     weight: Meta | None = None,
 ) -> Meta:  # fmt: skip
-    """The mean absolute error."""
+    """Compute the mean absolute error: |input - target|, reduced."""
     kind = reduction_of("l1_loss", reduction, size_average, reduce)
     loss = _elementwise("l1_loss", _squared_error, input, target, kind, weight)
     return loss.like(dtype=loss.dtype.to_real(), strides=loss.strides)
@@ -237,7 +237,7 @@ def smooth_l1_loss(
     input: Meta, target: Meta, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     beta: float = 1.0,
 ) -> Meta:  # fmt: skip
-    """Squared error over 2 beta up to ``beta``, absolute error less beta / 2 beyond."""
+    """Compute d ** 2 / (2 * beta) for |d| < beta, else |d| - beta / 2, with d = input - target, reduced."""
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}")
     kind = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
@@ -248,7 +248,7 @@ def smooth_l1_loss(
 def huber_loss(
     input: Meta, target: Meta, reduction: str = "mean", delta: float = 1.0, weight: Meta | None = None
 ) -> Meta:  # fmt: skip
-    """Half the squared error up to ``delta``, delta * (absolute error - delta / 2) beyond."""
+    """Compute d ** 2 / 2 for |d| <= delta, else delta * (|d| - delta / 2), with d = input - target, reduced."""
     if delta <= 0:
         raise ArgumentError(f"huber_loss: delta must be positive, got {delta}")
     kind = reduction_of("huber_loss", reduction, None, None)
@@ -260,7 +260,7 @@ def binary_cross_entropy(
     input: Meta, target: Meta, weight: Meta | None = None, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
 ) -> Meta:  # fmt: skip
-    """The cross-entropy of probabilities of one class against its target probabilities."""
+    """Compute the cross-entropy of probabilities against target probabilities of one class, reduced."""
     kind = reduction_of("binary_cross_entropy", reduction, size_average, reduce)
     _check_floating("binary_cross_entropy", input)
     if input.shape != target.shape:
@@ -273,7 +273,7 @@ def binary_cross_entropy_with_logits(
     input: Meta, target: Meta, weight: Meta | None = None, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean", pos_weight: Meta | None = None,
 ) -> Meta:  # fmt: skip
-    """``binary_cross_entropy`` of sigmoid(input); ``pos_weight`` multiplies the loss of positive targets."""
+    """Compute ``binary_cross_entropy`` of sigmoid(input); ``pos_weight`` multiplies the loss of positive targets."""
     name = "binary_cross_entropy_with_logits"
     kind = reduction_of(name, reduction, size_average, reduce)
     _check_floating(name, input)
@@ -289,14 +289,14 @@ def kl_div(
     input: Meta, target: Meta, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     log_target: bool = False,
 ) -> Meta:  # fmt: skip
-    """The Kullback-Leibler divergence of ``target`` from log-probabilities ``input``."""
+    """Compute the Kullback-Leibler divergence of ``target`` from the log-probabilities ``input``, reduced."""
     kind = "sum" if reduction == "batchmean" else reduction_of("kl_div", reduction, size_average, reduce)
     return _elementwise("kl_div", _squared_error, input, target, kind)
 
 
 @op(module="nn.functional", method=False, out=False)
 def cosine_similarity(x1: Meta, x2: Meta, dim: int = 1, eps: float = 1e-8) -> Meta:
-    """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dimension."""
+    """Compute x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dimension."""
     shape = broadcast_shapes("cosine_similarity", x1.shape, x2.shape)
     at = wrap_dim("cosine_similarity", dim, len(shape))
     product = pointwise_meta(_squared_error, (x1, x2))

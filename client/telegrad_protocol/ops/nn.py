@@ -12,7 +12,7 @@ from .creation import check_fits
 
 
 def _in_order(input: Meta, dtype: DType | None = None) -> Meta:
-    """A new tensor in the memory order of ``input``."""
+    """Return the meta of a new tensor in the memory order of ``input``."""
     return input.like(dtype=dtype, strides=result_strides(input.shape, [(input.shape, input.strides)]))
 
 
@@ -25,21 +25,21 @@ def _check_dropout(name: str, input: Meta, p: float) -> None:
 
 @op(out=False, method=False, random=True, returns=("output", "mask"))
 def native_dropout(input: Meta, p: float, train: bool | None) -> tuple[Meta, Meta]:
-    """Zero elements with probability ``p`` and scale the others by 1 / (1 - p); also tell which were kept."""
+    """Zero elements with probability ``p`` and scale the others by 1 / (1 - p); also return the mask of those kept."""
     _check_dropout("native_dropout", input, p)
     return _in_order(input), _in_order(input, bool_)
 
 
 @op(out=False, method=False)
 def native_dropout_backward(grad_output: Meta, mask: Meta, scale: float) -> Meta:
-    """grad_output * mask * scale"""
+    """Compute the gradient of dropout: grad_output * mask * scale."""
     if mask.shape != grad_output.shape or mask.dtype is not bool_:
         raise ShapeError(f"native_dropout_backward: the mask {mask} is not one for {grad_output}")
     return _in_order(grad_output, grad_output.dtype if grad_output.dtype.category >= FLOAT else get_default_dtype())
 
 
 def keeps_all(input: Meta, p: float, training: bool) -> bool:
-    """Whether dropout gives its input back, itself and not a copy."""
+    """Tell whether dropout returns its input itself instead of a copy."""
     return not training or p == 0.0 or not input.numel
 
 
@@ -53,7 +53,7 @@ def dropout(input: Meta, p: float = 0.5, training: bool = True) -> Meta:
 
 @op(out=False, method=False, random=True, inplace=True)
 def feature_dropout(input: Meta, p: float, train: bool) -> Meta:
-    """Dropout of whole channels (dimension 1)."""
+    """Zero whole channels (dimension 1) with probability ``p`` and scale the others by 1 / (1 - p)."""
     if train:
         _check_dropout("feature_dropout", input, p)
     if input.ndim < 2:
@@ -63,7 +63,7 @@ def feature_dropout(input: Meta, p: float, train: bool) -> Meta:
 
 @op(out=False, method=False, random=True, inplace=True, module="nn.functional")
 def alpha_dropout(input: Meta, p: float = 0.5, training: bool = False) -> Meta:
-    """Dropout that keeps mean and variance of self-normalizing networks: dropped elements become SELU's lower limit."""
+    """Set elements to SELU's lower limit with probability ``p``, and scale the others to keep mean and variance."""
     if training:
         _check_dropout("alpha_dropout", input, p)
     return input if keeps_all(input, p, training) else _in_order(input)
@@ -71,7 +71,7 @@ def alpha_dropout(input: Meta, p: float = 0.5, training: bool = False) -> Meta:
 
 @op(method=False, module="nn.functional")
 def glu(input: Meta, dim: int = -1) -> Meta:
-    """The first half along ``dim``, times the sigmoid of the second."""
+    """Multiply the first half along ``dim`` by the sigmoid of the second half."""
     if not input.ndim:
         raise ShapeError(f"glu: expected at least one dimension, got {input}")
     along = wrap_dim("glu", dim, input.ndim)
@@ -84,13 +84,13 @@ def glu(input: Meta, dim: int = -1) -> Meta:
 
 
 def per_channel(input: Meta, weight: Meta) -> Size:
-    """The shape in which one weight per channel broadcasts to ``input``."""
+    """Return the shape in which one weight per channel broadcasts to ``input``."""
     return (1, weight.numel, *(1,) * (input.ndim - 2)) if input.ndim > 1 else (1,) * input.ndim
 
 
 @op(out=False)
 def prelu(input: Meta, weight: Meta) -> Meta:
-    """input where it is positive, else weight * input; one weight, or one per channel (dimension 1)"""
+    """Return input where it is positive, else weight * input, with one weight or one per channel (dimension 1)."""
     if input.dtype is not weight.dtype:
         raise DTypeError(f"prelu: input and weight must have the same dtype, got {input} and {weight}")
     if weight.ndim > 1:
@@ -102,7 +102,7 @@ def prelu(input: Meta, weight: Meta) -> Meta:
 
 
 def _padded(name: str, input: Meta, pad: Size) -> Size:
-    """The shape with ``pad`` added, given from the last dimension backwards as pairs of before and after."""
+    """Return the shape with ``pad`` added: pairs of before and after, from the last dimension backwards."""
     if len(pad) % 2:
         raise ShapeError(f"{name}: paddings come in pairs, got {list(pad)}")
     if len(pad) > 2 * input.ndim:

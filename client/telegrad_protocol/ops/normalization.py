@@ -30,7 +30,7 @@ def _check_layer(name: str, input: Meta, normalized_shape: Size, *affine: Meta |
 def layer_norm(
     input: Meta, normalized_shape: Size, weight: Meta | None = None, bias: Meta | None = None, eps: float = 1e-5
 ) -> Meta:  # fmt: skip
-    """(input - mean) / sqrt(var + eps) * weight + bias over the last dimensions."""
+    """Compute (input - mean) / sqrt(var + eps) * weight + bias over the last dimensions."""
     _check_layer("layer_norm", input, normalized_shape, weight, bias)
     return input.like()
 
@@ -39,7 +39,7 @@ def layer_norm(
 def _layer_norm(
     input: Meta, normalized_shape: Size, weight: Meta | None, bias: Meta | None, eps: float
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """``layer_norm`` with the mean and the reciprocal standard deviation that backward needs."""
+    """Compute ``layer_norm``, and the mean and the reciprocal standard deviation that backward needs."""
     _check_layer("_layer_norm", input, normalized_shape, weight, bias)
     lead = input.ndim - len(normalized_shape)
     dtype = float32 if input.dtype.itemsize == 2 else input.dtype
@@ -49,7 +49,7 @@ def _layer_norm(
 
 @op(out=False, method=False)
 def _layer_norm_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None) -> Meta:
-    """The gradient of the input of ``_layer_norm``."""
+    """Compute the gradient of ``_layer_norm`` by its input."""
     _check_statistics("_layer_norm_backward", grad_out, input, mean, rstd)
     parts = weight.ndim if weight is not None else 0
     if weight is not None and (parts > input.ndim or weight.shape != input.shape[input.ndim - parts :]):
@@ -71,7 +71,7 @@ def _check_statistics(name: str, grad_out: Meta, input: Meta, mean: Meta, rstd: 
 
 @op(out=False, method=False)
 def _layer_norm_weight_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, normalized_shape: Size) -> Meta:
-    """The gradient of the weight of ``_layer_norm``: the sum over rows of grad_out * (input - mean) * rstd"""
+    """Compute the gradient of ``_layer_norm`` by its weight: the sum over rows of grad_out * (input - mean) * rstd."""
     _check_statistics("_layer_norm_weight_backward", grad_out, input, mean, rstd)
     _check_layer("_layer_norm_weight_backward", input, normalized_shape)
     _check_normalized("_layer_norm_weight_backward", input, mean, normalized_shape)
@@ -82,7 +82,7 @@ def _layer_norm_weight_backward(grad_out: Meta, input: Meta, mean: Meta, rstd: M
 def _layer_norm_gradients(
     grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None, normalized_shape: Size
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """All gradients of ``_layer_norm`` in one pass; those of the parameters in the weight's type, if it is there."""
+    """Compute all gradients of ``_layer_norm`` in one pass; parameters' gradients have the weight's type."""
     _check_statistics("_layer_norm_gradients", grad_out, input, mean, rstd)
     _check_layer("_layer_norm_gradients", input, normalized_shape, weight)
     _check_normalized("_layer_norm_gradients", input, mean, normalized_shape)
@@ -97,7 +97,7 @@ def _check_normalized(name: str, input: Meta, statistic: Meta, normalized_shape:
 
 @op(out=False, method=False, returns=("out", "rstd"))
 def _rms_norm(input: Meta, normalized_shape: Size, weight: Meta | None, eps: float) -> tuple[Meta, Meta]:
-    """``rms_norm`` with the reciprocal root of the mean square that backward needs."""
+    """Compute ``rms_norm``, and the reciprocal root of the mean square that backward needs."""
     _check_layer("_rms_norm", input, normalized_shape, weight)
     lead = input.ndim - len(normalized_shape)
     dtype = float32 if input.dtype.itemsize == 2 else input.dtype
@@ -108,7 +108,7 @@ def _rms_norm(input: Meta, normalized_shape: Size, weight: Meta | None, eps: flo
 def _rms_norm_gradients(
     grad_out: Meta, input: Meta, rstd: Meta, weight: Meta | None, normalized_shape: Size
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """Both gradients of ``_rms_norm`` in one pass; the weight's in its own type, if it is there."""
+    """Compute both gradients of ``_rms_norm`` in one pass; the weight's has the weight's type if it is given."""
     _check_statistics("_rms_norm_gradients", grad_out, input, rstd, rstd)
     _check_layer("_rms_norm_gradients", input, normalized_shape, weight)
     _check_normalized("_rms_norm_gradients", input, rstd, normalized_shape)
@@ -117,7 +117,7 @@ def _rms_norm_gradients(
 
 @op(module="nn.functional", method=False, out=False)
 def rms_norm(input: Meta, normalized_shape: Size, weight: Meta | None = None, eps: Scalar | None = None) -> Meta:
-    """input / sqrt(mean(input ** 2) + eps) * weight over the last dimensions; eps is the type's own by default."""
+    """Compute input / sqrt(mean(input ** 2) + eps) * weight over the last dimensions; eps defaults to the type's."""
     if not input.dtype.is_differentiable:
         raise DTypeError(f"rms_norm: expected a floating point type, got {input}")
     if input.dtype.is_complex:
@@ -131,7 +131,7 @@ def rms_norm(input: Meta, normalized_shape: Size, weight: Meta | None = None, ep
 def group_norm(
     input: Meta, num_groups: int, weight: Meta | None = None, bias: Meta | None = None, eps: float = 1e-5
 ) -> Meta:  # fmt: skip
-    """Normalize each sample over groups of channels; (N, C, ...)."""
+    """Normalize every sample over groups of channels: (n, c, ...)."""
     if input.ndim < 2:
         raise ShapeError(f"group_norm: expected (N, C, ...), got {input}")
     channels = input.shape[1]
@@ -145,7 +145,7 @@ def group_norm(
 def _group_norm(
     input: Meta, num_groups: int, weight: Meta | None, bias: Meta | None, eps: float
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """``group_norm`` with the mean and the reciprocal standard deviation of each sample's groups."""
+    """Compute ``group_norm``, and the mean and the reciprocal standard deviation of every group."""
     _check_groups("_group_norm", input, num_groups)
     _check_channels("group_norm", input.shape[1], weight, bias)
     dtype = float32 if input.dtype.itemsize == 2 else input.dtype
@@ -164,7 +164,7 @@ def _check_groups(name: str, input: Meta, num_groups: int) -> None:
 def _group_norm_gradients(
     grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None, num_groups: int
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """All gradients of ``_group_norm``; those of the parameters in the type of the weight, if it is there."""
+    """Compute all gradients of ``_group_norm``; parameters' gradients have the weight's type."""
     _check_groups("_group_norm_gradients", input, num_groups)
     check_backward("_group_norm_gradients", grad_out, input)
     _check_channels("_group_norm_gradients", input.shape[1], weight)
@@ -187,7 +187,7 @@ def _check_channels(name: str, channels: int, *parameters: Meta | None) -> None:
 
 @op(out=False, method=False, returns=("out", "mean", "var", "rstd"))
 def _batch_norm(input: Meta, weight: Meta | None, bias: Meta | None, eps: float) -> tuple[Meta, Meta, Meta, Meta]:
-    """``batch_norm`` by the batch's own statistics, and these: mean, variance, reciprocal standard deviation."""
+    """Compute ``batch_norm`` by the batch's statistics, and these: mean, variance, reciprocal standard deviation."""
     if input.ndim < 2 or not input.numel:
         raise ShapeError(f"_batch_norm: expected elements of (N, C, ...), got {input}")
     if not input.dtype.is_floating_point:
@@ -201,7 +201,7 @@ def _batch_norm(input: Meta, weight: Meta | None, bias: Meta | None, eps: float)
 def _batch_norm_gradients(
     grad_out: Meta, input: Meta, mean: Meta, rstd: Meta, weight: Meta | None
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip
-    """All gradients of ``_batch_norm``; those of the parameters in the type of the weight, if it is there."""
+    """Compute all gradients of ``_batch_norm``; parameters' gradients have the weight's type."""
     check_backward("_batch_norm_gradients", grad_out, input)
     if input.ndim < 2 or not all(m.dtype.is_floating_point for m in (grad_out, input, mean, rstd)):
         raise ShapeError(f"_batch_norm_gradients: expected floating point (N, C, ...), got {grad_out} and {input}")
@@ -211,7 +211,7 @@ def _batch_norm_gradients(
 
 
 def in_format(input: Meta) -> Meta:
-    """A result in the memory format of the input: with channels innermost, or row-major."""
+    """Return the meta of a result in the input's memory format: with channels innermost, or row-major."""
     if is_channels_last(input.shape, input.strides):
         return input.like(strides=channels_last_strides(input.shape))
     return input.like()
@@ -222,7 +222,7 @@ def batch_norm(
     input: Meta, running_mean: Meta | None, running_var: Meta | None, weight: Meta | None = None,
     bias: Meta | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Meta:  # fmt: skip
-    """Normalize each channel over the batch when training, by the running statistics otherwise; (N, C, ...)."""
+    """Normalize every channel, over the batch when training, else by the running statistics: (n, c, ...)."""
     if input.numel == 0:
         return input.like()
     if input.ndim < 2:
@@ -237,7 +237,7 @@ def batch_norm(
 
 @op(module="nn.functional", method=False, out=False)
 def normalize(input: Meta, p: float = 2.0, dim: int | Size = 1, eps: float = 1e-12) -> Meta:
-    """input / max(norm(input), eps) along a dimension."""
+    """Compute input / max(norm(input), eps) along a dimension."""
     wrap_dims("normalize", (dim,) if isinstance(dim, int) else dim, input.ndim)
     if not input.dtype.is_differentiable:
         raise DTypeError(f"normalize: expected a floating point type, got {input}")

@@ -53,7 +53,7 @@ def _fused_sgd_(
     lr: Meta | Scalar, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
     grad_scale: Meta | None = None, found_inf: Meta | None = None,
 ) -> None:  # fmt: skip
-    """One step of stochastic gradient descent; at the first one the momentum buffers become the gradients."""
+    """Make one step of stochastic gradient descent; in the first one the momentum buffers become the gradients."""
     _check_parallel("_fused_sgd_", params, grads=grads)
     if momentum or momentum_buffers:
         _check_parallel("_fused_sgd_", params, momentum_buffers=momentum_buffers)
@@ -81,7 +81,7 @@ def _fused_adam_(
     state_steps: list[Meta], *, lr: Meta | Scalar, beta1: float, beta2: float, weight_decay: float, eps: float,
     amsgrad: bool, maximize: bool, grad_scale: Meta | None = None, found_inf: Meta | None = None, advance: bool = False,
 ) -> None:  # fmt: skip
-    """One step of Adam; the weight decay is added to the gradients."""
+    """Make one step of Adam; the weight decay is added to the gradients."""
     _check_adam(
         "_fused_adam_", params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, amsgrad,
         lr=lr, grad_scale=grad_scale, found_inf=found_inf,
@@ -94,7 +94,7 @@ def _fused_adamw_(
     state_steps: list[Meta], *, lr: Meta | Scalar, beta1: float, beta2: float, weight_decay: float, eps: float,
     amsgrad: bool, maximize: bool, grad_scale: Meta | None = None, found_inf: Meta | None = None, advance: bool = False,
 ) -> None:  # fmt: skip
-    """One step of AdamW: the weight decay shrinks the parameters directly."""
+    """Make one step of AdamW; the weight decay shrinks the parameters directly."""
     _check_adam(
         "_fused_adamw_", params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, amsgrad,
         lr=lr, grad_scale=grad_scale, found_inf=found_inf,
@@ -122,7 +122,7 @@ def _check_inexact(name: str, tensors: Sequence[Meta]) -> None:
 
 @op(out=False, method=False, differentiable=False, no_grad="tensors")
 def _total_norm(tensors: list[Meta], norm_type: float = 2.0) -> Meta:
-    """The norm of the vector of all elements of all tensors; ``inf`` gives the largest magnitude."""
+    """Compute the norm of the vector of all elements of all tensors; for ``inf`` the largest magnitude."""
     if not tensors:
         raise ArgumentError("_total_norm: expected at least one tensor")
     _check_inexact("_total_norm", tensors)

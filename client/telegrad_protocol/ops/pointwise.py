@@ -33,32 +33,32 @@ def _check_divisor(name: str, input: Meta | Scalar, other: Meta | Scalar) -> Non
 
 @pointwise
 def add(input: Meta | Scalar, other: Meta | Scalar, *, alpha: Scalar = 1) -> Meta:
-    """input + alpha * other"""
+    """Add ``other``, multiplied by ``alpha``: input + alpha * other."""
     check_alpha("add", alpha, input, other)
 
 
 @pointwise
 def sub(input: Meta | Scalar, other: Meta | Scalar, *, alpha: Scalar = 1) -> Meta:
-    """input - alpha * other"""
+    """Subtract ``other``, multiplied by ``alpha``: input - alpha * other."""
     _check_subtraction("sub", input, other)
     check_alpha("sub", alpha, input, other)
 
 
 @pointwise(inplace=False)
 def rsub(input: Meta, other: Meta | Scalar, *, alpha: Scalar = 1) -> Meta:
-    """other - alpha * input"""
+    """Subtract ``input``, multiplied by ``alpha``, from ``other``: other - alpha * input."""
     _check_subtraction("rsub", input, other)
     check_alpha("rsub", alpha, input, other)
 
 
 @pointwise
 def mul(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """input * other"""
+    """Multiply element by element: input * other."""
 
 
 @pointwise(promotion="int_to_float")
 def div(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """input / other; integers are divided as floating-point numbers."""
+    """Divide element by element: input / other. Integers are divided as floating-point numbers."""
 
 
 def _division(input: Meta | Scalar, other: Meta | Scalar, rounding_mode: str | None) -> str:
@@ -67,7 +67,7 @@ def _division(input: Meta | Scalar, other: Meta | Scalar, rounding_mode: str | N
 
 @pointwise(name="div.mode", promotion=_division)
 def div_mode(input: Meta | Scalar, other: Meta | Scalar, *, rounding_mode: str | None) -> Meta:
-    """input / other, rounded towards zero (``trunc``) or down (``floor``), or not (None)."""
+    """Divide and round: towards zero (``trunc``), down (``floor``), or not at all (None)."""
     if rounding_mode not in (None, "trunc", "floor"):
         raise ArgumentError(f"div: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
     if rounding_mode is not None:
@@ -84,25 +84,25 @@ def check_rounded(name: str, *operands: Meta | Scalar) -> None:
 
 @pointwise(takes="if", differentiable=False)
 def floor_divide(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """input / other, rounded down"""
+    """Divide and round down: floor(input / other)."""
     _check_divisor("floor_divide", input, other)
 
 
 @pointwise(takes="if")
 def remainder(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
-    """input - other * floor(input / other): the remainder with the divisor's sign"""
+    """Compute the remainder with the divisor's sign: input - other * floor(input / other)."""
     _check_divisor("remainder", input, other)
 
 
 @pointwise(takes="if")
 def fmod(input: Meta, other: Meta | Scalar) -> Meta:
-    """input - other * trunc(input / other): the remainder with the dividend's sign"""
+    """Compute the remainder with the dividend's sign: input - other * trunc(input / other)."""
     _check_divisor("fmod", input, other)
 
 
 @pointwise(takes="ifc")
 def pow(input: Meta | Scalar, exponent: Meta | Scalar) -> Meta:
-    """input ** exponent"""
+    """Raise to a power: input ** exponent."""
     dtype = result_type((input, exponent))
     if dtype.category < FLOAT and not isinstance(exponent, Meta):
         if exponent < 0:  # type: ignore[operator]
@@ -112,12 +112,12 @@ def pow(input: Meta | Scalar, exponent: Meta | Scalar) -> Meta:
 
 @pointwise(takes="ifc")
 def neg(input: Meta) -> Meta:
-    """-input"""
+    """Negate every element: -input."""
 
 
 @op(view_of="input")
 def positive(input: Meta) -> Meta:
-    """input itself; bools have no sign"""
+    """Return ``input`` itself; bools, which have no sign, are refused."""
     if input.dtype.category == 0:
         raise DTypeError(f"positive: not defined for {input}")
     return input.view(input.shape, input.strides)
@@ -125,47 +125,47 @@ def positive(input: Meta) -> Meta:
 
 @pointwise(takes="ifc", promotion="complex_to_float")
 def abs(input: Meta) -> Meta:
-    """The absolute value."""
+    """Compute the absolute value of every element: |input|."""
 
 
 @pointwise(takes="bif")
 def sign(input: Meta) -> Meta:
-    """-1, 0 or 1 by the sign of each element"""
+    """Compute the sign of every element: -1, 0 or 1."""
 
 
 @pointwise
 def sgn(input: Meta) -> Meta:
-    """The sign; for complex numbers input / abs(input), 0 at 0"""
+    """Compute the sign of every element; for complex numbers input / |input|, and 0 at 0."""
 
 
 @pointwise(promotion="bool_to_int")
 def square(input: Meta) -> Meta:
-    """input * input"""
+    """Square every element: input * input."""
 
 
 @pointwise(promotion="int_to_float")
 def reciprocal(input: Meta) -> Meta:
-    """1 / input"""
+    """Compute the reciprocal of every element: 1 / input."""
 
 
 @pointwise(promotion="int_to_float")
 def sqrt(input: Meta) -> Meta:
-    """The square root; NaN for negative numbers"""
+    """Compute the square root of every element; it is NaN for negative numbers."""
 
 
 @pointwise(promotion="int_to_float")
 def rsqrt(input: Meta) -> Meta:
-    """1 / sqrt(input)"""
+    """Compute the reciprocal of the square root of every element: 1 / sqrt(input)."""
 
 
 @pointwise(takes="f")
 def hypot(input: Meta, other: Meta) -> Meta:
-    """sqrt(input ** 2 + other ** 2) without overflow on the way"""
+    """Compute sqrt(input ** 2 + other ** 2) without overflow in between."""
 
 
 @pointwise(promotion="int_to_float", takes="bif")
 def copysign(input: Meta, other: Meta | Scalar) -> Meta:
-    """The magnitude of input with the sign of other"""
+    """Give every element of ``input`` the sign of the element of ``other``."""
 
 
 def same_dtype(name: str, *operands: Meta | Scalar) -> None:
@@ -177,7 +177,7 @@ def same_dtype(name: str, *operands: Meta | Scalar) -> None:
 
 @pointwise(takes="fc", promotes=("input", "end"))
 def lerp(input: Meta, end: Meta, weight: Meta | Scalar) -> Meta:
-    """input + weight * (end - input)"""
+    """Interpolate linearly: input + weight * (end - input)."""
     if isinstance(weight, complex) and not input.dtype.is_complex:
         raise DTypeError(f"lerp: the complex weight {weight} does not go with {input}")
     same_dtype("lerp", input, end, weight)
@@ -185,13 +185,13 @@ def lerp(input: Meta, end: Meta, weight: Meta | Scalar) -> Meta:
 
 @pointwise(takes="ifc", promotes=("input", "tensor1", "tensor2"))
 def addcmul(input: Meta, tensor1: Meta, tensor2: Meta, *, value: Scalar = 1) -> Meta:
-    """input + value * tensor1 * tensor2"""
+    """Add a scaled product: input + value * tensor1 * tensor2."""
     check_alpha("addcmul", value, input, tensor1, tensor2)
 
 
 @pointwise(takes="fc", promotes=("input", "tensor1", "tensor2"))
 def addcdiv(input: Meta, tensor1: Meta, tensor2: Meta, *, value: Scalar = 1) -> Meta:
-    """input + value * tensor1 / tensor2"""
+    """Add a scaled quotient: input + value * tensor1 / tensor2."""
     if result_type((tensor1, tensor2)).category < FLOAT:
         raise DTypeError(f"addcdiv: integers are not divided: {tensor1} / {tensor2}; use div() with a rounding_mode")
     check_alpha("addcdiv", value, input, tensor1, tensor2)
@@ -199,7 +199,7 @@ def addcdiv(input: Meta, tensor1: Meta, tensor2: Meta, *, value: Scalar = 1) -> 
 
 @op(out=False, method=False)
 def _to_copy(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """A copy with another dtype or on another device, in the same memory order."""
+    """Copy to another dtype or another device, in the same memory order."""
     return like(input, dtype, device)
 
 

@@ -16,7 +16,7 @@ from .convolution import check_positive, spread
 
 
 def _check_dims(name: str, input: Meta, dims: int) -> None:
-    """Refuse what has not ``dims``, one to three, dimensions after its channels; only the batch may be empty."""
+    """Refuse what does not have ``dims``, one to three, dimensions after its channels; only the batch may be empty."""
     if not 1 <= dims <= 3:
         raise ShapeError(f"{name}: pools over one to three dimensions, not {dims}")
     if input.ndim not in (dims + 1, dims + 2):
@@ -31,7 +31,7 @@ def _check_filled(name: str, input: Meta, dims: int) -> None:
 def windows(
     name: str, dims: int, kernel_size: Size, stride: Size | None, padding: int | Size, dilation: int | Size = 1
 ) -> tuple[Size, Size, Size, Size]:
-    """Kernel, stride, padding and dilation per dimension, checked; the stride is the kernel's size by default."""
+    """Return checked kernel, stride, padding and dilation per dimension; the stride is the kernel's size by default."""
     kernel = spread(name, "kernel_size", kernel_size, dims)
     given = (("stride", stride or kernel), ("padding", padding), ("dilation", dilation))
     stride, padding, dilation = (spread(name, what, numbers, dims) for what, numbers in given)
@@ -43,7 +43,7 @@ def windows(
 
 
 def pooled_size(name: str, size: Size, numbers: tuple[Size, Size, Size, Size], ceil_mode: bool) -> Size:
-    """How many windows there are; with ``ceil_mode`` also those that begin inside and end outside."""
+    """Count the windows; with ``ceil_mode`` also those that begin inside the input and end outside."""
     counts = []
     for n, k, s, p, d in zip(size, *numbers, strict=True):
         room = n + 2 * p - d * (k - 1) - 1
@@ -57,7 +57,7 @@ def pooled_size(name: str, size: Size, numbers: tuple[Size, Size, Size, Size], c
 
 
 def _result(input: Meta, dims: int, size: Size, keeps_format: bool = True) -> Meta:
-    """A result whose channels lie innermost where the input's do."""
+    """Return the meta of a result whose channels lie innermost if the input's do."""
     shape = (*input.shape[:-dims], *size)
     if not keeps_format or input.ndim != dims + 2:
         return input.like(shape)
@@ -73,7 +73,7 @@ def _result(input: Meta, dims: int, size: Size, keeps_format: bool = True) -> Me
 def _max_pool(
     input: Meta, kernel_size: Size, stride: Size, padding: Size, dilation: Size, ceil_mode: bool
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """The largest element of each window, and its position in the row-major picture."""
+    """Return the largest element of every window, and its position in the row-major picture."""
     return _max_pooled("_max_pool", input, len(kernel_size), kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -94,7 +94,7 @@ def _max_pooled(
 def _max_pool_backward(
     grad_output: Meta, indices: Meta, input_size: Size, kernel_size: Size, stride: Size, padding: Size, dilation: Size
 ) -> Meta:
-    """Add each element of the gradient up at where its maximum was."""
+    """Add up the elements of the gradient at the positions of their maxima."""
     name = "_max_pool_backward"
     dims = len(kernel_size)
     if grad_output.shape != indices.shape or indices.dtype is not int64:
@@ -122,7 +122,7 @@ def max_pool1d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, dilation: int | Size = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Meta | tuple[Meta, Meta]:  # fmt: skip
-    """The largest element of each window of sequences, and on request its position."""
+    """Return the largest element of every window of sequences, and on request its position."""
     return _max_pool_by_name("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -131,7 +131,7 @@ def max_pool2d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, dilation: int | Size = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Meta | tuple[Meta, Meta]:  # fmt: skip
-    """The largest element of each window of images, and on request its position."""
+    """Return the largest element of every window of images, and on request its position."""
     return _max_pool_by_name("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -140,7 +140,7 @@ def max_pool3d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, dilation: int | Size = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Meta | tuple[Meta, Meta]:  # fmt: skip
-    """The largest element of each window of volumes, and on request its position."""
+    """Return the largest element of every window of volumes, and on request its position."""
     return _max_pool_by_name("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -167,7 +167,7 @@ def _avg_pool(
     input: Meta, kernel_size: Size, stride: Size, padding: Size, ceil_mode: bool, count_include_pad: bool,
     divisor_override: int | None,
 ) -> Meta:  # fmt: skip
-    """The mean of each window."""
+    """Compute the mean of every window."""
     dims = len(kernel_size)
     return _mean_pooled("_avg_pool", dims, input, kernel_size, stride, padding, ceil_mode, divisor_override)
 
@@ -177,7 +177,7 @@ def _avg_pool_backward(
     grad_output: Meta, input_size: Size, kernel_size: Size, stride: Size, padding: Size, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> Meta:  # fmt: skip
-    """Spread each element of the gradient over its window."""
+    """Spread the elements of the gradient evenly over their windows."""
     name, dims = "_avg_pool_backward", len(kernel_size)
     _check_dims(name, grad_output, dims)
     if len(input_size) != dims or min(input_size, default=0) <= 0:
@@ -194,7 +194,7 @@ def avg_pool1d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Meta:  # fmt: skip
-    """The mean of each window of sequences."""
+    """Compute the mean of every window of sequences."""
     return _mean_pooled("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode)
 
 
@@ -203,7 +203,7 @@ def avg_pool2d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Meta:  # fmt: skip
-    """The mean of each window of images; of another number of elements with ``divisor_override``."""
+    """Compute the mean of every window of images; ``divisor_override`` replaces the window's size."""
     return _mean_pooled("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, divisor_override)
 
 
@@ -212,12 +212,12 @@ def avg_pool3d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Meta:  # fmt: skip
-    """The mean of each window of volumes; of another number of elements with ``divisor_override``."""
+    """Compute the mean of every window of volumes; ``divisor_override`` replaces the window's size."""
     return _mean_pooled("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, divisor_override)
 
 
 def parts(name: str, dims: int, input: Meta, output_size: tuple[int | None, ...]) -> Size:
-    """Into how many windows each dimension is divided; None keeps its size."""
+    """Return the number of windows that every dimension is divided into; None keeps its size."""
     _check_dims(name, input, dims)
     if len(output_size) not in (1, dims):
         raise ArgumentError(f"{name}: output_size must be one number or {dims}, got {list(output_size)}")
@@ -238,13 +238,13 @@ def _divided(name: str, dims: int, input: Meta, output_size: tuple[int | None, .
 
 @op(out=False, method=False)
 def _adaptive_avg_pool(input: Meta, output_size: Size) -> Meta:
-    """The mean of each of equal parts."""
+    """Compute the means of equal parts."""
     return _divided("_adaptive_avg_pool", len(output_size), input, output_size)
 
 
 @op(out=False, method=False)
 def _adaptive_avg_pool_backward(grad_output: Meta, input_size: Size) -> Meta:
-    """Spread each element of the gradient over its part."""
+    """Spread the elements of the gradient evenly over their parts."""
     name, dims = "_adaptive_avg_pool_backward", len(input_size)
     _check_dims(name, grad_output, dims)
     if min(input_size, default=0) <= 0 or grad_output.dtype.category != FLOAT:
@@ -254,25 +254,25 @@ def _adaptive_avg_pool_backward(grad_output: Meta, input_size: Size) -> Meta:
 
 @op(out=False, method=False)
 def adaptive_avg_pool1d(input: Meta, output_size: Size) -> Meta:
-    """The mean of each of ``output_size`` equal parts of sequences."""
+    """Compute the means of ``output_size`` equal parts of sequences."""
     return _divided("adaptive_avg_pool1d", 1, input, output_size)
 
 
 @op(out=False, method=False, module="nn.functional")
 def adaptive_avg_pool2d(input: Meta, output_size: list[int | None]) -> Meta:
-    """The mean of each of ``output_size`` equal parts of images; None keeps a size."""
+    """Compute the means of ``output_size`` equal parts of images; None keeps a size."""
     return _divided("adaptive_avg_pool2d", 2, input, output_size)  # type: ignore[arg-type]
 
 
 @op(out=False, method=False, module="nn.functional")
 def adaptive_avg_pool3d(input: Meta, output_size: list[int | None]) -> Meta:
-    """The mean of each of ``output_size`` equal parts of volumes; None keeps a size."""
+    """Compute the means of ``output_size`` equal parts of volumes; None keeps a size."""
     return _divided("adaptive_avg_pool3d", 3, input, output_size)  # type: ignore[arg-type]
 
 
 @op(out=False, method=False, returns=("output", "indices"))
 def _adaptive_max_pool(input: Meta, output_size: Size) -> tuple[Meta, Meta]:
-    """The largest element of each of equal parts, and its position in the row-major picture."""
+    """Return the largest elements of equal parts, and their positions in the row-major picture."""
     return _divided_with_indices("_adaptive_max_pool", len(output_size), input, output_size)
 
 
@@ -292,7 +292,7 @@ def _adaptive_max(
 def adaptive_max_pool1d(
     input: Meta, output_size: list[int | None], return_indices: bool = False
 ) -> Meta | tuple[Meta, Meta]:
-    """The largest element of each of ``output_size`` equal parts of sequences, and on request its position."""
+    """Return the largest elements of ``output_size`` equal parts of sequences, and on request their positions."""
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
@@ -300,7 +300,7 @@ def adaptive_max_pool1d(
 def adaptive_max_pool2d(
     input: Meta, output_size: list[int | None], return_indices: bool = False
 ) -> Meta | tuple[Meta, Meta]:
-    """The largest element of each of ``output_size`` equal parts of images, and on request its position."""
+    """Return the largest elements of ``output_size`` equal parts of images, and on request their positions."""
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
@@ -308,7 +308,7 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     input: Meta, output_size: list[int | None], return_indices: bool = False
 ) -> Meta | tuple[Meta, Meta]:
-    """The largest element of each of ``output_size`` equal parts of volumes, and on request its position."""
+    """Return the largest elements of ``output_size`` equal parts of volumes, and on request their positions."""
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 
 
@@ -339,7 +339,7 @@ def unpooled(
     name: str, dims: int, input: Meta, indices: Meta, kernel_size: Size, stride: Size | None, padding: int | Size,
     output_size: Size | None,
 ) -> Meta:  # fmt: skip
-    """The result of ``max_unpool``."""
+    """Return the meta of the result of ``max_unpool``."""
     _check_dims(name, input, dims)
     if indices.shape != input.shape or indices.dtype is not int64:
         raise ShapeError(f"{name}: the positions must be int64 of the shape of {input}, got {indices}")
@@ -352,7 +352,7 @@ def max_unpool1d(
     input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0,
     output_size: Size | None = None,
 ) -> Meta:  # fmt: skip
-    """Put maxima back to where ``max_pool1d`` found them, among zeros."""
+    """Put maxima back to the positions that ``max_pool1d`` returned; all other elements are zero."""
     return unpooled("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -361,7 +361,7 @@ def max_unpool2d(
     input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0,
     output_size: Size | None = None,
 ) -> Meta:  # fmt: skip
-    """Put maxima back to where ``max_pool2d`` found them, among zeros."""
+    """Put maxima back to the positions that ``max_pool2d`` returned; all other elements are zero."""
     return unpooled("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -370,5 +370,5 @@ def max_unpool3d(
     input: Meta, indices: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0,
     output_size: Size | None = None,
 ) -> Meta:  # fmt: skip
-    """Put maxima back to where ``max_pool3d`` found them, among zeros."""
+    """Put maxima back to the positions that ``max_pool3d`` returned; all other elements are zero."""
     return unpooled("max_unpool3d", 3, input, indices, kernel_size, stride, padding, output_size)

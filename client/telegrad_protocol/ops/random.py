@@ -25,13 +25,13 @@ def _floating(name: str, meta: Meta, also_complex: bool = False) -> Meta:
 
 @op(method=False, **_DRAWN)
 def rand(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Numbers evenly distributed in [0, 1)."""
+    """Make a tensor of numbers evenly distributed in [0, 1)."""
     return _floating("rand", new("rand", size, dtype, device), also_complex=True)
 
 
 @op(method=False, **_DRAWN)
 def randn(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Numbers of the standard normal distribution."""
+    """Make a tensor of numbers of the standard normal distribution."""
     return _floating("randn", new("randn", size, dtype, device), also_complex=True)
 
 
@@ -53,37 +53,37 @@ def _holding(name: str, dtype: DType) -> DType:
 
 @op(method=False, **_DRAWN)
 def randint(high: int, size: Size, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Integers in [0, high)."""
+    """Make a tensor of integers evenly distributed in [0, high)."""
     return _randint(0, high, size, dtype, device)
 
 
 @op(name="randint.low", method=False, **_DRAWN)
 def randint_low(low: int, high: int, size: Size, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Integers in [low, high)."""
+    """Make a tensor of integers evenly distributed in [low, high)."""
     return _randint(low, high, size, dtype, device)
 
 
 @op(method=False, **_DRAWN)
 def randperm(n: int, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """The integers from 0 to n - 1 in random order."""
+    """Make a vector of the integers from 0 to n - 1 in random order."""
     return new("randperm", (n,), _holding("randperm", dtype or int64), device)
 
 
 @op(method=False, **_DRAWN)
 def rand_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Numbers evenly distributed in [0, 1), in the shape and layout of ``input``."""
+    """Make numbers evenly distributed in [0, 1), in the shape and layout of ``input``."""
     return _floating("rand_like", like(input, dtype, device), also_complex=True)
 
 
 @op(method=False, **_DRAWN)
 def randn_like(input: Meta, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Numbers of the standard normal distribution, in the shape and layout of ``input``."""
+    """Make numbers of the standard normal distribution, in the shape and layout of ``input``."""
     return _floating("randn_like", like(input, dtype, device), also_complex=True)
 
 
 @op(method=False, **_DRAWN)
 def randint_like(input: Meta, high: int, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
-    """Integers in [0, high), in the shape and layout of ``input``."""
+    """Make integers evenly distributed in [0, high), in the shape and layout of ``input``."""
     _check_range("randint_like", 0, high)
     _holding("randint_like", dtype or input.dtype)
     return like(input, dtype, device)
@@ -93,7 +93,7 @@ def randint_like(input: Meta, high: int, *, dtype: DType | None = None, device: 
 def randint_like_low(
     input: Meta, low: int, high: int, *, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
-    """Integers in [low, high), in the shape and layout of ``input``."""
+    """Make integers evenly distributed in [low, high), in the shape and layout of ``input``."""
     _check_range("randint_like", low, high)
     _holding("randint_like", dtype or input.dtype)
     return like(input, dtype, device)
@@ -110,14 +110,14 @@ def _check_std(name: str, std: Scalar) -> None:
 def normal_size(
     mean: float, std: float, size: Size, *, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
-    """Numbers of the normal distribution with one mean and standard deviation."""
+    """Draw numbers of the normal distribution with one mean and one standard deviation."""
     _check_std("normal", std)
     return _floating("normal", new("normal", size, dtype, device))
 
 
 @op(name="normal.Tensor", method=False, out=False, random=True)
 def normal_tensor(mean: Meta, std: Meta | Scalar = 1.0) -> Meta:
-    """Numbers of normal distributions, each with its own mean; ``std`` for all or for each"""
+    """Draw numbers of normal distributions with a mean per element, and with a ``std`` for all or per element."""
     if isinstance(std, Meta):
         return _normal(mean, std)
     _check_std("normal", std)
@@ -126,7 +126,7 @@ def normal_tensor(mean: Meta, std: Meta | Scalar = 1.0) -> Meta:
 
 @op(name="normal.std", method=False, out=False, random=True)
 def normal_std(mean: float, std: Meta) -> Meta:
-    """Numbers of normal distributions of one mean, each with its own standard deviation"""
+    """Draw numbers of normal distributions with one mean and a standard deviation per element."""
     return _floating("normal", like(std, None, None))
 
 
@@ -137,13 +137,13 @@ def _normal(mean: Meta, std: Meta) -> Meta:
 
 @op(name="bernoulli", random=True, out=False)
 def bernoulli(input: Meta) -> Meta:
-    """1 with the probability that input holds, else 0"""
+    """Draw 1 with the probability that ``input`` holds, else 0."""
     return _floating("bernoulli", like(input, None, None))
 
 
 @op(name="bernoulli.p", random=True, out=False)
 def bernoulli_p(input: Meta, p: float) -> Meta:
-    """1 with probability ``p``, else 0, in the shape of ``input``"""
+    """Draw 1 with probability ``p``, else 0, in the shape of ``input``."""
     check_probability("bernoulli", p)
     return like(input, None, None)
 
@@ -156,14 +156,14 @@ def check_probability(name: str, p: float) -> None:
 
 @op(mutates="input", out=False, random=True)
 def bernoulli_(input: Meta, p: float = 0.5) -> Meta:
-    """Overwrite with 1 with probability ``p``, else 0"""
+    """Overwrite every element with 1 with probability ``p``, else with 0."""
     check_probability("bernoulli_", p)
     return input
 
 
 @op(name="bernoulli_.Tensor", mutates="input", no_grad=("p",), out=False, random=True)
 def bernoulli_tensor_(input: Meta, p: Meta) -> Meta:
-    """Overwrite with 1 with the probabilities that ``p`` holds, else 0"""
+    """Overwrite every element with 1 with the probability that ``p`` holds, else with 0."""
     _floating("bernoulli_", p)
     if broadcast_shapes("bernoulli_", input.shape, p.shape) != input.shape:
         raise ShapeError(f"bernoulli_: {p} does not broadcast to {input}")
@@ -172,7 +172,7 @@ def bernoulli_tensor_(input: Meta, p: Meta) -> Meta:
 
 @op(mutates="input", out=False, random=True)
 def uniform_(input: Meta, a: float = 0.0, b: float = 1.0) -> Meta:
-    """Overwrite with numbers evenly distributed in [a, b)"""
+    """Overwrite every element with a number evenly distributed in [a, b)."""
     if not a <= b:
         raise ArgumentError(f"uniform_: a must not be greater than b, got {a} and {b}")
     return _floating("uniform_", input)
@@ -180,14 +180,14 @@ def uniform_(input: Meta, a: float = 0.0, b: float = 1.0) -> Meta:
 
 @op(mutates="input", out=False, random=True)
 def normal_(input: Meta, mean: float = 0.0, std: float = 1.0) -> Meta:
-    """Overwrite with numbers of the normal distribution."""
+    """Overwrite every element with a number of the normal distribution."""
     _check_std("normal_", std)
     return _floating("normal_", input, also_complex=True)
 
 
 @op(mutates="input", out=False, random=True)
 def exponential_(input: Meta, lambd: float = 1.0) -> Meta:
-    """Overwrite with numbers of the exponential distribution of rate ``lambd``."""
+    """Overwrite every element with a number of the exponential distribution of rate ``lambd``."""
     if not lambd > 0:
         raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}")
     return _floating("exponential_", input)
@@ -195,14 +195,14 @@ def exponential_(input: Meta, lambd: float = 1.0) -> Meta:
 
 @op(mutates="input", out=False, random=True)
 def random_(input: Meta) -> Meta:
-    """Overwrite with integers from 0 to the largest that the type holds exactly."""
+    """Overwrite every element with an integer from 0 to the largest that the type holds exactly."""
     _holding("random_", input.dtype)
     return input
 
 
 @op(name="random_.to", mutates="input", out=False, random=True)
 def random_to_(input: Meta, to: int) -> Meta:
-    """Overwrite with integers in [0, to)."""
+    """Overwrite every element with an integer in [0, to)."""
     _check_range("random_", 0, to)
     _holding("random_", input.dtype)
     return input
@@ -210,7 +210,7 @@ def random_to_(input: Meta, to: int) -> Meta:
 
 @op(name="random_.range", mutates="input", out=False, random=True)
 def random_range_(input: Meta, low: int, to: int) -> Meta:
-    """Overwrite with integers in [low, to); PyTorch calls ``low`` ``from``, which is a keyword of Python"""
+    """Overwrite every element with an integer in [low, to); PyTorch's name of ``low`` is a keyword of Python."""
     _check_range("random_", low, to)
     _holding("random_", input.dtype)
     return input
@@ -218,7 +218,7 @@ def random_range_(input: Meta, low: int, to: int) -> Meta:
 
 @op(out=False, differentiable=False, random=True)
 def multinomial(input: Meta, num_samples: int, replacement: bool = False) -> Meta:
-    """Indices drawn by the weights in each row, with or without putting them back."""
+    """Draw indices by the weights in every row, with or without replacement."""
     _floating("multinomial", input)
     if not 1 <= input.ndim <= 2:
         raise ShapeError(f"multinomial: expected weights in 1 or 2 dimensions, got {input}")

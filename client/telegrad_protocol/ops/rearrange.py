@@ -17,7 +17,7 @@ from .views import diagonal, select, slice
 
 @op(out=False, method=False)
 def _in_layout(input: Meta, strides: Size) -> Meta:
-    """A copy with the given strides, none of which overlap."""
+    """Return the meta of a copy with the given strides, none of which overlap."""
     if len(strides) != input.ndim or min(strides, default=0) < 0 or overlaps_itself(input.shape, strides):
         raise ShapeError(f"_in_layout: strides {list(strides)} do not keep the elements of {input} apart")
     return input.like(strides=strides)
@@ -28,7 +28,7 @@ def _is_legacy_empty(meta: Meta) -> bool:
 
 
 def joined(name: str, tensors: Sequence[Meta], dim: int) -> tuple[int, list[int]]:
-    """The dimension, and the length that each tensor takes in it; ``[0]`` tensors fit everywhere, as in PyTorch."""
+    """Return the dimension of ``cat``, and the tensors' lengths in it; tensors of shape [0] fit everywhere."""
     if not tensors:
         raise ArgumentError(f"{name}: expected at least one tensor")
     if any(not t.ndim for t in tensors):
@@ -56,25 +56,25 @@ def _cat(name: str, tensors: Sequence[Meta], dim: int) -> Meta:
 
 @op(method=False)
 def cat(tensors: list[Meta], dim: int = 0) -> Meta:
-    """The tensors one after the other along ``dim``."""
+    """Concatenate tensors along ``dim``."""
     return _cat("cat", tensors, dim)
 
 
 @op(method=False)
 def concat(tensors: list[Meta], dim: int = 0) -> Meta:
-    """The tensors one after the other along ``dim``."""
+    """Concatenate tensors along ``dim``, as ``cat`` does."""
     return _cat("concat", tensors, dim)
 
 
 @op(method=False)
 def concatenate(tensors: list[Meta], dim: int = 0) -> Meta:
-    """The tensors one after the other along ``dim``."""
+    """Concatenate tensors along ``dim``, as ``cat`` does."""
     return _cat("concatenate", tensors, dim)
 
 
 @op(method=False)
 def stack(tensors: list[Meta], dim: int = 0) -> Meta:
-    """The tensors side by side along a new dimension ``dim``."""
+    """Stack tensors of one shape along a new dimension ``dim``."""
     if not tensors:
         raise ArgumentError("stack: expected at least one tensor")
     shape = tensors[0].shape
@@ -86,7 +86,7 @@ def stack(tensors: list[Meta], dim: int = 0) -> Meta:
 
 
 def padded(meta: Meta, ndim: int) -> Meta:
-    """``meta`` as ``atleast_1d``, ``atleast_2d`` or ``atleast_3d`` show it."""
+    """Return ``meta`` as ``atleast_1d``, ``atleast_2d`` or ``atleast_3d`` show it."""
     shape = meta.shape
     if ndim >= 1 and not shape:
         shape = (1,)
@@ -105,32 +105,32 @@ def _joined_padded(name: str, tensors: Sequence[Meta], ndim: int, dim: int) -> M
 
 @op(method=False)
 def hstack(tensors: list[Meta]) -> Meta:
-    """Joined along columns; vectors along their only dimension."""
+    """Concatenate tensors along their columns; vectors along their only dimension."""
     return _joined_padded("hstack", tensors, 1, 0 if tensors and tensors[0].ndim <= 1 else 1)
 
 
 @op(method=False)
 def vstack(tensors: list[Meta]) -> Meta:
-    """Joined along rows."""
+    """Concatenate tensors along their rows."""
     return _joined_padded("vstack", tensors, 2, 0)
 
 
 @op(method=False)
 def dstack(tensors: list[Meta]) -> Meta:
-    """Joined along the third dimension."""
+    """Concatenate tensors along the third dimension."""
     return _joined_padded("dstack", tensors, 3, 2)
 
 
 @op(out=False)
 def flip(input: Meta, *dims: int) -> Meta:
-    """The elements of ``dims`` in reverse order."""
+    """Reverse the order of elements along ``dims``."""
     wrap_dims("flip", dims, input.ndim)
     return like(input, None, None)
 
 
 @op(out=False)
 def fliplr(input: Meta) -> Meta:
-    """Columns in reverse order."""
+    """Reverse the order of columns."""
     if input.ndim < 2:
         raise ShapeError(f"fliplr: expected at least 2 dimensions, got {input}")
     return like(input, None, None)
@@ -138,7 +138,7 @@ def fliplr(input: Meta) -> Meta:
 
 @op(out=False)
 def flipud(input: Meta) -> Meta:
-    """Rows in reverse order."""
+    """Reverse the order of rows."""
     if input.ndim < 1:
         raise ShapeError(f"flipud: expected at least 1 dimension, got {input}")
     return like(input, None, None)
@@ -146,7 +146,7 @@ def flipud(input: Meta) -> Meta:
 
 @op(out=False)
 def roll(input: Meta, shifts: int | Size, dims: int | Size | None = None) -> Meta:
-    """Elements moved by ``shifts`` along ``dims``, those pushed out come in again; without ``dims`` in flat order."""
+    """Move elements by ``shifts`` along ``dims``, cyclically; without ``dims`` in the flattened tensor."""
     listed = () if dims is None else (dims,) if isinstance(dims, int) else dims
     count = 1 if isinstance(shifts, int) else len(shifts)
     if not count or (count != len(listed) and (listed or count != 1)):
@@ -160,7 +160,7 @@ def roll(input: Meta, shifts: int | Size, dims: int | Size | None = None) -> Met
 
 @op(out=False)
 def rot90(input: Meta, k: int = 1, dims: Size = (0, 1)) -> Meta:
-    """Rotated ``k`` times by 90 degrees in the plane of ``dims``, from the first towards the second."""
+    """Rotate ``k`` times by 90 degrees in the plane of ``dims``, from the first towards the second."""
     if len(dims) != 2 or input.ndim < 2:
         raise ShapeError(f"rot90: expected 2 dimensions of a tensor that has at least 2, got {list(dims)} of {input}")
     a, b = wrap_dims("rot90", dims, input.ndim)
@@ -174,7 +174,7 @@ def rot90(input: Meta, k: int = 1, dims: Size = (0, 1)) -> Meta:
 
 @op(out=False)
 def repeat(input: Meta, *repeats: int) -> Meta:
-    """The tensor so many times along each dimension; new dimensions come first."""
+    """Repeat the tensor the given number of times along every dimension; new dimensions come first."""
     lead = len(repeats) - input.ndim
     if lead < 0:
         raise ShapeError(f"repeat: {list(repeats)} names fewer dimensions than {input} has")
@@ -186,13 +186,13 @@ def repeat(input: Meta, *repeats: int) -> Meta:
 
 @op(out=False)
 def tile(input: Meta, *dims: int) -> Meta:
-    """``repeat`` that fills up missing counts with ones."""
+    """Repeat the tensor as ``repeat`` does, with missing counts taken as 1."""
     return repeat.rule(input, *((1,) * (input.ndim - len(dims)) + dims))
 
 
 @op(out=False)
 def repeat_interleave(input: Meta, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Meta:
-    """Each element ``repeats`` times in a row along ``dim``; without ``dim`` in flat order."""
+    """Repeat every element ``repeats`` times in a row along ``dim``; without ``dim`` in the flattened tensor."""
     shape = (input.numel,) if dim is None else input.shape or (1,)
     at = wrap_dim("repeat_interleave", dim or 0, len(shape))
     if repeats < 0:
@@ -212,7 +212,7 @@ def _check_repeats(repeats: Meta) -> None:
 
 @op(data_dependent=True, differentiable=False, method=False)
 def _repeat_positions(repeats: Meta) -> None:
-    """Each position as often as ``repeats`` says."""
+    """Return every position as often as ``repeats`` says."""
     _check_repeats(repeats)
 
 
@@ -220,7 +220,7 @@ def _repeat_positions(repeats: Meta) -> None:
 def repeat_interleave_tensor(
     input: Meta, repeats: Meta, dim: int | None = None, *, output_size: int | None = None
 ) -> None:
-    """Each part of ``input`` along ``dim`` as often in a row as ``repeats`` says."""
+    """Repeat every slice of ``input`` along ``dim`` as often in a row as ``repeats`` says."""
     _check_repeats(repeats)
     length = input.numel if dim is None else (input.shape or (1,))[wrap_dim("repeat_interleave", dim, input.ndim)]
     if repeats.numel not in (1, length):
@@ -229,7 +229,7 @@ def repeat_interleave_tensor(
 
 @op
 def diag(input: Meta, diagonal: int = 0) -> Meta:
-    """A matrix with a vector on its diagonal, or the diagonal of a matrix as a vector."""
+    """Make a matrix with a vector on its diagonal, or return the diagonal of a matrix as a vector."""
     if input.ndim == 1:
         side = input.shape[0] + abs(diagonal)
         return input.like((side, side))
@@ -243,7 +243,7 @@ def diag(input: Meta, diagonal: int = 0) -> Meta:
 
 @op(out=False)
 def diag_embed(input: Meta, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Meta:
-    """Matrices in ``dim1`` and ``dim2`` with the last dimension of ``input`` on their diagonals."""
+    """Make matrices in ``dim1`` and ``dim2`` with the last dimension of ``input`` on their diagonals."""
     a, b = wrap_dim("diag_embed", dim1, input.ndim + 1), wrap_dim("diag_embed", dim2, input.ndim + 1)
     if a == b or not input.ndim:
         raise ShapeError(f"diag_embed: cannot put {input} on a diagonal of dimensions {dim1} and {dim2}")
@@ -255,7 +255,7 @@ def diag_embed(input: Meta, offset: int = 0, dim1: int = -2, dim2: int = -1) -> 
 
 
 def kept(input: Meta) -> Meta:
-    """A copy that keeps the strides of ``input`` exactly, gaps included, where its elements are apart."""
+    """Return the meta of a copy with the strides of ``input``, gaps included, if its elements do not overlap."""
     if overlaps_itself(input.shape, input.strides):
         return like(input, None, None)
     return input.like(strides=input.strides)
@@ -269,7 +269,7 @@ def _filled(name: str, input: Meta, src: Meta, window: Meta) -> Meta:
 
 @op(out=False)
 def select_scatter(input: Meta, src: Meta, dim: int, index: int) -> Meta:
-    """A copy of ``input`` with ``src`` at one index of ``dim``."""
+    """Copy ``input`` with ``src`` at one index of ``dim``."""
     return _filled("select_scatter", input, src, select.rule(input, dim, index))
 
 
@@ -277,19 +277,19 @@ def select_scatter(input: Meta, src: Meta, dim: int, index: int) -> Meta:
 def slice_scatter(
     input: Meta, src: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Meta:
-    """A copy of ``input`` with ``src`` in the slice ``start:end:step`` of ``dim``."""
+    """Copy ``input`` with ``src`` in the slice ``start:end:step`` of ``dim``."""
     return _filled("slice_scatter", input, src, slice.rule(input, dim, start, end, step))
 
 
 @op(out=False)
 def diagonal_scatter(input: Meta, src: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
-    """A copy of ``input`` with ``src`` on a diagonal."""
+    """Copy ``input`` with ``src`` on a diagonal."""
     return _filled("diagonal_scatter", input, src, diagonal.rule(input, offset, dim1, dim2))
 
 
 @op(out=False, method=False)
 def _scatter_strided(input: Meta, src: Meta, size: Size, stride: Size, offset: int) -> Meta:
-    """A copy of ``input`` in its own strides, ``src`` in the view that starts ``offset`` after its first element."""
+    """Copy ``input`` with its strides, and ``src`` in the view that starts ``offset`` after its first element."""
     if src.shape != size or len(size) != len(stride) or min((*size, *stride, offset), default=0) < 0:
         raise ShapeError(
             f"as_strided_scatter: {src} does not fill a view of sizes {list(size)}, strides {list(stride)}"
@@ -304,6 +304,6 @@ def _scatter_strided(input: Meta, src: Meta, size: Size, stride: Size, offset: i
 
 @op(out=False)
 def as_strided_scatter(input: Meta, src: Meta, size: Size, stride: Size, storage_offset: int | None = None) -> Meta:
-    """A copy of ``input`` whose ``as_strided`` view is overwritten by ``src``."""
+    """Copy ``input`` with ``src`` in its ``as_strided`` view."""
     offset = 0 if storage_offset is None else storage_offset - input.offset
     return _scatter_strided.rule(input, src, size, stride, offset)

@@ -14,7 +14,7 @@ from .contract import op, pointwise_meta
 
 
 def reduced(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Size:
-    """The shape after reducing ``dim``; all dimensions where it is None or empty."""
+    """Return the shape after reducing ``dim``, or all dimensions where it is None or empty."""
     listed = (dim,) if isinstance(dim, int) else dim
     dims = set(wrap_dims(name, listed, input.ndim)) if listed else set(range(input.ndim))
     if keepdim:
@@ -58,27 +58,27 @@ def _summed(dtype: DType) -> DType:
 
 @op
 def sum(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Meta:
-    """The sum over dimensions; integers and bools are summed as int64."""
+    """Sum over dimensions, or over all; integers and bools are summed as int64."""
     return input.like(reduced("sum", input, dim, keepdim), dtype=dtype or _summed(input.dtype))
 
 
 @op
 def nansum(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Meta:
-    """The sum over dimensions with NaN counted as zero."""
+    """Sum over dimensions, or over all, with NaN counted as zero."""
     check_real("nansum", input)
     return input.like(reduced("nansum", input, dim, keepdim), dtype=dtype or _summed(input.dtype))
 
 
 @op
 def mean(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Meta:
-    """The mean over dimensions of a floating point or complex tensor."""
+    """Compute the mean over dimensions, or over all, of a floating-point or complex tensor."""
     check_differentiable("mean", dtype or input.dtype, input)
     return input.like(reduced("mean", input, dim, keepdim), dtype=dtype)
 
 
 @op(out=False)
 def nanmean(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Meta:
-    """The mean over dimensions of the elements that are not NaN."""
+    """Compute the mean over dimensions, or over all, of the elements that are not NaN."""
     check_differentiable("nanmean", input.dtype, input)
     check_real("nanmean", input)
     return input.like(reduced("nanmean", input, dim, keepdim), dtype=dtype)
@@ -86,25 +86,25 @@ def nanmean(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *
 
 @op
 def prod(input: Meta, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Meta:
-    """The product of all elements, or along one dimension."""
+    """Multiply all elements, or those along one dimension."""
     return input.like(reduced("prod", input, dim, keepdim), dtype=dtype or _summed(input.dtype))
 
 
 @op(name="max.other")
 def max_other(input: Meta, other: Meta) -> Meta:
-    """The larger of two tensors, element by element."""
+    """Compute the larger of two tensors, element by element."""
     return _either("max", input, other)
 
 
 @op(name="max.dim", returns=("values", "indices"))
 def max_dim(input: Meta, dim: int, keepdim: bool = False) -> tuple[Meta, Meta]:
-    """The largest element along a dimension, and where it is."""
+    """Return the largest element along a dimension, and its index."""
     return chosen("max", input, dim, keepdim)
 
 
 @op
 def max(input: Meta) -> Meta:
-    """The largest element; its gradient is shared by all that are equal to it."""
+    """Return the largest of all elements; equal ones share its gradient."""
     check_real("max", input)
     _check_any_element("max", input)
     return input.like(())
@@ -112,19 +112,19 @@ def max(input: Meta) -> Meta:
 
 @op(name="min.other")
 def min_other(input: Meta, other: Meta) -> Meta:
-    """The smaller of two tensors, element by element."""
+    """Compute the smaller of two tensors, element by element."""
     return _either("min", input, other)
 
 
 @op(name="min.dim", returns=("values", "indices"))
 def min_dim(input: Meta, dim: int, keepdim: bool = False) -> tuple[Meta, Meta]:
-    """The smallest element along a dimension, and where it is."""
+    """Return the smallest element along a dimension, and its index."""
     return chosen("min", input, dim, keepdim)
 
 
 @op
 def min(input: Meta) -> Meta:
-    """The smallest element; its gradient is shared by all that are equal to it."""
+    """Return the smallest of all elements; equal ones share its gradient."""
     check_real("min", input)
     _check_any_element("min", input)
     return input.like(())
@@ -139,7 +139,7 @@ def _either(name: str, input: Meta, other: Meta) -> Meta:
 
 
 def chosen(name: str, input: Meta, dim: int, keepdim: bool) -> tuple[Meta, Meta]:
-    """The results of choosing one element along a dimension: its value and its index."""
+    """Return the metas of the value and the index of one element chosen along a dimension."""
     check_real(name, input)
     shape = reduced(name, input, dim, keepdim)
     check_nonempty(name, input, dim)
@@ -148,13 +148,13 @@ def chosen(name: str, input: Meta, dim: int, keepdim: bool) -> tuple[Meta, Meta]
 
 @op
 def amax(input: Meta, dim: int | Size = (), keepdim: bool = False) -> Meta:
-    """The largest element over dimensions; its gradient is shared by all that are equal to it."""
+    """Return the largest element over dimensions; equal ones share its gradient."""
     return _extremum("amax", input, dim, keepdim)
 
 
 @op
 def amin(input: Meta, dim: int | Size = (), keepdim: bool = False) -> Meta:
-    """The smallest element over dimensions; its gradient is shared by all that are equal to it."""
+    """Return the smallest element over dimensions; equal ones share its gradient."""
     return _extremum("amin", input, dim, keepdim)
 
 
@@ -169,7 +169,7 @@ def _extremum(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> 
 
 @op(returns=("min", "max"))
 def aminmax(input: Meta, *, dim: int | None = None, keepdim: bool = False) -> tuple[Meta, Meta]:
-    """The smallest and the largest element, of all or along a dimension."""
+    """Return the smallest and the largest element, of all or along a dimension."""
     if dim is None:
         _check_any_element("aminmax", input)
     extremum = _extremum("aminmax", input, dim, keepdim)
@@ -178,36 +178,36 @@ def aminmax(input: Meta, *, dim: int | None = None, keepdim: bool = False) -> tu
 
 @op(differentiable=False)
 def argmax(input: Meta, dim: int | None = None, keepdim: bool = False) -> Meta:
-    """Where the largest element is; in the flattened tensor where no dimension is given."""
+    """Return the index of the largest element; in the flattened tensor where no dimension is given."""
     return _extremum("argmax", input, dim, keepdim).like(dtype=int64)
 
 
 @op(differentiable=False)
 def argmin(input: Meta, dim: int | None = None, keepdim: bool = False) -> Meta:
-    """Where the smallest element is; in the flattened tensor where no dimension is given."""
+    """Return the index of the smallest element; in the flattened tensor where no dimension is given."""
     return _extremum("argmin", input, dim, keepdim).like(dtype=int64)
 
 
 @op(differentiable=False)
 def any(input: Meta, dim: int | Size | None = None, keepdim: bool = False) -> Meta:
-    """Whether any element is not zero; uint8 stays uint8."""
+    """Test whether any element is not zero; the result of a uint8 tensor is uint8."""
     return input.like(reduced("any", input, dim, keepdim), dtype=uint8 if input.dtype is uint8 else bool_)
 
 
 @op(differentiable=False)
 def all(input: Meta, dim: int | Size | None = None, keepdim: bool = False) -> Meta:
-    """Whether no element is zero; uint8 stays uint8."""
+    """Test whether no element is zero; the result of a uint8 tensor is uint8."""
     return input.like(reduced("all", input, dim, keepdim), dtype=uint8 if input.dtype is uint8 else bool_)
 
 
 @op(out=False, differentiable=False)
 def count_nonzero(input: Meta, dim: int | Size | None = None) -> Meta:
-    """How many elements are not zero."""
+    """Count the elements that are not zero."""
     return input.like(reduced("count_nonzero", input, dim, False), dtype=int64)
 
 
 @op
 def logsumexp(input: Meta, dim: int | Size, keepdim: bool = False) -> Meta:
-    """log(sum(exp(input))) without overflow."""
+    """Compute log(sum(exp(input))) over dimensions without overflow."""
     dtype = input.dtype if input.dtype.is_differentiable else get_default_dtype()
     return input.like(reduced("logsumexp", input, dim, keepdim), dtype=dtype)

@@ -8,13 +8,13 @@ from telegrad_protocol.meta import Meta
 
 
 def check_size(name: str, size: Size) -> Size:
-    """``size``, if no dimension is negative."""
+    """Return ``size``; refuse negative dimensions."""
     if min(size, default=0) < 0:
         raise ArgumentError(f"{name}: negative dimension in {list(size)}")
     return size
 
 
 def check_backward(name: str, gradient: Meta, other: Meta) -> None:
-    """Refuse a gradient of another shape than what it is the gradient of."""
+    """Refuse a gradient whose shape is not that of the tensor it belongs to."""
     if gradient.shape != other.shape:
         raise ShapeError(f"{name}: the gradient {gradient} does not have the shape of {other}")

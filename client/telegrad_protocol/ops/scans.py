@@ -18,19 +18,19 @@ def _accumulated(name: str, input: Meta, dim: int, dtype: DType | None) -> Meta:
 
 @op(inplace=True)
 def cumsum(input: Meta, dim: int, *, dtype: DType | None = None) -> Meta:
-    """The sum of all elements up to each along a dimension."""
+    """Compute running sums along a dimension: y[i] = input[0] + ... + input[i]."""
     return _accumulated("cumsum", input, dim, dtype)
 
 
 @op(inplace=True)
 def cumprod(input: Meta, dim: int, *, dtype: DType | None = None) -> Meta:
-    """The product of all elements up to each along a dimension."""
+    """Compute running products along a dimension: y[i] = input[0] * ... * input[i]."""
     return _accumulated("cumprod", input, dim, dtype)
 
 
 @op
 def logcumsumexp(input: Meta, dim: int) -> Meta:
-    """log(cumsum(exp(input))) along a dimension, without overflow."""
+    """Compute log(cumsum(exp(input))) along a dimension without overflow."""
     check_differentiable("logcumsumexp", input.dtype, input)
     wrap_dim("logcumsumexp", dim, input.ndim)
     return input.like()
@@ -44,19 +44,19 @@ def _running(name: str, input: Meta, dim: int) -> tuple[Meta, Meta]:
 
 @op(returns=("values", "indices"))
 def cummax(input: Meta, dim: int) -> tuple[Meta, Meta]:
-    """The largest element up to each along a dimension, and where it was last."""
+    """Compute the largest of the elements so far along a dimension, and the index of the last one of that size."""
     return _running("cummax", input, dim)
 
 
 @op(returns=("values", "indices"))
 def cummin(input: Meta, dim: int) -> tuple[Meta, Meta]:
-    """The smallest element up to each along a dimension, and where it was last."""
+    """Compute the smallest of the elements so far along a dimension, and the index of the last one of that size."""
     return _running("cummin", input, dim)
 
 
 @op(out=False)
 def diff(input: Meta, n: int = 1, dim: int = -1, prepend: Meta | None = None, append: Meta | None = None) -> Meta:
-    """The ``n``-th differences of neighbours along a dimension."""
+    """Compute the ``n``-th differences of neighbours along a dimension: y[i] = input[i + 1] - input[i]."""
     if input.ndim == 0:
         raise ShapeError(f"diff: expects a tensor of at least one dimension, got {input}")
     if n < 0:
@@ -81,7 +81,7 @@ def _extension(input: Meta, extra: Meta, at: int) -> int:
 
 @op(out=False, method=False)
 def _linear_recurrence(decay: Meta, input: Meta, dim: int) -> Meta:
-    """y[i] = decay[i] * y[i-1] + input[i] along a dimension: what the derivatives of products are made of."""
+    """Compute y[i] = decay[i] * y[i - 1] + input[i] along a dimension, as derivatives of products need it."""
     wrap_dim("_linear_recurrence", dim, input.ndim)
     if decay.shape != input.shape:
         raise ShapeError(f"_linear_recurrence: {decay} does not have the shape of {input}")

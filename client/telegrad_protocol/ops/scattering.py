@@ -14,7 +14,7 @@ from .indexing import check_integers, check_source, vector_shape
 
 
 def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None = None) -> int:
-    """The dimension of gather and scatter; ``index`` may be smaller than the others, never larger."""
+    """Return the dimension of gather and scatter; refuse an ``index`` that is larger than the other operands."""
     at = wrap_dim(name, dim, input.ndim)
     if not index.numel:
         return at  # of whatever type
@@ -33,7 +33,7 @@ def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None
 
 @op(no_grad=("index",))
 def gather(input: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
-    """``out[i][j] = input[index[i][j]][j]`` for ``dim=0``, and so on."""
+    """Return out[i][j] = input[index[i][j]][j] for ``dim=0``, and accordingly for other dimensions."""
     _check_along("gather", input, dim, index)
     return input.like(index.shape)
 
@@ -48,7 +48,7 @@ def _check_reduce(name: str, reduce: str | None, known: Sequence[str]) -> None:
 
 @op(no_grad=("index",), inplace=True)
 def scatter(input: Meta, dim: int, index: Meta, src: Meta, *, reduce: str | None = None) -> Meta:
-    """A copy of ``input`` with ``out[index[i][j]][j] = src[i][j]`` for ``dim=0``, and so on."""
+    """Copy ``input`` with out[index[i][j]][j] = src[i][j] for ``dim=0``, and accordingly for other dimensions."""
     _check_along("scatter", input, dim, index, src)
     check_source("scatter", input, src)
     _check_reduce("scatter", reduce, REDUCTIONS)
@@ -57,7 +57,7 @@ def scatter(input: Meta, dim: int, index: Meta, src: Meta, *, reduce: str | None
 
 @op(name="scatter.value", no_grad=("index",), inplace=True)
 def scatter_value(input: Meta, dim: int, index: Meta, value: Scalar, *, reduce: str | None = None) -> Meta:
-    """A copy of ``input`` with one number at the indexed places."""
+    """Copy ``input`` with one number at the indexed places."""
     _check_along("scatter", input, dim, index)
     check_fits("scatter", value, input.dtype)
     _check_reduce("scatter", reduce, REDUCTIONS)
@@ -66,7 +66,7 @@ def scatter_value(input: Meta, dim: int, index: Meta, value: Scalar, *, reduce: 
 
 @op(no_grad=("index",), inplace=True)
 def scatter_add(input: Meta, dim: int, index: Meta, src: Meta) -> Meta:
-    """A copy of ``input`` with ``src`` added at the indexed places, duplicates included."""
+    """Copy ``input`` with ``src`` added at the indexed places; repeated indices add up."""
     _check_along("scatter_add", input, dim, index, src)
     check_source("scatter_add", input, src)
     return input.like()
@@ -74,7 +74,7 @@ def scatter_add(input: Meta, dim: int, index: Meta, src: Meta) -> Meta:
 
 @op(no_grad=("index",), inplace=True)
 def scatter_reduce(input: Meta, dim: int, index: Meta, src: Meta, reduce: str, *, include_self: bool = True) -> Meta:
-    """``src`` reduced into the indexed places by ``sum``, ``prod``, ``mean``, ``amax`` or ``amin``."""
+    """Copy ``input`` with ``src`` reduced into the indexed places by sum, prod, mean, amax or amin."""
     _check_along("scatter_reduce", input, dim, index, src)
     check_source("scatter_reduce", input, src)
     _check_reduce("scatter_reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
@@ -85,7 +85,7 @@ def scatter_reduce(input: Meta, dim: int, index: Meta, src: Meta, reduce: str, *
 
 @op(no_grad=("index",))
 def take(input: Meta, index: Meta) -> Meta:
-    """The elements of ``input``, seen as a vector, at ``index``."""
+    """Return the elements of ``input``, seen as a vector, at ``index``."""
     check_integers("take", index)
     if index.numel and not input.numel:
         raise IndexOutOfRangeError(f"take: {index} picks elements of the empty {input}")
@@ -94,7 +94,7 @@ def take(input: Meta, index: Meta) -> Meta:
 
 @op(no_grad=("index",), inplace=True, out=False)
 def put(input: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Meta:
-    """A copy of ``input`` with ``source`` at ``index``, both seen as vectors."""
+    """Copy ``input`` with ``source`` at ``index``, both seen as vectors."""
     check_integers("put", index)
     check_source("put", input, source)
     if index.numel != source.numel:
@@ -106,7 +106,7 @@ def put(input: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Met
 
 @op(no_grad=("indices",))
 def take_along_dim(input: Meta, indices: Meta, dim: int | None = None) -> Meta:
-    """``gather`` with the other dimensions broadcast; without ``dim`` on vectors."""
+    """Gather with the other dimensions broadcast; without ``dim`` both are seen as vectors."""
     check_integers("take_along_dim", indices)
     if dim is None:
         _check_not_empty(input, input.numel, indices)

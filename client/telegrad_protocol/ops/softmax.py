@@ -11,7 +11,7 @@ from .contract import op
 
 
 def implicit_dim(input: Meta) -> int:
-    """The dimension that ``nn.functional`` takes where none is given."""
+    """Return the dimension that ``nn.functional`` takes where none is given."""
     return 0 if input.ndim in (0, 1, 3) else 1
 
 
@@ -25,7 +25,7 @@ def _normalized(name: str, input: Meta, dim: int | None, dtype: DType | None) ->
 
 @op
 def softmax(input: Meta, dim: int, dtype: DType | None = None) -> Meta:
-    """exp(input) / sum(exp(input)) along a dimension; ``dtype`` is converted to first."""
+    """Compute exp(input) / sum(exp(input)) along a dimension; with ``dtype`` input is converted first."""
     return _normalized("softmax", input, dim, dtype)
 
 
@@ -33,13 +33,13 @@ def softmax(input: Meta, dim: int, dtype: DType | None = None) -> Meta:
 def softmax_functional(
     input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Meta:  # fmt: skip
-    """``softmax`` with the signature of ``nn.functional``; ``_stacklevel`` has no meaning here."""
+    """Compute ``softmax`` with the signature of ``nn.functional``; ``_stacklevel`` is ignored."""
     return _normalized("softmax", input, dim, dtype)
 
 
 @op
 def log_softmax(input: Meta, dim: int, dtype: DType | None = None) -> Meta:
-    """log(softmax(input)) without overflow; ``dtype`` is converted to first."""
+    """Compute log(softmax(input)) without overflow; with ``dtype`` input is converted first."""
     return _normalized("log_softmax", input, dim, dtype)
 
 
@@ -47,13 +47,13 @@ def log_softmax(input: Meta, dim: int, dtype: DType | None = None) -> Meta:
 def log_softmax_functional(
     input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Meta:  # fmt: skip
-    """``log_softmax`` with the signature of ``nn.functional``; ``_stacklevel`` has no meaning here."""
+    """Compute ``log_softmax`` with the signature of ``nn.functional``; ``_stacklevel`` is ignored."""
     return _normalized("log_softmax", input, dim, dtype)
 
 
 @op(module="nn.functional", method=False, out=False)
 def softmin(input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Meta:
-    """softmax(-input)"""
+    """Compute softmax(-input) along a dimension."""
     return _normalized("softmin", input, dim, dtype)
 
 
@@ -68,11 +68,11 @@ def _backward(name: str, grad_output: Meta, output: Meta, dim: int, input_dtype:
 
 @op(out=False, method=False)
 def _softmax_backward_data(grad_output: Meta, output: Meta, dim: int, input_dtype: DType) -> Meta:
-    """output * (grad_output - sum(grad_output * output))"""
+    """Compute the gradient of softmax: output * (grad_output - sum(grad_output * output))."""
     return _backward("_softmax_backward_data", grad_output, output, dim, input_dtype)
 
 
 @op(out=False, method=False)
 def _log_softmax_backward_data(grad_output: Meta, output: Meta, dim: int, input_dtype: DType) -> Meta:
-    """grad_output - exp(output) * sum(grad_output)"""
+    """Compute the gradient of log_softmax: grad_output - exp(output) * sum(grad_output)."""
     return _backward("_log_softmax_backward_data", grad_output, output, dim, input_dtype)

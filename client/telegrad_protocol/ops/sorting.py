@@ -12,7 +12,7 @@ from .reduce import check_real, chosen
 
 
 def _ordered(name: str, input: Meta, dim: int) -> Meta:
-    """The result of rearranging along ``dim``, in the memory order of the input."""
+    """Return the meta of a rearrangement along ``dim``, in the memory order of the input."""
     check_real(name, input)
     wrap_dim(name, dim, input.ndim)
     return input.like(strides=result_strides(input.shape, [(input.shape, input.strides)]))
@@ -20,7 +20,7 @@ def _ordered(name: str, input: Meta, dim: int) -> Meta:
 
 @op(returns=("values", "indices"))
 def sort(input: Meta, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> tuple[Meta, Meta]:
-    """The elements in order along a dimension, and where they were; NaN counts as the largest."""
+    """Sort along a dimension; return the elements and their former indices. NaN counts as the largest."""
     values = _ordered("sort", input, dim)
     return values, values.like(dtype=int64, strides=values.strides)
 
@@ -29,27 +29,27 @@ def sort(input: Meta, dim: int = -1, descending: bool = False, *, stable: bool |
 def sort_positional(
     input: Meta, stable: bool | None, dim: int = -1, descending: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """``sort`` with ``stable`` given first."""
+    """Sort like ``sort``, with ``stable`` given first."""
     values = _ordered("sort", input, dim)
     return values, values.like(dtype=int64, strides=values.strides)
 
 
 @op(out=False, differentiable=False)
 def argsort(input: Meta, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Meta:
-    """Where the elements in order along a dimension are."""
+    """Return the indices that sort along a dimension."""
     values = _ordered("argsort", input, dim)
     return values.like(dtype=int64, strides=values.strides)
 
 
 @op(out=False)
 def msort(input: Meta) -> Meta:
-    """The elements in order along the first dimension."""
+    """Sort along the first dimension."""
     return _ordered("msort", input, 0)
 
 
 @op(returns=("values", "indices"))
 def topk(input: Meta, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Meta, Meta]:
-    """The ``k`` largest or smallest elements along a dimension, best first, and where they are."""
+    """Return the ``k`` largest or smallest elements along a dimension, sorted, and their indices."""
     check_real("topk", input)
     at = wrap_dim("topk", dim, input.ndim)
     length = input.shape[at] if input.ndim else 1
@@ -61,7 +61,7 @@ def topk(input: Meta, k: int, dim: int = -1, largest: bool = True, sorted: bool 
 
 @op(returns=("values", "indices"))
 def kthvalue(input: Meta, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Meta, Meta]:
-    """The ``k``-th smallest element along a dimension, counted from one, and where it is."""
+    """Return the ``k``-th smallest element along a dimension, counted from one, and its index."""
     length = input.shape[wrap_dim("kthvalue", dim, input.ndim)] if input.ndim else 1
     results = chosen("kthvalue", input, dim, keepdim)
     if not 1 <= k <= length:
@@ -71,13 +71,13 @@ def kthvalue(input: Meta, k: int, dim: int = -1, keepdim: bool = False) -> tuple
 
 @op(name="median.dim", returns=("values", "indices"))
 def median_dim(input: Meta, dim: int, keepdim: bool = False) -> tuple[Meta, Meta]:
-    """The median along a dimension, the lower of two, and where it is; NaN if there is one."""
+    """Return the median along a dimension, the lower of two, and its index; NaN if any element is NaN."""
     return chosen("median", input, dim, keepdim)
 
 
 @op(out=False)
 def median(input: Meta) -> Meta:
-    """The median of all elements, the lower of two; NaN if there is one."""
+    """Return the median of all elements, the lower of two; NaN if any element is NaN."""
     check_real("median", input)
     return input.like(())
 
@@ -87,7 +87,7 @@ def searchsorted(
     sorted_sequence: Meta, input: Meta | Scalar, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Meta | None = None,
 ) -> Meta:  # fmt: skip
-    """Where each element would be inserted into sorted rows to keep them sorted."""
+    """Return the positions at which elements would be inserted into sorted rows to keep them sorted."""
     if side not in (None, "left", "right"):
         raise ArgumentError(f"searchsorted: side must be 'left' or 'right', got {side!r}")
     if side == "left" and right:
@@ -119,7 +119,7 @@ def _check_rows(rows: Meta, input: Meta) -> None:
 
 @op(method=False, differentiable=False)
 def bucketize(input: Meta | Scalar, boundaries: Meta, *, out_int32: bool = False, right: bool = False) -> Meta:
-    """The number of the bucket between ``boundaries`` that each element falls into."""
+    """Return the number of the bucket between ``boundaries`` that every element falls into."""
     _check_vector("bucketize", boundaries)
     if isinstance(input, Meta):
         check_real("bucketize", input)

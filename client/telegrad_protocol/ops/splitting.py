@@ -22,7 +22,7 @@ def _check_count(name: str, count: int, input: Meta) -> None:
 
 @op(view_of="input")
 def unbind(input: Meta, dim: int = 0) -> tuple[Meta, ...]:
-    """A view per index of dimension ``dim``."""
+    """Return the views of all indices of dimension ``dim``, which is removed."""
     at = wrap_dim("unbind", dim, input.ndim)
     if not input.ndim:
         raise DimensionError("unbind: a 0-d tensor has no dimension to unbind")
@@ -31,13 +31,13 @@ def unbind(input: Meta, dim: int = 0) -> tuple[Meta, ...]:
 
 
 def pieces(input: Meta, at: int, lengths: Size | list[int]) -> tuple[Meta, ...]:
-    """Views of consecutive ``lengths`` along a dimension."""
+    """Return the views of consecutive ``lengths`` along a dimension."""
     starts = [0, *accumulate(lengths)][: len(lengths)]
     return tuple(sliced(input, at, start, length) for start, length in zip(starts, lengths, strict=True))
 
 
 def sections(name: str, input: Meta, split_size: int | Size, dim: int) -> tuple[int, Size]:
-    """The dimension, and the lengths that ``split`` cuts it into."""
+    """Return the dimension, and the lengths that ``split`` cuts it into."""
     at = wrap_dim(name, dim, input.ndim)
     if not input.ndim:
         raise ShapeError(f"{name}: a 0-d tensor has no dimension to split")
@@ -58,19 +58,19 @@ def sections(name: str, input: Meta, split_size: int | Size, dim: int) -> tuple[
 
 @op(view_of="tensor")
 def split(tensor: Meta, split_size_or_sections: int | Size, dim: int = 0) -> tuple[Meta, ...]:
-    """Views of a given length each, or of the given lengths, along ``dim``."""
+    """Split along ``dim`` into views of one length, or of the given lengths."""
     return pieces(tensor, *sections("split", tensor, split_size_or_sections, dim))
 
 
 @op(view_of="input")
 def split_with_sizes(input: Meta, split_sizes: Size, dim: int = 0) -> tuple[Meta, ...]:
-    """Views of the given lengths along ``dim``."""
+    """Split along ``dim`` into views of the given lengths."""
     return pieces(input, *sections("split_with_sizes", input, split_sizes, dim))
 
 
 @op(view_of="input")
 def chunk(input: Meta, chunks: int, dim: int = 0) -> tuple[Meta, ...]:
-    """At most ``chunks`` views of equal length along ``dim``, the last one may be shorter."""
+    """Split along ``dim`` into at most ``chunks`` views of equal length; the last one may be shorter."""
     if chunks <= 0:
         raise ArgumentError(f"chunk: the number of chunks must be positive, got {chunks}")
     at = wrap_dim("chunk", dim, input.ndim)
@@ -84,7 +84,7 @@ def chunk(input: Meta, chunks: int, dim: int = 0) -> tuple[Meta, ...]:
 
 
 def cuts(input: Meta, indices_or_sections: int | Size, at: int) -> Size:
-    """Start and end positions that ``tensor_split`` cuts at."""
+    """Return the start and end positions that ``tensor_split`` cuts at."""
     size = input.shape[at]
     if isinstance(indices_or_sections, int):
         if indices_or_sections <= 0:
@@ -97,7 +97,7 @@ def cuts(input: Meta, indices_or_sections: int | Size, at: int) -> Size:
 
 @op(view_of="input")
 def tensor_split(input: Meta, indices_or_sections: int | Size, dim: int = 0) -> tuple[Meta, ...]:
-    """Views between the given indices, or so many of nearly equal length, along ``dim``."""
+    """Split along ``dim`` at the given indices, or into so many views of nearly equal length."""
     at = wrap_dim("tensor_split", dim, input.ndim)
     if not input.ndim:
         raise ShapeError("tensor_split: a 0-d tensor has no dimension to split")

@@ -16,7 +16,7 @@ def norm(
     input: Meta, p: Scalar | None = 2, dim: int | Size | None = None, keepdim: bool = False, *,
     dtype: DType | None = None,
 ) -> Meta:  # fmt: skip
-    """(sum |input|**p) ** (1/p) over dimensions; the largest or smallest magnitude for p = inf or -inf."""
+    """Compute sum(|input| ** p) ** (1 / p); for p = inf or -inf the largest or smallest magnitude."""
     check_differentiable("norm", dtype or input.dtype, input)
     if isinstance(p, (complex, bool)):
         raise ArgumentError(f"norm: the order must be a real number, not {p}")
@@ -29,7 +29,7 @@ def norm(
 def norm_named(
     input: Meta, p: str, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Meta:  # fmt: skip
-    """The Frobenius norm, by its name ``fro``."""
+    """Compute the Frobenius norm, which is named ``fro``."""
     if p != "fro":
         raise ArgumentError(f"norm: expected a number or 'fro' for p, got {p!r}; for 'nuc' see linalg.matrix_norm")
     check_differentiable("norm", dtype or input.dtype, input)
@@ -38,7 +38,7 @@ def norm_named(
 
 @op(out=False)
 def dist(input: Meta, other: Meta, p: Scalar = 2) -> Meta:
-    """The p-norm of ``input - other``."""
+    """Compute the p-norm of input - other."""
     from .pointwise import sub
 
     difference = pointwise_meta(sub, (input, other, 1))
@@ -64,37 +64,37 @@ def _spread_and_mean(
 
 @op
 def var(input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Meta:
-    """The variance; ``correction`` (1 by default) is subtracted from the number of elements."""
+    """Compute the variance: the sum of squared deviations over n - correction, with a correction of 1 by default."""
     return _spread("var", input, dim, keepdim, correction)
 
 
 @op(name="var.unbiased", out=False)
 def var_unbiased(input: Meta, unbiased: bool) -> Meta:
-    """The variance of all elements, with correction 1 or 0."""
+    """Compute the variance of all elements, with correction 1 if ``unbiased``, else 0."""
     return _spread("var", input, None, False)
 
 
 @op(name="var.dim", out=False)
 def var_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False) -> Meta:
-    """The variance over dimensions, with correction 1 or 0."""
+    """Compute the variance over dimensions, with correction 1 if ``unbiased``, else 0."""
     return _spread("var", input, dim, keepdim)
 
 
 @op
 def std(input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Meta:
-    """The standard deviation; ``correction`` (1 by default) is subtracted from the number of elements."""
+    """Compute the standard deviation: the square root of the variance, with a correction of 1 by default."""
     return _spread("std", input, dim, keepdim, correction)
 
 
 @op(name="std.unbiased", out=False)
 def std_unbiased(input: Meta, unbiased: bool) -> Meta:
-    """The standard deviation of all elements, with correction 1 or 0."""
+    """Compute the standard deviation of all elements, with correction 1 if ``unbiased``, else 0."""
     return _spread("std", input, None, False)
 
 
 @op(name="std.dim", out=False)
 def std_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False) -> Meta:
-    """The standard deviation over dimensions, with correction 1 or 0."""
+    """Compute the standard deviation over dimensions, with correction 1 if ``unbiased``, else 0."""
     return _spread("std", input, dim, keepdim)
 
 
@@ -102,13 +102,13 @@ def std_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim:
 def var_mean(
     input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """The variance and the mean."""
+    """Compute the variance and the mean, with a correction of 1 by default."""
     return _spread_and_mean("var_mean", input, dim, keepdim, correction)
 
 
 @op(name="var_mean.unbiased", out=False, method=False, returns=("var", "mean"))
 def var_mean_unbiased(input: Meta, unbiased: bool) -> tuple[Meta, Meta]:
-    """The variance and the mean of all elements, with correction 1 or 0."""
+    """Compute the variance and the mean of all elements, with correction 1 if ``unbiased``, else 0."""
     return _spread_and_mean("var_mean", input, None, False)
 
 
@@ -116,7 +116,7 @@ def var_mean_unbiased(input: Meta, unbiased: bool) -> tuple[Meta, Meta]:
 def var_mean_dim(
     input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """The variance and the mean over dimensions, with correction 1 or 0."""
+    """Compute the variance and the mean over dimensions, with correction 1 if ``unbiased``, else 0."""
     return _spread_and_mean("var_mean", input, dim, keepdim)
 
 
@@ -124,13 +124,13 @@ def var_mean_dim(
 def std_mean(
     input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """The standard deviation and the mean."""
+    """Compute the standard deviation and the mean, with a correction of 1 by default."""
     return _spread_and_mean("std_mean", input, dim, keepdim, correction)
 
 
 @op(name="std_mean.unbiased", out=False, method=False, returns=("std", "mean"))
 def std_mean_unbiased(input: Meta, unbiased: bool) -> tuple[Meta, Meta]:
-    """The standard deviation and the mean of all elements, with correction 1 or 0."""
+    """Compute the standard deviation and the mean of all elements, with correction 1 if ``unbiased``, else 0."""
     return _spread_and_mean("std_mean", input, None, False)
 
 
@@ -138,5 +138,5 @@ def std_mean_unbiased(input: Meta, unbiased: bool) -> tuple[Meta, Meta]:
 def std_mean_dim(
     input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip
-    """The standard deviation and the mean over dimensions, with correction 1 or 0."""
+    """Compute the standard deviation and the mean over dimensions, with correction 1 if ``unbiased``, else 0."""
     return _spread_and_mean("std_mean", input, dim, keepdim)

@@ -12,7 +12,7 @@ from .contract import op
 
 @op(view_of="input")
 def view(input: Meta, *shape: int) -> Meta:
-    """The same elements as ``shape``; one size may be -1. Fails where only a copy could be shown so."""
+    """View the elements in another shape, in which one size may be -1; refused where only a copy could be shown so."""
     size = infer_size("view", shape, input.numel)
     strides = view_strides(input.shape, input.strides, size)
     if strides is None:
@@ -22,7 +22,7 @@ def view(input: Meta, *shape: int) -> Meta:
 
 @op(name="view.dtype", view_of="input", differentiable=False)
 def view_dtype(input: Meta, dtype: DType) -> Meta:
-    """The same bytes as another element type; the last dimension grows or shrinks with the element size."""
+    """View the bytes as another element type; the last dimension grows or shrinks with the element size."""
     old, new = input.dtype.itemsize, dtype.itemsize
     if old == new:
         return Meta.of(input.shape, dtype, input.device, input.strides, input.offset)
@@ -39,7 +39,7 @@ def view_dtype(input: Meta, dtype: DType) -> Meta:
 
 @op(view_of="input")
 def view_as(input: Meta, other: Meta) -> Meta:
-    """The same elements in the shape of ``other``."""
+    """View the elements in the shape of ``other``."""
     return view.rule(input, *other.shape)
 
 
@@ -50,24 +50,24 @@ def _reshaped(name: str, input: Meta, shape: Size) -> Meta:
 
 
 def reshape_copies(input: Meta, shape: Size) -> bool:
-    """Whether ``reshape`` has to copy."""
+    """Tell whether ``reshape`` has to copy."""
     return view_strides(input.shape, input.strides, infer_size("reshape", shape, input.numel)) is None
 
 
 @op(view_of="input", copies=reshape_copies)
 def reshape(input: Meta, *shape: int) -> Meta:
-    """The same elements as ``shape``, a view where that is possible."""
+    """Return the elements in another shape, as a view where that is possible; one size may be -1."""
     return _reshaped("reshape", input, shape)
 
 
 @op(view_of="input", copies=lambda input, other: reshape_copies(input, other.shape))
 def reshape_as(input: Meta, other: Meta) -> Meta:
-    """The same elements in the shape of ``other``, a view where that is possible."""
+    """Return the elements in the shape of ``other``, as a view where that is possible."""
     return _reshaped("reshape_as", input, other.shape)
 
 
 def flattened(input: Meta, start_dim: int, end_dim: int) -> Size:
-    """The shape after ``flatten``."""
+    """Return the shape after ``flatten``."""
     start, end = wrap_dim("flatten", start_dim, input.ndim), wrap_dim("flatten", end_dim, input.ndim)
     if start > end:
         raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in {input}")
@@ -81,18 +81,18 @@ def flattened(input: Meta, start_dim: int, end_dim: int) -> Size:
 
 @op(view_of="input", copies=lambda input, start, end: reshape_copies(input, flattened(input, start, end)))
 def flatten(input: Meta, start_dim: int = 0, end_dim: int = -1) -> Meta:
-    """The dimensions from ``start_dim`` to ``end_dim`` as one."""
+    """Join the dimensions from ``start_dim`` to ``end_dim`` into one."""
     return _reshaped("flatten", input, flattened(input, start_dim, end_dim))
 
 
 @op(view_of="input", copies=lambda input: not input.is_contiguous)
 def ravel(input: Meta) -> Meta:
-    """All elements in a row, without gaps: a view of a contiguous tensor."""
+    """Return all elements as a vector without gaps; a view of a contiguous tensor."""
     return input.view((input.numel,), (1,)) if input.is_contiguous else input.like((input.numel,))
 
 
 def unflattened(input: Meta, dim: int, sizes: Size) -> Size:
-    """The shape after ``unflatten``."""
+    """Return the shape after ``unflatten``."""
     at = wrap_dim("unflatten", dim, input.ndim)
     if not input.ndim or not sizes:
         raise ShapeError(f"unflatten: {input} has no dimension to split into {list(sizes)}")
@@ -101,19 +101,19 @@ def unflattened(input: Meta, dim: int, sizes: Size) -> Size:
 
 @op(view_of="input")
 def unflatten(input: Meta, dim: int, sizes: Size) -> Meta:
-    """Dimension ``dim`` as several; one of ``sizes`` may be -1."""
+    """Split dimension ``dim`` into several; one of ``sizes`` may be -1."""
     return view.rule(input, *unflattened(input, dim, sizes))
 
 
 @op(view_of="input", copies=lambda input: not input.is_contiguous)
 def contiguous(input: Meta) -> Meta:
-    """The tensor itself where its elements lie in row-major order, else a copy that does."""
+    """Return the tensor itself if its elements lie in row-major order, else a copy whose elements do."""
     return input if input.is_contiguous else input.like()
 
 
 @op(view_of="input")
 def expand(input: Meta, *size: int) -> Meta:
-    """Repeat dimensions of size 1 without copying; -1 keeps a size."""
+    """View dimensions of size 1 repeated; -1 keeps a size."""
     lead = len(size) - input.ndim
     if lead < 0:
         raise ShapeError(f"expand: {list(size)} has fewer dimensions than {input}")
@@ -126,24 +126,24 @@ def expand(input: Meta, *size: int) -> Meta:
 
 @op(view_of="input")
 def expand_as(input: Meta, other: Meta) -> Meta:
-    """Expanded to the shape of ``other``."""
+    """View dimensions of size 1 repeated to the shape of ``other``."""
     return expand.rule(input, *other.shape)
 
 
 @op(view_of="input")
 def broadcast_to(input: Meta, size: Size) -> Meta:
-    """Expanded to ``size``."""
+    """View dimensions of size 1 repeated to the shape ``size``."""
     return expand.rule(input, *size)
 
 
 def reordered(input: Meta, order: Size | list[int]) -> Meta:
-    """The view with dimensions in ``order``."""
+    """Return the view with dimensions in ``order``."""
     return input.view((input.shape[d] for d in order), tuple(input.strides[d] for d in order))
 
 
 @op(view_of="input")
 def permute(input: Meta, *dims: int) -> Meta:
-    """Dimensions in another order."""
+    """View the dimensions in another order."""
     order = wrap_dims("permute", dims, input.ndim)
     if len(order) != input.ndim:
         raise ShapeError(f"permute: {list(dims)} does not name every dimension of {input}")
@@ -151,7 +151,7 @@ def permute(input: Meta, *dims: int) -> Meta:
 
 
 def swapped(name: str, input: Meta, dim0: int, dim1: int) -> Meta:
-    """The view with two dimensions exchanged."""
+    """Return the view with two dimensions exchanged."""
     a, b = wrap_dim(name, dim0, input.ndim), wrap_dim(name, dim1, input.ndim)
     order = list(range(input.ndim))
     if order:
@@ -161,32 +161,32 @@ def swapped(name: str, input: Meta, dim0: int, dim1: int) -> Meta:
 
 @op(view_of="input")
 def transpose(input: Meta, dim0: int, dim1: int) -> Meta:
-    """Two dimensions swapped."""
+    """View two dimensions exchanged."""
     return swapped("transpose", input, dim0, dim1)
 
 
 @op(view_of="input")
 def swapaxes(input: Meta, axis0: int, axis1: int) -> Meta:
-    """Two dimensions swapped."""
+    """View two dimensions exchanged, as ``transpose`` does."""
     return swapped("swapaxes", input, axis0, axis1)
 
 
 @op(view_of="input")
 def swapdims(input: Meta, dim0: int, dim1: int) -> Meta:
-    """Two dimensions swapped."""
+    """View two dimensions exchanged, as ``transpose`` does."""
     return swapped("swapdims", input, dim0, dim1)
 
 
 @op(view_of="input")
 def t(input: Meta) -> Meta:
-    """The transpose of a matrix; vectors and scalars as they are."""
+    """Transpose a matrix; vectors and scalars are returned as they are."""
     if input.ndim > 2:
         raise ShapeError(f"t: expected a tensor of at most 2 dimensions, got {input}")
     return reordered(input, tuple(reversed(range(input.ndim))))
 
 
 def moved(name: str, input: Meta, source: int | Size, destination: int | Size) -> list[int]:
-    """The order of dimensions that ``movedim`` makes."""
+    """Return the order of dimensions that ``movedim`` makes."""
     pairs = [(d,) if isinstance(d, int) else d for d in (source, destination)]
     if len(pairs[0]) != len(pairs[1]):
         raise ShapeError(f"{name}: {len(pairs[0])} source dimensions and {len(pairs[1])} destinations")
@@ -200,18 +200,18 @@ def moved(name: str, input: Meta, source: int | Size, destination: int | Size) -
 
 @op(view_of="input")
 def movedim(input: Meta, source: int | Size, destination: int | Size) -> Meta:
-    """Dimensions moved to other places, the others in their order."""
+    """Move dimensions to other places; the others keep their order."""
     return reordered(input, moved("movedim", input, source, destination))
 
 
 @op(view_of="input")
 def moveaxis(input: Meta, source: int | Size, destination: int | Size) -> Meta:
-    """Dimensions moved to other places, the others in their order."""
+    """Move dimensions to other places, as ``movedim`` does."""
     return reordered(input, moved("moveaxis", input, source, destination))
 
 
 def squeezed(input: Meta, dim: int | Size | None) -> list[int]:
-    """The dimensions that ``squeeze`` removes."""
+    """Return the dimensions that ``squeeze`` removes."""
     listed = (
         range(input.ndim) if dim is None else wrap_dims("squeeze", (dim,) if isinstance(dim, int) else dim, input.ndim)
     )
@@ -220,14 +220,14 @@ def squeezed(input: Meta, dim: int | Size | None) -> list[int]:
 
 @op(view_of="input")
 def squeeze(input: Meta, dim: int | Size | None = None) -> Meta:
-    """Without dimensions of size 1: all of them, or those of ``dim`` that are."""
+    """Remove all dimensions of size 1, or those of ``dim`` that have size 1."""
     gone = squeezed(input, dim)
     return reordered(input, [d for d in range(input.ndim) if d not in gone])
 
 
 @op(view_of="input")
 def unsqueeze(input: Meta, dim: int) -> Meta:
-    """A dimension of size 1 inserted at ``dim``."""
+    """Insert a dimension of size 1 at ``dim``."""
     at = wrap_dim("unsqueeze", dim, input.ndim + 1)
     stride = input.shape[at] * input.strides[at] if at < input.ndim else 1
     return input.view((*input.shape[:at], 1, *input.shape[at:]), (*input.strides[:at], stride, *input.strides[at:]))
@@ -235,7 +235,7 @@ def unsqueeze(input: Meta, dim: int) -> Meta:
 
 @op(view_of="input")
 def select(input: Meta, dim: int, index: int) -> Meta:
-    """One index of dimension ``dim``, which goes away."""
+    """View one index of dimension ``dim``, which is removed."""
     at = wrap_dim("select", dim, input.ndim)
     if not input.ndim:
         raise DimensionError("select: a 0-d tensor has no dimension to select from")
@@ -251,7 +251,7 @@ def _without(items: Size, at: int) -> Size:
 
 
 def sliced(input: Meta, dim: int, start: int, length: int, step: int = 1) -> Meta:
-    """The view of ``length`` elements of ``dim`` from ``start``."""
+    """Return the view of ``length`` elements of ``dim`` from ``start``."""
     offset = input.offset + start * input.strides[dim]
     strides = (*input.strides[:dim], input.strides[dim] * step, *input.strides[dim + 1 :])
     return input.view((*input.shape[:dim], length, *input.shape[dim + 1 :]), strides, offset)
@@ -259,7 +259,7 @@ def sliced(input: Meta, dim: int, start: int, length: int, step: int = 1) -> Met
 
 @op(view_of="input")
 def narrow(input: Meta, dim: int, start: int, length: int) -> Meta:
-    """``length`` elements of dimension ``dim`` from ``start``."""
+    """View ``length`` elements of dimension ``dim`` from ``start``."""
     at = wrap_dim("narrow", dim, input.ndim)
     if not input.ndim:
         raise ShapeError("narrow: a 0-d tensor has no dimension to narrow")
@@ -273,7 +273,7 @@ def narrow(input: Meta, dim: int, start: int, length: int) -> Meta:
 
 
 def slice_bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:
-    """Python's rules for slices: negative bounds count from the end, all are clamped."""
+    """Apply Python's rules for slices: negative bounds count from the end, and all are limited to the dimension."""
     first = 0 if start is None else max(start + size, 0) if start < 0 else min(start, size)
     last = size if end is None else max(end + size, 0) if end < 0 else min(end, size)
     return first, max(first, last)
@@ -281,7 +281,7 @@ def slice_bounds(start: int | None, end: int | None, size: int) -> tuple[int, in
 
 @op(view_of="input", method=False)
 def slice(input: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Meta:
-    """``input[start:end:step]`` along ``dim``."""
+    """View input[start:end:step] along ``dim``."""
     at = wrap_dim("slice", dim, input.ndim)
     if not input.ndim:
         raise ShapeError("slice: a 0-d tensor has no dimension to slice")
@@ -293,7 +293,7 @@ def slice(input: Meta, dim: int = 0, start: int | None = None, end: int | None =
 
 @op(view_of="input")
 def diagonal(input: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
-    """The diagonal of two dimensions as a new last one; a positive ``offset`` lies above the main one."""
+    """View the diagonal of two dimensions as a new last one; a positive ``offset`` lies above the main diagonal."""
     if input.ndim < 2:
         raise DimensionError(f"diagonal: {input} has no two dimensions")
     a, b = wrap_dim("diagonal", dim1, input.ndim), wrap_dim("diagonal", dim2, input.ndim)
@@ -309,7 +309,7 @@ def diagonal(input: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta
 
 @op(view_of="input")
 def unfold(input: Meta, dimension: int, size: int, step: int) -> Meta:
-    """Windows of ``size`` elements along ``dimension``, ``step`` apart, as a new last dimension."""
+    """View windows of ``size`` elements along ``dimension``, ``step`` apart, as a new last dimension."""
     at = wrap_dim("unfold", dimension, input.ndim)
     length, stride = (input.shape[at], input.strides[at]) if input.ndim else (1, 1)
     if not 0 <= size <= length or step <= 0:
@@ -322,7 +322,7 @@ def unfold(input: Meta, dimension: int, size: int, step: int) -> Meta:
 
 @op(view_of="input")
 def as_strided(input: Meta, size: Size, stride: Size, storage_offset: int | None = None) -> Meta:
-    """Any view of the storage: sizes, strides and offset in elements."""
+    """View the storage with any sizes, strides and offset, counted in elements."""
     if len(size) != len(stride):
         raise ShapeError(f"as_strided: {len(size)} sizes and {len(stride)} strides")
     if min((*size, *stride, storage_offset or 0), default=0) < 0:
@@ -334,11 +334,11 @@ def as_strided(input: Meta, size: Size, stride: Size, storage_offset: int | None
 
 @op(view_of="input", differentiable=False)
 def detach(input: Meta) -> Meta:
-    """The same memory without history."""
+    """View the same memory without gradient history."""
     return input
 
 
 @op(view_of="input", method=False)
 def alias(input: Meta) -> Meta:
-    """The same memory as another tensor, with its history."""
+    """View the same memory, with its gradient history."""
     return input
