@@ -158,7 +158,11 @@ ONLY_ON_THE_PAGE: dict[str, tuple[str, ...]] = {
 def test_help_reads_well() -> None:
     page = pydoc.plain(pydoc.render_doc(tg.add))
     assert page.splitlines()[0] == "Python Library Documentation: function add in module telegrad"
-    assert "\n    Add ``other``, multiplied by ``alpha``: input + alpha * other." in page and "Tensor" in page and "Meta" not in page
+    assert (
+        "\n    Add ``other``, multiplied by ``alpha``: input + alpha * other." in page
+        and "Tensor" in page
+        and "Meta" not in page
+    )
 
 
 def test_help_of_an_overloaded_function_lists_its_forms() -> None:
