@@ -28,7 +28,7 @@ Rule: TypeAlias = Policy | Callable[[Sequence[Any]], Policy | None]
 """A policy; or a function of the arguments, with tensors as metas, that names one, or none."""
 
 DEVICE_TYPES: Final = ("cuda", "cpu")
-"""In the order in which their rules are applied."""
+"""The types of devices that have rules, in the order in which the rules are applied."""
 DEFAULT_DTYPES: Final = {"cuda": float16, "cpu": bfloat16}
 LOWER_DTYPES: Final = (bfloat16, float16)
 
@@ -45,7 +45,7 @@ class Autocast:
 
     @staticmethod
     def of(dtypes: Iterable[tuple[str, DType]], cache_enabled: bool) -> Autocast | None:
-        """The one instance of these settings; None where no device type casts."""
+        """Return the one instance of these settings, or None where no device type casts."""
         key = (tuple(dtypes), cache_enabled)
         if not key[0]:
             return None
@@ -57,12 +57,12 @@ class Autocast:
         return settings
 
     def encode(self) -> list[Any]:
-        """As it travels."""
+        """Return the settings in the form in which they travel."""
         return [self.cache_enabled, [[name, dtype.code] for name, dtype in self.dtypes]]
 
     @staticmethod
     def decode(value: Any) -> Autocast | None:
-        """What ``encode`` made; ValueError or TypeError for anything else."""
+        """Return the settings that ``encode`` encoded; ValueError or TypeError for anything else."""
         cache_enabled, listed = value
         given = {name: ALL[code] for name, code in listed if code >= 0}
         if len(given) != len(listed) or type(cache_enabled) is not bool or not given.keys() <= set(DEVICE_TYPES):
@@ -73,9 +73,10 @@ class Autocast:
 
 
 class Casting(NamedTuple):
-    """What happens to the arguments of one call: operands at ``positions`` become ``target``; a parameter is set.
+    """What autocast does to one call: it casts the operands at ``positions`` to ``target``, or sets ``dtype`` to it.
 
-    Or another operation is called ``instead``: on the first arguments, as many as tensors, and then on ``attributes``.
+    Where ``instead`` is set, that operation is called on as many of the first arguments as it takes tensors, and on
+    ``attributes``. ``dtype_at`` is the position of the parameter ``dtype``.
     """
 
     target: DType
@@ -85,7 +86,7 @@ class Casting(NamedTuple):
     attributes: tuple[Any, ...] = ()
 
     def changed(self, op: Op, args: Sequence[Any], cast: Callable[[Any], Any]) -> tuple[Op, tuple[Any, ...]]:
-        """The call as it is made, with operands converted by ``cast``."""
+        """Return the operation and the arguments to call it with, with operands converted by ``cast``."""
         if self.instead is not None:
             return self.instead, (*args[: len(self.instead.tensor_positions)], *self.attributes)
         changed = list(args)
@@ -107,17 +108,17 @@ _LOSSES = (
 
 
 def _unless_weighed(bound: Sequence[Any]) -> Policy | None:
-    """With a weight they are composed of operations that are not listed."""
+    """Return the policy of losses that PyTorch composes of unlisted operations where a weight is given."""
     return FP32 if bound[-1] is None else None
 
 
 def _unless_indices_are_returned(bound: Sequence[Any]) -> Policy | None:
-    """With its indices it is another operation, which is not listed."""
+    """Return the policy of pooling, which is another, unlisted operation where it returns indices."""
     return None if bound[-1] else FP32
 
 
 def _inner_on_cpu(bound: Sequence[Any]) -> Policy | None:
-    """A product of vectors is ``dot``, one with a number ``mul``; else it is a matrix product."""
+    """Return the policy of ``inner``: it is ``dot`` on vectors, ``mul`` with a number, else a matrix product."""
     dims = bound[0].ndim, bound[1].ndim
     return None if 0 in dims or dims == (1, 1) else LOWER
 
@@ -132,14 +133,14 @@ def _pad_on_cpu(bound: Sequence[Any]) -> Policy | None:
 
 
 def _cross_entropy_on_cuda(bound: Sequence[Any]) -> Policy:
-    """As ``FP32`` says, without converting where a kernel reads halves and gives float32."""
+    """Return ``FP32``, or ``FUSED_LOSS`` where a kernel reads half precision and computes in float32 itself."""
     input, target, weight = bound[:3]
     is_half = input.dtype in LOWER_DTYPES and input.device.type == "cuda"
     return FUSED_LOSS if is_half and weight is None and not has_probabilities(input, target) else FP32
 
 
 def _reflected_division(bound: Sequence[Any]) -> Policy | None:
-    """A number divided by a tensor is the tensor's ``reciprocal`` times the number."""
+    """Return the policy of a number divided by a tensor, which PyTorch computes by ``reciprocal``."""
     return None if isinstance(bound[0], Meta) else FP32
 
 
@@ -183,7 +184,7 @@ _CUDA: Final[dict[str, Rule]] = {
 
 _RULES: Final = {"cpu": _CPU, "cuda": _CUDA}
 COMPOSED: Final = {"cuda": {"einsum": LOWER, "tensordot": PROMOTE}, "cpu": {}}
-"""Functions that are no operation here, but are cast as one where PyTorch has them in its lists."""
+"""Functions that PyTorch lists as operations and telegrad composes of several, which are cast together."""
 _BANNED: Final = (
     "binary_cross_entropy: nn.functional.binary_cross_entropy and nn.BCELoss are unsafe to autocast; where a sigmoid "
     "comes right before them, use nn.functional.binary_cross_entropy_with_logits or nn.BCEWithLogitsLoss for both"
@@ -191,12 +192,12 @@ _BANNED: Final = (
 
 
 def rule_of(op: Op, device_type: str) -> Rule | None:
-    """The rule of an operation on a type of device; None where autocast leaves it alone."""
+    """Return the rule of an operation on a type of device, or None where autocast does not change it."""
     return _RULES[device_type].get(op.name)
 
 
 def casting_of(op: Op, bound: Sequence[Any], device_type: str, lower: DType) -> Casting | None:
-    """What autocast does to a call on these arguments, tensors as metas; None where it does not concern it."""
+    """Return what autocast does to a call on these arguments, with tensors as metas; None where it changes nothing."""
     rule = rule_of(op, device_type)
     policy = rule(bound) if callable(rule) else rule
     if policy is None:
@@ -215,14 +216,14 @@ def casting_of(op: Op, bound: Sequence[Any], device_type: str, lower: DType) -> 
 
 
 def _with_dtype(op: Op, bound: Sequence[Any], device_type: str) -> Casting:
-    """The result's type is set, unless the caller has."""
+    """Return the casting that sets the type of the result, unless the caller has set it."""
     at = next(i for i, param in enumerate(op.params) if param.name == "dtype")
     is_set = bound[at] is not None or not is_eligible(bound[0], device_type)
     return Casting(float32, (), None if is_set else at)
 
 
 def composed_target(name: str, metas: Sequence[Meta], device_type: str, lower: DType) -> DType | None:
-    """The type that all operands of a function in ``COMPOSED`` are cast to; None where it is not listed."""
+    """Return the type that all operands of a function in ``COMPOSED`` are cast to; None where it is not listed."""
     policy = COMPOSED[device_type].get(name)
     if policy is None or not any(meta.device.type == device_type for meta in metas):
         return None
@@ -230,14 +231,14 @@ def composed_target(name: str, metas: Sequence[Meta], device_type: str, lower: D
 
 
 def _fused_loss(bound: Sequence[Any]) -> Casting:
-    """A loss in float32 of half logits as they are: converting them takes more time than the loss itself."""
+    """Return the casting that computes a loss of half-precision logits in float32; converting them would cost more."""
     _, _, _, size_average, ignore_index, reduce, reduction, label_smoothing = bound
     kind = reduction_of("cross_entropy", reduction, size_average, reduce)
     return Casting(float32, instead=_cross_entropy_in_float32, attributes=(kind, ignore_index, label_smoothing))
 
 
 def _widest(name: str, metas: Iterable[Any], device_type: str, lower: DType) -> DType:
-    """float32 if an operand has it, else the lower type."""
+    """Return float32 if an eligible operand has it, else the lower type."""
     widest = lower
     for meta in metas:
         if not is_eligible(meta, device_type):
@@ -254,7 +255,7 @@ def _metas(argument: Any) -> Sequence[Any]:
 
 
 def is_eligible(meta: Any, device_type: str) -> bool:
-    """Whether autocast may cast a tensor of this meta: real floating point up to 32 bits, on that type of device."""
+    """Tell whether autocast may cast a tensor of this meta: of real floating point up to 32 bits, on such a device."""
     return (
         isinstance(meta, Meta)
         and meta.device.type == device_type
@@ -268,7 +269,7 @@ def _changes(meta: Any, device_type: str, target: DType) -> bool:
 
 
 def recast(op: Op, bound: Sequence[Any], autocast: Autocast) -> tuple[Op, tuple[Any, ...]]:
-    """The operation, and its arguments with tensors as metas, as they are after all casts."""
+    """Return the operation and its arguments, with tensors as metas, after all casts."""
     arguments = tuple(bound)
     for device_type, lower in autocast.dtypes:
         if not any(meta.device.type == device_type for meta in op.metas_in(arguments)):
@@ -290,7 +291,7 @@ def _cast(argument: Any, device_type: str, target: DType) -> Any:
 
 
 def check_device_type(name: str, device_type: str) -> str:
-    """``device_type``, if autocast knows it."""
+    """Return ``device_type``; ``NotSupportedError`` where autocast has no rules for it."""
     if device_type not in DEVICE_TYPES:
         raise NotSupportedError(f"{name}: unsupported autocast device_type {device_type!r}; there are: cuda, cpu")
     return device_type

@@ -1,7 +1,7 @@
-"""Large payloads without fresh memory: buffers that are used again, and a WebSocket reader that receives into them.
+"""Memory for large payloads: buffers that are used again, and a WebSocket reader that receives into them.
 
-Pages that the kernel has just handed out cost more to touch than all the copying of a payload, on either end of the
-wire. Knows nothing of what is in a payload.
+Touching pages that the operating system has just handed out costs more than all copying of a payload, on either end of
+the wire. Knows nothing of what is in a payload.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from websockets.streams import StreamReader
 from .messages import CHUNK_BYTES
 
 LARGE_BYTES: Final = 1 << 16
+"""Reads of at least this many bytes go into a buffer of the pool; for smaller ones a fresh one is cheaper."""
 BUFFER_BYTES: Final = CHUNK_BYTES + 64
-"""A chunk and the headers before it."""
+"""Bytes of a buffer: a chunk and the headers before it."""
 KEPT_BUFFERS: Final = 16
+"""Buffers that a pool keeps at most."""
 
 
 class BufferPool:
-    """Hands out buffers, and hands one out again when nothing refers to it any more."""
+    """Lends buffers, and lends a buffer again when nothing refers to it any more."""
 
     def __init__(self, kept: int = KEPT_BUFFERS) -> None:
         self._kept = kept
         self._buffers: deque[bytearray] = deque()
 
     def take(self, length: int) -> memoryview:
-        """Memory of this length with anything in it."""
+        """Return memory of ``length`` bytes with undefined contents."""
         if not LARGE_BYTES <= length <= BUFFER_BYTES:
             return memoryview(bytearray(length))
         return memoryview(self._free_buffer())[:length]
@@ -58,11 +60,11 @@ pool: Final = BufferPool()
 
 
 class BulkReader(StreamReader):
-    """The reader of a ``websockets`` protocol, to be put in place of its own; large reads go straight to their place.
+    """A reader that replaces that of a ``websockets`` protocol, and lets large reads be received into their buffer.
 
-    ``place`` is where the next bytes belong while a large read goes on; who received them there says so to ``placed``
-    and wakes the protocol with ``receive_data(b"")``. With ``scratch``, for a side that copies what it read while
-    unmasking it, all large reads share one buffer.
+    ``place`` is the memory for the next bytes during a large read; whoever received bytes into it calls ``placed`` and
+    then ``receive_data(b"")`` of the protocol. With ``scratch`` all large reads share one buffer, which suits an end
+    that copies a message while unmasking it.
     """
 
     def __init__(self, scratch: bool = False) -> None:
@@ -77,7 +79,7 @@ class BulkReader(StreamReader):
         return None if target is None or self._filled == len(target) else target[self._filled :]
 
     def placed(self, count: int) -> None:
-        """Take note that ``count`` bytes were received into ``place``."""
+        """Count ``count`` bytes as received into ``place``."""
         self._filled += count
 
     def feed_data(self, data: bytes | bytearray | memoryview) -> None:

@@ -35,15 +35,15 @@ class DType:
 
     @property
     def is_differentiable(self) -> bool:
-        """Whether tensors of this type can require a gradient."""
+        """Whether tensors of this type can require a gradient: floating-point and complex ones can."""
         return self.category >= FLOAT
 
     def to_real(self) -> DType:
-        """The type of this type's real and imaginary parts; itself where it is real."""
+        """Return the type of this type's real and imaginary parts; a real type is returned itself."""
         return _REAL_OF.get(self, self)
 
     def to_complex(self) -> DType:
-        """The complex type whose parts are of this type."""
+        """Return the complex type whose parts are of this type."""
         return _COMPLEX_OF.get(self, complex64)
 
 
@@ -109,12 +109,12 @@ _PROMOTION: Final = {(a, b): _promote(a, b) for a in ALL for b in ALL}
 
 
 def promote_types(a: DType, b: DType) -> DType:
-    """The smallest type that both can be cast to without changing category downwards."""
+    """Return the smallest type that both can be cast to without losing their category."""
     return _PROMOTION[a, b]
 
 
 def can_cast(source: DType, target: DType) -> bool:
-    """Whether an in-place operation may store ``source`` results in a ``target`` tensor."""
+    """Tell whether an in-place operation may store results of type ``source`` in a tensor of type ``target``."""
     return source.category <= target.category
 
 
@@ -122,7 +122,7 @@ _default: DType = float32
 
 
 def get_default_dtype() -> DType:
-    """The type of new floating-point tensors and of Python floats."""
+    """Return the type of new floating-point tensors and of Python floats; float32 unless it was set."""
     return _default
 
 
@@ -135,7 +135,7 @@ def set_default_dtype(dtype: DType) -> None:
 
 
 def of_scalar(value: bool | int | float | complex) -> DType:
-    """The type that a Python number brings to a promotion."""
+    """Return the type that a Python number has in a promotion."""
     if isinstance(value, bool):
         return bool_
     if isinstance(value, int):
@@ -146,7 +146,7 @@ def of_scalar(value: bool | int | float | complex) -> DType:
 
 
 def result_type(operands: Iterable[Any]) -> DType:
-    """The type of an operation's result, as ``torch.result_type`` has it.
+    """Return the type of an operation's result, as ``torch.result_type`` does.
 
     Operands are anything with ``dtype`` and ``ndim``, and Python numbers. Tensors with dimensions outrank 0-d
     tensors, and those outrank Python numbers; a lower rank decides only if its category is higher.

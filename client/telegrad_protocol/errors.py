@@ -35,7 +35,7 @@ from __future__ import annotations
 class TelegradError(Exception):
     """Base of all errors of telegrad.
 
-    Errors that were found by the server carry ``operation``, ``operands`` (such as ``float32[2,3]``), ``site`` (file,
+    Errors that the server raised carry ``operation``, ``operands`` (such as ``float32[2,3]``), ``site`` (file,
     line and function of the client call that caused it) and ``server_traceback``; they are empty otherwise.
     """
 
@@ -170,7 +170,7 @@ BY_CODE: dict[str, type[TelegradError]] = _tree(TelegradError)
 def revive(
     code: str, message: str, operation: str = "", operands: str = "", site: str = "", server_traceback: str = ""
 ) -> TelegradError:
-    """Make the error again that the other end raised; an unknown ``code`` becomes ``InternalError``."""
+    """Make the error that the other end raised; an unknown ``code`` becomes ``InternalError``."""
     error = BY_CODE.get(code, InternalError)(message)
     error.operation, error.operands, error.site, error.server_traceback = operation, operands, site, server_traceback
     return error

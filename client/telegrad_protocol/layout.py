@@ -16,7 +16,7 @@ Size: TypeAlias = tuple[int, ...]
 
 
 def contiguous_strides(shape: Size) -> Size:
-    """Strides of a row-major tensor; empty dimensions count as one, as in PyTorch."""
+    """Return the strides of a row-major tensor; empty dimensions count as 1, as in PyTorch."""
     strides = []
     step = 1
     for size in reversed(shape):
@@ -26,7 +26,7 @@ def contiguous_strides(shape: Size) -> Size:
 
 
 def is_contiguous(shape: Size, strides: Size) -> bool:
-    """Whether elements lie in row-major order without gaps."""
+    """Tell whether elements lie in row-major order without gaps."""
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size == 0:
@@ -43,7 +43,7 @@ def _is_empty(shape: Size) -> bool:
 
 
 def is_dense(shape: Size, strides: Size) -> bool:
-    """Whether the elements fill one block of memory exactly, in whatever dimension order."""
+    """Tell whether the elements fill one block of memory exactly, in any order of dimensions."""
     if _is_empty(shape):
         return True
     step = 1
@@ -55,7 +55,7 @@ def is_dense(shape: Size, strides: Size) -> bool:
 
 
 def overlaps_itself(shape: Size, strides: Size) -> bool:
-    """Whether two indices may name the same element; exact for expanded and dense tensors, else cautious."""
+    """Tell whether two indices may name one element: exact for expanded and dense tensors, else True when in doubt."""
     if _is_empty(shape):
         return False
     extent = 1
@@ -67,14 +67,14 @@ def overlaps_itself(shape: Size, strides: Size) -> bool:
 
 
 def extent(shape: Size, strides: Size) -> int:
-    """Elements between the first and one past the last that the view touches."""
+    """Return the length of memory, in elements, from the first to the last element of a view, both included."""
     if _is_empty(shape):
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def broadcast_shapes(op: str, *shapes: Size) -> Size:
-    """The common shape of ``shapes``, aligned at the last dimension."""
+    """Return the common shape of ``shapes``, aligned at the last dimension; ``ShapeError`` where there is none."""
     ndim = max(map(len, shapes), default=0)
     result = [1] * ndim
     for shape in shapes:
@@ -90,7 +90,7 @@ def broadcast_shapes(op: str, *shapes: Size) -> Size:
 
 
 def broadcast_strides(shape: Size, strides: Size, target: Size) -> Size:
-    """Strides of ``shape`` seen as ``target``: zero along every dimension that is repeated."""
+    """Return the strides that show ``shape`` as ``target``: zero along every dimension that is repeated."""
     lead = len(target) - len(shape)
     aligned = (
         0 if size == 1 and wanted != 1 else stride
@@ -100,7 +100,7 @@ def broadcast_strides(shape: Size, strides: Size, target: Size) -> Size:
 
 
 def result_strides(shape: Size, operands: Sequence[tuple[Size, Size]]) -> Size:
-    """Strides of a new element-wise result: dense, in the dimension order of its operands (TensorIterator's rule)."""
+    """Return dense strides of an element-wise result, in its operands' order of dimensions, as TensorIterator does."""
     if all(operand_shape == shape for operand_shape, _ in operands):
         if all(is_contiguous(*operand) for operand in operands):
             return contiguous_strides(shape)
@@ -111,7 +111,7 @@ def result_strides(shape: Size, operands: Sequence[tuple[Size, Size]]) -> Size:
 
 
 def _memory_order(shape: Size, operands: Sequence[tuple[Size, Size]]) -> list[int]:
-    """Dimensions from the innermost to the outermost, insertion-sorted because comparisons may be ambiguous."""
+    """Return the dimensions from the innermost to the outermost; insertion sort tolerates ambiguous comparisons."""
     steps = [broadcast_strides(s, strides, shape) for s, strides in operands]
     order = list(reversed(range(len(shape))))
     for start in range(1, len(order)):
@@ -139,7 +139,7 @@ def _compare(left: int, right: int, shape: Size, steps: list[Size]) -> int:
 
 
 def strides_in_order(shape: Size, order: Sequence[int]) -> Size:
-    """Dense strides with ``order`` naming the dimensions from the innermost outwards."""
+    """Return dense strides where ``order`` lists the dimensions from the innermost to the outermost."""
     strides = [0] * len(shape)
     step = 1
     for dim in order:
@@ -149,7 +149,7 @@ def strides_in_order(shape: Size, order: Sequence[int]) -> Size:
 
 
 def wrap_dim(op: str, dim: int, ndim: int) -> int:
-    """``dim`` counted from the front; a 0-d tensor has the dimensions 0 and -1."""
+    """Return ``dim`` counted from the front; a 0-d tensor has the dimensions 0 and -1."""
     limit = max(ndim, 1)
     if not -limit <= dim < limit:
         raise DimensionError(f"{op}: dimension {dim} is out of range, expected one in [{-limit}, {limit - 1}]")
@@ -157,7 +157,7 @@ def wrap_dim(op: str, dim: int, ndim: int) -> int:
 
 
 def wrap_dims(op: str, dims: Sequence[int], ndim: int) -> Size:
-    """All of ``dims`` counted from the front, each at most once."""
+    """Return ``dims`` counted from the front; ``ArgumentError`` where a dimension is listed twice."""
     wrapped = tuple(wrap_dim(op, dim, ndim) for dim in dims)
     if len(set(wrapped)) != len(wrapped):
         raise ArgumentError(f"{op}: dimension listed twice in {tuple(dims)}")
@@ -165,7 +165,7 @@ def wrap_dims(op: str, dims: Sequence[int], ndim: int) -> Size:
 
 
 def infer_size(op: str, size: Size, numel: int) -> Size:
-    """``size`` with its one -1 replaced so that it holds ``numel`` elements."""
+    """Return ``size`` with its -1, if any, replaced so that the shape holds ``numel`` elements."""
     unknown = [position for position, length in enumerate(size) if length == -1]
     known = math.prod(length for length in size if length != -1)
     if len(unknown) > 1:
@@ -181,7 +181,7 @@ def infer_size(op: str, size: Size, numel: int) -> Size:
 
 @lru_cache(maxsize=4096)
 def view_strides(shape: Size, strides: Size, size: Size) -> Size | None:
-    """Strides that show the same memory as ``size``, or None where only a copy can."""
+    """Return the strides of a view of the shape ``size``, or None where only a copy can have it."""
     if _is_empty(shape):
         return strides if size == shape else contiguous_strides(size)
     result: list[int] = []

@@ -1,12 +1,13 @@
 """One end of a session's link: exactly-once delivery of frames over connections that may break at any byte. No I/O.
 
-Frames that matter (``BATCH``, ``CHUNK``, ``CLOSE``) are numbered from 1 in each direction and kept until the other end
-has acknowledged them; every link header acknowledges all that came before. After a lost connection each end tells the
-other the last number it received, and the other resends what follows. Both ends use this class; it knows neither
-sockets nor WebSockets nor what is in a frame, and keeps whatever form of a frame its owner writes.
+Frames that carry data (``BATCH``, ``CHUNK``, ``CLOSE``) are numbered from 1 in both directions and kept until the other
+end has acknowledged them; every link header acknowledges all that came before. After a lost connection both ends tell
+the other the last number they received, and resend what follows the number that they are told. Both ends use this
+class; it knows neither sockets nor WebSockets nor what is in a frame, and keeps whatever form of a frame its owner
+writes.
 
 Every change of state is one append or one assignment, so an interrupt between two bytecodes leaves a link that
-``settle`` makes whole again.
+``finish_receive`` makes consistent again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from .errors import ProtocolError
 from .wire import ACK, BATCH, CHUNK, CLOSE, LINK_HEADER
 
 WINDOW_BYTES: Final = 16 << 20
-"""How much may be unacknowledged before the sender has to wait."""
+"""Bytes that may be unacknowledged before the sender has to wait."""
 ACK_BYTES: Final = 2 << 20
-"""What was received is acknowledged at least this often, so that the other end can use the same memory again."""
+"""Bytes received after which an acknowledgement is due, so that the other end can reuse the memory of its frames."""
 ACK_SECONDS: Final = 0.5
-"""And in time at least this often."""
+"""Seconds after which received frames are acknowledged at the latest."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Parts: TypeAlias = Sequence[Buffer]
@@ -31,7 +32,7 @@ _NUMBERED: Final = frozenset((BATCH, CHUNK, CLOSE))
 
 
 class Received(NamedTuple):
-    """A frame to deliver."""
+    """A received frame that is to be delivered."""
 
     sequence: int
     kind: int
@@ -46,11 +47,11 @@ class _Kept(NamedTuple):
 
 
 class Link:
-    """Numbers what is sent, remembers it until it is acknowledged, and admits each received frame once.
+    """Numbers sent frames, keeps them until they are acknowledged, and delivers every received frame once.
 
     Sending a frame is ``header(kind)`` and then ``keep(parts, nbytes)``. Receiving is ``receive(frame)``, which adds to
-    ``inbox`` what is new. With ``hold``, a received frame is acknowledged only when its owner releases it: so the other
-    end's window bounds what waits here, while acknowledgements in the other direction are never stuck behind it.
+    ``inbox`` what is new. With ``hold``, a received frame is acknowledged only when its owner releases it, so that the
+    other end's window bounds what waits here, and acknowledgements in the other direction do not wait behind it.
     """
 
     def __init__(self, window: int = WINDOW_BYTES, hold: bool = False) -> None:
@@ -80,12 +81,12 @@ class Link:
 
     @property
     def owes_acknowledgement(self) -> bool:
-        """Whether something was received, and released, that no header has acknowledged yet."""
+        """Whether released frames are not yet acknowledged by any header."""
         return self._announced != self.released
 
     @property
     def wants_acknowledgement(self) -> bool:
-        """Whether so much is not acknowledged that the other end should be told now."""
+        """Whether so many bytes are unacknowledged that the other end should be told now."""
         return self._unannounced_bytes >= min(ACK_BYTES, self.window // 2)
 
     def header(self, kind: int) -> bytes:
@@ -95,7 +96,7 @@ class Link:
         return LINK_HEADER.pack(kind, self.sent + 1 if kind in _NUMBERED else 0, released)
 
     def keep(self, parts: Parts, nbytes: int) -> None:
-        """Remember a frame, in the form in which it is written, until the other end has it."""
+        """Keep a frame, in the form in which it is written, until the other end has acknowledged it."""
         start = self._tail[-1].end if self._tail else 0
         self._tail.append(_Kept(self.sent + 1, start, start + nbytes, parts))
 
@@ -112,7 +113,7 @@ class Link:
         return int(kind)
 
     def forget(self, acknowledged: int) -> None:
-        """Drop what the other end has received."""
+        """Drop the kept frames up to number ``acknowledged``, which the other end has received."""
         if acknowledged > self.sent:
             raise ProtocolError(f"frame {acknowledged} is acknowledged, but only {self.sent} were sent")
         if acknowledged > self.acknowledged:
@@ -121,18 +122,18 @@ class Link:
             self._tail.popleft()
 
     def resend_after(self, received: int) -> list[Parts]:
-        """All frames that the other end lacks, having received up to number ``received``."""
+        """Return all frames that the other end lacks, if the last one that it received has the number ``received``."""
         if received < self.acknowledged:
             raise ProtocolError(f"frame {received + 1} is wanted again, but {self.acknowledged} were acknowledged")
         self.forget(received)
         return [kept.parts for kept in self._tail]
 
     def release(self, sequence: int, nbytes: int) -> None:
-        """Acknowledge up to this frame, of ``nbytes``, with the next header."""
+        """Let the next header acknowledge all frames up to this one, which has ``nbytes`` bytes."""
         self._unannounced_bytes += nbytes
         self.released = sequence
 
-    def settle(self) -> None:
+    def finish_receive(self) -> None:
         """Finish a ``receive`` that an interrupt cut short."""
         if self.inbox and self.inbox[-1].sequence > self.received:
             self.received = self.inbox[-1].sequence
@@ -151,5 +152,5 @@ class Link:
 
 
 def heartbeat_seconds(lease_seconds: float) -> float:
-    """How often each end says something, whatever happens; silence of three times as long is a dead connection."""
+    """Return the seconds between heartbeats; a connection silent for three times as long counts as lost."""
     return min(5.0, lease_seconds / 8)

@@ -11,14 +11,14 @@ from .layout import Size, contiguous_strides, strides_in_order
 
 
 class MemoryFormat:
-    """A named order of dimensions; there is one object of each."""
+    """A named order of dimensions; every format is one object, compared by identity."""
 
     __slots__ = ("name", "ndim")
 
     def __init__(self, name: str, ndim: int | None = None) -> None:
         self.name = name
         self.ndim = ndim
-        """The only number of dimensions that it is made for, None for any."""
+        """The number of dimensions that the format is for; None where it is for any."""
 
     def __repr__(self) -> str:
         return f"telegrad.{self.name}"
@@ -31,17 +31,17 @@ channels_last_3d = MemoryFormat("channels_last_3d", 5)
 
 
 def _channels_innermost(ndim: int) -> list[int]:
-    """The dimensions from the innermost outwards."""
+    """Return the dimensions of a channels-last tensor from the innermost to the outermost."""
     return [1, *range(ndim - 1, 1, -1), 0]
 
 
 def channels_last_strides(shape: Size) -> Size:
-    """Dense strides with the channels innermost."""
+    """Return dense strides with the channels innermost."""
     return strides_in_order(shape, _channels_innermost(len(shape)))
 
 
 def is_channels_last(shape: Size, strides: Size) -> bool:
-    """Whether images or volumes lie with their channels innermost, gaps allowed; ambiguous ones do not."""
+    """Tell whether images or volumes have their channels innermost, with gaps allowed; ambiguous ones do not."""
     if len(shape) not in (4, 5) or 0 in shape or not strides[1]:
         return False
     least = 0
@@ -54,14 +54,14 @@ def is_channels_last(shape: Size, strides: Size) -> bool:
 
 
 def strides_of(shape: Size, wanted: MemoryFormat) -> Size:
-    """Dense strides in a format that names an order; ``ArgumentError`` where it is for other numbers of dimensions."""
+    """Return dense strides in a format; ``ArgumentError`` where it is for another number of dimensions."""
     if wanted.ndim is not None and len(shape) != wanted.ndim:
         raise ArgumentError(f"{wanted.name} is for tensors of {wanted.ndim} dimensions, not for {list(shape)}")
     return contiguous_strides(shape) if wanted.ndim is None else channels_last_strides(shape)
 
 
 def lies_in(shape: Size, strides: Size, wanted: MemoryFormat) -> bool:
-    """Whether elements lie without gaps in the order of a format; dimensions of one element say nothing."""
+    """Tell whether elements lie without gaps in the order of a format, whatever the strides of dimensions of size 1."""
     if 0 in shape:
         return True
     expected = strides_of(shape, wanted)

@@ -14,19 +14,21 @@ from msgspec import Struct
 
 PROTOCOL_VERSION = 3
 CHUNK_BYTES = 1 << 20
+"""Payloads that are not inline travel in chunks of at most this size, so that other frames can pass between them."""
 INLINE_BYTES = 1 << 16
-"""Payloads up to this size ride inside their message; larger ones follow as chunks."""
+"""Payloads of at most this many bytes are inline in their message; larger ones follow it as chunks."""
 SERVER_IDS = 1 << 52
 """Results that no client has named get ids from here upwards: clients count from 1, JavaScript ends at 2**53."""
 STREAM_LEVELS = 4
 STREAMS_PER_LEVEL = 32
-"""A session has so many streams per level of priority on each device, numbered from 1; number 0 is its default one."""
+"""Streams of a session per priority level and device, numbered from 1; number 0 is the default stream."""
 
 
 class Call(Struct, frozen=True, array_like=True, tag=0, gc=False):
-    """Run operation number ``op`` of the table; ``outs`` name its results.
+    """Run operation number ``op`` of the table; its results get the ids ``outs``.
 
-    ``freed`` is forgotten before it runs, whatever becomes of it: its results may take the memory.
+    The tensors ``freed`` are freed before it runs, also where it is skipped or fails, so that its results can take
+    their memory.
     """
 
     op: int
@@ -37,13 +39,13 @@ class Call(Struct, frozen=True, array_like=True, tag=0, gc=False):
 
 
 class Free(Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """Forget these tensors, and events."""
+    """Free the tensors and events of these ids."""
 
     ids: list[int]
 
 
 class Site(Struct, frozen=True, array_like=True, tag=2, gc=False):
-    """Introduce a number for a line of the client's program; later instructions refer to it."""
+    """Define a number for a line of the client's program; later instructions refer to the line by it."""
 
     number: int
     file: str
@@ -52,7 +54,7 @@ class Site(Struct, frozen=True, array_like=True, tag=2, gc=False):
 
 
 class Upload(Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """Make a tensor of client data: row-major, inline in ``data`` or as ``nbytes`` of chunks that follow."""
+    """Make a tensor of client data in row-major order, inline in ``data``, else in chunks that follow."""
 
     id: int
     site: int
@@ -79,8 +81,8 @@ class Describe(Struct, frozen=True, array_like=True, tag=5, gc=False):
 class Backward(Struct, frozen=True, array_like=True, tag=6, gc=False):
     """Accumulate gradients of ``roots`` into ``leaves``.
 
-    ``leaves`` pairs each tensor that receives a ``.grad`` with the id of that gradient: a new id where the leaf has
-    none yet. ``restricted``: only these leaves are wanted (``inputs=``), else all that the graph reaches.
+    ``leaves`` pairs every tensor that receives a ``.grad`` with the id of that gradient, which is new where the leaf
+    has no gradient yet. With ``restricted`` only these leaves get one (``inputs=``), else all that the graph reaches.
     """
 
     site: int
@@ -93,7 +95,7 @@ class Backward(Struct, frozen=True, array_like=True, tag=6, gc=False):
 
 
 class Gradient(Struct, frozen=True, array_like=True, tag=7, gc=False):
-    """Make the gradients of ``roots`` with respect to ``inputs`` as new tensors ``outs``; None where not wanted."""
+    """Compute gradients of ``roots`` by ``inputs`` as new tensors ``outs``; where an id is None, none is wanted."""
 
     site: int
     roots: tuple[int, ...]
@@ -106,34 +108,34 @@ class Gradient(Struct, frozen=True, array_like=True, tag=7, gc=False):
 
 
 class Mode(Struct, frozen=True, array_like=True, tag=8, gc=False):
-    """Set a mode of the session from here on: ``grad``, ``inference``, ``autocast``, ``stream``, ``trace``, ..."""
+    """Set a mode of the session (``grad``, ``inference``, ``autocast``, ``stream``, ``trace``, ...) from here on."""
 
     name: str
     value: Any
 
 
 class SetRequiresGrad(Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """``tensor.requires_grad_(value)`` on a leaf."""
+    """Carry out ``tensor.requires_grad_(value)`` on a leaf."""
 
     id: int
     value: bool
 
 
 class RetainGrad(Struct, frozen=True, array_like=True, tag=10, gc=False):
-    """``tensor.retain_grad()`` on a result."""
+    """Carry out ``tensor.retain_grad()`` on the result of an operation."""
 
     id: int
 
 
 class SetGrad(Struct, frozen=True, array_like=True, tag=11, gc=False):
-    """``tensor.grad = other``; None drops it."""
+    """Carry out ``tensor.grad = other``; with ``grad`` None the gradient is dropped."""
 
     id: int
     grad: int | None
 
 
 class DropGrads(Struct, frozen=True, array_like=True, tag=18, gc=False):
-    """``tensor.grad = None`` of each of these; all that are there lose theirs, also where others are not."""
+    """Drop the gradients of these tensors; unknown ids among them do not keep the others from losing theirs."""
 
     ids: list[int]
 
@@ -146,7 +148,7 @@ class Seed(Struct, frozen=True, array_like=True, tag=12, gc=False):
 
 
 class Query(Struct, frozen=True, array_like=True, tag=13, gc=False):
-    """Ask for something in order with the operations, such as ``memory_stats``; answered by ``Answer``."""
+    """Ask for something, such as ``memory_stats``, in order with the operations; answered by ``Answer``."""
 
     request: int
     what: str
@@ -160,7 +162,7 @@ class Resume(Struct, frozen=True, array_like=True, tag=14, gc=False):
 
 
 class RecordEvent(Struct, frozen=True, array_like=True, tag=15, gc=False):
-    """Let an event be the point that a stream reaches with what it was given before; the first time, make it."""
+    """Record in an event all work that a stream was given so far; the event is created if it is new."""
 
     event: int
     device: str
@@ -169,7 +171,7 @@ class RecordEvent(Struct, frozen=True, array_like=True, tag=15, gc=False):
 
 
 class WaitEvent(Struct, frozen=True, array_like=True, tag=16, gc=False):
-    """Let what a stream is given from here on wait for an event; for none, if it was never recorded."""
+    """Make work that a stream is given from here on wait for an event; an event never recorded is not waited for."""
 
     event: int
     device: str
@@ -177,7 +179,7 @@ class WaitEvent(Struct, frozen=True, array_like=True, tag=16, gc=False):
 
 
 class RecordStream(Struct, frozen=True, array_like=True, tag=17, gc=False):
-    """Hold a tensor's memory back, once it is freed, until what a stream was given by then is done."""
+    """Keep the memory of a tensor, once freed, from being used again until a stream has done its work of that time."""
 
     id: int
     stream: int
@@ -190,7 +192,7 @@ Instruction: TypeAlias = (
 
 
 class Data(Struct, frozen=True, array_like=True, tag=0, gc=False):
-    """The elements of a tensor, row-major: inline, or as ``nbytes`` of chunks that follow, marked with ``request``."""
+    """The elements of a tensor in row-major order: inline, or in ``nbytes`` bytes of chunks that carry ``request``."""
 
     request: int
     dtype: int
@@ -200,7 +202,7 @@ class Data(Struct, frozen=True, array_like=True, tag=0, gc=False):
 
 
 class Description(Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """``(shape, strides, offset, dtype code, requires_grad)`` of each tensor that was asked for."""
+    """``(shape, strides, offset, dtype code, requires_grad)`` of the tensors that were asked for, in order."""
 
     request: int
     metas: list[tuple[tuple[int, ...], tuple[int, ...], int, int, bool]]
@@ -214,9 +216,9 @@ class Answer(Struct, frozen=True, array_like=True, tag=2, gc=False):
 
 
 class Failure(Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """An instruction failed; nothing but frees is executed until ``Resume(number)``.
+    """An instruction failed; the session executes nothing but frees until ``Resume(number)``.
 
-    ``request`` is set where the failure answers a request: then the request itself failed or was skipped.
+    ``request`` is the request that this answers: it failed itself or was skipped. It is None for other instructions.
     """
 
     number: int
@@ -233,7 +235,7 @@ Reply: TypeAlias = Data | Description | Answer | Failure
 
 
 class Hello(Struct, frozen=True):
-    """What a new session is told by the server; travels as JSON."""
+    """The server's description of itself to the client of a new session; it travels as JSON."""
 
     session: str
     key: str

@@ -1,4 +1,4 @@
-"""What is known of a tensor without its data: shape, strides, offset, dtype, device.
+"""Metas: all that is known of a tensor without its data, which is shape, strides, offset, dtype and device.
 
 Metas are interned: equal ones are the same object, so that they are compared and hashed by identity. Shape rules take
 and return them on both ends of the wire.
@@ -16,7 +16,9 @@ from .errors import ArgumentError, ShapeError
 from .layout import Size
 
 MAX_DIMENSIONS = 64
+"""As many dimensions as a tensor of PyTorch can have."""
 MAX_BYTES = 1 << 62
+"""Bytes that a tensor may span; larger ones would overflow arithmetic in 64 bits."""
 
 
 class Device:
@@ -86,13 +88,13 @@ class Meta:
     numel: int
     is_contiguous: bool
     extent: int
-    """Elements of storage that the tensor needs, counted from the storage's beginning."""
+    """Length of storage, in elements from its beginning, that the tensor needs."""
 
     @staticmethod
     def of(
         shape: Iterable[int], dtype: DType, device: Device = CPU, strides: Size | None = None, offset: int = 0
     ) -> Meta:
-        """The one meta of these properties; row-major where no strides are given."""
+        """Return the one meta of these properties; it is row-major where no strides are given."""
         shape = tuple(shape)
         key = (shape, strides, offset, dtype, device)
         meta = Meta._interned.get(key)
@@ -124,18 +126,18 @@ class Meta:
         strides: Size | None = None,
         offset: int = 0,
     ) -> Meta:
-        """A new tensor's meta with this one's dtype and device; row-major where no strides are given."""
+        """Return the meta of a new tensor with this one's properties, but for those given; row-major by default."""
         return Meta.of(
             self.shape if shape is None else shape, dtype or self.dtype, device or self.device, strides, offset
         )
 
     def view(self, shape: Iterable[int], strides: Size, offset: int | None = None) -> Meta:
-        """A meta of the same memory, seen as ``shape``."""
+        """Return the meta of a view of the same memory."""
         return Meta.of(shape, self.dtype, self.device, strides, self.offset if offset is None else offset)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, each counted once."""
+        """Bytes of the elements, wherever they lie: ``numel * itemsize``."""
         return self.numel * self.dtype.itemsize
 
     @property
@@ -153,7 +155,7 @@ def _check_dimensions(shape: Size) -> None:
 
 
 def _check_bounds(shape: Size, strides: Size, offset: int, dtype: DType) -> None:
-    """Refuse what no memory holds, so that nobody who computes with these numbers meets an overflow."""
+    """Refuse sizes that no memory holds, so that arithmetic on sizes and strides cannot overflow 64 bits."""
     sizes = [max(size, 1) for size in shape]
     reach = offset + sum([abs(stride) * size for stride, size in zip(strides, sizes, strict=True)])
     if max(reach, math.prod(sizes)) * dtype.itemsize >= MAX_BYTES:

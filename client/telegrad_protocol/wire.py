@@ -29,12 +29,12 @@ _replies: Final = msgspec.msgpack.Decoder(list[Reply])
 
 
 def encode_batch(messages: list[Any]) -> bytes:
-    """The body of a ``BATCH``."""
+    """Return the body of a ``BATCH`` of these messages."""
     return encoder.encode(messages)
 
 
 def decode_instructions(body: bytes | memoryview) -> list[Instruction]:
-    """What a client sent; ``ProtocolError`` where it is not a list of well-formed instructions."""
+    """Decode the body of a client's ``BATCH``; ``ProtocolError`` where it is no list of well-formed instructions."""
     try:
         return _instructions.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -42,7 +42,7 @@ def decode_instructions(body: bytes | memoryview) -> list[Instruction]:
 
 
 def decode_replies(body: bytes | memoryview) -> list[Reply]:
-    """What a server sent."""
+    """Decode the body of a server's ``BATCH``; ``ProtocolError`` where it is no list of well-formed replies."""
     try:
         return _replies.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -50,7 +50,7 @@ def decode_replies(body: bytes | memoryview) -> list[Reply]:
 
 
 def split_chunk(body: bytes | memoryview) -> tuple[int, int, memoryview]:
-    """Owner, offset and bytes of a ``CHUNK``."""
+    """Return the owner, the offset and the bytes of a ``CHUNK``."""
     if len(body) < CHUNK_HEADER.size:
         raise ProtocolError(f"chunk of {len(body)} bytes is shorter than its header")
     owner, offset = CHUNK_HEADER.unpack_from(body)

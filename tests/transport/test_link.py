@@ -180,7 +180,7 @@ def test_a_receive_that_was_interrupted_is_finished_by_settling() -> None:
     link.inbox = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         link.receive(_frame(wire.BATCH, 1, 0))
-    link.settle()
+    link.finish_receive()
     assert link.received == 1
     link.receive(_frame(wire.BATCH, 1, 0))
     assert len(link.inbox) == 1

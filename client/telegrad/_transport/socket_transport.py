@@ -220,7 +220,7 @@ class SocketTransport:
     def _recover(self) -> None:
         """Recover from an interrupt in the middle of a change: drop the connection, so that the link sends again."""
         if self._busy:
-            self._link.settle()
+            self._link.finish_receive()
             self._drop()
             self._busy = False
 

@@ -22,18 +22,18 @@ Scalar: TypeAlias = bool | int | float | complex
 Metas: TypeAlias = Meta | tuple[Meta, ...] | None
 Rule: TypeAlias = Callable[..., Metas]
 Promotion: TypeAlias = str | Callable[..., str]
-"""How a pointwise operation's type follows from its operands; where attributes matter, a function of all arguments."""
+"""The rule by which a pointwise operation's type follows from its operands, or a function of its arguments."""
 
 TABLE: dict[str, Op] = {}
 PUBLIC: dict[str, list[Op]] = {}
 
 
 _REMEMBERED = 64
-"""In so many ways that arguments are named, positions are remembered by each operation."""
+"""How many ways of naming arguments every operation keeps positions for; more would let callers fill memory."""
 
 
 class Op:
-    """One operation as both ends know it; ``name`` is unique, ``public`` is what users call."""
+    """One operation as both ends know it; ``name`` is unique, ``public`` is the name that users call."""
 
     __slots__ = (
         "_defaults", "_namings", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form",
@@ -86,7 +86,7 @@ class Op:
 
     @property
     def signature(self) -> str:
-        """The schema as a Python signature, for messages, stubs and the docs."""
+        """The schema as the text of a Python signature, for error messages and the docs."""
         parts: list[str] = []
         for position, param in enumerate(self.params):
             if position == self.positional and self.varargs_at < 0:
@@ -95,7 +95,7 @@ class Op:
         return f"{self.public}({', '.join(parts)})"
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """All arguments in declared order, defaults filled in; kinds are not looked at yet."""
+        """Return all arguments in declared order, with defaults filled in; their kinds are checked by ``normalize``."""
         if 0 <= self.varargs_at < len(args) and type(args[self.varargs_at]) is int:
             args = (*args[: self.varargs_at], args[self.varargs_at :])
         given = len(args)
@@ -110,7 +110,7 @@ class Op:
         return tuple(bound)
 
     def _bind_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Bind arguments named in a way that was not met before, and remember where each name belongs."""
+        """Bind arguments whose way of naming is new, and remember the position of every name."""
         bound = self._bind_named(args, kwargs)
         places = {name: i for i, p in enumerate(self.params) for name in (p.name, *p.aliases)}
         if len(self._namings) < _REMEMBERED:
@@ -138,7 +138,7 @@ class Op:
         return tuple(bound)
 
     def normalize(self, bound: tuple[Any, ...], is_tensor: Callable[[Any], bool]) -> tuple[Any, ...]:
-        """``bound`` in canonical, hashable form (lists to tuples, ints to sizes, names to devices), kinds checked."""
+        """Check kinds and return ``bound`` in canonical, hashable form: lists as tuples, ints as sizes, and so on."""
         result = []
         for param, value in zip(self.params, bound, strict=True):
             accepted, canonical = param.kind.accept(value, is_tensor)
@@ -150,7 +150,7 @@ class Op:
         return tuple(result)
 
     def metas_in(self, bound: Sequence[Any]) -> list[Meta]:
-        """The tensor operands among ``bound`` metas, lists flattened, absent ones left out."""
+        """Return the tensor operands among ``bound`` metas, with lists flattened and absent ones left out."""
         metas: list[Meta] = []
         for position in self.tensor_positions:
             value = bound[position]
@@ -161,7 +161,7 @@ class Op:
         return metas
 
     def infer(self, bound: tuple[Any, ...]) -> Metas:
-        """Run the shape rule on metas; None where only the data can tell the shape."""
+        """Run the shape rule on metas; the result is None where only the data can tell the shape."""
         if not self.mixed_devices:
             self._check_devices(bound)
         inferred: Metas = self.rule(*self._positional(bound), **self._keywords(bound))
@@ -185,7 +185,7 @@ class Op:
             )
 
     def compute_dtype(self, bound: Sequence[Any]) -> DType:
-        """The type in which a pointwise operation computes, and to which its operands are cast first."""
+        """Return the type in which a pointwise operation computes; its operands are cast to it first."""
         operands = [bound[p] for p in self.promoted if bound[p] is not None]
         dtype = result_type(operands)
         if dtype.category < FLOAT and self._promotion(bound) == "int_to_float":
@@ -196,7 +196,7 @@ class Op:
         return self.promotion if isinstance(self.promotion, str) else self.promotion(*bound[: len(self.base.params)])
 
     def output_dtype(self, bound: Sequence[Any]) -> DType:
-        """The type of a pointwise operation's result."""
+        """Return the type of a pointwise operation's result."""
         promotion = self._promotion(bound)
         if promotion == "bool":
             return bool_
@@ -210,12 +210,12 @@ _MISSING: Any = object()
 
 
 def is_view(op: Op, bound: tuple[Any, ...]) -> bool:
-    """Whether the result of ``op`` on these metas shares memory with its input."""
+    """Tell whether the result of ``op`` on these metas shares memory with its input."""
     return op.view_of is not None and (op.copies is None or not op.copies(*bound))
 
 
 def describe(value: Any) -> str:
-    """A value as an error message shows it."""
+    """Return the text by which an error message shows a value."""
     meta = getattr(value, "_meta", None)
     if meta is not None or isinstance(value, Meta):
         return f"tensor {meta or value}"
@@ -234,11 +234,12 @@ def op(
 ) -> Any:
     """Declare an operation by its shape rule.
 
-    ``copies``: tells, for a ``view_of`` operation, when it has to copy after all.
-    ``name``: the unique name where it is not the function's, such as ``"max.dim"`` for the overload of ``max``.
-    ``inplace``, ``out``: derive those forms. ``view_of``, ``mutates``, ``no_grad``: parameter names.
-    ``updates``: it writes into leaves that require grad even where gradients are recorded, as an optimizer does.
-    ``returns``: names of several results. ``module``: where users find it, such as ``"nn.functional"``.
+    ``name`` is the unique name if it is not the function's, such as ``"max.dim"`` for an overload of ``max``.
+    ``inplace`` and ``out`` derive those forms; ``out=None`` derives it where results are new and of a known shape.
+    ``view_of``, ``mutates`` and ``no_grad`` name parameters: the one whose memory the result shows, those that are
+    written, and those that get no gradient. ``copies`` tells when a ``view_of`` operation has to copy after all.
+    ``updates`` lets it write into leaves that require grad while gradients are recorded, as an optimizer does.
+    ``returns`` names several results. ``module`` is where users call it, such as ``"nn.functional"``.
     """
 
     def declare(rule: Rule) -> Op:
@@ -263,10 +264,10 @@ def pointwise(
 ) -> Any:  # fmt: skip
     """Declare an element-wise operation; its rule only checks, shape, strides and dtype follow from the operands.
 
-    ``promotion``: ``default``, ``int_to_float``, ``bool`` (computes in the common type, gives bool),
-    ``complex_to_float``, ``float_to_complex``, ``bool_to_int``. ``promotes``: the parameters that decide the type; all
-    that may hold tensors by default.
-    ``takes``: the categories of types that it is made for, out of bool, int, float, complex, by their first letters.
+    ``promotion`` is ``default``, ``int_to_float``, ``bool`` (which computes in the common type and returns bool),
+    ``complex_to_float``, ``float_to_complex`` or ``bool_to_int``. ``promotes`` names the parameters that decide the
+    type; by default all that may hold tensors do. ``takes`` lists the accepted categories of types by their first
+    letters: bool, int, float and complex.
     """
 
     def declare(rule: Rule) -> Op:
@@ -289,7 +290,7 @@ def pointwise(
 
 
 def pointwise_meta(op: Op, bound: tuple[Any, ...]) -> Meta:
-    """The result of a pointwise operation: broadcast shape, promoted dtype, the operands' memory order."""
+    """Return the meta of a pointwise result: broadcast shape, promoted dtype, the operands' memory order."""
     metas = op.metas_in(bound)
     shape = broadcast_shapes(op.public, *(m.shape for m in metas))
     strides = result_strides(shape, [(m.shape, m.strides) for m in metas])
@@ -306,12 +307,12 @@ def _check_category(op: Op, takes: str, bound: Sequence[Any]) -> None:
 
 
 def device_of(metas: Sequence[Meta]) -> Device:
-    """The device of a result: 0-d CPU tensors go along with the others."""
+    """Return the device of a result; 0-d CPU tensors may stand beside operands of another device."""
     return next((m.device for m in metas if m.device.type != "cpu"), metas[0].device)
 
 
 def file_forms(declared: Op, inplace: bool, out: bool) -> None:
-    """Put an operation and its derived forms into the table."""
+    """Put an operation and its derived forms into ``TABLE``."""
     _file(declared)
     if inplace:
         _file(_inplace_form(declared))
@@ -328,7 +329,7 @@ def _file(op: Op) -> None:
 
 
 def alias(name: str, op: Op) -> None:
-    """Let users find ``op``, with its overloads and in-place forms, under another name too."""
+    """Let users call ``op``, with its overloads and in-place forms, by another name too."""
     PUBLIC[name] = PUBLIC[op.public]
     if f"{op.public}_" in PUBLIC:
         PUBLIC[f"{name}_"] = PUBLIC[f"{op.public}_"]

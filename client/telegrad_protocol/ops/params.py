@@ -1,6 +1,7 @@
-"""Parameters of an operation's contract: which values each kind takes, and how those travel.
+"""Parameters of an operation's contract: the values that a kind of parameter takes, and their form in messages.
 
-A kind has a description for messages, a canonical hashable form, and a wire form made of MessagePack's own types.
+A kind has a description for error messages, a canonical hashable form, and a wire form made of MessagePack's own types.
+Knows nothing of operations.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
 
 class Kind:
-    """What a parameter may hold."""
+    """A kind of parameter: which values it takes, and how they are encoded and decoded."""
 
     __slots__ = ("accept", "decode", "described", "encode", "holds_tensors", "name")
 
@@ -43,7 +44,7 @@ class Kind:
 
 
 class Param:
-    """One parameter: name, kind, default, and how it may be passed."""
+    """One parameter of a contract: its name, kind and default, and whether it is keyword-only."""
 
     __slots__ = ("aliases", "default", "keyword_only", "kind", "name", "required", "varargs")
 
@@ -173,12 +174,12 @@ def _accept_device(value: Any, _: IsTensor) -> Accepted:
 
 
 def encode_scalar(value: Any) -> Any:
-    """A number as MessagePack has it; complex ones as a pair."""
+    """Encode a number for MessagePack; a complex number becomes the list of its two parts."""
     return [value.real, value.imag] if isinstance(value, complex) else value
 
 
 def decode_scalar(value: Any) -> Any:
-    """Undo ``encode_scalar``; anything but a number is refused."""
+    """Decode what ``encode_scalar`` made; ``ProtocolError`` for anything but a number."""
     if isinstance(value, list) and len(value) == 2:
         return complex(*value)
     if isinstance(value, (bool, int, float)):
@@ -266,7 +267,7 @@ _BY_ANNOTATION = {
 
 
 def kind_of(annotation: str) -> Kind:
-    """The kind that a contract's annotation names."""
+    """Return the kind that a contract's annotation names."""
     plain = annotation.removesuffix(" | None")
     name = _BY_ANNOTATION.get(plain)
     if name is None:
@@ -275,7 +276,7 @@ def kind_of(annotation: str) -> Kind:
 
 
 def read_params(rule: Callable[..., Any]) -> tuple[Param, ...]:
-    """The parameters of a contract, from its signature. ``*size: int`` takes a size or separate integers."""
+    """Read the parameters of a contract from its signature; ``*size: int`` takes a size or separate integers."""
     return tuple(_read(p) for p in inspect.signature(rule).parameters.values())
 
 
@@ -288,5 +289,5 @@ def _read(parameter: inspect.Parameter) -> Param:
 
 
 def is_meta(value: Any) -> bool:
-    """The tensor predicate of shape rules."""
+    """Tell whether a value is a tensor to a shape rule: there, tensors are metas."""
     return isinstance(value, Meta)
