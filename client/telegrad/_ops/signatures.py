@@ -1,4 +1,4 @@
-"""What ``inspect``, ``help`` and editors are told of the functions that are made from contracts.
+"""Signatures, annotations and docstrings of the functions that are made from contracts, for ``inspect`` and ``help``.
 
 Translates a contract's parameters and results, which are metas, into the client's own types. Changes nothing of what a
 function does, and nothing that is read while it runs.
@@ -6,7 +6,6 @@ function does, and nothing that is read while it runs.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from functools import reduce
 from inspect import Parameter, Signature
@@ -39,7 +38,7 @@ RESULTS: dict[str, Any] = {
     "tuple[Meta, Meta]": tuple[Tensor, Tensor], "tuple[Meta, Meta, Meta]": tuple[Tensor, Tensor, Tensor],
     "Meta | tuple[Meta, Meta]": Tensor | tuple[Tensor, Tensor],
 }  # fmt: skip
-"""The client's type for what a shape rule returns."""
+"""The client's type for the result that a shape rule declares."""
 
 
 class _NoDefault:
@@ -61,25 +60,25 @@ def describe(run: Any, public: str, forms: Sequence[Op]) -> None:
 
 
 def plain(forms: Sequence[Op]) -> list[Op]:
-    """The forms that users call by their parameters; those with ``out=`` are part of them."""
+    """Return the forms that have a signature of their own; forms with ``out=`` are described with their base."""
     return [op for op in forms if op.form != "out"]
 
 
 def module_of(forms: Sequence[Op]) -> str:
-    """The module in which users find a function."""
+    """Return the name of the module in which users find a function of these forms."""
     modules = {op.base.module for op in forms}
     return "telegrad" if "" in modules else f"telegrad.{min(modules)}"
 
 
 def as_method(run: Any, name: str) -> Any:
-    """A function as a method of ``Tensor``: it shares code and state with ``run``, and costs nothing more to call."""
+    """Return a function as a method of ``Tensor``, which shares code and state with ``run`` and is called as fast."""
     method = _renamed(run, Tensor, name)
-    _annotate(method, method_signature(inspect.signature(run)))
+    _annotate(method, method_signature(run.__signature__))
     return method
 
 
 def method_signature(signature: Signature) -> Signature:
-    """The signature of a method: its tensor is ``self``, and there is no ``out``."""
+    """Return the signature of a function as a method: its first tensor is ``self``, and it has no ``out``."""
     _, *rest = signature.parameters.values()
     kept = [p for p in rest if p.name != "out"]
     self = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor)
@@ -95,7 +94,7 @@ def _annotate(run: Any, signature: Signature) -> None:
 
 
 def form_signature(op: Op, forms: Sequence[Op]) -> Signature:
-    """The signature of one form of a function, which may take ``out`` and the options of creation functions."""
+    """Return the signature of one form of a function, with ``out`` and the options of creation functions."""
     positional = [parameter(p) for p in op.params if not p.keyword_only]
     keywords = {p.name: parameter(p) for p in op.params if p.keyword_only}
     outs = next((len(form.mutates) for form in forms if form.form == "out" and form.base is op), 0)
@@ -107,12 +106,12 @@ def form_signature(op: Op, forms: Sequence[Op]) -> Signature:
 
 
 def makes_tensors(op: Op) -> bool:
-    """Whether the function makes a tensor out of no other, and so takes what PyTorch's creation functions take."""
+    """Tell whether an operation makes new tensors, and so takes the options of PyTorch's creation functions."""
     return any(p.kind.name == "device?" for p in op.params) and not op.public.startswith("_")
 
 
 def _creation_options(op: Op, keywords: dict[str, Parameter]) -> dict[str, Parameter]:
-    """Keyword parameters in PyTorch's order, completed by those that creation functions share."""
+    """Return keyword parameters in PyTorch's order, with those that creation functions share."""
     options = {"layout": _option("layout", type(None)), **keywords}
     options["requires_grad"] = _option("requires_grad", bool, False)
     if op.is_random:
@@ -137,12 +136,12 @@ def _option(name: str, annotation: Any, default: Any = None) -> Parameter:
 
 
 def optional(annotation: Any) -> Any:
-    """The type or None."""
+    """Return the union of a type and None."""
     return type(None) if annotation is type(None) else annotation | None
 
 
 def parameter(param: Param) -> Parameter:
-    """A contract's parameter with the client's type."""
+    """Return a contract's parameter with the client's type."""
     kind = param.kind.name
     is_optional = kind.endswith("?") and kind not in TYPES
     annotation = TYPES[kind.removesuffix("?") if is_optional else kind]
@@ -161,25 +160,25 @@ def _passing(param: Param) -> Any:
 
 
 def result_of(op: Op) -> Any:
-    """What a form returns: a tensor, a tuple of tensors, or a tuple whose parts have names."""
+    """Return the type of a form's result: a tensor, a tuple of tensors, or a named tuple of ``return_types``."""
     if op.returns:
         return return_types.TYPES[op.public]
-    declared = str(inspect.signature(op.rule).return_annotation)
+    declared = op.rule.__annotations__["return"]  # as text: the contracts postpone their annotations
     if op.data_dependent or declared == "Metas":
         return Tensor
     return None if declared == "None" else RESULTS[declared]
 
 
 def merged(signatures: Sequence[Signature]) -> Signature:
-    """One signature for all forms: the parameters of the fullest form, then what the others have, by keyword."""
+    """Return one signature for all forms: the parameters of the longest form, then those of the others by keyword."""
     if len(signatures) == 1:
         return signatures[0]
-    fullest = max(signatures, key=lambda signature: sum(not name.startswith("_") for name in signature.parameters))
-    parameters = [_merged_parameter(parameter, signatures) for parameter in fullest.parameters.values()]
+    longest = max(signatures, key=lambda signature: sum(not name.startswith("_") for name in signature.parameters))
+    parameters = [_merged_parameter(parameter, signatures) for parameter in longest.parameters.values()]
     others = {p.name: p for signature in signatures for p in signature.parameters.values()}
     parameters += [
         _merged_parameter(parameter.replace(kind=Parameter.KEYWORD_ONLY), signatures)
-        for name, parameter in others.items() if name not in fullest.parameters and not name.startswith("_")
+        for name, parameter in others.items() if name not in longest.parameters and not name.startswith("_")
     ]  # fmt: skip
     results = [signature.return_annotation for signature in signatures]
     return Signature(_in_order(parameters), return_annotation=union(results))
@@ -190,7 +189,7 @@ def _positional(signature: Signature) -> list[str]:
 
 
 def _merged_parameter(parameter: Parameter, signatures: Sequence[Signature]) -> Parameter:
-    """The parameter with the types that any form takes by its name or in its place."""
+    """Return the parameter with the types that any form takes by its name or in its place."""
     same = [signature.parameters[parameter.name] for signature in signatures if parameter.name in signature.parameters]
     annotation = union([p.annotation for p in (*same, *_in_same_place(parameter, signatures))])
     default = next((p.default for p in same if p.default is not Parameter.empty), Parameter.empty)
@@ -201,7 +200,7 @@ def _merged_parameter(parameter: Parameter, signatures: Sequence[Signature]) -> 
 
 
 def _in_same_place(parameter: Parameter, signatures: Sequence[Signature]) -> list[Parameter]:
-    """What forms without a positional parameter have in its place."""
+    """Return the parameters that forms without a positional parameter have in its place."""
     if parameter.kind is Parameter.KEYWORD_ONLY:
         return []
     holder = next(signature for signature in signatures if parameter.name in _positional(signature))
@@ -212,7 +211,7 @@ def _in_same_place(parameter: Parameter, signatures: Sequence[Signature]) -> lis
 
 
 def _in_order(parameters: list[Parameter]) -> list[Parameter]:
-    """Parameters after one with a default need one, too."""
+    """Give parameters that follow one with a default a default too, as Python requires."""
     has_default = False
     for position, parameter in enumerate(parameters):
         if parameter.kind is not Parameter.POSITIONAL_OR_KEYWORD:
@@ -224,7 +223,7 @@ def _in_order(parameters: list[Parameter]) -> list[Parameter]:
 
 
 def union(annotations: Sequence[Any]) -> Any:
-    """One type for all, each alternative named once and None last."""
+    """Return the union of types, in which every alternative stands once and None last."""
     alternatives: dict[Any, None] = {}
     for annotation in annotations:
         members = annotation.__args__ if isinstance(annotation, UnionType) else (annotation,)
@@ -233,7 +232,7 @@ def union(annotations: Sequence[Any]) -> Any:
 
 
 def docstring(public: str, forms: Sequence[Op]) -> str:
-    """What the operation computes; an overloaded function says it form by form."""
+    """Return the docstring of a function; that of an overloaded function describes every form."""
     if len(forms) == 1:
         return _described(forms[0])
     return "\n\n".join(f"{called(public, op)}\n{_indented(_described(op))}" for op in forms)
@@ -246,7 +245,7 @@ def _described(op: Op) -> str:
 
 
 def called(public: str, op: Op) -> str:
-    """A form as it is called by the name ``public``, which may be an alias of the operation's own."""
+    """Return a form's call by the name ``public``, which may be an alias of the operation's own name."""
     return f"{public}{op.signature.removeprefix(op.public)}"
 
 
@@ -255,7 +254,7 @@ def _indented(text: str) -> str:
 
 
 def publish(module: ModuleType) -> None:
-    """Let functions and classes that users find in ``module`` name it, instead of the module they are written in."""
+    """Set ``__module__`` of functions and classes that ``module`` re-exports from private modules to ``module``."""
     package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
     for name, value in vars(module).items():
         if isinstance(value, (type, FunctionType)) and not name.startswith("_") and _is_written_in(package, value):
@@ -267,7 +266,7 @@ def _is_written_in(package: str, value: Any) -> bool:
 
 
 def _move(value: Any, module: str) -> None:
-    """Name ``module`` as the home of a function, or of a class and its methods."""
+    """Set ``__module__`` of a function, or of a class and its methods."""
     if isinstance(value, type) and "__annotations__" in vars(value):
         value.__annotations__ = get_type_hints(value)  # they are names of the module in which they are written
     functions = [f for member in vars(value).values() for f in _functions_of(member)] if isinstance(value, type) else []
@@ -283,7 +282,7 @@ def _functions_of(member: Any) -> list[FunctionType]:
 
 
 def publish_methods(kind: type) -> None:
-    """Let everything that was attached to ``kind`` carry the name by which it is reached."""
+    """Name the functions that were attached to a class after their attribute."""
     for name, value in list(vars(kind).items()):
         if isinstance(value, FunctionType) and value.__qualname__ != f"{kind.__qualname__}.{name}":
             setattr(kind, name, _renamed(value, kind, name))
@@ -294,7 +293,7 @@ def publish_methods(kind: type) -> None:
 
 
 def _renamed(run: FunctionType, kind: type, name: str) -> Any:
-    """A function of the same code under another name."""
+    """Return a function of the same code, closure and description as ``run``, named as a method of ``kind``."""
     method: Any = FunctionType(run.__code__, run.__globals__, name, run.__defaults__, run.__closure__)
     method.__dict__.update(run.__dict__)
     method.__kwdefaults__, method.__annotations__ = run.__kwdefaults__, dict(run.__annotations__)
