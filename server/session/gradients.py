@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from server.engine import backward as backward_pass
 from server.engine.autograd import gradients as leaf_gradients
@@ -14,12 +15,16 @@ from telegrad_protocol.errors import ProtocolError
 from .state import Absent, SessionState
 
 _UNREACHED = "no gradient reached it"
+_ONLY_VALUES = frozenset((Value,))
 
 
 def backward(state: SessionState, message: messages.Backward) -> None:
     """Accumulate into leaves, and give their gradients the client's ids, also where the pass fails half-way."""
     roots, gradients = seeds(state, message.roots, message.gradients)
-    leaves = state.values_of([leaf for leaf, _ in message.leaves])
+    values = state.values  # lookups of what exists are inlined: every training step comes here
+    leaves: list[Any] = [values.get(leaf) for leaf, _ in message.leaves]
+    if not _ONLY_VALUES.issuperset(map(type, leaves)):
+        leaves = state.values_of([leaf for leaf, _ in message.leaves])
     try:
         backward_pass.backward(
             roots, gradients, retain_graph=message.retain_graph, create_graph=message.create_graph,
@@ -37,7 +42,11 @@ def seeds(
     """Return the values that a backward pass starts from and their gradients; None stands for that of a scalar."""
     if len(roots) != len(gradients):
         raise ProtocolError(f"{len(gradients)} gradients for {len(roots)} roots")
-    return [state.value(id) for id in roots], [None if id is None else state.value(id) for id in gradients]
+    values = state.values
+    starts: list[Any] = [values.get(id) for id in roots]
+    if not _ONLY_VALUES.issuperset(map(type, starts)):
+        starts = [state.value(id) for id in roots]
+    return starts, [None if id is None else state.value(id) for id in gradients]
 
 
 def _name(state: SessionState, leaves: list[Value], named: list[tuple[int, int]]) -> list[int]:
