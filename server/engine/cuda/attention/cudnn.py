@@ -28,15 +28,15 @@ def _statistic(meta: Meta) -> tuple[Any, ...]:
     return (*meta.shape, 1), (*meta.strides, 1), meta.dtype
 
 
-def _hiding(is_causal: bool) -> dict[str, Any]:
-    """The options that let row i see columns up to i."""
+def _causal_options(is_causal: bool) -> dict[str, Any]:
+    """The options of a causal mask: row i attends to columns 0 to i."""
     if not is_causal:
         return {}
     return {"diagonal_alignment": cudnn_graph.library.diagonal_alignment.TOP_LEFT, "diagonal_band_right_bound": 0}
 
 
 def _suits(query: Meta, key: Meta, value: Meta, bias: Meta | None) -> bool:
-    """Whether cuDNN takes these; a mask as numbers in full size that are added to the scores."""
+    """Whether cuDNN takes these operands; a mask must be a bias of full size."""
     if bias is not None:
         size = (query.shape[2], key.shape[2])
         if bias.dtype is not query.dtype or bias.ndim != 4 or bias.shape[2:] != size or not bias.is_contiguous:
@@ -74,7 +74,7 @@ class _Problem(NamedTuple):
     def inputs(self, graph: Graph) -> tuple[list[Any], dict[str, Any]]:
         """Query, key and value, and the options that ``sdpa`` and ``sdpa_backward`` share."""
         operands = [_operand(graph, meta) for meta in (self.query, self.key, self.value)]
-        return operands, {"attn_scale": self.scale, **_hiding(self.is_causal)}
+        return operands, {"attn_scale": self.scale, **_causal_options(self.is_causal)}
 
     def extras(self, graph: Graph) -> dict[str, Any]:
         """The options that are operands too, which come after all others."""
@@ -86,7 +86,7 @@ def _prepare_forward(request: Request) -> Launch | None:
     return _forward(request, _Problem(query, key, value, mask, is_causal, scale), trains)
 
 
-def _prepare_dropping(request: Request) -> Launch | None:
+def _prepare_dropout(request: Request) -> Launch | None:
     query, key, value, mask, _, dropout_p, is_causal, scale, trains = request.args
     problem = _Problem(query, key, value, mask, is_causal, scale, dropout_p)
     output, logsumexp = request.outs
@@ -103,8 +103,8 @@ def _forward(request: Request, problem: _Problem, trains: bool) -> Launch | None
     def describe(graph: Graph) -> None:
         (q, k, v), options = problem.inputs(graph)
         extras = problem.extras(graph)
-        found, statistic = graph.graph.sdpa(q=q, k=k, v=v, generate_stats=trains, **options, **extras)
-        graph.result(found, output.shape, output.strides, output.dtype)
+        result, statistic = graph.graph.sdpa(q=q, k=k, v=v, generate_stats=trains, **options, **extras)
+        graph.result(result, output.shape, output.strides, output.dtype)
         if trains:
             graph.result(statistic, *_statistic(logsumexp))
 
@@ -141,8 +141,8 @@ def _backward_graph(
         (q, k, v), options = problem.inputs(graph)
         o, statistic = _operand(graph, output), graph.input(*_statistic(logsumexp))
         options |= {**problem.extras(graph), "use_deterministic_algorithm": deterministic}
-        found = graph.graph.sdpa_backward(q=q, k=k, v=v, o=o, dO=d, stats=statistic, **options)
-        for tensor, meta in zip(found, results, strict=True):
+        gradients = graph.graph.sdpa_backward(q=q, k=k, v=v, o=o, dO=d, stats=statistic, **options)
+        for tensor, meta in zip(gradients, results, strict=True):
             graph.result(tensor, meta.shape, meta.strides, meta.dtype)
 
     return build("attention backward", backend, problem.query.dtype, describe)
@@ -154,7 +154,7 @@ def _prepare_backward(request: Request) -> Launch | None:
     return _backward(request, problem, grad, output, logsumexp, (0, 1, 2, 3, 5, 6, *(() if mask is None else (4,))))
 
 
-def _prepare_dropping_backward(request: Request) -> Launch | None:
+def _prepare_dropout_backward(request: Request) -> Launch | None:
     grad, query, key, value, mask, _, output, logsumexp, dropout_p, is_causal, scale = request.args
     problem = _Problem(query, key, value, mask, is_causal, scale, dropout_p)
     return _backward(request, problem, grad, output, logsumexp, (0, 1, 2, 3, 6, 7, *(() if mask is None else (4,))))
@@ -182,5 +182,5 @@ def _backward(
 if cudnn_graph.is_available():
     prepares(ops._attention, keys.CUDA, deferrable=True)(_prepare_forward)
     prepares(ops._attention_backward, keys.CUDA, deferrable=True)(_prepare_backward)
-    prepares(ops._attention_dropout, keys.CUDA, deferrable=True)(_prepare_dropping)
-    prepares(ops._attention_dropout_backward, keys.CUDA, deferrable=True)(_prepare_dropping_backward)
+    prepares(ops._attention_dropout, keys.CUDA, deferrable=True)(_prepare_dropout)
+    prepares(ops._attention_dropout_backward, keys.CUDA, deferrable=True)(_prepare_dropout_backward)

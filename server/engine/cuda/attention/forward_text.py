@@ -19,7 +19,7 @@ struct shape_t { int batch, heads, group, rows, columns, width, depth, causal; f
 """
 
 _FORWARD = r"""
-template <int D, int N, int STAGES, bool FAST, bool IS_PLAIN, class T> __device__ __forceinline__ bool forward(
+template <int D, int N, int STAGES, bool FAST, bool IS_EXACT, class T> __device__ __forceinline__ bool forward(
     T* out, float* logsum, const T* q, const T* k, const T* v, steps_t so, steps_t sq, steps_t sk, steps_t sv,
     shape_t s) {
     constexpr int LD = D + PAD;
@@ -31,23 +31,23 @@ template <int D, int N, int STAGES, bool FAST, bool IS_PLAIN, class T> __device_
     const int mine = first + me.warp_row, end = s.causal ? min(s.columns, first + TILE) : s.columns;
     q += n * sq.n + head * sq.h; k += n * sk.n + head / s.group * sk.h;
     v += n * sv.n + head / s.group * sv.h; out += n * so.n + head * so.h;
-    const auto bring = [&](int start) {
+    const auto prefetch = [&](int start) {
         float* stage = stages + start / N % STAGES * (2 * N * LD);
-        fetch<D, N, FAST>(stage, k, sk, start, s.columns, s.width);
-        fetch<D, N, FAST>(stage + N * LD, v, sv, start, s.columns, s.depth);
+        load_tile<D, N, FAST>(stage, k, sk, start, s.columns, s.width);
+        load_tile<D, N, FAST>(stage + N * LD, v, sv, start, s.columns, s.depth);
     };
-    fetch<D, TILE, FAST>(q_tile, q, sq, first, s.rows, s.width);
-    bring(0);
+    load_tile<D, TILE, FAST>(q_tile, q, sq, first, s.rows, s.width);
+    prefetch(0);
     float sums[D / 8][4] = {}, top[2] = {HIDDEN, HIDDEN}, total[2] = {};
     for (int start = 0; start < end; start += N) {
-        arrive();
-        if (STAGES == 2 && start + N < end) bring(start + N);
+        wait_for_tiles();
+        if (STAGES == 2 && start + N < end) prefetch(start + N);
         const float *k_tile = stages + start / N % STAGES * (2 * N * LD), *v_tile = k_tile + N * LD;
         if (!s.causal || start < mine + 16) {
             float scores[N / 8][4];
-            by_rows<N, D, IS_PLAIN>(scores, q_tile + me.warp_row * LD, k_tile);
+            by_rows<N, D, IS_EXACT>(scores, q_tile + me.warp_row * LD, k_tile);
             const bool is_edge = start + N > (s.causal ? min(s.columns, mine + 1) : s.columns);
-            each<N>([&](int j, int i) {
+            for_each<N>([&](int j, int i) {
                 const int column = start + 8 * j + 2 * me.quad + i % 2, row = mine + me.row + i / 2 * 8;
                 float& x = scores[j][i];
                 x *= s.scale_2;
@@ -72,9 +72,9 @@ template <int D, int N, int STAGES, bool FAST, bool IS_PLAIN, class T> __device_
                 #pragma unroll
                 for (int c = 0; c < D / 8; ++c) { sums[c][e] *= shrink; sums[c][e + 1] *= shrink; }
             }
-            by_columns<N, D, IS_PLAIN>(sums, scores, v_tile);
+            by_columns<N, D, IS_EXACT>(sums, scores, v_tile);
         }
-        if (STAGES == 1 && start + N < end) { __syncthreads(); bring(start + N); }
+        if (STAGES == 1 && start + N < end) { __syncthreads(); prefetch(start + N); }
     }
     vec<float, 2> factor;
     #pragma unroll
@@ -85,7 +85,7 @@ template <int D, int N, int STAGES, bool FAST, bool IS_PLAIN, class T> __device_
             logsum[((i64)n * s.heads + head) * s.rows + row] = logarithm(top[half], sum);
         factor.at[half] = share(sum);
     }
-    put<D, FAST>(out, so, sums, first, s.rows, s.depth, factor);
+    store_tile<D, FAST>(out, so, sums, first, s.rows, s.depth, factor);
     return __syncthreads_and(are_finite<D>(sums));
 }
 """
@@ -106,7 +106,7 @@ _OPERANDS = {
 
 
 class Tiling(NamedTuple):
-    """How a kernel walks: rows per step, steps in shared memory at once, blocks that a multiprocessor is to hold."""
+    """The tiling of a kernel: rows per step, stages in shared memory, and resident blocks per multiprocessor."""
 
     rows: int
     stages: int
@@ -118,18 +118,18 @@ TILINGS = {
     "by_query": {32: Tiling(32, 2, 3), 64: Tiling(32, 2, 3), 96: Tiling(32, 2, 2), 128: Tiling(32, 1, 2)},
     "by_key": {32: Tiling(64, 2, 3), 64: Tiling(32, 2, 3), 96: Tiling(32, 2, 2), 128: Tiling(32, 1, 2)},
 }
-"""By kernel and the width that heads are padded to."""
+"""The tilings by kernel and by the width to which heads are padded."""
 
 
 def shared_bytes(kernel: str, depth: int) -> int:
-    """What a block of ``kernel`` takes of shared memory."""
+    """The shared memory of a block of ``kernel``, in bytes."""
     tiling, statistics = TILINGS[kernel][depth], 2 if kernel == "by_key" else 0
     own = TILE * (1 if kernel == "forward" else 2)
     return 4 * (own * (depth + PAD) + tiling.stages * tiling.rows * (2 * (depth + PAD) + statistics))
 
 
 def text_of(kernel: str, ctype: str, depth: int, is_fast: bool) -> str:
-    """A kernel for elements of a C type and heads up to ``depth`` wide; rows in vectors of four if ``is_fast``."""
+    """The text of a kernel for a C type and heads up to ``depth`` wide; rows are vectors of four if ``is_fast``."""
     rows, stages, blocks = TILINGS[kernel][depth]
     operands, steps = _OPERANDS[kernel]
     parameters = f"{operands}, {', '.join(f'steps_t {name}' for name in steps.split())}, shape_t s"
@@ -137,8 +137,8 @@ def text_of(kernel: str, ctype: str, depth: int, is_fast: bool) -> str:
     sizes = f"{depth}, {rows}, {stages}, {str(is_fast).lower()}"
     return f"""{TEXT}
 typedef {ctype} T;
-__device__ __noinline__ void plainly({parameters}) {{ {kernel}<{sizes}, true>({arguments}); }}
+__device__ __noinline__ void exactly({parameters}) {{ {kernel}<{sizes}, true>({arguments}); }}
 extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) attention_{kernel}({parameters}) {{
-    if (!{kernel}<{sizes}, false>({arguments})) plainly({arguments});
+    if (!{kernel}<{sizes}, false>({arguments})) exactly({arguments});
 }}
 """

@@ -31,9 +31,9 @@ from .hopper_order import Order, Walk, order_of
 _ = cudnn_attention  # its kernels are asked after these
 
 _LEAST_ROWS = 128
-"""Of fewer, too much of a tile is empty."""
+"""The fewest rows: with fewer, too much of a tile is empty."""
 _LEAST_BALANCE = 0.9
-"""Where multiprocessors are less busy on average, smaller tiles are faster."""
+"""The least average utilization of multiprocessors: below, smaller tiles are faster."""
 
 
 def _suits(query: Meta, key: Meta, value: Meta, output: Meta, scale: float) -> bool:
@@ -94,7 +94,7 @@ def forward(request: Request) -> Launch | None:
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
         stream, logsum = backend.stream, pointer(outs[1]) if trains else 0
-        q, k, v = [pointer(each) for each in args[:3]]
+        q, k, v = [pointer(value) for value in args[:3]]
         maps = query_map(q) + key_map(k) + value_map(v) + output_map(pointer(outs[0]))
         for fire in fires:
             fire(stream, logsum, maps)

@@ -1,7 +1,8 @@
-"""Which tile of attention each block of a launch computes when, so that all end at one time. Knows nothing of devices.
+"""The schedule of attention's tiles: which block of a launch computes which tiles, so that all end at the same time.
 
-Tiles are given out in turn, each to whoever will be free first. Heads come a few at a time, whose keys and values stay
-in the cache, and of these the tiles that see most go first: what is left over for the end is small.
+This is list scheduling: the next tile goes to the block that will be free first. Heads are processed a few at a time,
+so that their keys and values stay in the cache; of these, the longest tiles go first, so that short ones are left for
+the end. Knows nothing of devices.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 _BESIDES = 1.0
-"""What a tile takes besides its blocks of keys, in blocks."""
+"""The fixed cost of a tile, in blocks of keys."""
 _FEW_HEADS = 8
 _CACHED = 8 << 20
-"""Bytes of keys and values, if more heads than a few have no more."""
+"""Bytes of keys and values that stay in the cache: more than ``_FEW_HEADS`` heads go together if they take no more."""
 
 
 class Order(NamedTuple):
-    """The tiles of each block: those in ``tiles`` from its place in ``begin`` on to the next one's.
+    """The tiles of every block b: ``tiles[begin[b] : begin[b + 1]]``.
 
-    Tile t is the one of number t % row_tiles of head t // row_tiles. ``balance``: how busy blocks are on average.
+    Tile t is tile t % row_tiles of head t // row_tiles. ``balance`` is the average share of time that blocks are busy.
     """
 
     begin: tuple[int, ...]
@@ -36,14 +37,14 @@ class Order(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """A launch's heads, how many blocks of keys each tile of a head sees, and how much memory those of a head take."""
+    """A launch: its heads, the blocks of keys that each tile of a head reads, and the bytes of a head's operands."""
 
     heads: int
     seen: tuple[int, ...]
     head_bytes: int
 
     def tiles(self) -> Iterator[tuple[int, int]]:
-        """Head and tile, in the order that they begin in."""
+        """Pairs of head and tile, in the order in which they start."""
         together = max(_FEW_HEADS, _CACHED // self.head_bytes)
         falling = sorted(range(len(self.seen)), key=lambda tile: -self.seen[tile])
         for first in range(0, self.heads, together):
@@ -61,7 +62,7 @@ def order_of(walk: Walk, blocks: int) -> Order:
         lists[block].append(head * len(walk.seen) + tile)
         heapq.heapreplace(free, (at + walk.seen[tile] + _BESIDES, block))
     begin = [0]
-    for each in lists:
-        begin.append(begin[-1] + len(each))
+    for tiles in lists:
+        begin.append(begin[-1] + len(tiles))
     ends = [at for at, _ in free]
-    return Order(tuple(begin), tuple(tile for each in lists for tile in each), sum(ends) / (blocks * max(ends)))
+    return Order(tuple(begin), tuple(tile for tiles in lists for tile in tiles), sum(ends) / (blocks * max(ends)))

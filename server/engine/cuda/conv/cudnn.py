@@ -1,6 +1,6 @@
-"""Convolutions by cuDNN: forward, and the gradients by input and weight, row-major and with channels innermost.
+"""Convolutions by cuDNN: forward, and the gradients of input and weight, for row-major and channels-last tensors.
 
-All operands and the result of a graph lie in one memory format; what lies otherwise is copied first, as PyTorch does.
+All operands and the result of a graph have one memory format; operands in another one are copied first, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Format:
         return channels_last_strides(shape) if self._innermost and len(shape) > 3 else contiguous_strides(shape)
 
     def fits(self, meta: Meta) -> bool:
-        """Whether a tensor lies so already."""
+        """Whether a tensor has this format already."""
         wanted = self.strides(meta.shape)
         rows = zip(meta.shape, meta.strides, wanted, strict=True)
         return is_aligned(meta) and all(given == step for size, given, step in rows if size != 1)
@@ -84,10 +84,10 @@ def _prepare(request: Request) -> Launch | None:
     def describe(graph: Graph) -> None:
         x, w = (graph.input(*layout.described(m.shape, m.dtype)) for m in (input, weight))
         if transposed:
-            found = graph.graph.conv_dgrad(loss=x, filter=w, **numbers)
+            result = graph.graph.conv_dgrad(loss=x, filter=w, **numbers)
         else:
-            found = graph.graph.conv_fprop(image=x, weight=w, **numbers)
-        graph.result(found, *layout.described(out.shape, out.dtype))
+            result = graph.graph.conv_fprop(image=x, weight=w, **numbers)
+        graph.result(result, *layout.described(out.shape, out.dtype))
 
     run = _prepared("convolution", request, describe, layout, (input, weight), out)
     return run if run is None or bias is None else _with_bias(run)
@@ -104,8 +104,8 @@ def _prepare_weight_backward(request: Request) -> Launch | None:
 
     def describe(graph: Graph) -> None:
         d, x = (graph.input(*layout.described(m.shape, m.dtype)) for m in (grad, input))
-        found = graph.graph.conv_wgrad(image=x, loss=d, **numbers)
-        graph.result(found, *layout.described(out.shape, out.dtype))
+        result = graph.graph.conv_wgrad(image=x, loss=d, **numbers)
+        graph.result(result, *layout.described(out.shape, out.dtype))
 
     return _prepared("convolution weight backward", request, describe, layout, (grad, input), out)
 
@@ -142,7 +142,7 @@ def _run_moved(run: Execution, backend: Backend, operands: list[Value], made: Me
 
 
 def _run_generic(request: Request, args: tuple[Any, ...], out: Value) -> None:
-    """The kernel that works everywhere, where the session's modes rule out all of cuDNN's."""
+    """Run the generic kernel, because the session's modes rule out all of cuDNN's plans."""
     xp, op = request.backend.xp, request.op
     request.backend.flush()
     arrays = [arg.array.astype(xp.float32) if arg.__class__ is Value else arg for arg in args]
@@ -156,7 +156,7 @@ def _in_layout(value: Value, strides: Size | None) -> Value:
 
 
 class _Choice:
-    """The graphs of one convolution by what the session allows, each built when first asked for."""
+    """The graphs of one convolution by the session's modes; a graph is built when it is first needed."""
 
     def __init__(self, name: str, backend: Backend, dtype: DType, describe: Describe) -> None:
         self._name, self._backend, self._dtype, self._describe = name, backend, dtype, describe
@@ -165,7 +165,7 @@ class _Choice:
         self._chosen: Execution | None = None
 
     def current(self) -> Execution | None:
-        """The graph for the modes of now."""
+        """The graph for the current modes; None if there is none."""
         modes = (context.current.cudnn, context.current.switches)
         if modes != self._modes:
             avoided = _avoided(self._dtype)
@@ -176,7 +176,7 @@ class _Choice:
 
 
 def _avoided(dtype: DType) -> tuple[str, ...]:
-    """The kinds of plans that the session does not want."""
+    """The numerical notes of plans that the session's modes rule out."""
     avoided = ("NONDETERMINISTIC",) if cudnn_graph.is_deterministic() else ()
     exact = dtype is dtypes.float32 and not context.current.cudnn.allow_tf32
     return (*avoided, "TENSOR_CORE") if exact else avoided

@@ -101,7 +101,7 @@ def _prepare(
     index = "u32" if max(*reach, *(m.numel for m in metas)) <= LARGEST_NARROW else "i64"
     lanes = _lanes(window, dtype.itemsize) if not last else 1
     constants_of = [CTYPES[dtype], str(width), str(last).lower(), template, str(lanes) if window else ""]
-    arguments = ", ".join([each for each in constants_of if each])
+    arguments = ", ".join([constant for constant in constants_of if constant])
     text = _text(body, arguments, dtype, index, operands, request.outs, extra)
     grid = -(-total // (_THREADS // lanes))
     channels = operands[0].shape[-dims - 1]

@@ -1,6 +1,6 @@
-"""Convolutions that are matrix products: of one pixel, at every pixel, in half precision with channels innermost.
+"""1x1 convolutions as matrix products, in half precision and channels-last.
 
-Rows of such images are pixels and columns channels, as they lie, so the product runs without a copy. Which of the two
+Such an image is a matrix of pixels by channels in memory, so the product runs without a copy. Which of the two
 libraries is faster was measured by hand on the layers of ResNet-50, both ways; what was chosen is in
 `benchmarks/results/convolution-h200.json`. The rest is left to `cudnn_convolution`.
 """
@@ -51,8 +51,8 @@ def _weight(meta: Meta) -> Matrices | None:
 
 
 def _is_plain(stride: Any, padding: Any, dilation: Any, groups: int) -> bool:
-    spread = [ops.spread("convolution", "numbers", each, 2) for each in (stride, padding, dilation)]
-    return groups == 1 and [tuple(each) for each in spread] == [(1, 1), (0, 0), (1, 1)]
+    spread = [ops.spread("convolution", "numbers", numbers, 2) for numbers in (stride, padding, dilation)]
+    return groups == 1 and [tuple(numbers) for numbers in spread] == [(1, 1), (0, 0), (1, 1)]
 
 
 def _multiplied(request: Request, left: Matrices | None, right: Matrices | None, out: Matrices | None) -> Launch | None:

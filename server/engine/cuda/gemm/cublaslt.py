@@ -21,7 +21,7 @@ except ImportError:
     lt = None
 
 WORKSPACE_BYTES = 32 << 20
-"""What an algorithm may ask for: the size that NVIDIA recommends for Hopper."""
+"""The workspace that an algorithm may use, in bytes: the size that NVIDIA recommends for Hopper."""
 
 DATA_TYPES: dict[DType, int] = {
     dtypes.float16: 2, dtypes.bfloat16: 14, dtypes.float32: 0, dtypes.float64: 1, dtypes.complex64: 4,
@@ -31,7 +31,7 @@ DATA_TYPES: dict[DType, int] = {
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
 PLAIN, RELU, BIAS, RELU_BIAS, GELU, GELU_BIAS, BIAS_GRADIENT_B = 1, 2, 4, 6, 32, 36, 512
 ANY_REDUCTION, EXACT_REDUCTION = 7, 2
-"""Split sums may be added in the result's type, or only in the computing one."""
+"""Split-K partial sums may be added in the result's dtype, or only in the compute type."""
 
 
 class Side(NamedTuple):
@@ -129,21 +129,21 @@ class Product:
             self.set_bias(problem.bias_alignment)  # the choice of algorithms depends on how it is aligned
 
     def algorithms(self, count: int) -> list[Algorithm]:
-        """The most promising ones, best first; none where cuBLASLt cannot compute this."""
-        found = np.zeros(count, lt.matmul_heuristic_result_dtype)
+        """The algorithms that cuBLASLt's heuristic proposes, best first; none if it cannot compute the product."""
+        results = np.zeros(count, lt.matmul_heuristic_result_dtype)
         returned = np.zeros(1, np.int32)
         try:
             lt.matmul_algo_get_heuristic(
-                self._handle, self._operation, *self._layouts, self._preference, count, found.ctypes.data,
+                self._handle, self._operation, *self._layouts, self._preference, count, results.ctypes.data,
                 returned.ctypes.data,
             )  # fmt: skip
         except lt.cuBLASLtError:
             return []
-        usable = [one for one in found[: returned[0]] if one["state"] == 0]
-        return [Algorithm(np.array(one["algo"]), int(one["workspace_size"])) for one in usable]
+        usable = [result for result in results[: returned[0]] if result["state"] == 0]
+        return [Algorithm(np.array(result["algo"]), int(result["workspace_size"])) for result in usable]
 
     def call(self, algorithm: Algorithm) -> Call:
-        """A run of it but for addresses and stream."""
+        """The arguments of ``matmul`` for an algorithm, without addresses and stream."""
         alpha = self._factors.ctypes.data
         a, b, c, d = self._layouts
         return Call(
@@ -152,7 +152,7 @@ class Product:
         )  # fmt: skip
 
     def set_bias(self, pointer: int) -> None:
-        """Where the epilogue finds the bias, or leaves its gradient."""
+        """Set the address from which the epilogue reads the bias, or to which it writes the bias's gradient."""
         if pointer != self._bias:
             self._bias = pointer
             _set(lt.matmul_desc_set_attribute, self._operation, _OPERATION.BIAS_POINTER, np.int64, pointer)

@@ -23,7 +23,7 @@ _KEPT_LAUNCHES = 8
 
 
 def multiplication(backend: Any, product: Product) -> Launch | None:
-    """What runs a product under whatever switches hold at the time; None where nothing here can."""
+    """The launch of a product under the switches that are set when it runs; None if no solution can compute it."""
     if not product.out.batch * product.out.rows * product.out.columns:
         return nothing
     if product.beta == 0:

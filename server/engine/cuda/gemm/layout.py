@@ -12,7 +12,7 @@ from telegrad_protocol.meta import Meta
 from .cublaslt import Side
 
 _ALIGNMENT = 256
-"""What all memory of the allocator is aligned to, in bytes."""
+"""The alignment of all memory of the allocator, in bytes."""
 
 
 class Matrices(NamedTuple):
@@ -41,18 +41,18 @@ class Matrices(NamedTuple):
 
     @property
     def is_by_rows(self) -> bool:
-        """Whether rows are runs of elements, one after the other and apart."""
+        """Whether rows are contiguous and do not overlap."""
         runs = self.column_step == 1 or self.columns <= 1
         return runs and (self.row_step >= self.columns or self.rows <= 1)
 
     @property
     def is_by_columns(self) -> bool:
-        """Whether columns are."""
+        """Whether columns are contiguous and do not overlap."""
         return self.T.is_by_rows
 
     @property
     def is_blas(self) -> bool:
-        """Whether BLAS takes them as they lie."""
+        """Whether BLAS takes the matrices without a copy."""
         return self.is_by_rows or self.is_by_columns
 
     @property
@@ -109,11 +109,11 @@ def side(of: Matrices) -> tuple[Side, bool]:
     transposed = not of.is_by_rows
     view = of.T if transposed else of
     leading = max(view.row_step if view.rows > 1 else view.columns, view.columns, 1)
-    found = Side(of.dtype, view.columns, view.rows, leading, of.step if of.batch > 1 else 0, alignment(of))
-    return found, transposed
+    described = Side(of.dtype, view.columns, view.rows, leading, of.step if of.batch > 1 else 0, alignment(of))
+    return described, transposed
 
 
 def alignment(of: Matrices) -> int:
-    """What the addresses of all matrices are multiples of."""
+    """The alignment of the addresses of all matrices, in bytes."""
     step = of.step if of.batch > 1 else 0
     return math.gcd(of.offset * of.dtype.itemsize, step * of.dtype.itemsize, _ALIGNMENT)

@@ -28,16 +28,16 @@ def solution_launch(backend: Any, product: Product, switches: Switches, solution
     copies = not (product.left.is_blas and product.right.is_blas and product.out.is_blas)
     packed = _packed(product) if copies else product
     filled = packed.added is not None and not (packed.adds_bias or packed.adds_matrix)
-    found = _core(backend, packed, switches, solution, filled)
-    if found is None and packed.adds_bias and packed.activation == cublaslt.PLAIN:
+    core = _core(backend, packed, switches, solution, filled)
+    if core is None and packed.adds_bias and packed.activation == cublaslt.PLAIN:
         filled = True
-        found = _core(backend, packed, switches, solution, filled)
-    if found is None:
+        core = _core(backend, packed, switches, solution, filled)
+    if core is None:
         return None
-    plain = careful(backend, product, packed, found.run, found.fills)
-    if copies or found.fills:
+    plain = careful(backend, product, packed, core.run, core.fills)
+    if copies or core.fills:
         return plain
-    simple = found.straight or direct(backend, product, found.run)
+    simple = core.straight or direct(backend, product, core.run)
     fast = _aligned(backend, product, switches, solution, simple) or simple
     return guarded(product, fast, plain) if product.may_alias else fast
 
@@ -47,10 +47,10 @@ def _aligned(backend: Any, product: Product, switches: Switches, solution: str |
     stand_in = gemm_padding.stand_in(product, compute_type(product, switches))
     if stand_in is None:
         return None
-    found = _core(backend, stand_in, switches, solution, False)
-    if found is None or found.fills:
+    core = _core(backend, stand_in, switches, solution, False)
+    if core is None or core.fills:
         return None
-    return padded(backend, product, stand_in, found.run, simple)
+    return padded(backend, product, stand_in, core.run, simple)
 
 
 def _packed(product: Product) -> Product:

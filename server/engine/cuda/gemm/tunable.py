@@ -20,7 +20,7 @@ from .solutions import solution_launch
 
 _ALGORITHMS = 8
 _OWN_LIMIT = 1 << 26
-"""Products of more multiplications are not worth trying our own kernel on."""
+"""The largest product, in multiplications, for which our own kernel is worth trying."""
 
 
 def tuned(
@@ -58,8 +58,8 @@ def _ways(backend: Any, product: Product, switches: Switches) -> dict[str, Launc
     work = product.out.batch * product.out.rows * product.out.columns * product.left.columns
     if work <= _OWN_LIMIT:
         names.append("own")
-    found = {name: solution_launch(backend, product, switches, name) for name in names}
-    return {name: launch for name, launch in found.items() if launch is not None}
+    launches = {name: solution_launch(backend, product, switches, name) for name in names}
+    return {name: launch for name, launch in launches.items() if launch is not None}
 
 
 def _measure(launch: Launch, args: tuple[Any, ...], outs: tuple[Value, ...]) -> Callable[[int], float]:

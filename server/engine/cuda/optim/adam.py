@@ -1,8 +1,8 @@
-"""Adam and AdamW for a whole parameter list: one small launch for the step counts, one over all elements.
+"""Adam and AdamW for a whole parameter list: one small launch for the step counts, and one over all elements.
 
-The first works out, per tensor, what the step count decides: the rate over the correction of the mean, the root of the
-correction of the squares, and the decay. All of it stays on the device, whatever is a tensor. Where few blocks do all
-the work, one launch does both: each block works that out for its own tensor, and the last one counts.
+The first launch computes, for every tensor, the bias-corrected learning rate, the root of the second bias correction,
+and the decay; nothing is read by the host. If few blocks do all the work, one launch does both: every block computes
+these numbers for its own tensor, and the last block increments the step counts.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .multi_tensor import CAPACITIES, THREADS, Kernel, Lists, address, capacity_
 
 _RATES = (dtypes.float32, dtypes.float64)
 _MOST_MERGED = 512
-"""Blocks that work out for themselves what the step count decides."""
+"""The most blocks for which every block computes the bias corrections itself."""
 _COUNTING = r"""
-// made: what the number of a step decides
+// made: the learning rate over the first bias correction, the root of the second one, and the decay
 __device__ __forceinline__ void decide(
     double* made, float number, const void* lr_at, double lr, double beta1, double beta2, double decay, int lr_is_double
 ) {
@@ -59,13 +59,13 @@ template <int N> __device__ void count(
 _UPDATE = r"""
 template <class T, int L, int N, bool MAXIMIZE, bool DECOUPLED, bool SCALED>
 __device__ __forceinline__ void adapt(
-    const table<L, N>& t, const place<T>& p, const double* made, double beta1_, double beta2_, double decay_,
+    const table<L, N>& t, const chunk_t<T>& p, const double* made, double beta1_, double beta2_, double decay_,
     double eps_, const float* grad_scale
 ) {
     typedef compute_t<T> C;
     C rate = made[0], root = made[1], shrink = made[2], beta2 = beta2_, decay = decay_, eps = eps_;
     C taken1 = 1.0 - beta1_, taken2 = 1.0 - beta2_, scale = SCALED ? *grad_scale : 1.0f;
-    each<L == 5 ? 31 : 15, (L == 5 ? 29 : 13) | (SCALED ? 2 : 0)>(t, p, [&](C (&x)[L]) {
+    for_each<L == 5 ? 31 : 15, (L == 5 ? 29 : 13) | (SCALED ? 2 : 0)>(t, p, [&](C (&x)[L]) {
         if (SCALED) x[1] /= scale;
         C grad = MAXIMIZE ? -x[1] : x[1];
         if (decay != 0) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void adapt(
 _MERGED = r"""
 template <int L, int N> struct stepped { table<L, N> tensors; const float* read[N]; float* counted[N]; };
 
-// The last of all blocks counts the steps, when nobody reads them any more; the ticket is zero before and after.
+// The last block increments the step counts, when no block reads them any more; the ticket is 0 before and after.
 template <int L, int N> __device__ void count_last(const stepped<L, N>& t, u32* ticket, int tensors) {
     __shared__ bool is_last;
     __syncthreads();
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(256) adapt(
     double eps, const float* grad_scale, const float* found_inf, const __grid_constant__ sizes<{capacity}> s
 ) {{
     if (found_inf && *found_inf != 0) return;
-    place<{ctype}> p = place_of<{ctype}>(s);
+    chunk_t<{ctype}> p = chunk_of<{ctype}>(s);
     made += 3 * (s.tensors_before + p.tensor);
     adapt<{ctype}, {lists}, {capacity}, {flags}>(t, p, made, beta1, beta2, decay, eps, grad_scale);
 }}"""
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(256) adapt(
     const __grid_constant__ sizes<{capacity}> s
 ) {{
     if (found_inf && *found_inf != 0) return;
-    place<{ctype}> p = place_of<{ctype}>(s);
+    chunk_t<{ctype}> p = chunk_of<{ctype}>(s);
     __shared__ double made[3];
     if (threadIdx.x == 0)
         decide(made, *t.read[p.tensor] + {int(advances)}.0f, lr_at, lr, beta1, beta2, decay, lr_is_double);
@@ -185,11 +185,11 @@ class _Steps:
 
 
 def _once(addresses: list[int]) -> list[int]:
-    """The addresses, 0 in place of one that was there before: what several parameters share is counted once."""
+    """The addresses, with 0 in place of a repeated one: a step count that parameters share is incremented once."""
     if len(set(addresses)) == len(addresses):
         return addresses
     seen: set[int] = set()
-    return [0 if one in seen or seen.add(one) else one for one in addresses]  # type: ignore[func-returns-value]
+    return [0 if address in seen or seen.add(address) else address for address in addresses]  # type: ignore[func-returns-value]
 
 
 def _adam(decoupled: bool, request: Request) -> Launch | None:
@@ -206,17 +206,17 @@ def _adam(decoupled: bool, request: Request) -> Launch | None:
 
     def launch(args: Sequence[Any], _: Any) -> None:
         _, beta1, beta2, decay, eps = args[6:11]
-        found = address(args[14])
-        made = steps(args, found)
+        found_inf = address(args[14])
+        made = steps(args, found_inf)
         update(
-            backend.stream, args, made.storage.block.pointer, beta1, beta2, decay, eps, address(args[13]), found
+            backend.stream, args, made.storage.block.pointer, beta1, beta2, decay, eps, address(args[13]), found_inf
         )  # fmt: skip
 
     return launch
 
 
 def _is_small(lists: Lists, steps: Sequence[Meta]) -> bool:
-    """Whether one launch does it all."""
+    """Whether one launch may update the elements and the step counts."""
     is_small = lists.is_plain and lists.blocks <= _MOST_MERGED and len(steps) <= THREADS
     return is_small and not any([byte_offset(meta) for meta in steps])
 

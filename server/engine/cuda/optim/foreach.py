@@ -1,4 +1,4 @@
-"""The ``_foreach_`` family in one launch per type: an expression over lists of tensors, and a number for each."""
+"""The ``_foreach_`` family, one launch per dtype: an expression over lists of tensors, and a scalar per tensor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPRESSIONS = {
 
 
 def _body(expression: str, ctype: str, capacity: int) -> str:
-    """The result is the first list; numbers are held where the addresses of one more list would be."""
+    """The kernel: the first list receives the results, and the scalars lie where another list's addresses would be."""
     count = ops.EXPRESSIONS[expression] + 1
     names = "".join(f"C {name} = x[{i}]; " for i, name in enumerate("abc"[: count - 1], 1))
     return f"""
@@ -36,9 +36,9 @@ extern "C" __global__ void __launch_bounds__(256) apply(
     const __grid_constant__ tables t, const __grid_constant__ sizes<{capacity}> sizes
 ) {{
     typedef compute_t<{ctype}> C;
-    place<{ctype}> p = place_of<{ctype}>(sizes);
+    chunk_t<{ctype}> p = chunk_of<{ctype}>(sizes);
     C s = (C)t.numbers[p.tensor];
-    each<{(1 << count) - 2}, 1>(t.t, p, [&](C (&x)[{count}]) {{ {names}x[0] = {EXPRESSIONS[expression]}; }});
+    for_each<{(1 << count) - 2}, 1>(t.t, p, [&](C (&x)[{count}]) {{ {names}x[0] = {EXPRESSIONS[expression]}; }});
 }}"""
 
 
@@ -62,7 +62,7 @@ def _zero_body(ctype: str, capacity: int) -> str:
     return f"""
 extern "C" __global__ void __launch_bounds__(256) zero(
     const __grid_constant__ table<1, {capacity}> t, const __grid_constant__ sizes<{capacity}> s
-) {{ each<0, 1>(t, place_of<{ctype}>(s), [&](compute_t<{ctype}> (&x)[1]) {{ x[0] = 0; }}); }}"""
+) {{ for_each<0, 1>(t, chunk_of<{ctype}>(s), [&](compute_t<{ctype}> (&x)[1]) {{ x[0] = 0; }}); }}"""
 
 
 @prepares(optim._foreach_zero_, keys.CUDA)
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(256) clamp(
 ) {{
     typedef compute_t<{ctype}> C;
     C least = (C)low, most = (C)high;
-    each<1, 1>(t, place_of<{ctype}>(s), [&](C (&x)[1]) {{
+    for_each<1, 1>(t, chunk_of<{ctype}>(s), [&](C (&x)[1]) {{
         C raised = x[0] < least || least != least ? least : x[0];
         x[0] = raised > most || most != most ? most : raised;
     }});

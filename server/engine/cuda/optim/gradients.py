@@ -1,4 +1,4 @@
-"""What is done to all gradients at once: their norm, clipping, unscaling, and looking for what is not finite."""
+"""Operations on all gradients at once: total norm, clipping, unscaling, and the check for infinities and NaN."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .multi_tensor import Kernel, Lists, address
 
 _NORMS = {1.0: "magnitude", 2.0: "square", math.inf: "largest"}
 _TERMS = r"""
-// how norms of an order begin, take an element in, and are put together
+// The accumulators of norms by order: take an element in, combine two partial results, and finish
 struct sum_of_terms {
     static __device__ __forceinline__ double plus(double a, double b) { return a + b; }
 };
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(256) norm_parts(
 ) {{
     typedef compute_t<{ctype}> C;
     C sum = 0;
-    each<1, 0>(t, place_of<{ctype}>(s), [&](C (&x)[1]) {{ sum = {norm}::take(sum, x[0], (C)order); }});
+    for_each<1, 0>(t, chunk_of<{ctype}>(s), [&](C (&x)[1]) {{ sum = {norm}::take(sum, x[0], (C)order); }});
     double total = over_block<{norm}>(sum);
     if (threadIdx.x == 0) made[s.blocks_before + blockIdx.x] = total;
 }}"""
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(256) norm_total(
 
 @prepares(optim._total_norm, keys.CUDA)
 def total_norm(request: Request) -> Launch | None:
-    """Each block's part of the norm, summed up once more; always in the same order."""
+    """Two launches: a partial norm per block, and their combination; always in the same order."""
     tensors, order = request.args
     if any(not meta.dtype.is_floating_point for meta in tensors) or not order > 0:
         return None
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(256) clip(
     typedef compute_t<{norm}> D;
     D factor = (D)most / (widen(*norm) + (D)1e-6);
     if (factor >= 1) return;
-    each<1, 1>(t, place_of<{ctype}>(s), [&](C (&x)[1]) {{ x[0] *= (C)factor; }});
+    for_each<1, 1>(t, chunk_of<{ctype}>(s), [&](C (&x)[1]) {{ x[0] *= (C)factor; }});
 }}"""
 
 
@@ -133,17 +133,17 @@ def _unscale_body(scales: bool, ctype: str, capacity: int) -> str:
     scaling = "if (factor != 1) x[0] *= factor;" if scales else ""
     return f"""
 extern "C" __global__ void __launch_bounds__(256) unscale(
-    const __grid_constant__ table<1, {capacity}> t, float* found, const float* scale,
+    const __grid_constant__ table<1, {capacity}> t, float* found_inf, const float* scale,
     const __grid_constant__ sizes<{capacity}> s
 ) {{
     typedef compute_t<{ctype}> C;
     C factor = {"*scale" if scales else "1"};
     bool all_finite = true;
-    each<1, {int(scales)}>(t, place_of<{ctype}>(s), [&](C (&x)[1]) {{
+    for_each<1, {int(scales)}>(t, chunk_of<{ctype}>(s), [&](C (&x)[1]) {{
         all_finite = all_finite && isfinite(x[0]);
         {scaling}
     }});
-    if (!all_finite) *found = 1.0f;
+    if (!all_finite) *found_inf = 1.0f;
 }}"""
 
 
@@ -157,9 +157,9 @@ def check_and_unscale(request: Request) -> Launch | None:
 
 _SCALE = r"""
 extern "C" __global__ void update_scale(
-    float* scale, int* tracker, const float* found, double growth, double backoff, i64 interval
+    float* scale, int* tracker, const float* found_inf, double growth, double backoff, i64 interval
 ) {
-    if (*found != 0) {
+    if (*found_inf != 0) {
         *scale = *scale * (float)backoff;
         *tracker = 0;
         return;
@@ -177,7 +177,7 @@ def update_scale(request: Request) -> Launch | None:
     backend, fire = request.backend, load(PRELUDE + _SCALE, "update_scale").prepare(1, 1, "PPPddq")
 
     def launch(args: Sequence[Any], _: Any) -> None:
-        scale, tracker, found, growth, backoff, interval = args
-        fire(backend.stream, address(scale), address(tracker), address(found), growth, backoff, interval)
+        scale, tracker, found_inf, growth, backoff, interval = args
+        fire(backend.stream, address(scale), address(tracker), address(found_inf), growth, backoff, interval)
 
     return launch

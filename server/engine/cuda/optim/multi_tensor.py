@@ -1,8 +1,8 @@
 """Multi-tensor apply: one launch over the elements of many tensors, whose addresses are kernel parameters.
 
-A ``Lists`` holds what is fixed: which tensors go into which launch, and how they are cut into chunks, one per block.
-Tensors of parallel lists must lie in memory in one order; those that do not are worked on in row-major copies.
-Knows nothing of what is done to the elements.
+``Lists`` plans which tensors go into which launch, and how they are cut into chunks, one chunk per block. Tensors of
+parallel lists must have the same memory order; those that have not are processed as row-major copies. Knows nothing of
+what is computed.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from telegrad_protocol.meta import Meta
 
 THREADS = 256
 CHUNK_BYTES = 16 << 10
-"""What a block does of each list: few enough for many blocks, enough to hide how long it takes to find its tensor."""
+"""The bytes of a chunk: few enough for many blocks, and enough to hide the search for the block's tensor."""
 CAPACITIES = (8, 32, 128, 512)
-"""Tensors of one launch: the parameters of five lists of 512 take 26 of the 32 KiB that CUDA allows."""
+"""Tensors of one launch: the kernel parameters of five lists of 512 take 26 of the 32 KiB that CUDA allows."""
 
 TEXT = r"""
-// addresses of N tensors in L parallel lists; their sizes, and the number of each one's first chunk in this launch;
-// how many tensors there are, and how many tensors and blocks earlier launches had
+// The addresses of N tensors in L parallel lists; the tensors' sizes, and the number of each one's first chunk in this
+// launch; the number of tensors, and the numbers of tensors and blocks of earlier launches
 template <int L, int N> struct table { void* at[L][N]; };
 template <int N> struct sizes { i64 size[N]; u32 first[N]; int count, tensors_before; i64 blocks_before; };
 
-template <class T> struct place { int tensor; i64 begin; int count; };
+template <class T> struct chunk_t { int tensor; i64 begin; int count; };
 
 template <class T> constexpr int chunk() { return CHUNK_BYTES / sizeof(T); }
 
-template <class T, int N> __device__ __forceinline__ place<T> place_of(const sizes<N>& s) {
+template <class T, int N> __device__ __forceinline__ chunk_t<T> chunk_of(const sizes<N>& s) {
     int low = 0, high = s.count;
     while (high - low > 1) {
         int middle = (low + high) / 2;
         if (s.first[middle] <= blockIdx.x) low = middle; else high = middle;
     }
     i64 begin = (i64)(blockIdx.x - s.first[low]) * chunk<T>();
-    i64 left = s.size[low] - begin;
-    return {low, begin, left < chunk<T>() ? (int)left : chunk<T>()};
+    i64 remaining = s.size[low] - begin;
+    return {low, begin, remaining < chunk<T>() ? (int)remaining : chunk<T>()};
 }
 
-// calls f(x) with one element of every list in READ, in the type they are computed in; stores those in WRITTEN
+// Call f(x) with one element of every list in READ, in the type of the computation; store the elements in WRITTEN
 template <u32 READ, u32 WRITTEN, class T, int L, int N, class F>
-__device__ __forceinline__ void each(const table<L, N>& t, const place<T>& p, F f) {
+__device__ __forceinline__ void for_each(const table<L, N>& t, const chunk_t<T>& p, F f) {
     typedef compute_t<T> C;
     const int W = 16 / sizeof(T);
     T* at[L];
@@ -95,7 +95,7 @@ __device__ __forceinline__ void each(const table<L, N>& t, const place<T>& p, F 
 
 
 class Part(NamedTuple):
-    """The tensors of one launch, by their place in the lists."""
+    """The tensors of one launch, by their indices in the lists."""
 
     dtype: DType
     indices: tuple[int, ...]
@@ -105,7 +105,7 @@ class Part(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """A kernel over tables: its text for a type and a capacity, and what it takes beside them.
+    """A kernel over tables: its text for a C type and a capacity, and the formats of its varying parameters.
 
     ``body(ctype, capacity)`` is a function named ``name``, with a table, the varying parameters, and the sizes last.
     """
@@ -116,16 +116,16 @@ class Kernel(NamedTuple):
 
 
 def parts(lists: Sequence[Sequence[Meta]]) -> list[Part]:
-    """How to launch over parallel lists: a part per type and as many tensors as go into one launch; no empty ones."""
+    """The launches over parallel lists: one per dtype and ``CAPACITIES[-1]`` tensors, without empty tensors."""
     by_type: dict[DType, list[int]] = {}
     for index, meta in enumerate(lists[0]):
         if meta.numel:
             by_type.setdefault(meta.dtype, []).append(index)
-    found: list[Part] = []
+    launches: list[Part] = []
     for dtype, indices in by_type.items():
         for start in range(0, len(indices), CAPACITIES[-1]):
-            found.append(_part(dtype, lists[0], tuple(indices[start : start + CAPACITIES[-1]]), found))
-    return found
+            launches.append(_part(dtype, lists[0], tuple(indices[start : start + CAPACITIES[-1]]), launches))
+    return launches
 
 
 def capacity_of(count: int) -> int:
@@ -153,9 +153,9 @@ class Lists:
         self.parts = parts(metas)
         self._at = tuple(at)
         self._written = frozenset(written)
-        self._offsets = [[byte_offset(meta) for meta in one] for one in metas]
-        self._has_offsets = any(any(one) for one in self._offsets)
-        self._odd = [i for i, same in enumerate(zip(*metas, strict=True)) if not _lie_alike(same)]
+        self._offsets = [[byte_offset(meta) for meta in metas_of_list] for metas_of_list in metas]
+        self._has_offsets = any(any(offsets) for offsets in self._offsets)
+        self._copied_indices = [i for i, row in enumerate(zip(*metas, strict=True)) if not _have_one_order(row)]
 
     def prepare(self, kernel: Kernel, extra: int = 0) -> Callable[..., None]:
         """A launch over all elements: call it with the stream, the arguments, and the varying parameters.
@@ -171,11 +171,11 @@ class Lists:
             stream: int, args: Sequence[Any], *varying: Any, extra: Sequence[Sequence[int]] = ()
         ) -> None:  # fmt: skip
             lists: Any = [args[position] for position in at]
-            copies = self._copied(lists) if self._odd else None
+            copies = self._copied(lists) if self._copied_indices else None
             addresses = self._addresses(lists)
             for index, arrays in copies.items() if copies else ():
-                for one, array in zip(addresses, arrays, strict=True):
-                    one[index] = array.data.ptr
+                for list_addresses, array in zip(addresses, arrays, strict=True):
+                    list_addresses[index] = array.data.ptr
             addresses += extra
             for part, fire in zip(self.parts, fires, strict=True):
                 fire(stream, *_table(addresses, part), *varying)
@@ -186,12 +186,12 @@ class Lists:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one launch takes all tensors from where their storages begin."""
+        """Whether one launch takes all tensors, each from the beginning of its storage."""
         is_one = len(self.parts) == 1 and len(self.parts[0].indices) == len(self._offsets[0])
-        return is_one and not self._has_offsets and not self._odd
+        return is_one and not self._has_offsets and not self._copied_indices
 
     def _plain(self, fire: Callable[..., None]) -> Callable[..., None]:
-        """The launch of ``prepare`` in that case, without a look at anything that is known."""
+        """The launch of ``prepare`` if the lists are plain, which only collects addresses."""
         at, part = self._at, self.parts[0]
         padding = [0] * (part.capacity - len(part.indices))
 
@@ -200,8 +200,8 @@ class Lists:
             for position in at:
                 addresses += [value.storage.block.pointer for value in args[position]]
                 addresses += padding
-            for one in extra:
-                addresses += one
+            for numbers in extra:
+                addresses += numbers
                 addresses += padding
             fire(stream, *addresses, *varying)
 
@@ -209,7 +209,7 @@ class Lists:
 
     @property
     def blocks(self) -> int:
-        """Blocks of all launches together."""
+        """The number of blocks of all launches."""
         return sum([part.blocks for part in self.parts])
 
     def _fire(self, kernel: Kernel, part: Part, extra: int) -> Callable[..., None]:
@@ -222,28 +222,28 @@ class Lists:
         if self._has_offsets:
             pairs = zip(lists, self._offsets, strict=True)
             return [[v.storage.block.pointer + o for v, o in zip(*pair, strict=True)] for pair in pairs]
-        return [[value.storage.block.pointer for value in one] for one in lists]
+        return [[value.storage.block.pointer for value in values] for values in lists]
 
     def _copied(self, lists: Sequence[Sequence[Value]]) -> dict[int, list[Any]]:
-        return {index: [cp.array(one[index].array, order="C") for one in lists] for index in self._odd}
+        return {index: [cp.array(values[index].array, order="C") for values in lists] for index in self._copied_indices}
 
     def _put_back(self, lists: Sequence[Sequence[Value]], copies: dict[int, list[Any]]) -> None:
         for index, arrays in copies.items():
-            for number, array in enumerate(arrays):
-                if number in self._written:
-                    lists[number][index].array[...] = array
+            for i, array in enumerate(arrays):
+                if i in self._written:
+                    lists[i][index].array[...] = array
 
 
 def _table(addresses: Sequence[Sequence[int]], part: Part) -> list[int]:
     """The addresses of a part's tensors, list after list, each filled up to the capacity."""
     indices, padding = part.indices, [0] * (part.capacity - len(part.indices))
     if len(indices) == len(addresses[0]):
-        return [address for one in addresses for address in (*one, *padding)]
-    return [address for one in addresses for address in (*[one[i] for i in indices], *padding)]
+        return [address for row in addresses for address in (*row, *padding)]
+    return [address for row in addresses for address in (*[row[i] for i in indices], *padding)]
 
 
-def _lie_alike(metas: Sequence[Meta]) -> bool:
-    """Whether tensors of one shape fill memory in the same order."""
+def _have_one_order(metas: Sequence[Meta]) -> bool:
+    """Whether tensors of one shape are dense and have the same memory order."""
     first = metas[0]
     if first.numel <= 1:
         return True
@@ -259,5 +259,5 @@ def _significant(meta: Meta) -> list[int]:
 
 
 def address(value: Any) -> int:
-    """The address of a tensor of one element; 0 where there is none."""
+    """The address of a tensor of one element; 0 for an absent tensor."""
     return 0 if value is None else pointer(value)

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent for a whole parameter list, in one launch per type."""
+"""Stochastic gradient descent for a whole parameter list, one launch per dtype."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ void descend(
     if (lr_at) lr_ = lr_is_double ? *(const double*)lr_at : *(const float*)lr_at;
     C lr = lr_, decay = decay_, momentum = momentum_, taken = 1.0 - dampening, scale = SCALED ? *grad_scale : 1.0f;
     const u32 READ = L == 3 && !FIRST ? 7 : 3, WRITTEN = (L == 3 ? 5 : 1) | (SCALED ? 2 : 0);
-    each<READ, WRITTEN>(t, place_of<T>(s), [&](C (&x)[L]) {
+    for_each<READ, WRITTEN>(t, chunk_of<T>(s), [&](C (&x)[L]) {
         if (SCALED) x[1] /= scale;
         C step = MAXIMIZE ? -x[1] : x[1];
         if (decay != 0) step += decay * x[0];
