@@ -129,7 +129,7 @@ TYPES = {"fp32": torch.float32, "TF32": torch.float32, "fp16": torch.float16, "b
 
 def _compare(case: Case, label: str) -> Figure:
     torch.backends.cuda.matmul.allow_tf32 = label == "TF32"
-    context.current.switches = context.current.switches.but("allow_tf32", label == "TF32")
+    context.current.switches = context.current.switches.with_setting("allow_tf32", label == "TF32")
     tensors = case.make(TYPES[label])
     values = tuple([on_gpu.to_value(tensor) for tensor in tensors])
     found, expected = case.ours(values), case.theirs(*tensors)

@@ -1,4 +1,4 @@
-"""The Autocast keys' one boxed kernel: cast operands as the tables of ``telegrad_protocol.autocast`` say, and go on.
+"""Autocast: the boxed kernel of its keys casts operands as the tables of ``telegrad_protocol.autocast`` say.
 
 It runs above Autograd, so that casts are differentiated like any operation and inputs are saved in the type they are
 computed in. Below it, and within a composite, autocast is off for that type of device.
@@ -27,10 +27,10 @@ _ALL = keys.AUTOCAST_CPU | keys.AUTOCAST_CUDA
 
 
 class WeightCasts:
-    """Casts of parameters, each made once while autocast is on.
+    """A cache of casts of weights, as long as autocast is on.
 
-    Only leaves that require a gradient and are no views, as in PyTorch. A weight that was modified since is cast anew;
-    so is one that was cast under another grad mode or on another stream.
+    As in PyTorch, weights are leaves that require a gradient and are no views. A weight that was modified is cast
+    again, as is one that was cast under another grad mode or on another stream.
     """
 
     __slots__ = ("_casts",)
@@ -39,16 +39,16 @@ class WeightCasts:
         self._casts: dict[tuple[Any, ...], tuple[Value, int, Value]] = {}
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """``value`` as ``dtype``; what was made before, if it still holds."""
+        """``value`` as ``dtype``, from the cache if that cast is still valid."""
         ctx = context.current
         key = (id(value), dtype, ctx.grad_enabled and not ctx.inference, ctx.streams.get(value.device))
-        found = self._casts.get(key)
+        kept = self._casts.get(key)
         version = value.storage.version
-        if found is not None and found[1] == version:
-            return found[2]
-        made: Value = F._to_copy(value, dtype=dtype)
-        self._casts[key] = (value, version, made)  # the value too, so that its id stays its own
-        return made
+        if kept is not None and kept[1] == version:
+            return kept[2]
+        cast: Value = F._to_copy(value, dtype=dtype)
+        self._casts[key] = (value, version, cast)  # keeping the value keeps its id from being used again
+        return cast
 
     def clear(self) -> None:
         """Forget all casts."""
@@ -56,7 +56,7 @@ class WeightCasts:
 
 
 def set_autocast(ctx: context.Context, autocast: Autocast | None) -> None:
-    """Let operations of ``ctx`` cast as ``autocast`` says, or not at all."""
+    """Turn autocast on with these settings for ``ctx``, or off if there are none."""
     ctx.included &= ~_ALL
     ctx.autocast = autocast
     for device_type, _ in autocast.dtypes if autocast is not None else ():
@@ -98,7 +98,7 @@ def _is_composite(operator: Operator) -> bool:
 
 
 def _casting(operator: Operator, args: Arguments, signature: Arguments, device_type: str) -> Casting | None:
-    """What happens to a call; worked out once for a signature."""
+    """How the operands of a call are cast, None for not at all; worked out once per signature."""
     lower = context.current.autocast.lower[device_type]  # type: ignore[union-attr]
     key = (signature, device_type, lower)
     casting: Casting | None = operator.castings.get(key, _UNKNOWN)

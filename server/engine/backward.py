@@ -82,14 +82,14 @@ def _edge_to(value: Value) -> Edge:
 
 
 def _new_task(retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> GraphTask:
-    task = StreamGraphTask if context.current.own_streams.are_many else GraphTask
+    task = StreamGraphTask if context.current.own_streams.left_default else GraphTask
     return task(retain_graph, create_graph, capture)
 
 
 def _repeatable_edge(roots: Sequence[Value]) -> Edge | None:
     """Return the edge that the pass begins with if it may be a repeated one, else None."""
     current = context.current
-    if len(roots) != 1 or current.own_streams.are_many or current.included or current.trace is not None:
+    if len(roots) != 1 or current.own_streams.left_default or current.included or current.trace is not None:
         return None
     root = roots[0]
     history = root.autograd

@@ -1,9 +1,8 @@
-"""Checks that devices make of what they are given while the host goes on: what is outstanding, and what was found.
+"""Deferred checks: devices check indices while the host goes on, and the host collects the findings later.
 
-A kernel that meets an index out of range writes that down and goes on without it. Each such launch is *expected* here
-under a tag; ``settle`` looks at what the devices have written once they have come that far. What ran after the
-offending launch worked on wrong data: whoever runs the engine must undo it, and holds back until then what cannot be
-undone.
+A kernel that gets an index out of range writes a finding into a record and leaves that index out. Each such launch is
+entered here under a tag; ``poll`` reads the records when the devices have run the launches. What ran after the faulty
+launch worked on wrong data: whoever runs the engine must roll it back, and delay until then what cannot be undone.
 """
 
 from __future__ import annotations
@@ -16,41 +15,41 @@ from telegrad_protocol.errors import IndexOutOfRangeError, TelegradError
 
 from .random import Generator
 
-_SEEN_LATELY = 1 << 12
-"""More checks than this are not left outstanding."""
+_MOST_OUTSTANDING = 1 << 12
+"""The number of outstanding checks above which the host waits for the devices."""
 
 
 class Check(NamedTuple):
-    """What a launch checks: indices of an operation, into each of some places as messages call them."""
+    """What a launch checks: the indices of an operation; ``places`` are what they index, as error messages name it."""
 
     op: str
     places: tuple[str, ...]
 
     def error(self, index: int, place: int) -> TelegradError:
-        """What is raised of an index out of range."""
+        """The error that an index out of range raises."""
         return IndexOutOfRangeError(f"{self.op}: index {index} is out of range for {self.places[place]}")
 
 
 class Finding(NamedTuple):
-    """What a device has written down: the tag of the launch, the index, and which place it missed."""
+    """What a device has written: the tag of the launch, the index, and the place that it is out of range for."""
 
     tag: int
-    found: int
+    out_of_range: int
     place: int
 
 
 class Record(Protocol):
-    """Where a device writes."""
+    """Where a device writes its findings, per stream."""
 
     def reached(self, wait: bool) -> bool:
-        """Whether the device has run all that was marked; waits for it if asked to."""
+        """Whether the device has run all marked launches; waits for them if asked to."""
 
     def finding(self) -> Finding | None:
-        """What was written since the last time, forgotten with this call."""
+        """Take the finding that was written since the last call."""
 
 
 class Expected(NamedTuple):
-    """A launch whose outcome is not known: its instruction, what undoes its effect on host state, random states."""
+    """A launch whose check is outstanding: its instruction, what undoes its effect on host state, random states."""
 
     check: Check
     instruction: Any
@@ -59,29 +58,29 @@ class Expected(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """An index out of range: the error, and the instruction that brought it."""
+    """An index out of range: the error, and the instruction that caused it."""
 
     error: TelegradError
     instruction: Any
 
 
 class Checks:
-    """Those of one session."""
+    """The deferred checks of one session."""
 
     __slots__ = ("_tags", "covered", "instruction", "outstanding", "records")
 
     def __init__(self) -> None:
         self.outstanding: dict[int, Expected] = {}
         self.records: dict[int, Record] = {}
-        """By stream."""
+        """The records of devices, by raw stream."""
         self.instruction: Callable[[], Any] | None = None
-        """Says what is being executed, where instructions are; it also settles, so that others need not."""
+        """Returns the instruction being executed. Where it is set, its owner polls, and `raise_fault` does nothing."""
         self.covered = False
-        """Whether all indices that kernels meet now were checked before, as those of backward passes were."""
+        """Whether kernels get only indices that were checked before, as in backward passes."""
         self._tags = itertools.count(1)
 
     def expect(self, check: Check, generators: Iterable[Generator], undo: Callable[[], None] | None = None) -> int:
-        """The tag of a launch that makes ``check``; 0 where its finding would be no news."""
+        """Enter a launch that makes ``check`` and return its tag; 0 where the indices were checked before."""
         if self.covered:
             return 0
         tag = next(self._tags)
@@ -91,22 +90,19 @@ class Checks:
         return tag
 
     @property
-    def are_many(self) -> bool:
-        """Whether it is time to wait for some."""
-        return len(self.outstanding) > _SEEN_LATELY
+    def are_too_many(self) -> bool:
+        """Whether so many checks are outstanding that the host should wait for them."""
+        return len(self.outstanding) > _MOST_OUTSTANDING
 
-    def settle(self, wait: bool = False) -> Fault | None:
-        """Forget what has turned out well; the first thing that has not, with all that was outstanding forgotten."""
+    def poll(self, wait: bool = False) -> Fault | None:
+        """Drop the outstanding checks if the devices have made them; returns the first fault, if there is one."""
         if not self.outstanding or not all([record.reached(wait) for record in self.records.values()]):
             return None
-        found = [finding for record in self.records.values() if (finding := record.finding()) is not None]
-        known = [finding for finding in found if finding.tag in self.outstanding]
+        findings = [finding for record in self.records.values() if (finding := record.finding()) is not None]
+        valid = [finding for finding in findings if finding.tag in self.outstanding]
         expected = dict(self.outstanding)
         self.outstanding.clear()
-        if not known:
-            return None
-        first = min(known)
-        return self._fault(first, expected)
+        return self._fault(min(valid), expected) if valid else None
 
     def _fault(self, finding: Finding, expected: dict[int, Expected]) -> Fault:
         for tag in reversed(expected):
@@ -116,11 +112,11 @@ class Checks:
         culprit = expected[finding.tag]
         for generator, seed, offset in culprit.generators:
             generator.restore(seed, offset)
-        return Fault(culprit.check.error(finding.found, finding.place), culprit.instruction)
+        return Fault(culprit.check.error(finding.out_of_range, finding.place), culprit.instruction)
 
     def raise_fault(self) -> None:
-        """Wait, and raise what was found: for whoever runs operations without instructions."""
+        """Wait and raise the first fault, where operations run without instructions, as in tests and benchmarks."""
         if self.instruction is None and self.outstanding:
-            fault = self.settle(wait=True)
+            fault = self.poll(wait=True)
             if fault is not None:
                 raise fault.error

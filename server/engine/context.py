@@ -1,4 +1,4 @@
-"""What an operation runs under: modes, generators, stream and owner of the session whose turn it is.
+"""The state that operations run under: modes, generators, streams and owner of the session whose turn it is.
 
 The engine has one thread; ``current`` is set by the session before it runs instructions.
 """
@@ -32,9 +32,10 @@ class CastCache(Protocol):
 
 
 class CudnnModes(NamedTuple):
-    """What a session allows cuDNN: TensorFloat-32 for convolutions in float32, and sums in any order.
+    """A session's settings of cuDNN, under PyTorch's names.
 
-    ``benchmark``: to try several plans for each shape, and take the fastest.
+    ``allow_tf32``: convolutions in float32 may use TensorFloat-32. ``deterministic``: sums are made in a fixed order.
+    ``benchmark``: several plans are tried for a shape, and the fastest is kept.
     """
 
     allow_tf32: bool = True
@@ -84,7 +85,7 @@ class Context:
         self._exclude_autograd()
 
     def set_inference(self, enabled: bool) -> None:
-        """Enter or leave inference mode: like no_grad, whatever the grad mode is."""
+        """Enter or leave inference mode, in which nothing is recorded, whatever the grad mode is."""
         self.inference = enabled
         self._exclude_autograd()
 

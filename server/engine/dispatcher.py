@@ -24,16 +24,17 @@ Arguments = tuple[Any, ...]
 Boxed = Callable[[Operator, Arguments, tuple[Any, ...], int], Any]
 
 BOXED: dict[int, Boxed] = {}
-"""One kernel per mode-like key, for all operations; keys without an entry fall through."""
+"""One kernel for all operations, by mode-like key; keys without an entry are skipped."""
 
 SPECIALIZERS: dict[Boxed, Callable[[Operator, int, Signature], Run | None]] = {}
 """By boxed kernel, what makes a function of the kernel for one key set and signature, or None where it cannot."""
 
 _SELECTED: dict[int, Callable[[Operator, int], bool]] = {}
+"""By mode-like key, whether its kernel runs for an operation and key set; other keys' kernels run for all."""
 
 
 def select_by(key: int, concerns: Callable[[Operator, int], bool]) -> None:
-    """Let a mode-like key's kernel run only for operations, with their key sets, that it concerns."""
+    """Let the kernel of a mode-like key run only for those operations and key sets that it concerns."""
     _SELECTED[key] = concerns
 
 
@@ -109,7 +110,7 @@ def redispatch(operator: Operator, args: tuple[Any, ...], signature: Signature, 
 
 
 def descend(operator: Operator, key_set: int) -> Boxed:
-    """The kernel that ``redispatch`` runs."""
+    """Return the kernel that ``redispatch`` runs, and write the trace."""
     trace = context.current.trace
     if trace is not None:
         trace.append(f"[redispatch] op={operator.op.name}, keys=[{keys.spell(key_set)}]")
@@ -117,7 +118,7 @@ def descend(operator: Operator, key_set: int) -> Boxed:
 
 
 def resolve(operator: Operator, key_set: int) -> Boxed:
-    """Find the kernel of a key set: the highest key that has one."""
+    """Find the kernel of the highest key in a key set that has one, and keep it."""
     kernel = operator.resolved[key_set] = _find(operator, key_set)
     return kernel
 
@@ -143,7 +144,7 @@ def _run_positional_composite(operator: Operator, args: tuple[Any, ...], signatu
 
 
 def _specialize_composite(operator: Operator, key_set: int, signature: Signature) -> Run | None:
-    """A composite whose shape rule was run."""
+    """A composite alone, where its shape rule was run for the signature."""
     composite = operator.composite
     return None if composite is None or signature not in operator.checked else lambda args: composite(*args)
 
@@ -152,7 +153,7 @@ SPECIALIZERS[_run_positional_composite] = _specialize_composite
 
 
 def _check_once(operator: Operator, args: tuple[Any, ...], signature: Signature) -> None:
-    """Run a composite's shape rule, which no plan does for it."""
+    """Run a composite's shape rule, since it has no plan that would."""
     operator.op.infer(metas_of(args))
     remember(operator.checked, signature, None)
 
@@ -169,23 +170,23 @@ def _run_composite_form(operator: Operator, args: tuple[Any, ...], signature: Si
     """The in-place or ``out=`` form of a composite: compute the result, then copy it into its target."""
     op = operator.op
     operator.op.infer(metas_of(args))
-    found = dispatch(OPERATORS[op.base.name], args[: len(op.base.params)])
-    results = found if found.__class__ is tuple else (found,)
+    result = dispatch(OPERATORS[op.base.name], args[: len(op.base.params)])
+    results = result if result.__class__ is tuple else (result,)
     if op.form == "out" and any(r.autograd is not None and r.autograd.requires_grad for r in results):
         raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
     targets = tuple([args[position] for position in op.mutates])
-    for target, result in zip(targets, results, strict=True):
-        call(OPERATORS["copy_"], (target, result), {})
-    return targets if found.__class__ is tuple else targets[0]
+    for target, computed in zip(targets, results, strict=True):
+        call(OPERATORS["copy_"], (target, computed), {})
+    return targets if result.__class__ is tuple else targets[0]
 
 
 def is_value(item: Any) -> bool:
-    """The tensor predicate of the engine."""
+    """Whether ``item`` is a tensor of the engine; contracts ask it."""
     return item.__class__ is Value
 
 
 def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Bind Python arguments to the contract and dispatch; how formulas and composites call operations."""
+    """Bind Python arguments to the contract and dispatch, as formulas and composites do."""
     if not kwargs:
         sizes = operator.accepted.get(tuple(map(type, args)))
         if sizes is not None and (not sizes or _are_sizes(args, sizes)):

@@ -1,6 +1,6 @@
-"""Operations on engine values, under their public names: what formulas and composites are written in.
+"""Operations on engine values under their public names, in which formulas and composites are written.
 
-``F.sum(x, 0)`` picks the overload that the arguments fit; values get the same as methods and operators.
+``F.sum(x, 0)`` calls the overload that the arguments fit. Values have the same functions as methods and operators.
 """
 
 from __future__ import annotations

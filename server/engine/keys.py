@@ -1,4 +1,4 @@
-"""Dispatch keys: bits of an integer, the highest set one decides which kernel runs."""
+"""Dispatch keys: bits of an integer, of which the highest one that is set decides which kernel runs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _UNROLLED = 3
 
 
 class ValueTable(Protocol):
-    """Where the tensors of a call from the wire are found by their ids."""
+    """A table of the tensors that calls from the wire name by ids."""
 
     values: dict[int, Any]
 

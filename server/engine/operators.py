@@ -1,7 +1,7 @@
-"""Implementations of contracts: kernels by dispatch key, derivative formulas, composites.
+"""Operators: what implements each contract, and what was worked out for earlier calls of it.
 
-``@implements``, ``@kernel`` and ``@composite`` file functions under the contract's ``Op``; derived forms (in-place,
-``out=``) share their base's. What is missing is an error at import, in ``check_complete``.
+``registry`` enters kernels by dispatch key, derivative formulas and composites; the derived forms of an operation
+(in-place, ``out=``) share those of its base. Knows neither dispatch nor plans.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CAPACITY = 1 << 14
 
 
 class KernelInfo:
-    """A kernel and what it asks for by the names of its parameters.
+    """A kernel, and the arguments that it asks for by the names of its parameters.
 
     ``out``: it writes into preallocated results; ``generator``: it draws random numbers; ``meta``: it wants the
     result's meta(s). ``movement``: it only moves elements, so half precision needs no detour through float32.
-    ``updates``: it changes some elements of its first operand, which ``out`` may be: in place it touches no others.
+    ``updates``: it changes some elements of its first operand only, so that in place ``out`` may be that operand.
     """
 
     __slots__ = ("function", "movement", "updates", "wants_generator", "wants_meta", "wants_out")
@@ -50,7 +50,7 @@ class KernelInfo:
 
 
 class Request(NamedTuple):
-    """What a prepared kernel is asked for: an operation on operands of given metas, once per plan.
+    """What a factory of prepared kernels gets, once per plan: an operation on operands of given metas.
 
     ``args`` are the base operation's arguments: values replaced by their metas, Python integers as the computing type
     holds them. What is not a tensor must be taken from here; it is part of what the plan is kept by. ``outs`` are the
@@ -74,7 +74,7 @@ Factory = Callable[[Request], "Launch | None"]
 
 
 class Preparer:
-    """A factory of prepared kernels, whether results may lie exactly where an operand lies, and launches may wait."""
+    """A factory of prepared kernels, with the flags that ``registry.prepares`` explains."""
 
     __slots__ = ("deferrable", "elementwise", "factory")
 
@@ -85,7 +85,7 @@ class Preparer:
 
 
 class Derivative:
-    """One formula; its parameter names say what must be saved.
+    """One derivative formula; its parameter names say what must be saved for it.
 
     ``sources`` is a list of ``(where, position)``: ``grad`` and ``grads``, ``out`` number, ``arg`` number, the ``meta``
     of an argument (named ``<argument>_meta``), or ``wanted``, whether each differentiable argument's gradient is asked
@@ -129,9 +129,9 @@ _CANONICAL: dict[str, tuple[type, ...]] = {
 
 
 def _canonical(kind: str) -> frozenset[type]:
-    """Classes whose instances a parameter takes as they are, tuples if they hold integers alone.
+    """Classes whose instances a parameter takes unchanged, tuples only if they hold nothing but integers.
 
-    All else is normalized by the contract first.
+    Instances of other classes are normalized by the contract first.
     """
     absent = (type(None),) if kind.endswith("?") and kind != "tensors?" else ()
     return frozenset((*_CANONICAL.get(kind.removesuffix("?"), ()), *absent))
@@ -194,7 +194,7 @@ class Operator:
 
     @property
     def has_implementation(self) -> bool:
-        """Whether anything runs it: a kernel, a composite, or the engine's own view machinery."""
+        """Whether a kernel, a composite, or the engine's own views can execute the operation."""
         return bool(self.kernels or self.composite or self.op.view_of is not None)
 
     def _caches(self) -> dict[str, dict[Any, Any]]:
@@ -221,7 +221,7 @@ def remember(table: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 TOGETHER = -1
-"""Where an operator's derivatives have the one that gives all gradients at once."""
+"""The key in ``Operator.derivatives`` of the formula that gives all gradients at once."""
 OPERATORS: dict[str, Operator] = {}
 BY_INDEX: list[Operator] = []
 for _op in TABLE.values():
@@ -230,5 +230,5 @@ for _op in TABLE.values():
 
 
 def overloads(public: str) -> list[Operator]:
-    """The operators that users call by one name, in declared order."""
+    """The operators that have one public name, in declared order."""
     return [OPERATORS[op.name] for op in PUBLIC[public]]

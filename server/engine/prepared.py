@@ -24,7 +24,7 @@ _array_of = attrgetter("array")
 def prepared_run(
     operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, fallback: Run
 ) -> Run:
-    """What runs a plan: a prepared kernel where one takes these operands, else ``fallback``."""
+    """The run of a plan: a prepared kernel where one supports these operands, otherwise ``fallback``."""
     preparers = operator.preparers.get(backend.key)
     op = operator.op
     if not preparers or any(meta.device is not backend.device for meta in op.metas_in(bound)):
@@ -47,7 +47,7 @@ def array_run(
     is_single: bool,
     keywords: dict[str, Any],
 ) -> Run:
-    """What runs a plan of a kernel that writes arrays, on operands that need no conversion; ``keywords`` are fixed."""
+    """The run of a kernel that writes arrays, on operands that need no conversion, with fixed ``keywords``."""
     function = partial(kernel, backend.xp, **keywords) if keywords else partial(kernel, backend.xp)
     return _functional(backend, outs, is_single, _array_launch(function, bound, is_single))
 
@@ -74,7 +74,7 @@ def _array_launch(function: Callable[..., Any], bound: Arguments, is_single: boo
 def _launch(
     operator: Operator, backend: Backend, args: Arguments, outs: tuple[Meta, ...], overwrites: bool
 ) -> Launch | None:
-    """The first prepared kernel that takes the operands; of those that may overwrite one, where that is asked."""
+    """The first prepared kernel that supports the operands; ``overwrites`` asks for one that may overwrite them."""
     op = operator.op.base
     request = Request(op, backend, args, outs, op.compute_dtype(args) if op.promotion else None)
     for preparer in operator.preparers[backend.key]:
@@ -127,7 +127,7 @@ def _into_new_value(backend: Backend, meta: Meta, launch: Launch) -> Run:
 
 
 def _mutating(mutates: tuple[int, ...], launch: Launch, has_result: bool) -> Run:
-    """An operation that only exists in place."""
+    """The run of an operation that only exists in place."""
 
     def run(args: Arguments) -> Any:
         launch(args, ())

@@ -32,10 +32,11 @@ _HALF: Final = np.uint64(32)
 _MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 
-# Scratch for this many blocks stays in a core's cache; a GPU wants few launches instead.
+# Blocks that are computed at once: on a CPU the scratch memory stays in a core's cache, on a GPU launches are few.
 _CPU_CHUNK: Final = 8192
 _GPU_CHUNK: Final = 1 << 20
 _AHEAD: Final = 1024
+"""Blocks that a CPU computes at once for small requests, and keeps for the next ones."""
 
 _MANTISSA_BITS: Final = {"float16": 11, "bfloat16": 8, "float32": 24}
 # Above it, the remainder of a 32-bit word would favour small numbers by more than 1 in 256.
@@ -52,7 +53,7 @@ class Named(Protocol):
 
 
 class Generator:
-    """A stream of random words: where it starts (the seed) and how far it was read (the offset, in blocks)."""
+    """A stream of random words: its seed, and its offset, the number of blocks of four words that were taken."""
 
     __slots__ = ("_ahead", "_ahead_first", "_offset", "_seed")
     _ahead: Any
@@ -71,7 +72,7 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Start a stream that nobody can foresee, and return its seed."""
+        """Start the stream of an unpredictable seed, and return that seed."""
         self.manual_seed(secrets.randbits(64))
         return self._seed
 

@@ -1,7 +1,7 @@
 """Registers implementations of contracts: kernels, factories of prepared kernels, derivatives and composites.
 
-``@implements``, ``@kernel``, ``@prepares`` and ``@composite`` file functions under the contract's ``Op``; derived forms
-(in-place, ``out=``) share those of their base. ``check_complete`` refuses to start where something is missing.
+``@implements``, ``@kernel``, ``@prepares`` and ``@composite`` register functions under the contract's ``Op``; derived
+forms (in-place, ``out=``) share those of their base. ``check_complete`` refuses to start where something is missing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def implements(
     together: Formula | None = None,
     **formulas: Formula | None,
 ) -> Callable[[Kernel], Kernel]:
-    """File a kernel that is generic over the array library, and the formula of each differentiable input.
+    """Register a kernel that is generic over the array library, and the formula of each differentiable input.
 
-    ``together`` gives the gradients of all inputs at once, as a tuple; it serves where several are wanted. What only
-    an unwanted gradient's own formula names, it gets as None.
+    ``together`` returns the gradients of all inputs as a tuple; it is used where more than one is wanted. Arguments
+    that only the formulas of unwanted gradients name are None then.
     """
 
-    def file(function: Kernel) -> Kernel:
+    def register(function: Kernel) -> Kernel:
         operator = OPERATORS[contract.name]
         info = KernelInfo(function, movement, updates)
         operator.kernels[keys.CPU] = operator.kernels[keys.CUDA] = info
@@ -38,11 +38,11 @@ def implements(
             operator.derivatives[TOGETHER] = Derivative(contract, together)
         return function
 
-    return file
+    return register
 
 
 def derive(contract: Op, **formulas: Formula | None) -> None:
-    """File the formulas of an operation that has no kernel of its own: a view."""
+    """Register the formulas of an operation that has no kernel of its own, such as a view."""
     operator = OPERATORS[contract.name]
     names = [p.name for p in contract.params]
     for name, formula in formulas.items():
@@ -59,42 +59,43 @@ _MENTIONED: dict[str, set[str]] = {}
 
 
 def kernel(contract: Op, key: int, *, movement: bool = False) -> Callable[[Kernel], Kernel]:
-    """File a tuned kernel for one backend over the generic one."""
+    """Register a tuned kernel for one backend, which replaces the generic one there."""
 
-    def file(function: Kernel) -> Kernel:
+    def register(function: Kernel) -> Kernel:
         OPERATORS[contract.name].kernels[key] = KernelInfo(function, movement)
         return function
 
-    return file
+    return register
 
 
 def prepares(
     contract: Op, key: int, *, elementwise: bool = False, deferrable: bool = False
 ) -> Callable[[Factory], Factory]:
-    """File a factory of prepared kernels for one backend over all others of the operation.
+    """Register a factory of prepared kernels for one backend, which goes before all that were registered earlier.
 
-    It is asked once per plan and returns what runs from then on, or None for operands that it does not take: then the
-    factory filed before it is asked, and last of all the generic kernel runs. All operands are on the backend's device.
-    Where an operation ``updates`` leaves, floats may change between runs, but for being 0: read the arguments' own.
-    ``elementwise``: each element of the result depends on the operands' elements at the same place alone, so that it
-    may overwrite them. ``deferrable``: it does nothing on the device but by launches that wait where launches do.
+    It is called once per plan and returns a launch, or None for operands that it does not support: then the factory
+    registered before it is called, and the generic kernel runs if none is left. All operands are on the backend's
+    device. Where an operation ``updates`` leaves, floats other than 0 may change between launches, which must read them
+    from their arguments. ``elementwise``: an element of the result depends on the operands' elements at the same
+    position alone, so that the result may overwrite them. ``deferrable``: the launch uses the device by kernel launches
+    alone, which may wait in the launch queue.
     """
 
-    def file(factory: Factory) -> Factory:
+    def register(factory: Factory) -> Factory:
         OPERATORS[contract.name].preparers.setdefault(key, []).insert(0, Preparer(factory, elementwise, deferrable))
         return factory
 
-    return file
+    return register
 
 
 def composite(contract: Op) -> Callable[[Kernel], Kernel]:
-    """File a function over engine values; it needs no formula."""
+    """Register a function over engine values, which needs no formulas."""
 
-    def file(function: Kernel) -> Kernel:
+    def register(function: Kernel) -> Kernel:
         OPERATORS[contract.name].composite = function
         return function
 
-    return file
+    return register
 
 
 def check_complete() -> None:

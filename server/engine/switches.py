@@ -1,6 +1,6 @@
-"""What a session has chosen about precision, determinism and libraries, under PyTorch's names.
+"""A session's settings of precision, determinism and libraries, under PyTorch's names.
 
-Equal choices are one object, so that kernels which depend on them keep variants by it.
+Equal settings are one object, by which kernels that depend on them keep their variants.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KNOWN: dict[tuple[Any, ...], Switches] = {}
 
 
 class Switches:
-    """Immutable; ``tuner`` is where measured choices are looked up and noted, None where they are not wanted."""
+    """One immutable set of settings; ``tuner`` holds measured choices, and is None where tuning is off."""
 
     __slots__ = (
         "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction", "allow_tf32",
@@ -39,28 +39,28 @@ class Switches:
 
     @staticmethod
     def of(settings: dict[str, Any], tuner: Tuner | None = None) -> Switches:
-        """The switches of these settings; the rest as by default."""
-        every = {**_DEFAULTS, **settings}
-        key = tuple(every.values())
-        found = _KNOWN.get(key) if tuner is None else None
-        if found is None:
-            found = object.__new__(Switches)
-            for name, value in every.items():
-                setattr(found, name, value)
-            found.tuner = tuner
+        """The switches with these settings and defaults for the others; equal ones without a tuner are one object."""
+        values = {**_DEFAULTS, **settings}
+        key = tuple(values.values())
+        switches = _KNOWN.get(key) if tuner is None else None
+        if switches is None:
+            switches = object.__new__(Switches)
+            for name, value in values.items():
+                setattr(switches, name, value)
+            switches.tuner = tuner
             if tuner is None:
-                _KNOWN[key] = found
-        return found
+                _KNOWN[key] = switches
+        return switches
 
-    def but(self, name: str, value: Any) -> Switches:
-        """These with one set otherwise; ProtocolError where there is no such switch, or it has no such position."""
+    def with_setting(self, name: str, value: Any) -> Switches:
+        """A copy with one switch changed; raises ProtocolError for an unknown switch or value."""
         accepted = value in _CHOICES[name] if name in _CHOICES else type(value) is bool and name in _DEFAULTS
         if not accepted:
             raise ProtocolError(f"unknown mode {name!r} or value {value!r}")
         return Switches.of({**self._settings(), name: value}, self.tuner)
 
-    def tuned_by(self, tuner: Tuner | None) -> Switches:
-        """These with measured choices taken from ``tuner``, or from nowhere; always others than before."""
+    def with_tuner(self, tuner: Tuner | None) -> Switches:
+        """A copy that takes measured choices from ``tuner``, or has none; it never equals the switches before."""
         return Switches.of(self._settings(), tuner)
 
     def _settings(self) -> dict[str, Any]:

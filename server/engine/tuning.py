@@ -1,7 +1,7 @@
-"""Tunable operations (the seeds' name): which of several ways to compute a product was the fastest when measured.
+"""Tunable operations, as in PyTorch: which of several solutions of a product was the fastest when measured.
 
-A session's own: what one has measured, or loaded, no other sees. Results are lines of text in PyTorch's format,
-``GemmTunableOp_float_TN,tn_512_256_1024_ld_...,Solution,milliseconds``. Knows nothing of how anything is computed.
+Each session has its own results, which no other session sees. Results are lines of text in PyTorch's format,
+``GemmTunableOp_float_TN,tn_512_256_1024_ld_...,Solution,milliseconds``. Knows nothing of how a product is computed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from typing import NamedTuple
 from telegrad_protocol.errors import ArgumentError
 
 MOST_RESULTS = 1 << 16
+"""Results that one session may keep: they come from clients."""
 LONGEST_MS = 10_000
-"""Nobody may measure one way for longer: other sessions wait meanwhile."""
+"""Milliseconds for which one solution may be measured at most: other sessions wait meanwhile."""
 
 
 class Result(NamedTuple):
-    """The way that was chosen, and the milliseconds that it took."""
+    """The solution that was chosen, and the milliseconds that one run took."""
 
     solution: str
     milliseconds: float
 
 
 class Tuner:
-    """What a session has set about tuning, and what it knows."""
+    """One session's settings of tuning, and its results."""
 
     def __init__(self) -> None:
         self.tunes = True
@@ -34,18 +35,18 @@ class Tuner:
         self.results: dict[tuple[str, str], Result] = {}
 
     def set(self, tunes: bool, max_duration_ms: int, max_iterations: int) -> None:
-        """Whether what is not known is measured, and for how long each way."""
+        """Set whether products without a result are measured, and how long and often each solution is."""
         self.tunes = tunes
         self.max_duration_ms = min(max(max_duration_ms, 0), LONGEST_MS)
         self.max_iterations = max(max_iterations, 0)
 
     def solution(self, operation: str, parameters: str) -> str | None:
-        """The name of the way that is known to be the fastest."""
-        found = self.results.get((operation, parameters))
-        return None if found is None else found.solution
+        """The name of the solution that is known to be the fastest, None if there is no result."""
+        result = self.results.get((operation, parameters))
+        return None if result is None else result.solution
 
     def note(self, operation: str, parameters: str, result: Result) -> None:
-        """Remember a choice."""
+        """Keep a result; raises ArgumentError if there are too many."""
         if len(self.results) >= MOST_RESULTS:
             raise ArgumentError(f"tunable: more than {MOST_RESULTS} results")
         self.results[operation, parameters] = result
@@ -58,26 +59,26 @@ class Tuner:
         ]
 
     def load(self, lines: list[list[str]]) -> None:
-        """Take results over; those that were known already stay."""
+        """Take over results of products that have none yet."""
         for operation, parameters, solution, milliseconds in lines:
             if (operation, parameters) not in self.results:
                 self.note(operation, parameters, Result(solution, _milliseconds(milliseconds)))
 
-    def fastest(self, ways: Mapping[str, Callable[[int], float]]) -> Result:
-        """Measure each way; ``ways`` give the milliseconds of a number of runs.
+    def fastest(self, solutions: Mapping[str, Callable[[int], float]]) -> Result:
+        """Measure solutions, each a function that gives the milliseconds of a number of runs, and return the fastest.
 
-        A way whose first runs take over twice as long as the best so far is not measured further.
+        A solution whose first runs take over twice as long as the best so far is not measured further.
         """
         best: Result | None = None
-        for name, measure in ways.items():
+        for name, measure in solutions.items():
             measure(1)
             once = statistics.median([measure(1) for _ in range(3)])
             if best is not None and once > 2 * best.milliseconds:
                 continue
             runs = self._runs(once)
-            found = Result(name, measure(runs) / runs)
-            if best is None or found.milliseconds < best.milliseconds:
-                best = found
+            result = Result(name, measure(runs) / runs)
+            if best is None or result.milliseconds < best.milliseconds:
+                best = result
         if best is None:
             raise ArgumentError("tunable: there is nothing to choose from")
         return best

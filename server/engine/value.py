@@ -58,9 +58,9 @@ class Storage:
 
 
 new_storage = partial(object.__new__, Storage)
-"""A storage without its attributes, for who sets them all: no detour through ``__init__`` with every operation."""
+"""A storage without attributes: operations set them all themselves, which is faster than ``__init__``."""
 TRACKED, UNTRACKED, MULTIPLE = range(3)
-"""How a view was made: with gradients on, with gradients off, or as one of several results."""
+"""A view's ``origin``: made with gradients on, made with gradients off, or made as one of several results."""
 
 
 class AutogradMeta:
@@ -85,10 +85,10 @@ class AutogradMeta:
 
 
 class Value:
-    """The engine's tensor (the seeds' TensorImpl).
+    """The engine's tensor, as PyTorch's TensorImpl.
 
-    Views have a ``base`` that is no view itself, an ``origin``, and the storage's version that their history has
-    ``seen``.
+    A view has a ``base``, which is no view itself, an ``origin``, and in ``seen`` the version of the storage up to
+    which its autograd history is valid.
     """
 
     __slots__ = ("__weakref__", "_array", "autograd", "backend", "base", "keys", "meta", "origin", "seen", "storage")
@@ -110,10 +110,10 @@ class Value:
     @property
     def array(self) -> Any:
         """The NumPy or CuPy array over this value's elements."""
-        found = self._array
-        if found is None:
-            found = self._array = self.backend.array(self.storage, self.meta)
-        return found
+        array = self._array
+        if array is None:
+            array = self._array = self.backend.array(self.storage, self.meta)
+        return array
 
     @property
     def shape(self) -> Size:
@@ -142,9 +142,9 @@ class Value:
 
     def alias(self) -> Value:
         """The same elements without autograd history."""
-        twin = Value(self.storage, self.meta, self.backend)
-        twin._array = self._array
-        return twin
+        alias = Value(self.storage, self.meta, self.backend)
+        alias._array = self._array
+        return alias
 
     def __repr__(self) -> str:
         return f"Value({self.meta}, {self.device})"
@@ -155,7 +155,7 @@ class Value:
 
 
 new_value = partial(object.__new__, Value)
-"""A value without its attributes, as ``new_storage``."""
+"""A value without attributes, for the same reason as ``new_storage``."""
 
 
 Launch = Callable[[tuple[Any, ...], tuple[Value, ...]], None]
@@ -163,18 +163,21 @@ Launch = Callable[[tuple[Any, ...], tuple[Value, ...]], None]
 
 
 class Backend:
-    """What every device offers; subclasses say how arrays come about."""
+    """What every device offers: memory for values, arrays over it, copies, streams and the launch queue.
+
+    Only declared here, with defaults for devices that have no streams; ``device`` holds the implementations.
+    """
 
     xp: Any
     key: int
     can_capture = False
-    """Whether work can be noted and launched at once; see ``capture``."""
+    """Whether work can be captured and launched as one, as CUDA graphs do; see ``capture``."""
 
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
         self.device = device
         self.allocator = allocator
         self.stream = 0
-        """The stream that work is launched on: that of the session whose turn it is."""
+        """The raw stream that work is launched on: that of the session whose turn it is."""
         self.in_allocator = False
         """Whether a call into the allocator is under way: Python's garbage collector must not enter it again."""
         self.queued_frees: list[Block] = []
@@ -188,11 +191,11 @@ class Backend:
         """Wait until everything that was launched has run."""
 
     def array_from(self, value: Value) -> Any:
-        """The elements of another device's value, in memory of this one; through the host."""
+        """A copy of another device's value in this device's memory, made through the host."""
         return self.xp.asarray(value.backend.to_host(value.array))
 
     def mark(self) -> Mark:
-        """What has been launched so far; waiting for it holds up nobody else."""
+        """The point after all work launched so far; waiting for it does not block other sessions' work."""
         raise NotImplementedError
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
@@ -204,21 +207,21 @@ class Backend:
         raise NotImplementedError
 
     def open_upload(self, value: Value) -> Upload:
-        """Where the bytes of a new row-major value are written, in order."""
+        """Begin an upload into a new row-major value, whose bytes come in order."""
         raise NotImplementedError
 
     def open_download(self, value: Value) -> Download:
-        """Begin to copy a value's elements, row-major, into host memory."""
+        """Begin to copy a value's elements, in row-major order, into host memory."""
         raise NotImplementedError
 
     def enter(self, ctx: StreamUser) -> None:
-        """Work for ``ctx`` from here on: use its stream."""
+        """Launch on the current stream of ``ctx`` from here on."""
 
     def leave(self, ctx: StreamUser) -> None:
-        """``ctx`` has ended: wait for what it launched."""
+        """Wait for all work of ``ctx``, which has ended, and take its streams back."""
 
     def use_stream(self, ctx: StreamUser, number: int) -> None:
-        """Work for ``ctx`` on its stream of that number from here on."""
+        """Make the stream that ``ctx`` knows by a number its current one, and launch on it."""
         raise self._without_streams()
 
     def stream_of(self, ctx: StreamUser, number: int) -> int:
@@ -226,51 +229,54 @@ class Backend:
         raise self._without_streams()
 
     def switch(self, ctx: StreamUser, stream: int) -> None:
-        """Work for ``ctx`` on a raw stream from here on."""
+        """Make a raw stream the current one of ``ctx``, and launch on it."""
         raise self._without_streams()
 
     def join(self, producer: int, consumer: int) -> None:
-        """Let what one raw stream gets from here on wait for what another one has by now."""
+        """Make later work of the raw stream ``consumer`` wait for all work that ``producer`` has been given so far."""
         raise self._without_streams()
 
     def new_event(self, is_timed: bool) -> Event:
-        """A point in the work of a stream, not recorded yet."""
+        """An event that is not recorded yet."""
         raise self._without_streams()
 
     def _without_streams(self) -> NotSupportedError:
         return NotSupportedError(f"stream: device {self.device} has no streams and events; CUDA devices have")
 
     def marks(self, ctx: StreamUser) -> list[Mark]:
-        """What has been launched so far on all streams of ``ctx``."""
+        """The points after all work launched so far on each stream of ``ctx``."""
         return [self.mark()]
 
-    def open_window(self, value: Value) -> Download | None:
-        """The value's own memory instead of a copy, where the host can see it; nobody may write there meanwhile."""
+    def host_view(self, value: Value) -> Download | None:
+        """The value's own memory in place of a copy, None where the host cannot address it.
+
+        Nobody may write to the value while the view is in use.
+        """
         return None
 
     def capture(self, work: Callable[[], bool]) -> Capture | None:
-        """What ``work`` launches, noted instead of done; None where that fails or ``work`` says False."""
+        """Capture what ``work`` launches instead of executing it; None if that fails or ``work`` returns False."""
         raise NotImplementedError
 
     def place(self) -> tuple[Any, ...]:
-        """What captured work depends on beside the memory that it is given: stream and scratch memory."""
+        """What captured work depends on beside the memory of its operands: the stream, and scratch memory."""
         raise NotImplementedError
 
     def allow_waiting(self) -> None:
-        """Launches may wait for others from here on; whoever says so sees to it that they are not forgotten."""
+        """Let launches wait in the launch queue from here on; the caller must end that with ``end_waiting``."""
 
     def end_waiting(self) -> None:
-        """Launch at once from here on, after what waits."""
+        """Make the launches that wait, and let no more wait from here on."""
 
     def flush(self) -> None:
-        """Launch what waits."""
+        """Make the launches that wait in the launch queue."""
 
     def deferring(self, launch: Launch) -> Launch:
-        """A launch of nothing but kernels, which may wait."""
+        """``launch``, which uses the device by kernel launches alone, so that these may wait in the queue."""
         return launch
 
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """``work`` that comes to the device by other ways, after what waits."""
+        """``work``, which uses the device in other ways too, with the launch queue flushed before it."""
         return work
 
     def memory_info(self) -> tuple[int, int]:
@@ -278,7 +284,7 @@ class Backend:
         raise NotImplementedError
 
     def host_memory_stats(self) -> dict[str, int]:
-        """Statistics of the pinned memory that copies run through; none where there are no copies."""
+        """Statistics of the pinned host memory that copies go through; empty where there is none."""
         return {}
 
     def properties(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Arguments of operations from the wire: ids become the session's values, attributes what their kind says.
+"""Arguments of operations from the wire: ids become the session's values, attributes are decoded by their kinds.
 
-What comes is not trusted: whatever does not fit its parameter is refused here, before a shape rule sees it.
+Clients are not trusted: an argument that does not fit its parameter is refused here, before a shape rule sees it.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ def check_length(item: Any) -> Any:
 
 
 SIZES = ("size", "size?")
-_SHAPES = 64
-"""So many combinations of classes an operation's reader remembers."""
+_MOST_LAYOUTS = 64
+"""The most combinations of argument classes whose layout is kept, per operation: a client decides what it sends."""
 
 
 class WireLayout(NamedTuple):
-    """Where plain ids of tensors are, what is to be decoded and how, and where lists of tensors are."""
+    """Positions of ids of tensors, of arguments that are decoded and how, and of lists of tensors."""
 
     ids: tuple[int, ...]
     decoded: tuple[tuple[int, Callable[[Any], Any]], ...]
@@ -84,43 +84,43 @@ class WireLayout(NamedTuple):
 
 
 class Reader:
-    """Reads one operation's arguments; knows by their classes alone what to do with which."""
+    """Reads one operation's arguments, by a layout that their classes determine."""
 
-    __slots__ = ("_known", "_params", "operator")
+    __slots__ = ("_layouts", "_params", "operator")
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         self._params = [(_mode(p), _plain(p), _decoder(p), p) for p in operator.op.params]
-        self._known: dict[tuple[type, ...], WireLayout] = {}
+        self._layouts: dict[tuple[type, ...], WireLayout] = {}
 
     def read(self, state: SessionState, raw: list[Any]) -> tuple[Any, ...]:
         """Bound arguments in declared order."""
-        known = self._known.get(tuple(map(type, raw)))
-        if known is None:
+        layout = self._layouts.get(tuple(map(type, raw)))
+        if layout is None:
             return self._read_first(state, raw)
-        ids, decoded, lists = known
-        found, values = raw.copy(), state.values
+        ids, decoded, lists = layout
+        bound, values = raw.copy(), state.values
         try:
             for position in ids:
-                found[position] = value = values[raw[position]]
+                bound[position] = value = values[raw[position]]
                 if value.__class__ is not Value:
                     return self._read_slowly(state, raw)
             for position, decode in decoded:
-                found[position] = decode(raw[position])
+                bound[position] = decode(raw[position])
             for position, param in lists:
-                found[position] = _decode_list(state, self.operator.op, param, raw[position])
-        except Exception:  # it is found out below what is wrong
+                bound[position] = _decode_list(state, self.operator.op, param, raw[position])
+        except Exception:  # reading one by one tells what is wrong
             return self._read_slowly(state, raw)
-        return tuple(found)
+        return tuple(bound)
 
     def _read_first(self, state: SessionState, raw: list[Any]) -> tuple[Any, ...]:
-        found = self._read_slowly(state, raw)
-        if len(self._known) < _SHAPES:
-            self._known[tuple(map(type, raw))] = self.layout(raw)
-        return found
+        bound = self._read_slowly(state, raw)
+        if len(self._layouts) < _MOST_LAYOUTS:
+            self._layouts[tuple(map(type, raw))] = self.layout(raw)
+        return bound
 
     def layout(self, raw: list[Any]) -> WireLayout:
-        """How to read arguments of the classes of ``raw``, which were found good."""
+        """How to read arguments of the classes of ``raw``, which were accepted."""
         ids, decoded, lists = [], [], []
         for position, ((mode, plain, decode, param), item) in enumerate(zip(self._params, raw)):
             if mode == _TENSOR and item.__class__ is int:
@@ -141,7 +141,7 @@ class Reader:
             return tuple([self._read_one(state, *param, item) for param, item in zip(self._params, raw)])
         except TelegradError:
             raise
-        except Exception as error:  # decoders do not foresee all that MessagePack can say
+        except Exception as error:  # MessagePack can hold values that decoders do not expect
             raise ProtocolError(f"{op.name}: malformed argument: {error}") from error
 
     def _read_one(
@@ -175,9 +175,9 @@ def _decode_item(state: SessionState, op: Op, param: Param, item: Any) -> Any:
 def _decode_list(state: SessionState, op: Op, param: Param, items: Any) -> Any:
     if isinstance(items, list):
         if {*map(type, items)} == _ONLY_INTEGERS:
-            found = tuple(map(state.values.get, items))
-            if {*map(type, found)} == _ONLY_VALUES:
-                return found
+            values = tuple(map(state.values.get, items))
+            if {*map(type, values)} == _ONLY_VALUES:
+                return values
         items = tuple([_decode_item(state, op, param, item) for item in items])
     elif items is not None:
         raise ProtocolError(f"{op.name}: argument '{param.name}' must be a list of tensors, not {describe(items)}")

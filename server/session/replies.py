@@ -46,7 +46,7 @@ class PendingData:
         self.request = request
         self._meta = value.meta
         self.nbytes = nbytes = value.meta.nbytes
-        window = value.backend.open_window(value) if nbytes > messages.INLINE_BYTES else None
+        window = value.backend.host_view(value) if nbytes > messages.INLINE_BYTES else None
         self.shows_memory = window is not None
         self._copy = window or open_copy(value)
 

@@ -50,7 +50,7 @@ class Rollback:
 
     def must_wait(self, instruction: Any) -> bool:
         """Return whether ``instruction`` is held back until the outstanding checks are seen to be good."""
-        if self._state.failure or not (self._checks.are_many or _is_final(instruction)):
+        if self._state.failure or not (self._checks.are_too_many or _is_final(instruction)):
             return False
         for _ in range(_LOOKS):
             self.look()
@@ -71,7 +71,7 @@ class Rollback:
 
     def verify(self) -> None:
         """Wait for the device, and raise what it found wrong with work that no instruction has brought."""
-        fault = self._checks.settle(wait=True) if self.outstanding else None
+        fault = self._checks.poll(wait=True) if self.outstanding else None
         if fault is not None:
             if fault.instruction is None:
                 raise fault.error
@@ -98,7 +98,7 @@ class Rollback:
 
     def _finish_checks(self, wait: bool) -> None:
         if self.outstanding:
-            fault = self._checks.settle(wait)
+            fault = self._checks.poll(wait)
             if fault is not None:
                 self._undo(fault)
 

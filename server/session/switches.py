@@ -17,7 +17,7 @@ _CUDNN = {"cudnn_allow_tf32": "allow_tf32", "cudnn_deterministic": "deterministi
 
 
 def _set_switch(name: str, state: SessionState, value: Any) -> None:
-    state.context.switches = state.context.switches.but(name, value)
+    state.context.switches = state.context.switches.with_setting(name, value)
 
 
 def _set_cudnn(name: str, state: SessionState, value: Any) -> None:
@@ -33,7 +33,7 @@ def _set_tunable(state: SessionState, value: Any) -> None:
         raise TypeError("not two bools and two integers")
     tuner = state.context.tuner
     tuner.set(tunes, milliseconds, iterations)
-    state.context.switches = state.context.switches.tuned_by(tuner if enabled else None)
+    state.context.switches = state.context.switches.with_tuner(tuner if enabled else None)
 
 
 @answers(queries.TunableResults)
@@ -73,7 +73,7 @@ def _load(state: SessionState, query: queries.TunableLoad) -> int:
     context = state.context
     context.tuner.load(query.lines)
     if context.switches.tuner is not None:
-        context.switches = context.switches.tuned_by(context.tuner)
+        context.switches = context.switches.with_tuner(context.tuner)
     return len(context.tuner.results)
 
 

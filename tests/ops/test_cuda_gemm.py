@@ -315,7 +315,7 @@ def test_sizes_that_tensor_cores_do_not_take(
 
 
 def _switched(gpu: EngineAdapter, name: str, value: Any) -> None:
-    gpu.context.switches = gpu.context.switches.but(name, value)
+    gpu.context.switches = gpu.context.switches.with_setting(name, value)
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_tuning_chooses_measures_once_and_changes_no_result(gpu: EngineAdapter) 
     torch.manual_seed(14)
     tuner = Tuner()
     tuner.set(True, 5, 10)
-    gpu.context.switches = gpu.context.switches.tuned_by(tuner)
+    gpu.context.switches = gpu.context.switches.with_tuner(tuner)
     a, b, c = torch.randn(64, 96), torch.randn(96, 80), torch.randn(64, 80)
     _compare(gpu, "mm", [a, b], 96)
     _compare(gpu, "addmm", [c, a, b], 96, beta=2)

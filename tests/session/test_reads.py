@@ -84,7 +84,7 @@ def slow(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[Slow]:
         return begun[-1]
 
     monkeypatch.setattr(backend, "open_download", open_download)
-    monkeypatch.setattr(backend, "open_window", lambda value: None)
+    monkeypatch.setattr(backend, "host_view", lambda value: None)
     return begun
 
 

@@ -1,4 +1,4 @@
-"""Array work that NumPy and CuPy do differently: scattering with duplicates, bounds of indices, windows over memory.
+"""Array work that NumPy and CuPy do differently: sums, scattering with duplicates, bounds of indices, strided windows.
 
 Accumulation is deterministic on both: contributions to one element are added in the order in which they are given.
 """
@@ -17,7 +17,7 @@ Array = Any
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 _WIDENED = frozenset(("float16", "bfloat16"))
 _FEW = 16
-"""So many numbers are added in their own type."""
+"""Sums of at most so many numbers are made in the numbers' own type: their rounding errors stay small."""
 
 
 def negative(xp: Any, array: Array, out: Array) -> None:
@@ -52,14 +52,14 @@ def sum_over(xp: Any, array: Array, axis: int | tuple[int, ...] | None, keepdims
 
 
 def _neighbours(array: Array, axes: set[int]) -> tuple[int, ...]:
-    """Those of ``axes`` along which elements lie one after another in memory, innermost first."""
-    found, step = [], array.itemsize
+    """The axes of ``axes`` along which elements are adjacent in memory, innermost first."""
+    axes_in_order, step = [], array.itemsize
     for axis in sorted(range(array.ndim), key=lambda a: (array.strides[a], array.shape[a])):
         if axis not in axes or array.strides[axis] != step:
             break
-        found.append(axis)
+        axes_in_order.append(axis)
         step *= array.shape[axis]
-    return tuple(found)
+    return tuple(axes_in_order)
 
 
 def scalar(number: complex, dtype: Any) -> Any:
@@ -87,7 +87,7 @@ def check_room(xp: Any, nbytes: int) -> None:
 
 
 def dimension(dim: int, size: int) -> str:
-    """How messages call the dimension that an index missed."""
+    """The text by which error messages name a dimension that an index is out of range for."""
     return f"dimension {dim} of size {size}"
 
 
@@ -168,7 +168,7 @@ def add_at(xp: Any, target: Array, key: tuple[Any, ...], values: Array) -> None:
 
 
 def identity(how: str, dtype: Any) -> Any:
-    """What a reduction of nothing gives."""
+    """The result of a reduction of no elements."""
     if how in ("sum", "mean", "prod"):
         return 1 if how == "prod" else 0
     if dtype.kind == "b":

@@ -24,7 +24,7 @@ np.seterr(all="ignore")  # kernels meet infinities and NaN as a matter of course
 
 
 class HostMark:
-    """A host has done what it was given."""
+    """A point in the host's work, which is always done: the host computes at once."""
 
     def is_ready(self) -> bool:
         return True
@@ -44,7 +44,7 @@ class HostUpload:
 
 
 class HostDownload:
-    """A finished copy of a host value."""
+    """A copy of a host value, or a view of it, which is complete from the start."""
 
     __slots__ = ("_copy",)
 
@@ -55,12 +55,12 @@ class HostDownload:
         return True
 
     def bytes(self) -> memoryview:
-        flat = self._copy if isinstance(self._copy, _Shown) else self._copy.reshape(-1).view(np.uint8)
+        flat = self._copy if isinstance(self._copy, _HostView) else self._copy.reshape(-1).view(np.uint8)
         return flat.data
 
 
-class _Shown(np.ndarray[Any, Any]):
-    """A host value's own memory, which stays allocated for as long as somebody holds this."""
+class _HostView(np.ndarray[Any, Any]):
+    """A view of a host value's own memory, which keeps that memory allocated."""
 
     storage: Storage
 
@@ -83,10 +83,10 @@ class CpuBackend(AllocatingBackend):
         itemsize = meta.dtype.itemsize
         offset = block.offset + meta.offset * itemsize if meta.numel else block.offset
         strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
-        found = np.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], block.segment.buffer, offset, strides)
+        array = np.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], block.segment.buffer, offset, strides)
         if strides is None and block.is_stable:
-            block.array, block.meta = found, meta
-        return found
+            block.array, block.meta = array, meta
+        return array
 
     def mark(self) -> Mark:
         return HostMark()
@@ -103,12 +103,12 @@ class CpuBackend(AllocatingBackend):
     def open_download(self, value: Value) -> Download:
         return HostDownload(self.to_host(value.array))
 
-    def open_window(self, value: Value) -> Download | None:
+    def host_view(self, value: Value) -> Download | None:
         if not value.meta.is_contiguous:
             return None
-        shown = value.array.reshape(-1).view(np.uint8).view(_Shown)
-        shown.storage = value.storage
-        return HostDownload(shown)
+        view = value.array.reshape(-1).view(np.uint8).view(_HostView)
+        view.storage = value.storage
+        return HostDownload(view)
 
     def threaded(self, run: Callable[..., Any], nbytes: int) -> Callable[..., Any]:
         return on_all_threads(run) if nbytes >= LARGE else run

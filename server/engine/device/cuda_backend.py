@@ -1,4 +1,4 @@
-"""A CUDA device as the engine sees it: CuPy over the allocator's device blocks, one stream per session.
+"""The CUDA backend: CuPy over the allocator's device blocks, one default stream per session.
 
 What CuPy allocates for itself (temporaries, workspaces, results of kernels) comes from the same allocator, accounted to
 the session whose turn it is, so that a kernel's result is adopted without a copy.
@@ -34,7 +34,7 @@ _TO_HOST = cp.cuda.runtime.memcpyDeviceToHost
 
 
 class BlockMemory(cp.cuda.memory.BaseMemory):  # type: ignore[misc]
-    """A block as CuPy holds it; given back with the last array that uses it."""
+    """A block as CuPy's arrays hold it; it is given back with the last array that uses it."""
 
     def __init__(self, backend: CudaBackend, block: Block, nbytes: int) -> None:
         self.backend = backend
@@ -48,7 +48,7 @@ class BlockMemory(cp.cuda.memory.BaseMemory):  # type: ignore[misc]
 
 
 class PinnedMemory:
-    """A pinned buffer as CuPy holds it, until the copy through it is done."""
+    """A pinned host buffer as CuPy holds it, until the copy through it is done."""
 
     __slots__ = ("buffer", "ptr", "size")
 
@@ -59,7 +59,7 @@ class PinnedMemory:
 
 
 class CudaUpload:
-    """Writes into device memory, through pinned memory: the source is free when a write returns."""
+    """Writes into device memory through pinned memory, so that the source may be reused when a write returns."""
 
     __slots__ = ("_pinned", "_pointer", "_stream", "_value")
 
@@ -79,7 +79,7 @@ class CudaUpload:
 
 
 class CudaDownload:
-    """A copy into pinned memory, and the event behind it."""
+    """A copy into pinned memory, and the event that is recorded after it."""
 
     __slots__ = ("_buffer", "_event", "_source")
 
@@ -88,7 +88,7 @@ class CudaDownload:
         self._buffer = pinned.allocate(array.nbytes)
         if array.nbytes:
             cp.cuda.runtime.memcpyAsync(self._buffer.pointer, self._source.data.ptr, array.nbytes, _TO_HOST, stream.ptr)
-            # It may be dropped while the copy is on its way.
+            # This object may be dropped while the copy is under way.
             self._buffer.record_stream(stream.ptr)
         self._event = cp.cuda.Event(disable_timing=True)
         self._event.record(stream)
@@ -102,7 +102,7 @@ class CudaDownload:
 
 
 class CudaMark:
-    """How far a stream has got."""
+    """The point in a stream's work at which this was made."""
 
     __slots__ = ("_event",)
 
@@ -128,7 +128,7 @@ class CudaBackend(StreamedBackend):
         self.launches = launches_on(self.index)
         self._workspaces: dict[int, Block] = {}
         self._is_capturing = False
-        allocator.free_memory_callbacks.append(self._spare_workspaces)
+        allocator.free_memory_callbacks.append(self._free_workspaces)
 
     @classmethod
     def open(cls, device: Device) -> CudaBackend:
@@ -176,12 +176,12 @@ class CudaBackend(StreamedBackend):
                 block = self._workspaces[stream] = allocator.allocate(nbytes, stream)
         return block
 
-    def _spare_workspaces(self) -> bool:
-        """Give other streams' workspaces back where memory is short; what is being launched may use this one's."""
-        spared = [stream for stream in self._workspaces if stream != self.stream]
-        for stream in spared:
+    def _free_workspaces(self) -> bool:
+        """Give other streams' workspaces back when memory is short; work being launched may use the current one's."""
+        unused = [stream for stream in self._workspaces if stream != self.stream]
+        for stream in unused:
             self.allocator.free(self._workspaces.pop(stream))
-        return bool(spared)
+        return bool(unused)
 
     def allow_waiting(self) -> None:
         self.launches.allow()
@@ -201,8 +201,8 @@ class CudaBackend(StreamedBackend):
     def capture(self, work: Callable[[], bool]) -> CudaGraph | None:
         self._is_capturing = True
         try:
-            found: CudaGraph | None = self.at_once(CudaGraph.of)(self.stream, work)
-            return found
+            graph: CudaGraph | None = self.at_once(CudaGraph.of)(self.stream, work)
+            return graph
         finally:
             self._is_capturing = False
 
@@ -272,12 +272,12 @@ class CudaBackend(StreamedBackend):
         return int(free), int(total)
 
     def properties(self) -> dict[str, Any]:
-        found = cp.cuda.runtime.getDeviceProperties(self.index)
+        device = cp.cuda.runtime.getDeviceProperties(self.index)
         return {
-            "name": found["name"].decode(),
-            "total_memory": int(found["totalGlobalMem"]),
-            "multi_processor_count": int(found["multiProcessorCount"]),
-            "capability": (int(found["major"]), int(found["minor"])),
+            "name": device["name"].decode(),
+            "total_memory": int(device["totalGlobalMem"]),
+            "multi_processor_count": int(device["multiProcessorCount"]),
+            "capability": (int(device["major"]), int(device["minor"])),
         }
 
 

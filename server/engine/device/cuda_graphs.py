@@ -1,4 +1,4 @@
-"""CUDA graphs: what a thread launches on a stream, noted once and launched as one from then on."""
+"""CUDA graphs: work that is captured from a stream once, and launched as one from then on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DONE = 0
 
 
 class CudaGraph:
-    """Launches that were noted. Their arguments are those of then: the memory that they name must still be theirs."""
+    """Captured work. It uses the memory that it was captured with, which must still belong to it at each launch."""
 
     __slots__ = ("_launches", "_stream")
 
@@ -23,7 +23,7 @@ class CudaGraph:
 
     @classmethod
     def of(cls, stream: int, work: Callable[[], bool]) -> CudaGraph | None:
-        """What ``work`` launches on a raw stream; None where it says False, or does what cannot be noted."""
+        """Capture what ``work`` launches on a raw stream; None if it returns False, or does what cannot be captured."""
         graph, is_whole = 0, False
         try:
             runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
@@ -49,13 +49,13 @@ class CudaGraph:
 
     def __del__(self) -> None:
         try:
-            runtime.graphExecDestroy(self._launches)  # one that is being run is freed after
+            runtime.graphExecDestroy(self._launches)  # CUDA frees a graph that is running when it has run
         except Exception:  # the device may be gone, or the process be ending
             return
 
 
 def _end(stream: int) -> int:
-    """The graph of what was noted; 0 where something could not be."""
+    """The handle of the captured graph; 0 if something could not be captured."""
     try:
         return int(runtime.streamEndCapture(stream))
     except runtime.CUDARuntimeError:
@@ -63,5 +63,5 @@ def _end(stream: int) -> int:
 
 
 def is_idle(stream: int) -> bool:
-    """Whether a raw stream has done all that it was given."""
+    """Whether a raw stream has done all work that it was given."""
     return bool(runtime.streamQuery(stream) == _DONE)

@@ -1,4 +1,4 @@
-"""CUDA's streams and events: opened for sessions, kept for the next one when a session ends."""
+"""CUDA's streams and events; streams are opened for sessions, and kept for the next session when one ends."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ class StreamPool:
         self._link: Any = None
 
     def take(self, priority: int = 0) -> int:
-        """A stream that nobody else has; CUDA takes its highest priority for those beyond."""
+        """A raw stream that no other session has; CUDA takes its highest priority for higher ones."""
         idle = self._idle[priority]
         stream = idle.pop() if idle else cp.cuda.Stream(non_blocking=True, priority=priority)
         self._open[stream.ptr] = (stream, priority)
         return int(stream.ptr)
 
     def use(self, pointer: int) -> None:
-        """Launch on this stream from here on."""
+        """Make CuPy launch on this stream from here on."""
         self._open[pointer][0].use()
 
     def give_back(self, pointer: int) -> None:
-        """Wait for a stream, and keep it for the next session."""
+        """Wait for a stream's work, and keep the stream for the next session."""
         stream, priority = self._open.pop(pointer)
         stream.synchronize()
         self._idle[priority].append(stream)
 
     def join(self, producer: int, consumer: int) -> None:
-        """Let what ``consumer`` gets from here on wait for what ``producer`` has by now."""
+        """Make later work of ``consumer`` wait for all work that ``producer`` has been given so far."""
         if self._link is None:
             self._link = cp.cuda.Event(disable_timing=True)
         runtime = cp.cuda.runtime
         runtime.eventRecord(self._link.ptr, producer)
-        runtime.streamWaitEvent(consumer, self._link.ptr)  # it keeps what was recorded, whatever comes after
+        runtime.streamWaitEvent(consumer, self._link.ptr)  # waits for this record, even if another follows
 
 
 class CudaEvent:
@@ -54,17 +54,17 @@ class CudaEvent:
         self.is_timed = is_timed
 
     def record(self, stream: int) -> None:
-        """Become the point that ``stream`` will reach with what it has been given by now."""
+        """Become the point after all work that ``stream`` has been given so far."""
         cp.cuda.runtime.eventRecord(self._event.ptr, stream)
 
     def hold(self, stream: int) -> None:
-        """Let what ``stream`` is given from here on wait for this event."""
+        """Make later work of ``stream`` wait for this event."""
         cp.cuda.runtime.streamWaitEvent(stream, self._event.ptr)
 
     def is_ready(self) -> bool:
-        """Whether the stream has come this far."""
+        """Whether the stream has done all work before this event."""
         return bool(self._event.done)
 
     def milliseconds_to(self, later: CudaEvent) -> float:
-        """The time between two timed events that have both been reached."""
+        """The milliseconds between two timed events, both of which the device has reached."""
         return float(cp.cuda.runtime.eventElapsedTime(self._event.ptr, later._event.ptr))

@@ -1,7 +1,7 @@
-"""The part of a backend that allocates: new values, and blocks that are given back.
+"""The part of a backend that allocates values and frees blocks. Knows no operations.
 
-Every value of the process is made here or in ``prepared``; how arrays come about over the memory is the subclasses'
-business. Knows no operations.
+Python's garbage collector may free a value in the middle of an allocator call. Blocks that come back then are queued,
+and freed when that call has returned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class AllocatingBackend(Backend):
     """A backend whose values lie in blocks of a caching allocator, accounted to the session whose turn it is."""
 
     def empty(self, meta: Meta) -> Value:
-        """A new value of uninitialised memory, accounted to the current owner."""
+        """A new value of uninitialised memory, accounted to the session whose turn it is."""
         nbytes = meta.extent * meta.dtype.itemsize
         self.in_allocator = True  # `_allocate`, inlined
         try:
@@ -44,7 +44,7 @@ class AllocatingBackend(Backend):
 
     @contextmanager
     def exclusive_allocator(self) -> Iterator[CachingAllocator]:
-        """The allocator, for more than an allocation: what the garbage collector releases meanwhile is freed after."""
+        """The allocator, for more than one call; blocks that the garbage collector frees meanwhile are freed after."""
         before, self.in_allocator = self.in_allocator, True
         try:
             yield self.allocator
@@ -54,12 +54,12 @@ class AllocatingBackend(Backend):
             self._releasequeued_frees()
 
     def check_room(self, nbytes: int) -> None:
-        """Refuse work on more bytes than the session whose turn it is could hold, before any of it is done."""
+        """Raise OutOfMemoryError if the session whose turn it is could not hold so many bytes."""
         with self.exclusive_allocator() as allocator:
             allocator.check_room(nbytes, context.current.owner)
 
     def release(self, block: Block) -> None:
-        """Give a block back; later, where Python's garbage collector struck in the middle of the allocator."""
+        """Give a block back, or queue it where the garbage collector runs in the middle of an allocator call."""
         if self.in_allocator:
             self.queued_frees.append(block)
             return
@@ -72,7 +72,7 @@ class AllocatingBackend(Backend):
             self._releasequeued_frees()
 
     def stop_freeing(self) -> None:
-        """Free nothing any more: the process ends, and what frees memory may be gone before the last value is."""
+        """Free nothing from here on: the process ends, and what frees memory may be gone before the last value."""
         self.in_allocator = True
 
     def _releasequeued_frees(self) -> None:
@@ -80,7 +80,7 @@ class AllocatingBackend(Backend):
             self.release(self.queued_frees.pop())
 
     def adopt(self, array: Any, meta: Meta) -> Value:
-        """A value of what a kernel returned, in the layout and dtype that the contract promised."""
+        """A value that holds what a kernel returned, in the layout and dtype that the contract promised."""
         value = self.empty(meta)
         self.store(value.array, array)
         return value

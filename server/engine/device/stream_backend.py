@@ -1,6 +1,6 @@
-"""A device with streams: which one a session works on, how they are opened and joined, and what a session leaves.
+"""Backends with streams: which stream a session launches on, and how its streams are opened, joined and given back.
 
-How streams come about is its pool's business. Knows no CUDA.
+The pool makes the streams. Knows no CUDA.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from telegrad_protocol.meta import Device
 
 
-class Pool(Protocol):
+class RawStreams(Protocol):
     """The raw streams of a device."""
 
     def take(self, priority: int = 0) -> int:
-        """A stream that nobody else has."""
+        """A raw stream that no other session has; a lower ``priority`` number goes first."""
 
     def use(self, pointer: int) -> None:
-        """Launch on this stream from here on."""
+        """Make libraries launch on this stream from here on."""
 
     def give_back(self, pointer: int) -> None:
-        """Wait for a stream, and keep it for the next session."""
+        """Wait for a stream's work, and keep the stream for the next session."""
 
     def join(self, producer: int, consumer: int) -> None:
-        """Let what ``consumer`` gets from here on wait for what ``producer`` has by now."""
+        """Make later work of ``consumer`` wait for all work that ``producer`` has been given so far."""
 
 
 class StreamedBackend(AllocatingBackend):
     """A device whose work is launched into streams; ``stream`` is the one that is current."""
 
-    def __init__(self, device: Device, allocator: CachingAllocator, pool: Pool) -> None:
+    def __init__(self, device: Device, allocator: CachingAllocator, pool: RawStreams) -> None:
         super().__init__(device, allocator)
         self._streams = pool
 
@@ -50,7 +50,7 @@ class StreamedBackend(AllocatingBackend):
         self._streams.use(pointer)
 
     def leave(self, ctx: StreamUser) -> None:
-        """Wait for a context's streams, and keep them for the next."""
+        """Wait for the streams of a context, and keep them for the next one."""
         self.flush()
         ctx.streams.pop(self.device, None)
         for pointer in ctx.own_streams.opened.pop(self.device, {}).values():
@@ -58,7 +58,7 @@ class StreamedBackend(AllocatingBackend):
             self._forget_stream(ctx, pointer)
 
     def _forget_stream(self, ctx: StreamUser, pointer: int) -> None:
-        """Drop what was kept for a context's stream."""
+        """Drop what the backend keeps by a context's stream."""
 
     def stream_of(self, ctx: StreamUser, number: int) -> int:
         opened = ctx.own_streams.opened.setdefault(self.device, {})

@@ -1,7 +1,7 @@
-"""Which stream of a device a session works on, and which one it worked on when it made a node of the tape.
+"""Which stream of a device a session launches on, and which one it launched on when it made a node of the graph.
 
 A session numbers its streams: 0 is its default one, the others come in levels of priority. They are opened when first
-used. Knows nothing of how a device makes streams: ``Backend`` does.
+used. Does not know how a device makes streams.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from telegrad_protocol.meta import Device
 
 DEFAULT_STREAM = 0
 _KEPT_CHANGES = 1 << 16
+"""Changes of the current stream that are kept per session; the older half is dropped when there are more."""
 
 
 def priority_of(number: int) -> int:
-    """The priority of a stream by its number: 0, or less where it goes first."""
+    """The priority of a stream by its number, as CUDA counts them: 0, or negative for streams that go first."""
     if not 0 <= number <= STREAM_LEVELS * STREAMS_PER_LEVEL:
         raise ArgumentError(f"stream: there is no stream number {number}")
     return -((number - 1) // STREAMS_PER_LEVEL) if number else 0
@@ -28,20 +29,20 @@ def priority_of(number: int) -> int:
 class Streams:
     """One session's streams on all its devices."""
 
-    __slots__ = ("_sequences", "_snapshots", "are_many", "opened")
+    __slots__ = ("_sequences", "_snapshots", "left_default", "opened")
 
     def __init__(self) -> None:
         self.opened: dict[Device, dict[int, int]] = {}
         """Raw streams by number."""
-        self.are_many = False
+        self.left_default = False
         """Whether the session ever left a default stream."""
         self._sequences: list[int] = []
         self._snapshots: list[dict[Device, int]] = []
 
     def note_change(self, sequence: int, before: dict[Device, int], after: dict[Device, int]) -> None:
-        """Nodes of the tape after number ``sequence`` are made on the streams of ``after``, one per device."""
+        """Note that nodes after number ``sequence`` are made on the streams of ``after``, one per device."""
         if not self._sequences:
-            self.are_many = True
+            self.left_default = True
             self._append(0, before)
         if self._sequences[-1] == sequence - 1:
             self._sequences[-1], self._snapshots[-1] = sequence, dict(after)
@@ -55,7 +56,7 @@ class Streams:
         self._snapshots.append(dict(current))
 
     def at(self, sequence: int, device: Device) -> int | None:
-        """The raw stream that was current when a node was made; None where that is long ago, and forgotten."""
+        """The raw stream that was current when a node was made; None if that is no longer kept."""
         place = bisect_right(self._sequences, sequence) - 1
         return self._snapshots[place].get(device) if place >= 0 else None
 

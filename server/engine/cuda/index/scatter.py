@@ -207,7 +207,7 @@ def _wait_if_recorded(args: Any) -> None:
     """Where autograd is about to rewrite history, what is wrong must show before."""
     ctx = context.current
     if ctx.checks.outstanding and ctx.grad_enabled and any(_is_recorded(arg) for arg in args):
-        fault = ctx.checks.settle(wait=True)
+        fault = ctx.checks.poll(wait=True)
         if fault is not None:
             raise fault.error
 

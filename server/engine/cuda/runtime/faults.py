@@ -1,7 +1,7 @@
 """How kernels report an index out of range without stopping anybody: a record per stream, and its CUDA text.
 
 The first launch that meets such an index writes its tag and the index into the record and into pinned host memory,
-where ``settle`` reads it after an event; kernels that change what the client sees look at the record first. See
+where ``Checks.poll`` reads it after an event; kernels that change what the client sees look at the record first. See
 ``docs/decisions``.
 """
 
