@@ -1,11 +1,7 @@
 """The caching allocator: PyTorch's algorithm, statistics and formats, with an account for every session.
 
-block, pool        pieces of memory; finding the one that fits best
-policy             which block serves a request; when the upstream is asked and given back to
-ledger, account    running totals and their peaks; what a session holds and may hold
-caching            the allocator that the engine calls
-host, simulated, cuda    upstreams: where segments come from
-statistics, summary, snapshot, history    what people look at
+``allocator`` puts the layers together: ``core`` is a small cache of blocks; ``cache`` has the layers that save time,
+``sessions`` what sessions may do, ``reports`` what people look at; ``upstream`` is where segments come from.
 
 Statistics are PyTorch's after every step of a trace. What differs on purpose: waiting streams are asked in the order in
 which they began to wait (PyTorch's order is that of a hash table); a block that passes from one session to another is

@@ -1,6 +1,6 @@
 """The caching allocator of one device, put together: a core that caches blocks, and the layers around it.
 
-The only place that knows all layers. A call of the engine enters the outermost layer that has a say in it, directly.
+This is the only place that knows all layers. A call of the engine enters the layer that answers it directly.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from server.allocator.sessions.sessions import Sessions
 
 
 class CachingAllocator:
-    """The stack of layers that serves one device.
+    """The stack of layers that serves one device; the layers' methods are its own, so that it adds no call to them.
 
-    Its methods are those of the layers, bound once, so that the stack adds no call of its own.
+    ``events`` replaces the queue of events, for tests that decide the order in which streams are asked.
     """
 
     def __init__(
@@ -40,36 +40,40 @@ class CachingAllocator:
         self.sequences = CallSequences(self.recall)
         self.sessions = Sessions(self.recall)
         self.reports = Reports(self.recall)
-        self._expose()
+        self._bind_cache()
+        self._bind_sessions()
+        self._bind_reports()
 
-    def _expose(self) -> None:
-        """Offer what each layer can do; the allocation of a block and its free are the outermost layer's own."""
-        core, recall, sequences, sessions, reports = (
-            self.core, self.recall, self.sequences, self.sessions, self.reports
-        )  # fmt: skip
+    def _bind_cache(self) -> None:
+        """Offer blocks; allocations and frees enter the outermost layer at once."""
+        core, recall, sequences = self.core, self.recall, self.sequences
         self.allocate, self.free = recall.allocate, recall.free
         self.record_stream = sequences.record_stream
         self.empty_cache, self.allocated_bytes = recall.empty_cache, recall.allocated_bytes
         self.flush_deferred = recall.flush_deferred
-
+        self.start_sequence, self.sequence_since = sequences.start_sequence, sequences.sequence_since
+        self.can_replay, self.replay, self.dry_run = sequences.can_replay, sequences.replay, sequences.dry_run
         self.free_memory_callbacks = core.free_memory_callbacks
         self.check_room, self.set_memory_fraction = core.check_room, core.set_memory_fraction
         self.mem_get_info = self.upstream.free_and_total
 
-        self.start_sequence, self.sequence_since = sequences.start_sequence, sequences.sequence_since
-        self.can_replay, self.replay, self.dry_run = sequences.can_replay, sequences.replay, sequences.dry_run
-
-        self.set_quota = sessions.limits.set_quota
-        self.set_session_fraction = sessions.limits.set_session_fraction
-        self.session_fraction = sessions.limits.session_fraction
-        self.caching_allocator_alloc = sessions.raw.caching_allocator_alloc
-        self.caching_allocator_delete = sessions.raw.caching_allocator_delete
-        self.new_mem_pool, self.mem_pool = sessions.pools.new_mem_pool, sessions.pools.mem_pool
-        self.use_mem_pool, self.release_mem_pool = sessions.pools.use_mem_pool, sessions.pools.release_mem_pool
-        self.begin_allocate_to_pool = sessions.pools.begin_allocate_to_pool
-        self.end_allocate_to_pool = sessions.pools.end_allocate_to_pool
+    def _bind_sessions(self) -> None:
+        """Offer what sessions may do to the cache that they share."""
+        sessions = self.sessions
+        limits, pools, raw = sessions.limits, sessions.pools, sessions.raw
         self.empty_own_cache, self.end_session = sessions.empty_own_cache, sessions.end_session
+        self.set_quota = limits.set_quota
+        self.set_session_fraction, self.session_fraction = limits.set_session_fraction, limits.session_fraction
+        self.caching_allocator_alloc = raw.caching_allocator_alloc
+        self.caching_allocator_delete = raw.caching_allocator_delete
+        self.new_mem_pool, self.mem_pool = pools.new_mem_pool, pools.mem_pool
+        self.use_mem_pool, self.release_mem_pool = pools.use_mem_pool, pools.release_mem_pool
+        self.begin_allocate_to_pool = pools.begin_allocate_to_pool
+        self.end_allocate_to_pool = pools.end_allocate_to_pool
 
+    def _bind_reports(self) -> None:
+        """Offer what people look at."""
+        reports = self.reports
         self.history = reports.history
         self.memory_stats, self.memory_summary = reports.memory_stats, reports.memory_summary
         self.memory_snapshot = reports.memory_snapshot

@@ -1,8 +1,8 @@
 """The short way of handing out blocks and taking them back: repeated sizes in a few steps.
 
 Serves a size that a session asked for before from the bin of that size, or from the front of a larger block, where
-nothing stands against it; all else goes the general way. Both show the same to whoever looks. Knows what `general`
-knows.
+nothing stands against it; the layer below carries out all other calls. Addresses and statistics are the same either
+way. Functions are long here because every call between them would be paid for by most allocations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from server.allocator.core.splitting import join_front, split_front
 
 
 class FastBins:
-    """The short way around a `BlockCache`, whose accounts, ledger and bins it works on."""
+    """The short way around a `BlockCache`, on whose accounts, ledger and bins it works."""
 
     def __init__(self, below: BlockCache) -> None:
         # The methods of the layer below, bound once.
@@ -27,12 +27,12 @@ class FastBins:
         self._accounts = below.books.accounts
         self._ledger = below.books.ledger
         self._oversize = below.config.max_split_size
-        # Set while something wants to see every call: then nothing takes the short way.
-        self._bypasses = below.bypasses
-        below.bypass_listeners.append(self._set_bypass)
+        # Set while every call must be carried out by the layer below.
+        self._bypassed = below.bypasses
+        below.bypass_listeners.append(self._set_bypassed)
 
-    def _set_bypass(self, bypasses: bool) -> None:
-        self._bypasses = bypasses
+    def _set_bypassed(self, bypassed: bool) -> None:
+        self._bypassed = bypassed
 
     def allocate(self, nbytes: int, stream: int = 0, owner: int = 0) -> Block:
         """Return a block of at least ``nbytes`` for use on ``stream``, accounted to session ``owner``.
@@ -40,13 +40,13 @@ class FastBins:
         Raises OutOfMemoryError when the session's quota or the device has no room.
         """
         account = self._accounts.get(owner)
-        if account is None or account.stream != stream or self._bypasses:
+        if account is None or account.stream != stream or self._bypassed:
             return self._allocate(nbytes, stream, owner)
         request = account.requests.get(nbytes)
         if request is None:
             return self._allocate(nbytes, stream, owner)
         if not request.blocks:
-            return self._cut(request, account)
+            return self._split(request, account)
         block = request.blocks[-1]
         account_now = account.now + request.charge
         charge = request.split_charge if block.split else request.charge
@@ -71,11 +71,11 @@ class FastBins:
         block.device_charge = charge
         return block
 
-    def _cut(self, request: Request, account: Account) -> Block:
-        """Serve a known size from the front of a larger block, the short way where nothing stands against it."""
+    def _split(self, request: Request, account: Account) -> Block:
+        """Serve a known size from the front of the larger block that fits best, if it is of the same owner."""
         size, free_list = request.size, request.free_list
         if free_list.remainder is not None or free_list.expands or account.quota_bytes is not None:
-            return self._cut_with_care(request, account)
+            return self._split_with_care(request, account)
         block = free_list.best_in_bins(size)
         if (
             block is None
@@ -87,7 +87,7 @@ class FastBins:
         free_list.remove(block)
         if block.split:
             free_list.pool.ended_inactive_bytes += size
-            change = request.cut_charge
+            change = request.split_off_charge
         else:
             pool = free_list.pool
             change = request.charge + pool.inactive_count_charge + (block.size - size) * pool.inactive_byte_charge
@@ -107,21 +107,21 @@ class FastBins:
             account.take_peaks()
         return front
 
-    def _cut_with_care(self, request: Request, account: Account) -> Block:
-        """The same where there is a remainder, an expandable segment or a quota."""
+    def _split_with_care(self, request: Request, account: Account) -> Block:
+        """Do the same where there is a last remainder, an expandable segment or a quota."""
         size, free_list = request.size, request.free_list
         account_now = account.now + request.charge
         if (account.ceiling - account_now) & GUARDS != GUARDS and account.quota_bytes is not None:
             return self._allocate(request.nbytes, free_list.stream, account.owner)
         remainder_size, remainder = free_list.remainder_size, free_list.remainder
         if free_list.expands:
-            found = free_list.cut_from(size)  # type: ignore[attr-defined]  # an expandable free_list
-            is_in_bin = found is not remainder
+            larger = free_list.best_to_split(size)  # type: ignore[attr-defined]  # an expandable free list
+            is_in_bin = larger is not remainder
         else:
-            found = free_list.best_in_bins(size)
-            is_in_bin = remainder_size < size or (found is not None and found.size < remainder_size)
+            larger = free_list.best_in_bins(size)
+            is_in_bin = remainder_size < size or (larger is not None and larger.size < remainder_size)
         if is_in_bin:
-            block = self._cut_from_bin(found, request, account.owner)
+            block = self._split_from_bin(larger, request, account.owner)
         elif (
             remainder is None
             or remainder_size - size < request.min_remainder
@@ -130,7 +130,7 @@ class FastBins:
         ):
             block = None
         else:
-            block = self._cut_from_remainder(request)
+            block = self._split_from_remainder(request)
         if block is None:
             return self._allocate(request.nbytes, free_list.stream, account.owner)
         request.uses += 1
@@ -143,8 +143,8 @@ class FastBins:
             account.take_peaks()
         return block
 
-    def _cut_from_remainder(self, request: Request) -> Block:
-        """The front of a free_list's remainder: what was merged with it last, if that has the size."""
+    def _split_from_remainder(self, request: Request) -> Block:
+        """Take the front of the last remainder: the block that was freed in front of it last, if that has the size."""
         size, free_list = request.size, request.free_list
         remainder: Any = free_list.remainder
         block: Block = free_list.remainder_front  # type: ignore[assignment]  # there is one where there is a remainder
@@ -161,43 +161,43 @@ class FastBins:
             free_list.resize_remainder(remainder_size)
         free_list.pool.ended_inactive_bytes += size
         ledger = self._ledger
-        ledger.now = now = ledger.now + request.cut_charge
+        ledger.now = now = ledger.now + request.split_off_charge
         if (ledger.ceiling - now) & GUARDS != GUARDS:
             ledger.take_peaks()
         return block
 
-    def _cut_from_bin(self, found: Block | None, request: Request, owner: int) -> Block | None:
-        """The front of a free block, whose remainder becomes the remainder; None where only the policy may decide."""
+    def _split_from_bin(self, larger: Block | None, request: Request, owner: int) -> Block | None:
+        """Take the front of a free block and put the rest back; None where only the layer below may decide."""
         size, free_list = request.size, request.free_list
         if (
-            found is None
-            or found.owner != owner
-            or found.size - size < request.min_remainder
-            or found.size >= self._oversize
+            larger is None
+            or larger.owner != owner
+            or larger.size - size < request.min_remainder
+            or larger.size >= self._oversize
         ):
             return None
         pool = free_list.pool
-        free_list.remove(found)
-        change = request.cut_charge
-        if found.split:
+        free_list.remove(larger)
+        change = request.split_off_charge
+        if larger.split:
             pool.ended_inactive_bytes += size
         else:
-            change = request.charge + pool.inactive_count_charge + (found.size - size) * pool.inactive_byte_charge
-        block = split_front(found, size)
-        free_list.add(found)
+            change = request.charge + pool.inactive_count_charge + (larger.size - size) * pool.inactive_byte_charge
+        block = split_front(larger, size)
+        free_list.add(larger)
         self._ledger.add(change)
         return block
 
     def free(self, block: Block) -> None:
         """Take a block back; it is reused once the streams that used it are done with it."""
         bin = block.bin
-        if bin is None or block.is_free or self._bypasses:
+        if bin is None or block.is_free or self._bypassed:
             return self._free(block)
         previous, following = block.previous, block.next
         if previous is not None and previous.is_free:
-            return self._merge_behind(previous, block, following, bin.free_list)
+            return self._coalesce_into_previous(previous, block, following, bin.free_list)
         if following is not None and following.is_free:
-            return self._merge_before(block, following, bin.free_list)
+            return self._coalesce_with_next(block, following, bin.free_list)
         ledger = self._ledger
         ledger.now = now = ledger.now - block.device_charge
         if (ledger.ceiling - now) & GUARDS != GUARDS:
@@ -210,8 +210,8 @@ class FastBins:
         else:
             bin.add(block)
 
-    def _merge_before(self, block: Block, following: Any, free_list: FreeList) -> None:
-        """Merge a block with the free one behind it: in the books only, if that is the remainder or becomes it."""
+    def _coalesce_with_next(self, block: Block, following: Any, free_list: FreeList) -> None:
+        """Merge a block with the free one behind it; deferred, if that is the last remainder or becomes it."""
         before, bin = block.previous, block.bin
         if block.owner != following.owner or (before is None and following.next is None):
             return self._complete(block)
@@ -221,7 +221,7 @@ class FastBins:
                 bin.eager_frees -= 1  # type: ignore[union-attr]
                 join_front(following, block)
                 free_list.add(following)
-                self._take_off(block, free_list.pool.inactive_count_charge)
+                self._account_for_free(block, free_list.pool.inactive_count_charge)
                 return
             free_list.open_remainder(following)
             if free_list.remainder is None:
@@ -229,46 +229,46 @@ class FastBins:
         elif before is None and free_list.remainder.next is None:  # type: ignore[union-attr]
             # The segment would be wholly free.
             return self._complete(block)
-        self._take_off(block, free_list.pool.inactive_count_charge)
+        self._account_for_free(block, free_list.pool.inactive_count_charge)
         free_list.remainder_front = block
         remainder_size = free_list.remainder_size = free_list.remainder_size + block.size
         bin = free_list.bins.get(remainder_size)
         if bin is not None and bin.listed:
             free_list.resize_remainder(remainder_size)
 
-    def _merge_behind(self, previous: Block, block: Block, following: Any, free_list: FreeList) -> None:
-        """Merge a block with the free one before it, and with one behind it."""
-        owner, merged, size = block.owner, free_list.pool.inactive_count_charge, previous.size + block.size
-        beyond = following
-        joins = following is not None and following.is_free
-        if joins:
+    def _coalesce_into_previous(self, previous: Block, block: Block, following: Any, free_list: FreeList) -> None:
+        """Merge a block with the free one in front of it, and with the one behind it if that is free too."""
+        owner, merged_charge = block.owner, free_list.pool.inactive_count_charge
+        size, beyond = previous.size + block.size, following
+        joins_next = following is not None and following.is_free
+        if joins_next:
             beyond = following.next
         if (
             previous.owner != owner
             or free_list.remainder is not None
             or (beyond is None and previous.previous is None)
-            or (joins and following.owner != owner)
+            or (joins_next and following.owner != owner)
         ):
             return self._complete(block)
-        if joins:
+        if joins_next:
             free_list.remove(following)
             following.is_free = True
             size += following.size
             free_list.pool.ended_inactive_count += 1
-            merged *= 2
+            merged_charge *= 2
         free_list.remove(previous)
         previous.size = size
         previous.next = beyond
         if beyond is not None:
             beyond.previous = previous
         free_list.add(previous)
-        self._take_off(block, merged)
+        self._account_for_free(block, merged_charge)
 
-    def _take_off(self, block: Block, merged: int) -> None:
-        """Account for a free; the charge of the inactive blocks that it was merged with comes off too."""
+    def _account_for_free(self, block: Block, merged_charge: int) -> None:
+        """Take a freed block off the totals, and with it the charge of the inactive blocks that it was merged with."""
         block.is_free = True
         self._accounts[block.owner].now -= block.charge
         ledger = self._ledger
-        ledger.now = now = ledger.now - block.device_charge - merged
+        ledger.now = now = ledger.now - block.device_charge - merged_charge
         if (ledger.ceiling - now) & GUARDS != GUARDS:
             ledger.take_peaks()

@@ -1,10 +1,9 @@
-"""Pinned host memory, cached: blocks of power-of-two sizes, reused once the streams that used them have passed.
+"""The caching allocator of pinned host memory, which copies between host and device run through.
 
-The cache is for chunks, and for results that are read every step; what is very large goes back at once.
-
-PyTorch's caching host allocator: what copies between host and device run through. One thread calls it, but a buffer may
-be dropped in the middle of anything, by Python's garbage collector: that only notes it. Knows no devices beyond its
-upstream.
+Its algorithm is that of PyTorch's caching host allocator: blocks have sizes of powers of two, and are reused once the
+streams that used them have passed. Blocks above a limit are given back at once. One thread calls it, but Python's
+garbage collector may drop a buffer in the middle of a call, so that dropping only notes the block. Knows no device but
+its upstream.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 
 
 class PinnedUpstream(Protocol):
-    """Where pinned memory comes from, and events to know when a stream has passed."""
+    """A source of pinned memory, with events that tell when a stream has passed."""
 
     def obtain_pinned(self, nbytes: int) -> int | None:
         """The address of page-locked memory; None where there is no room."""
@@ -44,7 +43,7 @@ class PinnedBlock:
 
 
 class PinnedBuffer:
-    """A block on loan: memory that arrays can be made of, and that goes back with the last of them."""
+    """A pinned block in use: arrays can be made of it, and it is freed with the last of them."""
 
     __slots__ = ("__weakref__", "_block", "_cache", "nbytes")
 
@@ -55,7 +54,7 @@ class PinnedBuffer:
 
     @property
     def pointer(self) -> int:
-        """The address."""
+        """The address of the first byte."""
         return self._block.pointer
 
     @property
@@ -63,7 +62,7 @@ class PinnedBuffer:
         return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self._block.pointer, False), "version": 3}
 
     def array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes; keeps the buffer alive."""
+        """Return the bytes as an array, which keeps the buffer alive."""
         return np.asarray(self)
 
     def record_stream(self, stream: int) -> None:
@@ -75,11 +74,11 @@ class PinnedBuffer:
 
 
 class PinnedCache:
-    """Pinned blocks, free ones by size."""
+    """The pinned blocks of one device's host, with the free ones by size."""
 
     def __init__(self, upstream: PinnedUpstream, config: AllocatorConfig | None = None) -> None:
         self.config = config or AllocatorConfig()
-        # What was dropped and is not yet looked at; appending is all that a finalizer does.
+        # The blocks whose buffers were dropped since the last call; appending to it is all that a finalizer does.
         self.returned: deque[PinnedBlock] = deque()
         self._upstream = upstream
         self._free: dict[int, list[PinnedBlock]] = {}
@@ -88,10 +87,10 @@ class PinnedCache:
         self._alloc_time, self._free_time = Duration(), Duration()
 
     def allocate(self, nbytes: int) -> PinnedBuffer:
-        """Pinned memory of at least ``nbytes``; raises OutOfMemoryError where there is no room."""
+        """Return pinned memory of at least ``nbytes``; raises OutOfMemoryError where there is no room."""
         if nbytes < 0:
             raise ArgumentError(f"pinned memory: {nbytes} bytes")
-        self._process()
+        self._poll()
         size = self.config.round_pinned(nbytes)
         free = self._free.get(size)
         block = free.pop() if free else self._obtain(size)
@@ -100,16 +99,16 @@ class PinnedCache:
         return PinnedBuffer(self, block, nbytes)
 
     def empty_cache(self) -> None:
-        """Give what is free back to the upstream; waits for no stream."""
-        self._process()
+        """Give the free blocks back to the upstream, without waiting for any stream."""
+        self._poll()
         for blocks in self._free.values():
             for block in blocks:
                 self._give_back(block)
         self._free.clear()
 
     def stats(self) -> dict[str, int]:
-        """Statistics under the names of ``torch.cuda.host_memory_stats``."""
-        self._process()
+        """Return the statistics under the names of ``torch.cuda.host_memory_stats``."""
+        self._poll()
         flat = {f"{name}.{part}": getattr(stat, part) for name, stat in self._stats.items() for part in Stat.__slots__}
         flat |= self._alloc_time.table("host_alloc_time") | self._free_time.table("host_free_time")
         return flat | {
@@ -137,8 +136,8 @@ class PinnedCache:
         self._stats["allocations"].decrease(1)
         self._stats["allocated_bytes"].decrease(block.size)
 
-    def _process(self) -> None:
-        """Record events for what was dropped, and free what no stream uses any more."""
+    def _poll(self) -> None:
+        """Record events for the blocks that were dropped, and free those that no stream uses any more."""
         while self.returned:
             block = self.returned.popleft()
             if block.streams:

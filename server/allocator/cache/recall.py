@@ -69,7 +69,7 @@ class Recall:
         self.allocate_unknown = self.allocate_anew
         self.free_unknown = self.free_anew
         self.core = core
-        self._policy = core.heap
+        self._heap = core.heap
         self._ledger = core.books.ledger
         self._accounts = core.books.accounts
         self._oversize = core.config.max_split_size
@@ -126,9 +126,9 @@ class Recall:
         state = self._leave_state(owner)
         if call in state:
             return self._continue_from(state).allocate(*call)
-        name, before, changes = self._name, self._ledger.now, self._policy.generation
+        name, before, changes = self._name, self._ledger.now, self._heap.generation
         block = self._recognize(self._allocate_below(nbytes, stream, owner))
-        is_alone = self._name == name and self._policy.generation == changes
+        is_alone = self._name == name and self._heap.generation == changes
         self._name ^= block.key
         after = self._enter_state(owner)
         if after is not None and state is not UNKNOWN and is_alone and block.is_stable and block.size < self._oversize:
@@ -154,7 +154,7 @@ class Recall:
         state = self._leave_state(owner)
         if block in state:
             return self._continue_from(state).free(block)
-        before, changes = self._ledger.now, self._policy.generation
+        before, changes = self._ledger.now, self._heap.generation
         self._free_below(replace_by_copy(block) if block.is_stable else block)
         if block in self.core.events:
             return
@@ -163,7 +163,7 @@ class Recall:
         if (
             after is not None
             and state is not UNKNOWN
-            and self._policy.generation == changes
+            and self._heap.generation == changes
             and block.is_stable
             and block.size < self._oversize
         ):
@@ -173,7 +173,7 @@ class Recall:
     def _leave_state(self, owner: int) -> State:
         """Leave the current state; returns what is remembered of this session's calls from it."""
         state, self.state = self.state, UNKNOWN
-        if self._policy.generation != self._changes:
+        if self._heap.generation != self._changes:
             self.forget()
         if owner == self._turn:
             return state
@@ -191,7 +191,7 @@ class Recall:
         if self.replay_policy.miss():
             self.forget()
             return None
-        if self._policy.generation != self._changes:
+        if self._heap.generation != self._changes:
             self.forget()
         place = self._name, owner
         state = self._states.get(place)
@@ -208,7 +208,7 @@ class Recall:
 
         If segments have come or gone since, the new block is returned: another segment may lie at the same address.
         """
-        if self._policy.generation != self._changes:
+        if self._heap.generation != self._changes:
             self.forget()
         piece = block.pointer, block.size, block.requested, block.owner
         known = self._pieces.get(piece)
@@ -227,7 +227,7 @@ class Recall:
         if not self.replay_policy.cool_down():
             return True
         self._name = 0
-        for segment in self._policy.segments.values():
+        for segment in self._heap.segments.values():
             for block in segment.blocks():
                 self._add_to_name(block)
         return False
@@ -241,7 +241,7 @@ class Recall:
     def forget(self) -> None:
         """Drop all that is remembered; for what changes where calls lead. Logged calls must have been carried out."""
         self.state = UNKNOWN
-        self._changes = self._policy.generation
+        self._changes = self._heap.generation
         for state in self._states.values():
             state.clear()
         self._states.clear()
@@ -300,7 +300,7 @@ class Recall:
         if not self._moved:
             return
         moved, self._moved = self._moved, set()
-        self._policy.coalesce_deferred()
+        self._heap.coalesce_deferred()
         taken = [block for block in moved if block.is_free]
         for block in moved.difference(taken):
             self._put_back(block)
@@ -309,7 +309,7 @@ class Recall:
     def _put_back(self, block: Block) -> None:
         pool = block.segment.pool
         counted = pool.ended_inactive_count, pool.ended_inactive_bytes
-        self._policy.put(replace_by_copy(block))
+        self._heap.put(replace_by_copy(block))
         pool.ended_inactive_count, pool.ended_inactive_bytes = counted
 
     def detach(self) -> None:

@@ -1,7 +1,7 @@
-"""What one session holds, and the sizes it has asked for.
+"""What one session holds, and the sizes that it has asked for.
 
 An account is a ledger with a quota and a table from requested bytes to everything that the allocator has to know to
-serve that request again. Knows nothing of policy, segments or devices.
+serve that request again. It knows nothing of segments or devices, nor of which block serves a request.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from server.allocator.core.counters import Accumulated
 from server.allocator.core.ledger import ALL, BYTES, Ledger, field, in_use
 from server.allocator.core.mem_pool import MemPool
 
-# Names no stream, so that the next request looks for its table.
+# The number of no stream: an account that has it selects the table of the next request's stream anew.
 NO_STREAM = -1
-# Beyond this many different sizes the table starts anew; it only saves time.
+# How many sizes a table has before it is emptied, since it only saves time.
 REMEMBERED_SIZES = 4096
 
 
@@ -21,25 +21,35 @@ class Request:
     """One requested size of one session on one stream."""
 
     __slots__ = (
-        "bin", "blocks", "charge", "cut_charge", "free_list", "is_small", "min_remainder", "nbytes", "size",
-        "split_charge", "split_uses", "uses",
-    )  # fmt: skip  # fmt: skip
+        "bin",
+        "blocks",
+        "charge",
+        "free_list",
+        "is_small",
+        "min_remainder",
+        "nbytes",
+        "size",
+        "split_charge",
+        "split_off_charge",
+        "split_uses",
+        "uses",
+    )  # fmt: skip
 
     def __init__(self, nbytes: int, size: int, free_list: FreeList, *, is_oversize: bool = False) -> None:
         self.nbytes = nbytes
         self.size = size
         self.free_list = free_list
         self.bin = free_list.bin(size)
-        # Where the short way looks; oversize blocks are counted and so never served by it.
+        # The blocks that fast bins may hand out; oversize blocks are counted one by one, so they must not.
         self.blocks = [] if is_oversize else self.bin.blocks
         self.is_small = free_list.pool.is_small
         self.charge = in_use(size, nbytes, self.is_small)
-        # The device's charge when the block is an inactive split one, or is cut off one.
-        self.cut_charge = self.charge - size * free_list.pool.inactive_byte_charge
-        self.split_charge = self.cut_charge - free_list.pool.inactive_count_charge
-        # What must remain of a larger block, at least, to cut this size off it.
+        # The device's charge when the block is split off an inactive split block, and when it is one itself.
+        self.split_off_charge = self.charge - size * free_list.pool.inactive_byte_charge
+        self.split_charge = self.split_off_charge - free_list.pool.inactive_count_charge
+        # How many bytes must remain of a larger block, at least, for this size to be split off it.
         self.min_remainder = free_list.pool.min_remainder
-        # How often it was served: from its bin by a part of a segment, and otherwise.
+        # How often fast bins served the request with a split block of its bin, and how often otherwise.
         self.split_uses = 0
         self.uses = 0
 
@@ -57,9 +67,9 @@ class Account(Ledger):
         self.owner = owner
         self.stream = 0
         self.requests: dict[int, Request] = {}
-        # By private pool, if any, and stream.
+        # The tables of requests, by private pool (None: the common pools) and stream.
         self.requests_by_route: dict[tuple[MemPool | None, int], dict[int, Request]] = {(None, 0): self.requests}
-        # The private pool that requests go to.
+        # The private pool that serves the session's requests; None: the common pools.
         self.route: MemPool | None = None
         self.accumulated = Accumulated()
         self.quota_bytes: int | None = None
@@ -70,44 +80,43 @@ class Account(Ledger):
 
     @property
     def active_bytes(self) -> int:
-        """Bytes in use, those that wait for events included."""
+        """The bytes in use, blocks that wait for events included."""
         return field(self.now, ALL, BYTES)
 
     def select_stream(self, stream: int) -> None:
-        """Make the table of one stream the one at hand."""
+        """Look requests up in the table of one stream from now on."""
         if stream != self.stream:
             self.stream = stream
             self.requests = self.requests_by_route.setdefault((self.route, stream), {})
 
     def route_to(self, route: MemPool | None) -> None:
-        """Send requests to a private pool, or to the common ones."""
+        """Send requests to a private pool, or with None to the common ones."""
         self.route = route
         self.stream = NO_STREAM
 
     def drop_pool(self, pool: MemPool) -> None:
-        """Forget a private pool that is no more."""
+        """Drop the tables of a private pool that is gone."""
         if self.route is pool:
             self.route_to(None)
         self.collect_uses()
-        self.requests_by_route = {
-            place: table for place, table in self.requests_by_route.items() if place[0] is not pool
-        }
+        tables = self.requests_by_route.items()
+        self.requests_by_route = {(route, stream): table for (route, stream), table in tables if route is not pool}
 
     def remember(self, request: Request) -> None:
-        """Serve this size from its bin from now on."""
+        """Let fast bins serve requests of this size from now on."""
         if len(self.requests) >= REMEMBERED_SIZES:
             self.collect_uses()
             self.requests.clear()
         self.requests[request.nbytes] = request
 
     def forget_requests(self) -> None:
-        """Drop all tables."""
+        """Empty all tables."""
         self.collect_uses()
         for table in self.requests_by_route.values():
             table.clear()
 
     def collect_uses(self) -> None:
-        """Carry the use counts of the requests over into the flows."""
+        """Add the use counts of all requests to what the session has allocated so far."""
         for table in self.requests_by_route.values():
             for request in table.values():
                 self._collect_uses(request)
@@ -129,7 +138,7 @@ class Books:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.accounts: dict[int, Account] = {}
-        # What was allocated by the sessions that have ended.
+        # What the sessions that have ended allocated.
         self.ended = Accumulated()
 
     def account(self, owner: int) -> Account:

@@ -33,18 +33,18 @@ class Segment:
     def __init__(self, pointer: int, size: int, buffer: Any = None, handle: Any = None, page: int = 0) -> None:
         self.pointer = pointer
         self.size = size
-        # Memory comes and goes in pages of this size where the segment is only addresses; 0: all of it is memory.
+        # The bytes of a page of an expandable segment, which gets and loses memory page by page; 0 for other segments.
         self.page_size = page
         self.buffer = buffer
         self.handle = handle
         self.stream = 0
-        # The pool's search count when all of it became free.
+        # The pool's count of searches at the time when the whole segment became free.
         self.freed_at_search = 0
-        # Whose data its parts may hold, once more than one session has had some of it.
+        # Whose data the parts of the segment may hold; None as long as at most one session has used it.
         self.owners: OwnerMap | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks in address order."""
+        """Yield the blocks in the order of their addresses."""
         block: Block | None = self.first
         while block is not None:
             yield block
@@ -54,19 +54,21 @@ class Segment:
 class Block:
     """A piece of a segment: the engine's handle on memory.
 
-    ``owner`` is, while the block is in use, the session it is accounted to; while it is free, whose data it may
-    still hold. ``idle`` says that it lies in its pool, in ``bin``; to that bin it returns if it need not be merged. A
-    block in use without a bin is freed the general way. A ``lasting`` one stands for its piece of memory whenever
-    that is in use and is never free itself; ``key`` is what `recall` tells a piece in use by.
-    ``array`` and ``meta`` are for whoever uses a lasting block: the array that was last made of it, and of what form.
+    ``owner`` is the session that a block in use is accounted to; of a free block it is the session whose data the block
+    may still hold. ``bin`` is where a free block lies, and where a block in use returns to if it is not merged; a block
+    in use without a bin is freed by the core. ``split`` says that the block is only a part of its segment.
+
+    A block that ``is_stable`` represents its piece of memory whenever that piece is in use, and is never free itself.
+    The allocator recognizes a piece in use by its ``key``. Users of a stable block keep the array that they last made
+    of it in ``array``, and the shape and type of that array in ``meta``.
     """
 
     __slots__ = (
         "array", "bin", "charge", "device_charge", "is_free", "is_stable", "key", "meta", "next", "offset", "owner",
         "pointer", "previous", "requested", "segment", "size", "split", "stream",
-    )  # fmt: skip  # fmt: skip
+    )  # fmt: skip
 
-    # Whether there is memory behind it.
+    # Whether there is memory behind the addresses.
     mapped = True
 
     def __init__(self, segment: Segment, offset: int, size: int, stream: int, owner: int) -> None:
@@ -86,12 +88,12 @@ class Block:
         self.bin: Bin | None = None
 
     def __repr__(self) -> str:
-        state = "is_free" if self.is_free else "in use"
+        state = "free" if self.is_free else "in use"
         return f"<Block {self.pointer:#x} {self.size} bytes, {state}, stream {self.stream}, owner {self.owner}>"
 
 
 class UnmappedBlock(Block):
-    """Addresses of an expandable segment without memory behind them; never idle, because nobody can have them."""
+    """Addresses of an expandable segment without memory behind them; never free, because nobody can have them."""
 
     __slots__ = ()
 
@@ -111,13 +113,13 @@ class Bin:
         self.free_list = free_list
         self.size = size
         self.blocks: list[Block] = []
-        # Whether the free_list's index names this size. An emptied bin stays named until a search passes it.
+        # Whether the free list's index has this size. A bin that becomes empty stays listed until a search passes it.
         self.listed = False
         # How many more frees of this size are coalesced at once, because a deferred one was not wanted back as it was.
         self.eager_frees = 0
 
     def add(self, block: Block) -> None:
-        """Put a block in its place."""
+        """Insert a block in the order of addresses."""
         if not self.listed:
             if self.size == self.free_list.remainder_size:
                 self.free_list.coalesce_deferred()
@@ -131,12 +133,12 @@ class Bin:
             blocks.append(block)
 
     def unlist(self) -> None:
-        """Strike an empty bin off the index."""
+        """Remove the empty bin from the free list's index."""
         self.listed = False
         del self.free_list.sizes[bisect_left(self.free_list.sizes, self.size)]
 
     def remove(self, block: Block) -> None:
-        """Take out this very block."""
+        """Remove a block from the bin, wherever it lies in it."""
         del self.blocks[bisect_left(self.blocks, -block.pointer, key=_descending)]
 
 
@@ -168,19 +170,19 @@ class FreeList:
         self.remainder_size = 0
 
     def bin(self, size: int) -> Bin:
-        """The bin of this size; there is never more than one."""
-        found = self.bins.get(size)
-        if found is None:
-            found = self.bins[size] = Bin(self, size)
-        return found
+        """Return the only bin of this size, which is made if need be."""
+        bin = self.bins.get(size)
+        if bin is None:
+            bin = self.bins[size] = Bin(self, size)
+        return bin
 
     def best_fit(self, size: int) -> Block | None:
-        """The smallest block of at least ``size`` bytes, left where it is."""
+        """Return the smallest free block of at least ``size`` bytes, and leave it in the list."""
         self.coalesce_deferred()
         return self.best_in_bins(size)
 
     def best_in_bins(self, size: int) -> Block | None:
-        """The smallest block of at least ``size`` bytes but for the remainder."""
+        """Return the smallest block of at least ``size`` bytes in any bin; the last remainder is in none."""
         sizes = self.sizes
         at = bisect_left(sizes, size)
         while at < len(sizes):
@@ -201,7 +203,7 @@ class FreeList:
             bin.add(block)
 
     def remove(self, block: Block) -> None:
-        """Take a block out; it is no longer available."""
+        """Take a block out of its bin; it is no longer available."""
         bin: Any = block.bin
         if bin.blocks[-1] is block:
             bin.blocks.pop()
@@ -210,14 +212,14 @@ class FreeList:
         block.is_free = False
 
     def open_remainder(self, block: Block) -> None:
-        """Make a block that was just taken out and cut the remainder."""
+        """Make a block that was just taken out of its bin the last remainder."""
         self.coalesce_deferred()
         block.is_free = True
         self.remainder = self.remainder_front = block
         self.resize_remainder(block.size)
 
     def resize_remainder(self, remainder_size: int) -> None:
-        """Let the remainder be of ``remainder_size`` bytes; settle it if a bin holds blocks of that size."""
+        """Set the size of the last remainder, and put it into a bin if there are blocks of the same size."""
         self.remainder_size = remainder_size
         bin = self.bins.get(remainder_size)
         if bin is None or not bin.listed:
@@ -228,7 +230,7 @@ class FreeList:
             bin.unlist()
 
     def coalesce_remainder(self) -> None:
-        """Make one block of what is one in the books."""
+        """Carry out the deferred coalescing: make one block of the last remainder and what was freed in front of it."""
         front, remainder = self.remainder_front, self.remainder
         if front is remainder or front is None or remainder is None:
             return
@@ -237,7 +239,7 @@ class FreeList:
         while front is not remainder and front is not None:
             if front.bin is not None:
                 front.bin.eager_frees = EAGER_FREES
-            # They must not keep each other alive.
+            # Merged blocks must not keep each other alive.
             front.previous, front.next, front = None, None, front.next
         remainder.previous = before
         if before is None:
@@ -247,7 +249,7 @@ class FreeList:
         self.remainder_front = remainder
 
     def coalesce_deferred(self) -> None:
-        """Put the remainder into its bin."""
+        """Carry out the deferred coalescing, and put the last remainder into its bin."""
         remainder = self.remainder
         if remainder is None:
             return
@@ -257,28 +259,28 @@ class FreeList:
         self.add(remainder)
 
     def is_beside_remainder(self, block: Block) -> bool:
-        """Whether the remainder is a neighbour of this block."""
+        """Whether the last remainder is a neighbour of this block."""
         return self.remainder is not None and (block.next is self.remainder_front or block.previous is self.remainder)
 
     def prune(self, used: set[int]) -> None:
-        """Drop the empty bins, but for those used: their ``id``."""
+        """Drop the empty bins whose ``id`` is not among ``used``."""
         self.bins = {size: bin for size, bin in self.bins.items() if bin.blocks or id(bin) in used}
         self.sizes = [size for size in self.sizes if size in self.bins]
 
     def blocks(self) -> Iterator[Block]:
-        """All free blocks by size, then address."""
+        """Yield all free blocks, ordered by size and address."""
         self.coalesce_deferred()
         for size in list(self.sizes):
             yield from reversed(list(self.bins[size].blocks))
 
 
 class Pool:
-    """The free blocks of one kind: small or large."""
+    """The free blocks for small requests, or those for large ones, on all streams."""
 
     __slots__ = (
         "ended_inactive_bytes", "ended_inactive_count", "free_lists", "identity", "inactive_byte_charge",
         "inactive_count_charge", "is_small", "min_remainder", "new_free_list", "searches", "split_below",
-    )  # fmt: skip  # fmt: skip
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -287,14 +289,14 @@ class Pool:
         new_free_list: Callable[[Pool, int], FreeList] = FreeList,
     ) -> None:
         self.is_small = is_small
-        # That of the private pool it belongs to; (0, 0) is the common one.
+        # The identity of the private pool that this is a part of; (0, 0) stands for the common pools.
         self.identity = identity
         self.new_free_list = new_free_list
         self.free_lists: dict[int, FreeList] = {}
         # A block is split if at least so many bytes remain, for requests below ``split_below`` bytes.
         self.min_remainder = MIN_BLOCK
         self.split_below = UNBOUNDED
-        # How often a block was looked for; the age of a free segment is counted in it.
+        # How often a block was looked for; the age of a free segment is counted in searches.
         self.searches = 0
         # The charges of one inactive split block and of one byte in one, and how many of each ceased to be.
         self.inactive_count_charge = inactive(1, 0, is_small)
@@ -303,18 +305,18 @@ class Pool:
         self.ended_inactive_bytes = 0
 
     def free_list(self, stream: int) -> FreeList:
-        """The free blocks of one stream."""
-        found = self.free_lists.get(stream)
-        if found is None:
-            found = self.free_lists[stream] = self.new_free_list(self, stream)
-        return found
+        """Return the free blocks of one stream."""
+        free_list = self.free_lists.get(stream)
+        if free_list is None:
+            free_list = self.free_lists[stream] = self.new_free_list(self, stream)
+        return free_list
 
     def coalesce_deferred(self) -> None:
-        """Put the tails of all free_lists into their bins."""
+        """Carry out the deferred coalescing on all streams."""
         for free_list in self.free_lists.values():
             free_list.coalesce_deferred()
 
     def blocks(self) -> Iterator[Block]:
-        """All free blocks by stream, size, address."""
+        """Yield all free blocks, ordered by stream, size and address."""
         for stream in sorted(self.free_lists):
             yield from self.free_lists[stream].blocks()

@@ -1,7 +1,7 @@
-"""Handing out blocks and taking them back, the general way: events, quotas, running out, changes of hands.
+"""The core of the allocator: hands out blocks and takes them back, whatever stands in the way.
 
-Keeps every session's account, and holds blocks back that other streams still use. One thread calls it. Knows nothing of
-tensors, nor of how statistics are shown.
+Keeps every session within its quota, holds blocks back that other streams still use, and makes room when no free block
+fits. One thread calls it. It knows nothing of tensors, of the layers above it, or of how statistics are shown.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from server.allocator.core.account import Account, Books, Request
 from server.allocator.core.block import Block, FreeList, Segment
 from server.allocator.core.events import EventQueue
 from server.allocator.core.expandable_list import is_growable
+from server.allocator.core.handover import hand_over
 from server.allocator.core.heap import Heap
-from server.allocator.core.layer import NoObserver, Observer
+from server.allocator.core.layer import CoreObserver, NoObserver
 from server.allocator.core.ledger import GUARDS, in_use
 from server.allocator.core.out_of_memory import MemoryUsage, device_exhausted, over_quota
-from server.allocator.core.ownership import CLEAN, MIXED, OwnerMap
 from server.allocator.core.segments import SegmentSource
 from telegrad_protocol.errors import ArgumentError, InternalError, OutOfMemoryError
 
 
 class BlockCache:
-    """Blocks of device memory for sessions; see `Heap` for which block serves a request."""
+    """Blocks of one device for sessions; `Heap` says which block serves a request."""
 
     def __init__(
         self, heap: Heap, segments: SegmentSource, books: Books, *, device: str, events: EventQueue | None = None
@@ -38,14 +38,17 @@ class BlockCache:
         self.config = heap.config
         self.statistics = heap.statistics
         self.events = EventQueue(heap.upstream) if events is None else events
+        # The block of every request for nothing.
         self.null = _null_block()
+        # Asked to free something where no free block fits; each says whether it did.
         self.free_memory_callbacks: list[Callable[[], bool]] = []
-        self.observer: Observer = NoObserver()
-        # Told when every call must be carried out here, because somebody wants to see it, and when no longer.
-        self.bypass_listeners: list[Callable[[bool], None]] = []
+        self.observer: CoreObserver = NoObserver()
+        # Whether layers above must leave every call to this one, and who is told when that is decided anew.
         self.bypasses = False
+        self.bypass_listeners: list[Callable[[bool], None]] = []
         self._ledger = books.ledger
         self._accounts = books.accounts
+        # The other streams that use a block, by block in use.
         self._streams: dict[Block, set[int]] = {}
         self._trace: Callable[..., None] | None = None
         self._capacity: int | None = None
@@ -53,84 +56,40 @@ class BlockCache:
         if self.config.per_process_memory_fraction < 1.0:
             self.set_memory_fraction(self.config.per_process_memory_fraction)
 
-    def record_stream(self, block: Block, stream: int) -> None:
-        """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
-        if stream == block.stream or block is self.null:
-            return
-        self._streams.setdefault(block, set()).add(stream)
-        block.bin = None
-
-    def empty_cache(self) -> None:
-        """Give every segment that is wholly free back to the upstream."""
-        self.release_cached()
-        self._prune()
-
-    def set_quota(self, owner: int, nbytes: int | None) -> None:
-        """Limit the bytes in use by one session; None lifts the limit."""
-        account = self.books.account(owner)
-        account.quota_bytes = nbytes
-        account.limit(nbytes)
-
-    def set_memory_fraction(self, fraction: float) -> None:
-        """Limit what is obtained from the upstream to a fraction of the device's memory."""
-        if not 0.0 <= fraction <= 1.0:
-            raise ArgumentError(f"set_per_process_memory_fraction: {fraction} is not between 0 and 1")
-        self.heap.limit_bytes = int(fraction * self.upstream.free_and_total()[1])
-        self.update_bypass()
-
-    def end_session(self, owner: int) -> None:
-        """Drop the account of a session that has freed everything."""
-        account = self._accounts.get(owner)
-        if account is None:
-            return
-        if account.pending:
-            self.await_events()
-        if account.active_bytes:
-            raise InternalError(f"allocator: session {owner} ended holding {account.active_bytes} bytes")
-        self.books.close(owner)
-
-    def check_room(self, nbytes: int, owner: int) -> None:
-        """Refuse what a session could never hold at once; for work whose size is known before memory is asked for."""
-        account = self.books.account(owner)
-        if account.quota_bytes is not None and nbytes > account.quota_bytes:
-            account.num_rejections += 1
-            self.statistics.num_oom_rejections += 1
-            raise over_quota(self._usage(account, nbytes))
-        if self._capacity is None:
-            self._capacity = self.upstream.free_and_total()[1]
-        if nbytes > self._capacity:
-            raise self._exhausted(account, nbytes)
-
     def allocate(self, nbytes: int, stream: int, owner: int) -> Block:
-        """Return a block of at least ``nbytes`` for use on ``stream``, accounted to session ``owner``."""
+        """Return a block of at least ``nbytes`` for use on ``stream``, accounted to session ``owner``.
+
+        Raises OutOfMemoryError when the session's quota or the device has no room.
+        """
         if nbytes <= 0:
-            return self._nothing(nbytes)
+            return self._allocate_nothing(nbytes)
         account = self._accounts.get(owner) or self.books.account(owner)
         account.select_stream(stream)
         if self.events:
-            self._complete_all(self.events.completed())
-        request = account.requests.get(nbytes) or self._request(nbytes, account)
+            self._resume_all(self.events.completed())
+        request = account.requests.get(nbytes) or self._new_request(nbytes, account)
         if account.quota_bytes is not None:
-            self._keep_quota(account, request.size)
-        block = self.heap.cached(request.size, request.free_list) or self._find(request.size, request.free_list)
+            self._check_quota(account, request.size)
+        size, free_list = request.size, request.free_list
+        block = self.heap.cached(size, free_list) or self._make_room(size, free_list)
         if block is None:
             raise self._exhausted(account, request.size)
         return self._hand_out(block, request, account)
 
-    def _nothing(self, nbytes: int) -> Block:
+    def _allocate_nothing(self, nbytes: int) -> Block:
         if nbytes < 0:
             raise ArgumentError(f"allocate: {nbytes} bytes")
         return self.null
 
-    def _request(self, nbytes: int, account: Account) -> Request:
+    def _new_request(self, nbytes: int, account: Account) -> Request:
         size = self.config.round_size(nbytes)
         free_list = self.heap.pool_for(size, account.route).free_list(account.stream)
         request = Request(nbytes, size, free_list, is_oversize=size >= self.config.max_split_size)
         account.remember(request)
         return request
 
-    def _find(self, size: int, free_list: FreeList) -> Block | None:
-        """Make room when no free block fits."""
+    def _make_room(self, size: int, free_list: FreeList) -> Block | None:
+        """Return a block where no free one fits, by the steps of PyTorch's allocator in their order."""
         block = self.heap.cached(size, free_list) if self._reclaim() else None
         if block is None and self.config.garbage_collection_threshold > 0.0:
             self.segments.collect_garbage()
@@ -143,24 +102,11 @@ class BlockCache:
         return block
 
     def _reclaim(self) -> bool:
-        """Ask whoever holds memory that it can spare; True if anybody freed some."""
+        """Ask whoever holds memory that it can spare; return whether anybody freed some."""
         return any([callback() for callback in self.free_memory_callbacks])  # a list: each must be asked
 
-    def release_cached(self) -> None:
-        """Give every segment that is wholly free back to the upstream, after waiting for all events."""
-        self.observer.before_release()
-        self.await_events()
-        self.segments.release_all()
-        self.drop_mem_pools()
-
-    def drop_mem_pools(self) -> None:
-        """Forget the private pools that nobody uses and that hold nothing."""
-        for private in [private for private in self.heap.private.values() if not private.uses]:
-            for account in self._accounts.values():
-                account.drop_pool(private)
-            self.heap.drop_mem_pool(private)
-
     def _hand_out(self, block: Block, request: Request, account: Account) -> Block:
+        """Take a free block, or the front of it, out of its pool and account for it."""
         block, change = self.heap.take(block, request.size, request.free_list)
         charge = request.charge
         if block.size == request.size:
@@ -175,41 +121,17 @@ class BlockCache:
         if block.split:
             pool = request.free_list.pool
             block.device_charge = charge - pool.inactive_count_charge - block.size * pool.inactive_byte_charge
-        # What has a unmapped behind it is no block for a bin.
+        # A block that can grow lies in no bin when it is free.
         block.bin = None if is_growable(block) else request.free_list.bin(block.size)
         if block.owner != account.owner:
             self.heap.generation += 1
-            self._change_owner(block, account.owner)
+            hand_over(block, account.owner, self.upstream)
         if block.size >= self.config.max_split_size:
             self.statistics.oversize_allocations.increase(1)
             block.bin = None
         if self.heap.trace is not None:
             self.heap.trace("alloc", block.pointer, request.nbytes, block.stream, block.owner)
         return block
-
-    def _change_owner(self, block: Block, owner: int) -> None:
-        """No session sees what another one wrote; the server itself may.
-
-        What remains of a small piece that several had changes hands with the part that was cut from it: it would else
-        never be one session's again, and nothing cut from it would go the short way.
-        """
-        rest = block.next if block.owner == MIXED else None
-        self._claim(block, owner)
-        if rest is not None and rest.is_free and rest.owner == MIXED and rest.size <= sizes.SMALL_SEGMENT:
-            self._claim(rest, owner)
-
-    def _claim(self, block: Block, owner: int) -> None:
-        segment, before = block.segment, block.owner
-        block.owner = owner
-        if segment.owners is None:
-            if before == CLEAN:
-                return
-            segment.owners = OwnerMap()
-        foreign = segment.owners.claim(block.offset, block.offset + block.size, owner)
-        if before != MIXED:
-            foreign = [] if before == CLEAN else [(block.offset, block.size)]
-        for offset, nbytes in foreign if owner else ():
-            self.upstream.zero(segment, offset, nbytes, block.stream)
 
     def free(self, block: Block) -> None:
         """Take a block back; it is reused once the streams that used it are done with it."""
@@ -227,7 +149,24 @@ class BlockCache:
             self._trace_completed(block)
             self.complete(block)
 
+    def complete(self, block: Block) -> None:
+        """Put a block that no stream uses any more into its pool, and take it off what its session holds."""
+        charge = block.charge
+        self._accounts[block.owner].now -= charge
+        ledger = self._ledger
+        ledger.now = now = ledger.now + self.heap.put(block) - charge
+        if (ledger.ceiling - now) & GUARDS != GUARDS:
+            ledger.take_peaks()
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
+        if stream == block.stream or block is self.null:
+            return
+        self._streams.setdefault(block, set()).add(stream)
+        block.bin = None
+
     def _suspend(self, block: Block) -> None:
+        """Hold a freed block back until the events of the other streams that use it have passed."""
         charge = in_use(block.size, 0, block.segment.pool.is_small)
         account = self._accounts[block.owner]
         self._ledger.suspend(charge)
@@ -236,16 +175,13 @@ class BlockCache:
         hold_back(block, self._streams.pop(block))
         self.update_bypass()
 
-    def complete(self, block: Block) -> None:
-        """Put a block back that no stream uses, and take it off what its session holds."""
-        charge = block.charge
-        self._accounts[block.owner].now -= charge
-        ledger = self._ledger
-        ledger.now = now = ledger.now + self.heap.put(block) - charge
-        if (ledger.ceiling - now) & GUARDS != GUARDS:
-            ledger.take_peaks()
+    def _resume_all(self, blocks: Iterator[Block]) -> None:
+        for block in blocks:
+            self._resume(block)
+        self.update_bypass()
 
     def _resume(self, block: Block) -> None:
+        """Put a block whose events have passed into its pool."""
         suspended = in_use(block.size, 0, block.segment.pool.is_small)
         self._accounts[block.owner].resume(suspended, -block.charge)
         self._trace_completed(block)
@@ -253,57 +189,110 @@ class BlockCache:
         self._ledger.resume(suspended, self.heap.put(block) - charge)
         self.observer.after_completion(block)
 
-    def _trace_completed(self, block: Block) -> None:
-        if self.heap.trace is not None:
-            self.heap.trace("free_completed", block.pointer, block.requested, block.stream, block.owner)
-
-    def _complete_all(self, blocks: Iterator[Block]) -> None:
-        for block in blocks:
-            self._resume(block)
-        self.update_bypass()
-
     def poll_events(self) -> None:
         """Put the blocks back whose events have passed."""
-        self._complete_all(self.events.completed())
+        self._resume_all(self.events.completed())
 
     def await_events(self) -> None:
         """Wait for all events, and put their blocks back."""
         self.statistics.num_sync_all_streams += 1
-        self._complete_all(self.events.awaited())
+        self._resume_all(self.events.awaited())
+
+    def empty_cache(self) -> None:
+        """Give every segment that is wholly free back to the upstream, and forget the sizes that nothing in use has."""
+        self.release_cached()
+        for account in self._accounts.values():
+            account.forget_requests()
+        self.heap.prune()
+
+    def release_cached(self) -> None:
+        """Give every segment that is wholly free back to the upstream, after waiting for all events."""
+        self.observer.before_release()
+        self.await_events()
+        self.segments.release_all()
+        self.drop_mem_pools()
+
+    def drop_mem_pools(self) -> None:
+        """Forget the private pools that nobody uses and that hold nothing."""
+        for private in [private for private in self.heap.private.values() if not private.uses]:
+            for account in self._accounts.values():
+                account.drop_pool(private)
+            self.heap.drop_mem_pool(private)
 
     def set_trace(self, trace: Callable[..., None] | None) -> None:
         """Tell ``trace`` of every allocation, free and segment; None ends it."""
         self._trace = trace
         self.update_bypass()
 
+    def _trace_completed(self, block: Block) -> None:
+        if self.heap.trace is not None:
+            self.heap.trace("free_completed", block.pointer, block.requested, block.stream, block.owner)
+
     def update_bypass(self) -> None:
-        """See to it that nothing takes the short way while somebody wants to see every call."""
+        """Decide whether layers above must leave every call to this one, because its outcome depends on more.
+
+        They must while events are awaited, while garbage is collected by age, while a bin may not hold the best fit,
+        and while somebody records every call.
+        """
         self.observer.before_bypass_changes()
         self.heap.trace = self._trace
         collects = self.heap.limit_bytes is not None and self.config.garbage_collection_threshold > 0.0
-        bypasses = bool(self.events) or collects or self.heap.is_ambiguous or self._trace is not None
-        self.bypasses = bypasses
-        for listener in self.bypass_listeners:
-            listener(bypasses)
+        self.bypasses = bool(self.events) or collects or self.heap.is_ambiguous or self._trace is not None
+        for tell in self.bypass_listeners:
+            tell(self.bypasses)
 
-    def _prune(self) -> None:
-        """Forget the sizes that nothing in use has."""
-        for account in self._accounts.values():
-            account.forget_requests()
-        self.heap.prune()
+    def set_quota(self, owner: int, nbytes: int | None) -> None:
+        """Limit the bytes in use by one session; None lifts the limit."""
+        account = self.books.account(owner)
+        account.quota_bytes = nbytes
+        account.limit(nbytes)
 
-    def _keep_quota(self, account: Account, size: int) -> None:
+    def set_memory_fraction(self, fraction: float) -> None:
+        """Limit what is obtained from the upstream to a fraction of the device's memory."""
+        if not 0.0 <= fraction <= 1.0:
+            raise ArgumentError(f"set_per_process_memory_fraction: {fraction} is not between 0 and 1")
+        self.heap.limit_bytes = int(fraction * self.upstream.free_and_total()[1])
+        self.update_bypass()
+
+    def check_room(self, nbytes: int, owner: int) -> None:
+        """Refuse what a session could never hold at once; for work whose size is known before memory is asked for."""
+        account = self.books.account(owner)
+        if account.quota_bytes is not None and nbytes > account.quota_bytes:
+            raise self._refused(account, nbytes)
+        if self._capacity is None:
+            self._capacity = self.upstream.free_and_total()[1]
+        if nbytes > self._capacity:
+            raise self._exhausted(account, nbytes)
+
+    def _check_quota(self, account: Account, size: int) -> None:
+        """Refuse ``size`` bytes beyond the session's quota, once all that it freed is off its account."""
         quota = account.quota_bytes
         if quota is None or account.active_bytes + size <= quota:
             return
         if account.pending:
             self.await_events()
         if account.active_bytes + size > quota:
-            account.num_rejections += 1
-            self.statistics.num_oom_rejections += 1
-            raise over_quota(self._usage(account, size))
+            raise self._refused(account, size)
+
+    def end_session(self, owner: int) -> None:
+        """Drop the account of a session that has freed everything."""
+        account = self._accounts.get(owner)
+        if account is None:
+            return
+        if account.pending:
+            self.await_events()
+        if account.active_bytes:
+            raise InternalError(f"allocator: session {owner} ended holding {account.active_bytes} bytes")
+        self.books.close(owner)
+
+    def _refused(self, account: Account, size: int) -> OutOfMemoryError:
+        """Count a request that is beyond a quota; return the error to raise."""
+        account.num_rejections += 1
+        self.statistics.num_oom_rejections += 1
+        return over_quota(self._usage(account, size))
 
     def _exhausted(self, account: Account, size: int) -> OutOfMemoryError:
+        """Count a request that the device has no room for; return the error to raise."""
         self.statistics.num_ooms += 1
         account.num_ooms += 1
         usage = self._usage(account, size)

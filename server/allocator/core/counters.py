@@ -47,14 +47,14 @@ class Duration:
         self.count += 1
 
     def table(self, name: str) -> dict[str, int]:
-        """All of it under flat names, with the average."""
+        """Return all figures under flat names, with the average."""
         average = self.total // self.count if self.count else 0
         flat = {f"{name}.{part}": getattr(self, part) for part in self.__slots__}
         return flat | {f"{name}.avg": average}
 
 
 class Statistics:
-    """Segments, oversize blocks, and what happens rarely."""
+    """Counts of segments, oversize blocks and rare events."""
 
     def __init__(self) -> None:
         self.segment = [Stat(), Stat(), Stat()]
@@ -66,11 +66,11 @@ class Statistics:
         self.num_sync_all_streams = 0
         self.num_device_alloc = 0
         self.num_device_free = 0
-        # Refused for a session's quota; the device was not asked.
+        # Requests that were refused for a session's quota; the device was not asked.
         self.num_oom_rejections = 0
 
     def named(self) -> dict[str, Stat]:
-        """All amounts kept here, by name."""
+        """Return all amounts kept here, by name."""
         amounts = {"oversize_allocations": self.oversize_allocations, "oversize_segments": self.oversize_segments}
         for group, name in enumerate(GROUPS):
             amounts[f"segment.{name}"] = self.segment[group]
@@ -108,7 +108,7 @@ class Statistics:
             self.reserved_bytes[group].decrease(nbytes)
 
     def reset_peak(self) -> None:
-        """Peaks become what is there now."""
+        """Set the peaks to the current amounts."""
         for stat in self.named().values():
             stat.peak = stat.current
 
@@ -121,7 +121,7 @@ class Statistics:
 
 
 class Accumulated:
-    """What went one way since the start: count, bytes and requested bytes, by pool."""
+    """The blocks allocated since the start: their count, bytes and requested bytes, by pool."""
 
     __slots__ = ("sums",)
 
@@ -137,6 +137,6 @@ class Accumulated:
             sums[2] += requested
 
     def add_all(self, other: Accumulated) -> None:
-        """Add another accumulated, field by field."""
+        """Add what another one has accumulated, field by field."""
         for mine, theirs in zip(self.sums, other.sums):
             mine[:] = [one + two for one, two in zip(mine, theirs)]

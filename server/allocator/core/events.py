@@ -1,4 +1,4 @@
-"""Blocks that were freed while other streams still use them, until those streams have passed.
+"""Blocks that were freed while other streams still use them, until the work queued on those streams is done.
 
 Knows blocks and the upstream's events; nothing of pools or statistics.
 """
@@ -14,12 +14,12 @@ from server.allocator.core.upstream import Upstream
 
 
 class EventQueue:
-    """Events in the order they were recorded, by stream, each with the block that waits for it."""
+    """The pending events of every stream, in the order they were recorded, with the block that waits for each."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._queues: dict[int, deque[tuple[Any, Block]]] = {}
-        # How many events each block waits for; none yet for those that are deferred.
+        # How many events a block waits for; 0 while its events are deferred.
         self._waits: dict[Block, int] = {}
         self._deferred: dict[Block, set[int]] = {}
 
@@ -47,22 +47,22 @@ class EventQueue:
             self.insert(block, self._deferred.pop(block))
 
     def completed(self) -> Iterator[Block]:
-        """The blocks whose last event has passed; a stream that is behind does not hold up the others."""
+        """Yield the blocks whose last event has passed; a slow stream does not hold up the others."""
         for stream, queue in list(self._queues.items()):
             while queue and self._upstream.is_done(queue[0][0]):
-                yield from self._pass(queue)
+                yield from self._pop(queue)
             if not queue:
                 del self._queues[stream]
 
     def awaited(self) -> Iterator[Block]:
-        """Wait for every event, and give all blocks."""
+        """Wait for every event, and yield all blocks."""
         for queue in self._queues.values():
             while queue:
                 self._upstream.wait_for(queue[0][0])
-                yield from self._pass(queue)
+                yield from self._pop(queue)
         self._queues.clear()
 
-    def _pass(self, queue: deque[tuple[Any, Block]]) -> Iterator[Block]:
+    def _pop(self, queue: deque[tuple[Any, Block]]) -> Iterator[Block]:
         block = queue.popleft()[1]
         self._waits[block] -= 1
         if not self._waits[block]:

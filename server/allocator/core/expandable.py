@@ -25,16 +25,13 @@ class ExpandableSegments:
         self._upstream = heap.upstream
 
     def obtain(self, size: int, free_list: FreeList, *, is_retry: bool = False) -> Block | None:
-        """A free block of at least ``size`` bytes in its pool, made by putting memory behind addresses."""
+        """Return a free block of at least ``size`` bytes, in its pool, made by mapping memory; None without room."""
         assert isinstance(free_list, ExpandableFreeList)
         if is_retry:
             self._heap.statistics.num_alloc_retries += 1
-        if (
-            self._heap.limit_bytes is not None
-            and self._heap.reserved_bytes + sizes.segment_size(size) > self._heap.limit_bytes
-        ):
+        if self._heap.exceeds_limit(sizes.segment_size(size)):
             return None
-        block = self._stretch(size, free_list)
+        block = self._find_room(size, free_list)
         if block is not None and not block.mapped:
             block = self._map(block, min(block.size, size), free_list)
         while block is not None and block.size < size:
@@ -44,8 +41,8 @@ class ExpandableSegments:
             block = self._map(unmapped, min(unmapped.size, size - block.size), free_list)
         return block
 
-    def _stretch(self, size: int, free_list: ExpandableFreeList) -> Block | None:
-        """The lowest unmapped block at which ``size`` bytes can become free; one of a new segment if need be."""
+    def _find_room(self, size: int, free_list: ExpandableFreeList) -> Block | None:
+        """Return the lowest block from which ``size`` bytes can become free; in a new segment if there is none."""
         for unmapped in free_list.unmapped:
             before = unmapped.previous
             start = before if before is not None and before.is_free else unmapped
@@ -54,7 +51,7 @@ class ExpandableSegments:
         return self._reserve(free_list)
 
     def _reserve(self, free_list: ExpandableFreeList) -> UnmappedBlock | None:
-        """A new segment: addresses for an eighth more than the device has, for pages that move to the end."""
+        """Reserve a new segment: addresses for an eighth more than the device has, for pages that move to the end."""
         page = sizes.SMALL_SEGMENT if free_list.pool.is_small else sizes.LARGE_SEGMENT
         total = self._upstream.free_and_total()[1]
         segment = self._upstream.reserve(sizes.round_up(total + total // 8, page), page, free_list.stream)
@@ -105,7 +102,7 @@ class ExpandableSegments:
         self._upstream.unmap(segment, begin, nbytes)
         if segment.owners is not None:
             segment.owners.claim(begin, begin + nbytes, MIXED)
-        self._forget(block, nbytes)
+        self._count_unmapped(block, nbytes)
         unmapped = _unmap_part(block, begin, nbytes, free_list)
         if self._heap.trace is not None:
             self._heap.trace("segment_unmap", segment.pointer + begin, nbytes, block.stream, 0)
@@ -113,14 +110,14 @@ class ExpandableSegments:
         self._release_addresses(free_list)
 
     def _release_addresses(self, free_list: FreeList) -> None:
-        """Give back the segments without any memory."""
+        """Give back the addresses of segments without any memory."""
         assert isinstance(free_list, ExpandableFreeList)
         for unmapped in [unmapped for unmapped in free_list.unmapped if unmapped.size == unmapped.segment.size]:
             free_list.unmapped.remove(unmapped)
             del self._heap.segments[unmapped.segment.pointer]
             self._upstream.give_back(unmapped.segment)
 
-    def _forget(self, block: Block, nbytes: int) -> None:
+    def _count_unmapped(self, block: Block, nbytes: int) -> None:
         self._heap.reserved_bytes -= nbytes
         self._heap.generation += 1
         self._heap.returned_owner = merged_owner(self._heap.returned_owner, block.owner)
@@ -128,7 +125,7 @@ class ExpandableSegments:
         self._heap.count_private(block.segment.pool, -nbytes)
 
     def release_available(self, size: int, free_list: FreeList) -> bool:
-        """Nothing: oversize blocks are no segments of their own here."""
+        """Do nothing, because oversize blocks are no segments of their own here."""
         return False
 
     def release_all(self) -> None:
@@ -151,20 +148,20 @@ class ExpandableSegments:
                     self.release(block)
 
     def collect_garbage(self) -> None:
-        """Nothing: only segments that are wholly free are garbage."""
+        """Do nothing, because only segments that are wholly free are garbage."""
 
 
 def _reaches(start: Block | None, size: int) -> bool:
-    """Whether free blocks and gaps from ``start`` on make up ``size`` bytes."""
-    found = 0
-    while found < size and start is not None and (start.is_free or not start.mapped):
-        found += start.size
+    """Whether the free and unmapped blocks from ``start`` on make up ``size`` bytes."""
+    total = 0
+    while total < size and start is not None and (start.is_free or not start.mapped):
+        total += start.size
         start = start.next
-    return found >= size
+    return total >= size
 
 
 def _unmap_part(block: Block, begin: int, nbytes: int, free_list: ExpandableFreeList) -> UnmappedBlock:
-    """Replace a piece of a block that was taken out by a unmapped; what is left on its sides is free."""
+    """Replace a part of a block that was taken out of its list by an unmapped block; the rest of it becomes free."""
     before = split_front(block, begin - block.offset) if begin > block.offset else None
     piece = split_front(block, nbytes) if block.size > nbytes else block
     unmapped = _substitute(piece)
@@ -172,7 +169,7 @@ def _unmap_part(block: Block, begin: int, nbytes: int, free_list: ExpandableFree
     if before is not None:
         free_list.add(before)
     elif unmapped.previous is not None and unmapped.previous.mapped:
-        # In use now, an growable once it is free: not for a bin.
+        # The block in use in front can grow from now on, so it lies in no bin once it is free.
         unmapped.previous.bin = None
     if piece is not block:
         free_list.add(block)
@@ -180,7 +177,7 @@ def _unmap_part(block: Block, begin: int, nbytes: int, free_list: ExpandableFree
 
 
 def _substitute(block: Block) -> UnmappedBlock:
-    """Put a unmapped in the place of a block."""
+    """Put an unmapped block in the place of a block."""
     unmapped = UnmappedBlock(block.segment, block.offset, block.size, block.stream, block.owner)
     unmapped.previous, unmapped.next, unmapped.split = block.previous, block.next, block.split
     if unmapped.previous is None:
@@ -193,6 +190,7 @@ def _substitute(block: Block) -> UnmappedBlock:
 
 
 def _coalesce_unmapped(unmapped: UnmappedBlock, free_list: ExpandableFreeList) -> None:
+    """Merge an unmapped block with the unmapped ones beside it."""
     for neighbour in (unmapped.previous, unmapped.next):
         if isinstance(neighbour, UnmappedBlock):
             free_list.unmapped.remove(neighbour)
@@ -200,7 +198,7 @@ def _coalesce_unmapped(unmapped: UnmappedBlock, free_list: ExpandableFreeList) -
 
 
 def _unlink(unmapped: Block) -> None:
-    """Take an empty unmapped, which has a neighbour before it, out of its segment."""
+    """Take an empty unmapped block, which has a neighbour in front of it, out of its segment."""
     before, after = unmapped.previous, unmapped.next
     if before is not None:
         before.next = after

@@ -16,6 +16,7 @@ def _size_and_address(block: Block) -> tuple[int, int]:
 
 
 def address_of(block: Block) -> int:
+    """Return the address that lists of blocks are ordered by."""
     return block.pointer
 
 
@@ -24,13 +25,13 @@ def is_growable(block: Block) -> bool:
     return block.next is not None and not block.next.mapped
 
 
-def _growable_size(growable: Block) -> int:
-    """How large an growable can grow."""
+def _size_when_grown(growable: Block) -> int:
+    """How many bytes the block has once all addresses behind it have memory."""
     return growable.size + (growable.next.size if growable.next is not None else 0)
 
 
 class ExpandableFreeList(FreeList):
-    """A free_list that keeps growable blocks apart: what can grow is for larger requests, if anything else fits."""
+    """A free list that keeps blocks apart that can grow, since they are for larger requests if any other block fits."""
 
     __slots__ = ("_notify", "growable", "is_ambiguous", "unmapped")
 
@@ -40,12 +41,12 @@ class ExpandableFreeList(FreeList):
         super().__init__(pool, stream)
         self.growable: list[Block] = []
         self.unmapped: list[UnmappedBlock] = []
-        # Edges of one size may outrank each other, so that a bin of this size does not tell what fits best.
+        # Set while growable blocks have equal sizes: then the one that can grow least is preferred, not the lowest one.
         self.is_ambiguous = False
         self._notify = notify
 
     def add(self, block: Block) -> None:
-        """Make a block available."""
+        """Make a block available, in a bin or among those that can grow."""
         if not is_growable(block):
             super().add(block)
             return
@@ -70,7 +71,11 @@ class ExpandableFreeList(FreeList):
             self._notify()
 
     def best_fit(self, size: int) -> Block | None:
-        """The smallest block of at least ``size`` bytes; of successive growable blocks, the one that can grow least."""
+        """Return the smallest free block of at least ``size`` bytes, as PyTorch chooses it.
+
+        Of growable blocks that follow one another in the order of size, the first is chosen whose successor can grow as
+        much or more. A block that cannot grow is preferred if it is smaller than the growable one could become.
+        """
         self.coalesce_deferred()
         inner = self.best_in_bins(size)
         chosen: Block | None = None
@@ -79,15 +84,15 @@ class ExpandableFreeList(FreeList):
                 continue
             if inner is not None and _size_and_address(inner) < _size_and_address(growable):
                 break
-            if chosen is not None and _growable_size(growable) >= _growable_size(chosen):
+            if chosen is not None and _size_when_grown(growable) >= _size_when_grown(chosen):
                 return chosen
             chosen = growable
-        if inner is None or (chosen is not None and inner.size >= _growable_size(chosen)):
+        if inner is None or (chosen is not None and inner.size >= _size_when_grown(chosen)):
             return chosen
         return inner
 
-    def cut_from(self, size: int) -> Block | None:
-        """What ``best_fit`` would find, the remainder left as it is; None where that takes a longer look."""
+    def best_to_split(self, size: int) -> Block | None:
+        """Return what ``best_fit`` would, without coalescing; None where only ``best_fit`` can tell."""
         remainder, growable = self.remainder, self.growable[0] if self.growable else None
         remainder_grows = remainder is not None and is_growable(remainder)
         if len(self.growable) + remainder_grows > 1:
@@ -98,11 +103,11 @@ class ExpandableFreeList(FreeList):
         grown = remainder if remainder_grows else growable
         if inner is None or grown is None:
             return inner or grown
-        return inner if self._size(inner) < self._size(grown) + _growable_size(grown) - grown.size else None
+        return inner if self._size(inner) < self._size(grown) + _size_when_grown(grown) - grown.size else None
 
     def _size(self, block: Block) -> int:
         return self.remainder_size if block is self.remainder else block.size
 
     def blocks(self) -> Iterator[Block]:
-        """All free blocks by size, then address."""
+        """Yield all free blocks, ordered by size and address."""
         yield from sorted([*super().blocks(), *self.growable], key=_size_and_address)

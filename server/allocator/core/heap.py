@@ -66,27 +66,27 @@ class Heap:
         return self.limit_bytes is not None and self.reserved_bytes + nbytes > self.limit_bytes
 
     def pools(self) -> tuple[Pool, ...]:
-        """All pools."""
-        private = [pool for each in self.private.values() for pool in each.pools]
+        """Return the common pools and all private ones."""
+        private = [pool for mem_pool in self.private.values() for pool in mem_pool.pools]
         return self.small, self.large, *private
 
     def releasable(self) -> tuple[Pool, ...]:
-        """The pools whose free memory may be given back: not that of captured graphs, which replay on it."""
-        unused = [pool for each in self.private.values() if not each.uses for pool in each.pools]
+        """Return the pools whose free memory may be given back: not those of captured graphs, which replay on it."""
+        unused = [pool for mem_pool in self.private.values() if not mem_pool.uses for pool in mem_pool.pools]
         return self.large, self.small, *unused
 
     def coalesce_deferred(self) -> None:
-        """Carry out what was merged in the books only, for who looks at segments block by block."""
+        """Carry out all deferred coalescing, for whoever looks at segments block by block."""
         for pool in self.pools():
             pool.coalesce_deferred()
 
     def pool_for(self, size: int, route: MemPool | None = None) -> Pool:
-        """The pool that serves requests of this rounded size."""
+        """Return the pool that serves requests of this rounded size."""
         small, large = (self.small, self.large) if route is None else route.pools
         return small if size <= sizes.SMALL_REQUEST else large
 
     def cached(self, size: int, free_list: FreeList) -> Block | None:
-        """The free block that fits best, left in its pool, or None."""
+        """Return the free block that fits best, and leave it in its pool; None if there is none."""
         free_list.pool.searches += 1
         block = free_list.best_fit(size)
         if block is None or block.size < self.config.max_split_size:
@@ -99,7 +99,10 @@ class Heap:
         return block.size < size + self.config.max_non_split_rounding
 
     def take(self, block: Block, size: int, free_list: FreeList) -> tuple[Block, int]:
-        """Take a free block, or the front of it; also the charge of the inactive blocks' change."""
+        """Take a free block, or the front of it, out of its pool.
+
+        Returns it, and by how much the charge of the inactive split blocks changes.
+        """
         pool, was_split = free_list.pool, block.split
         free_list.remove(block)
         if block.size - size >= pool.min_remainder and size < pool.split_below:
@@ -116,7 +119,10 @@ class Heap:
         return block, -pool.inactive_count_charge - block.size * pool.inactive_byte_charge
 
     def put(self, block: Block) -> int:
-        """Merge a block with its free neighbours and make it available; the charge of the inactive blocks' change."""
+        """Merge a block with its free neighbours and make it available.
+
+        Returns by how much the charge of the inactive split blocks changes.
+        """
         pool = block.segment.pool
         free_list = pool.free_lists[block.stream]
         if free_list.remainder is not None and free_list.is_beside_remainder(block):
@@ -143,19 +149,19 @@ class Heap:
         return count * pool.inactive_count_charge + nbytes * pool.inactive_byte_charge
 
     def count_private(self, pool: Pool, nbytes: int) -> None:
-        """Note bytes that a private pool obtained or gave back."""
+        """Count the bytes that a private pool obtained, or gave back where negative."""
         private = self.private.get(pool.identity)
         if private is not None:
             private.count(nbytes, pool.is_small)
 
     def new_mem_pool(self, identity: tuple[int, int], owner: int) -> MemPool:
-        """A private pool."""
-        found = MemPool(self.new_pool(True, identity), self.new_pool(False, identity), owner)
-        self.private[identity] = found
-        return found
+        """Make a private pool."""
+        mem_pool = MemPool(self.new_pool(True, identity), self.new_pool(False, identity), owner)
+        self.private[identity] = mem_pool
+        return mem_pool
 
     def drop_mem_pool(self, private: MemPool) -> bool:
-        """Let go of a private pool that nobody uses and that has no memory; False if it has."""
+        """Forget a private pool that nobody uses and that has no memory; return False if it cannot be."""
         if private.uses or any(segment.pool in private.pools for segment in self.segments.values()):
             return False
         for common, pool in zip((self.small, self.large), private.pools):
@@ -165,7 +171,7 @@ class Heap:
         return True
 
     def largest_free(self) -> int:
-        """The size of the largest free block."""
+        """Return the size of the largest free block, in bytes."""
         return max((block.size for pool in self.pools() for block in pool.blocks()), default=0)
 
     def prune(self) -> None:

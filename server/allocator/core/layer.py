@@ -17,8 +17,8 @@ class Layer(Protocol):
     def free(self, block: Block) -> None: ...
 
 
-class Observer(Protocol):
-    """What the core tells the layer that puts calls off: to bring blocks and totals up to date, and what it changed."""
+class CoreObserver(Protocol):
+    """A layer that defers calls, and is told when the core is about to look at blocks or totals, or changed some."""
 
     def before_release(self) -> None:
         """Free segments are about to go back to the upstream, or streams to be waited for."""
@@ -27,14 +27,14 @@ class Observer(Protocol):
         """Totals and blocks are about to be read."""
 
     def before_bypass_changes(self) -> None:
-        """Whether calls may take the short way is about to be decided anew."""
+        """Whether layers above may answer calls themselves is about to be decided anew."""
 
     def after_completion(self, block: Block) -> None:
         """A block whose events have passed was put back into its pool."""
 
 
 class NoObserver:
-    """An observer that does nothing: no layer puts calls off."""
+    """An observer that does nothing, for a core without a layer that defers calls."""
 
     def before_release(self) -> None: ...
     def before_inspection(self) -> None: ...

@@ -11,7 +11,7 @@ from server.allocator.core.ledger import LARGE, SMALL
 
 
 class MemPool:
-    """A small and a large pool of their own, kept as long as somebody uses them."""
+    """A small and a large pool that only some allocations use, kept as long as somebody uses the pair."""
 
     __slots__ = ("id", "owner", "pools", "reserved", "uses")
 
@@ -20,11 +20,11 @@ class MemPool:
         self.pools = (small, large)
         self.owner = owner
         self.uses = 1
-        # Bytes obtained for all of it, for the small pool, for the large one.
+        # The bytes obtained for both pools, for the small one, and for the large one.
         self.reserved = (Stat(), Stat(), Stat())
 
     def count(self, nbytes: int, is_small: bool) -> None:
-        """Note that memory was obtained for it, or given back where negative."""
+        """Count bytes that were obtained for one of its pools, or given back where negative."""
         for stat in (self.reserved[0], self.reserved[SMALL if is_small else LARGE]):
             if nbytes >= 0:
                 stat.increase(nbytes)

@@ -13,7 +13,7 @@ from telegrad_protocol.errors import OutOfMemoryError
 
 @dataclass(frozen=True, slots=True)
 class MemoryUsage:
-    """Where the bytes of a device are when a request cannot be served."""
+    """Where the bytes of a device are when a request cannot be served; all amounts are bytes."""
 
     device: str
     wanted: int
@@ -27,7 +27,7 @@ class MemoryUsage:
     largest: int
 
     def describe(self, cause: str, remedy: str) -> OutOfMemoryError:
-        """The error to raise."""
+        """Return the error to raise."""
         quota = "no quota" if self.quota is None else f"quota {human(self.quota)}"
         holder = "the server" if self.owner == 0 else "this session"
         return OutOfMemoryError(
@@ -38,7 +38,7 @@ class MemoryUsage:
 
 
 def device_exhausted(usage: MemoryUsage) -> OutOfMemoryError:
-    """The device has no room."""
+    """Return the error for a request that the device has no room for."""
     remedy = "free tensors, or ask for smaller ones"
     if usage.cached >= usage.wanted:
         remedy += "; enough is cached but in pieces: TELEGRAD_ALLOC_CONF=expandable_segments:True may avoid that"
@@ -46,5 +46,5 @@ def device_exhausted(usage: MemoryUsage) -> OutOfMemoryError:
 
 
 def over_quota(usage: MemoryUsage) -> OutOfMemoryError:
-    """The session may not hold that much."""
+    """Return the error for a request that is beyond the session's quota."""
     return usage.describe("session quota exceeded", "free tensors of this session, or raise its quota")

@@ -13,14 +13,14 @@ MIXED = -2  # memory that more than one session has written
 
 
 def merged_owner(one: int, other: int) -> int:
-    """Whose data a piece of memory may hold that is made of two pieces."""
+    """Return whose data a piece of memory may hold that is merged from pieces of ``one`` and ``other``."""
     if one == other or other == CLEAN:
         return one
     return other if one == CLEAN else MIXED
 
 
 class OwnerMap:
-    """The owners of a segment's bytes, as ranges in order; what was never claimed may be anybody's."""
+    """The owners of a segment's bytes, as ranges in order; bytes that nobody claimed may hold anybody's data."""
 
     __slots__ = ("_owners", "_starts")
 
@@ -33,7 +33,7 @@ class OwnerMap:
         return len(self._starts)
 
     def claim(self, begin: int, end: int, owner: int) -> list[tuple[int, int]]:
-        """Note that ``owner`` has these bytes now; returns the parts, offset and size, that others' data may be in."""
+        """Make ``owner`` the owner of these bytes; return the offset and size of the parts that others have owned."""
         first, last = self._cut(begin), self._cut(end)
         edges = [*self._starts[first:last], end]
         foreign = [

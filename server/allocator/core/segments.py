@@ -46,7 +46,7 @@ class FixedSegments:
         self._max_split_size = heap.config.max_split_size
 
     def obtain(self, size: int, free_list: FreeList, *, is_retry: bool = False) -> Block | None:
-        """A new segment that holds ``size`` bytes, as one free block in its pool."""
+        """Return a new segment that holds ``size`` bytes, as one free block in its pool; None if there is no room."""
         nbytes = sizes.segment_size(size)
         if is_retry:
             self._heap.statistics.num_alloc_retries += 1
@@ -71,7 +71,7 @@ class FixedSegments:
         return block
 
     def release(self, block: Block) -> None:
-        """Give the segment of a free block that is all of it back to the upstream."""
+        """Give the segment of a free block that tiles it alone back to the upstream."""
         segment = block.segment
         pool = segment.pool
         pool.free_lists[block.stream].remove(block)

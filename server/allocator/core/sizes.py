@@ -17,7 +17,7 @@ LARGE_ROUNDING = 2 * MIB
 
 
 def round_up(nbytes: int, multiple: int) -> int:
-    """The smallest multiple that holds ``nbytes``."""
+    """Return the smallest multiple of ``multiple`` that is at least ``nbytes``."""
     return -(-nbytes // multiple) * multiple
 
 
@@ -28,7 +28,7 @@ def round_power2_division(nbytes: int, divisions: int) -> int:
 
 
 def segment_size(size: int) -> int:
-    """What to ask of the upstream for a block of ``size`` rounded bytes."""
+    """Return how many bytes to ask of the upstream for a block of ``size`` rounded bytes."""
     if size <= SMALL_REQUEST:
         return SMALL_SEGMENT
     if size < LARGE_REQUEST:
@@ -37,7 +37,7 @@ def segment_size(size: int) -> int:
 
 
 def human(nbytes: int) -> str:
-    """Bytes in the unit that people read."""
+    """Format bytes in the unit that suits people."""
     value, unit = float(nbytes), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:

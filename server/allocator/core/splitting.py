@@ -67,13 +67,13 @@ def replace_block(block: Block, other: Block) -> None:
         before.next = other
     if behind is not None:
         behind.previous = other
-    # They must not keep each other alive.
+    # A replaced block must not keep its neighbours alive.
     block.previous = block.next = None
     block.is_free = True
 
 
 def replace_by_copy(block: Block) -> Block:
-    """A block just like this one, in its place."""
+    """Put a new block that is just like this one in its place, and return the new one."""
     other = Block(block.segment, block.offset, block.size, block.stream, block.owner)
     other.bin, other.split, other.requested = block.bin, block.split, block.requested
     other.charge, other.device_charge = block.charge, block.device_charge

@@ -1,6 +1,6 @@
-"""What the caching policy asks of a device.
+"""What the core of the allocator asks of a device.
 
-`host.py`, `simulated.py` and `cuda.py` answer. Knows nothing of blocks, pools or sessions.
+The modules of ``server/allocator/upstream`` implement it. Knows nothing of blocks, pools or sessions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from server.allocator.core.block import Segment
 class Upstream(Protocol):
     """A source of memory. ``None`` from ``obtain`` means that the device has no room."""
 
-    # Whether what ``obtain`` returns holds nobody's data.
+    # Whether the memory that ``obtain`` returns is always zero.
     is_zeroed: bool
 
     def obtain(self, nbytes: int, stream: int) -> Segment | None: ...
@@ -25,13 +25,13 @@ class Upstream(Protocol):
     def wait_for(self, event: Any) -> None: ...
 
     def fault(self) -> str:
-        """Why the device can serve nobody any more, whatever is asked of it; empty while it can."""
+        """Return why the device can serve nobody any more; empty while it can."""
 
     def reserve(self, nbytes: int, page: int, stream: int) -> Segment | None:
-        """Addresses without memory behind them, for ``map``; ``give_back`` takes them once all is unmapped."""
+        """Reserve addresses without memory behind them, for ``map``; ``give_back`` takes them once all is unmapped."""
 
     def map(self, segment: Segment, offset: int, nbytes: int) -> bool:
-        """Put memory behind whole pages; all of them or, where the device has no room, none."""
+        """Put memory behind whole pages; return False, and put none there, where the device has no room."""
 
     def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
         """Take the memory away from whole pages; their addresses stay reserved."""

@@ -1,7 +1,7 @@
 """The recorded history of the allocator: what happened, when, and which line of whose program caused it.
 
-Entries have PyTorch's names. The operator's ring has all of them, a session's ring its own. Knows addresses, not
-blocks; is told where the client stands by `locate`.
+Entries have PyTorch's names. The operator's ring buffer has all of them, a session's only its own. Knows addresses, not
+blocks; whoever executes operations tells by ``locate`` where the client's program stands.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Frame = dict[str, Any]
 Entry = dict[str, Any]
 Observer = Callable[[Entry], None]
 
-# What a session may have recorded at most; about 500 bytes each. The operator decides for himself.
+# How many entries a session may record, at about 500 bytes each; operators may record any number.
 MOST_ENTRIES_OF_A_SESSION = 100_000
 
 
 class Ring:
-    """The last entries that somebody wants."""
+    """A ring buffer of the last entries that somebody wants."""
 
     __slots__ = ("enabled", "entries", "skipped", "with_frames")
 
@@ -34,10 +34,10 @@ class Ring:
 
 
 class History:
-    """Rings of the last entries, and the frames of what is allocated now."""
+    """The ring buffers of those who record, and the frames that allocated what is in use now."""
 
     def __init__(self) -> None:
-        # By session; None is the operator's.
+        # The ring buffers by session; that of None is the operator's.
         self.rings: dict[int | None, Ring] = {}
         self.observers: list[Observer] = []
         # The client's stack as dicts of filename, line and name, innermost first; set by who executes operations.
@@ -76,7 +76,7 @@ class History:
             self.record_memory_history(None, owner=owner)
 
     def entries_of(self, owner: int | None) -> list[Entry]:
-        """The operator's trace, or a session's; what it has not recorded itself, it sees its part of."""
+        """Return the operator's trace or a session's; a session without one sees its part of the operator's."""
         ring = self.rings.get(owner)
         if ring is not None:
             return list(ring.entries)
@@ -89,7 +89,7 @@ class History:
         return self.entries_of(None)
 
     def record(self, action: str, address: int, size: int, stream: int, owner: int) -> None:
-        """Note one event."""
+        """Record one event for everybody who wants it."""
         rings = [ring for whose in (None, owner) if (ring := self.rings.get(whose)) and action not in ring.skipped]
         if not rings and not self.observers:
             return

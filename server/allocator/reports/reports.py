@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from server.allocator.cache.recall import Recall
 from server.allocator.core.account import Account
+from server.allocator.core.cache_layer import CacheLayer
 from server.allocator.core.counters import Accumulated, Stat, Statistics
 from server.allocator.reports.history import History, Observer
-from server.allocator.reports.snapshot import picture
+from server.allocator.reports.snapshot import take_snapshot
 from server.allocator.reports.statistics import DERIVED, amounts, counter_table, ledger_table
 from server.allocator.reports.summary import summarize
 
@@ -20,7 +20,7 @@ from server.allocator.reports.summary import summarize
 class Reports:
     """PyTorch's statistics, summary, snapshot and history of a stack of layers."""
 
-    def __init__(self, below: Recall) -> None:
+    def __init__(self, below: CacheLayer) -> None:
         self._below = below
         self._core = below.core
         self._books = below.core.books
@@ -108,7 +108,7 @@ class Reports:
         self._below.flush_deferred()
         self._heap.coalesce_deferred()
         segments, events = self._heap.segments.values(), self._core.events
-        snapshot = picture(segments, self.history, self._core.config, events.__contains__, owner)
+        snapshot = take_snapshot(segments, self.history, self._core.config, events.__contains__, owner)
         return snapshot if with_traces else snapshot | {"device_traces": [[]]}
 
     def record_memory_history(

@@ -1,3 +1,6 @@
-"""What each session holds and may hold."""
+"""What sessions may do to the cache that they share: limits, private pools, memory by address.
+
+Knows sessions by number only.
+"""
 
 from __future__ import annotations

@@ -5,14 +5,14 @@ Knows sessions by number only; the core refuses what is beyond the limits that a
 
 from __future__ import annotations
 
-from server.allocator.cache.recall import Recall
+from server.allocator.core.cache_layer import CacheLayer
 from telegrad_protocol.errors import ArgumentError
 
 
 class SessionLimits:
     """The quotas that the operator granted, and the tighter ones that sessions chose within them."""
 
-    def __init__(self, below: Recall) -> None:
+    def __init__(self, below: CacheLayer) -> None:
         self._below = below
         self._books = below.core.books
         self._upstream = below.core.upstream

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from server.allocator.cache.recall import Recall
+from server.allocator.core.cache_layer import CacheLayer
 from server.allocator.core.mem_pool import MemPool
 from telegrad_protocol.errors import ArgumentError
 
@@ -16,7 +16,7 @@ from telegrad_protocol.errors import ArgumentError
 class SessionPools:
     """The private pools that sessions have made; requests of a session may be routed to one of its pools."""
 
-    def __init__(self, below: Recall) -> None:
+    def __init__(self, below: CacheLayer) -> None:
         self._below = below
         self._core = below.core
         self._heap = below.core.heap

@@ -5,7 +5,7 @@ Knows sessions by number only.
 
 from __future__ import annotations
 
-from server.allocator.cache.recall import Recall
+from server.allocator.core.cache_layer import CacheLayer
 from server.allocator.sessions.limits import SessionLimits
 from server.allocator.sessions.mem_pools import SessionPools
 from server.allocator.sessions.raw_memory import RawMemory
@@ -14,7 +14,7 @@ from server.allocator.sessions.raw_memory import RawMemory
 class Sessions:
     """The sessions that share a cache: their limits, their private pools, and their memory by address."""
 
-    def __init__(self, below: Recall) -> None:
+    def __init__(self, below: CacheLayer) -> None:
         self._below = below
         self.limits = SessionLimits(below)
         self.pools = SessionPools(below)

@@ -28,19 +28,19 @@ _RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 class CudaUpstream:
     """``cudaMalloc`` and ``cudaFree`` on one device, and events to know when a stream has passed."""
 
-    # The driver clears memory between processes; what this process gave back, it may get again as it was.
+    # The driver clears memory between processes, but may return to this process what it gave back, as it was.
     is_zeroed = False
 
     def __init__(
-        self, index: int = 0, *, registers_pinned: bool = False, settle: Callable[[], None] = lambda: None
+        self, index: int = 0, *, registers_pinned: bool = False, flush: Callable[[], None] = lambda: None
     ) -> None:
         self.index = index
-        # Called before memory is taken from streams: gives them what they are to have been given by then.
-        self._settle = settle
-        # Whether pinned memory is the operating system's, locked afterwards, as the option of that name says.
+        # Called before memory is taken from streams, to launch the kernels that still wait to be launched on them.
+        self._flush = flush
+        # Whether pinned memory is the operating system's, locked afterwards: ``pinned_use_cuda_host_register``.
         self._registers_pinned = registers_pinned
         self._registered: dict[int, mmap.mmap] = {}
-        self._idle_events: list[int] = []
+        self._unused_events: list[int] = []
         self._virtual_memory: VirtualMemory | None = None
 
     def obtain(self, nbytes: int, stream: int) -> Segment | None:
@@ -53,7 +53,7 @@ class CudaUpstream:
                 return None
 
     def give_back(self, segment: Segment) -> None:
-        self._settle()
+        self._flush()
         with self._device(), uncaptured():
             if segment.page_size:
                 self._virtual().release(segment.pointer, segment.size)
@@ -70,7 +70,7 @@ class CudaUpstream:
             return self._virtual().map(segment.pointer + offset, nbytes, segment.page_size)
 
     def unmap(self, segment: Segment, offset: int, nbytes: int) -> None:
-        self._settle()
+        self._flush()
         with self._device(), uncaptured():
             # Unlike cudaFree, unmapping waits for nobody; and other streams than the segment's may have used it.
             runtime.deviceSynchronize()
@@ -111,7 +111,7 @@ class CudaUpstream:
                 runtime.freeHost(pointer)
 
     def zero(self, segment: Segment, offset: int, nbytes: int, stream: int) -> None:
-        self._settle()
+        self._flush()
         with self._device():
             if runtime.streamIsCapturing(stream):
                 self._zero_now(segment.pointer + offset, nbytes)
@@ -119,7 +119,7 @@ class CudaUpstream:
                 runtime.memsetAsync(segment.pointer + offset, 0, nbytes, stream)
 
     def _zero_now(self, pointer: int, nbytes: int) -> None:
-        """Clear memory that nobody uses, at once: a graph that is captured may never run."""
+        """Clear memory that nobody uses at once, because a graph that is being captured may never run."""
         with uncaptured():
             stream = runtime.streamCreateWithFlags(runtime.streamNonBlocking)
             try:
@@ -134,7 +134,7 @@ class CudaUpstream:
         return int(free), int(total)
 
     def fault(self) -> str:
-        """What the driver says of a context that a kernel has destroyed: it answers every call so from then on."""
+        """Return what the driver answers to every call once a kernel has destroyed the context."""
         try:
             self.free_and_total()
         except runtime.CUDARuntimeError as error:
@@ -142,9 +142,9 @@ class CudaUpstream:
         return ""
 
     def record_event(self, stream: int) -> int:
-        self._settle()
+        self._flush()
         with self._device():
-            event = self._idle_events.pop() if self._idle_events else runtime.eventCreateWithFlags(_DISABLE_TIMING)
+            event = self._unused_events.pop() if self._unused_events else runtime.eventCreateWithFlags(_DISABLE_TIMING)
             runtime.eventRecord(event, stream)
         return int(event)
 
@@ -154,12 +154,12 @@ class CudaUpstream:
             return False
         if status:
             raise runtime.CUDARuntimeError(status)
-        self._idle_events.append(event)
+        self._unused_events.append(event)
         return True
 
     def wait_for(self, event: int) -> None:
         runtime.eventSynchronize(event)
-        self._idle_events.append(event)
+        self._unused_events.append(event)
 
     @contextmanager
     def _device(self) -> Iterator[None]:

@@ -3,8 +3,8 @@
     void* alloc(ssize_t size, int device, cudaStream_t stream);      // NULL where there is no room
     void  free(void* pointer, ssize_t size, int device, cudaStream_t stream);
 
-Unlike there they serve segments, not tensors: the cache stays. Everything else, expandable segments too, is left to the
-upstream that they stand in front of. Knows no blocks.
+Unlike PyTorch's they serve segments, not tensors, so that blocks are cached as ever. All else, expandable segments
+included, is left to the upstream in front of which they stand. Knows no blocks.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class PluggableUpstream:
     is_zeroed = False
 
     def __init__(
-        self, behind: Upstream, alloc_fn: int, free_fn: int, index: int = 0, settle: Callable[[], None] = lambda: None
+        self, behind: Upstream, alloc_fn: int, free_fn: int, index: int = 0, flush: Callable[[], None] = lambda: None
     ) -> None:
         self._behind = behind
-        # Called before memory is given back, as ``CudaUpstream`` does.
-        self._settle = settle
+        # Called before memory is given back, as by ``CudaUpstream``.
+        self._flush = flush
         self._alloc, self._free = ALLOC(alloc_fn), FREE(free_fn)
         self._index = index
 
@@ -45,14 +45,14 @@ class PluggableUpstream:
         return Segment(int(pointer), nbytes) if pointer else None
 
     def give_back(self, segment: Segment) -> None:
-        self._settle()
+        self._flush()
         if segment.page_size:
             self._behind.give_back(segment)
         else:
             self._free(segment.pointer, segment.size, self._index, segment.stream)
 
 
-def plugged_in(upstream: Upstream, index: int = 0, settle: Callable[[], None] = lambda: None) -> Upstream:
+def plugged_in(upstream: Upstream, index: int = 0, flush: Callable[[], None] = lambda: None) -> Upstream:
     """The upstream behind the library that ``TELEGRAD_CUDA_ALLOCATOR=path:alloc:free`` names, or as it is."""
     text = os.environ.get(VARIABLE, "")
     if not text:
@@ -65,4 +65,4 @@ def plugged_in(upstream: Upstream, index: int = 0, settle: Callable[[], None] = 
         addresses = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in names]
     except (OSError, AttributeError) as error:
         raise ConfigurationError(f"{VARIABLE}: {error}") from None
-    return PluggableUpstream(upstream, addresses[0] or 0, addresses[1] or 0, index, settle)
+    return PluggableUpstream(upstream, addresses[0] or 0, addresses[1] or 0, index, flush)

@@ -1,6 +1,6 @@
 """A device that exists only as addresses, for tests and studies.
 
-Knows no blocks; its events are done when the test says so.
+Knows no blocks. Its events have passed when the test says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from server.allocator.core.block import Segment
 
 
 class SimulatedUpstream:
-    """A device of a given size whose segments lie one behind the other."""
+    """A device of ``size`` bytes whose segments lie one behind the other."""
 
     def __init__(self, size: int, *, first_address: int = 1 << 40, is_zeroed: bool = False) -> None:
         self.size = size
@@ -104,5 +104,5 @@ class SimulatedUpstream:
         return self.broken
 
     def finish_events(self) -> None:
-        """Let every stream catch up."""
+        """Let all events have passed."""
         self.unfinished.clear()

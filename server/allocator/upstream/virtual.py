@@ -16,7 +16,7 @@ _SUCCESS = driver.CUresult.CUDA_SUCCESS
 
 
 class VirtualMemory:
-    """Reservations of addresses on one device, and the pages that are mapped there."""
+    """Reservations of addresses on one device, and pages of memory that are mapped there."""
 
     def __init__(self, index: int) -> None:
         self._properties = driver.CUmemAllocationProp()
@@ -28,16 +28,16 @@ class VirtualMemory:
             location.id = index
 
     def reserve(self, nbytes: int) -> int | None:
-        """The first of ``nbytes`` addresses; None where there are not as many."""
+        """Reserve ``nbytes`` addresses and return the first; None where there are not as many."""
         status, pointer = driver.cuMemAddressReserve(nbytes, 0, 0, 0)
         return None if _is_short("cuMemAddressReserve", status) else int(pointer)
 
     def release(self, pointer: int, nbytes: int) -> None:
-        """Give a reservation back, nothing of which is mapped."""
+        """Give back a reservation of which nothing is mapped."""
         _check("cuMemAddressFree", driver.cuMemAddressFree(pointer, nbytes)[0])
 
     def map(self, pointer: int, nbytes: int, page: int) -> bool:
-        """Put memory behind addresses; all of it or, where the device has no room, none."""
+        """Map memory to all of the addresses; return False, and map none, where the device has no room."""
         pages = range(pointer, pointer + nbytes, page)
         for at in pages:
             if not self._map_page(at, page):
@@ -60,7 +60,7 @@ class VirtualMemory:
         return True
 
     def unmap(self, pointer: int, nbytes: int, page: int) -> None:
-        """Take the memory away from addresses; whoever used it must be done."""
+        """Take the memory away from addresses; all work that uses it must be done."""
         for at in range(pointer, pointer + nbytes, page):
             _check("cuMemUnmap", driver.cuMemUnmap(at, page)[0])
 

@@ -137,7 +137,7 @@ class CudaBackend(StreamedBackend):
         cp.cuda.Device(index).use()
         options = options_of_environment()
         flush = launches_on(index).flush
-        own = CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register, settle=flush)
+        own = CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register, flush=flush)
         upstream = plugged_in(own, index, flush)
         backend = cls(device, CachingAllocator(upstream, options, device=device.name))
         cp.cuda.set_allocator(backend._allocate_for_cupy)
