@@ -73,7 +73,7 @@ def test_reads_can_be_interrupted(tg: Any, seed: int) -> None:
         pass
     step()
     session = small._session
-    assert not session._answers and not session._downloads and not session._waiting
+    assert not session._answers and not session._chunked and not session._waiting
 
 
 def test_uploads_can_be_interrupted(tg: Any, seed: int) -> None:
