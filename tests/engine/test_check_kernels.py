@@ -34,8 +34,8 @@ def test_calls_reach_every_text_of_the_package() -> None:
 def test_every_kind_of_kernel_that_a_text_is_for_is_collected() -> None:
     collected = check.Collected(check.OLDEST)
     collected.collect([reduce_calls, sort_calls], (dtypes.float32,))
-    reductions = {"few_lanes", "odd_lines", "whole_blocks", "columns", "along_lines", "down_columns"}
-    sorts = {"short_lines", "middle_lines", "count_digits", "one_digit", "ranked", "best", "search"}
+    reductions = {"sub_warp_rows", "misaligned_rows", "block_rows", "columns", "scan_rows", "scan_columns"}
+    sorts = {"warp_sort", "block_radix_sort", "count_digits", "radix_pass", "select_rank", "best", "search"}
     for kernel in reductions | sorts:
         assert any(f"{kernel}<" in source.rpartition("extern")[2] for source, _ in collected.labels), kernel
 

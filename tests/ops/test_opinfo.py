@@ -74,15 +74,20 @@ def test_agrees_with_pytorch(info: Any, dtype: torch.dtype, adapter: EngineAdapt
     compare_samples(info, dtype, adapter)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        pytest.param(name, dtype, id=f"{name}-{str(dtype).removeprefix('torch.')}")
-        for name, samples in SAMPLES.items()
-        for dtype in samples.dtypes
-    ],
-)
+_OWN_SAMPLES = [
+    pytest.param(name, dtype, id=f"{name}-{str(dtype).removeprefix('torch.')}")
+    for name, samples in SAMPLES.items()
+    for dtype in samples.dtypes
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), _OWN_SAMPLES)
 def test_agrees_with_its_reference(name: str, dtype: torch.dtype, adapter: EngineAdapter) -> None:
+    compare_own_samples(name, dtype, adapter)
+
+
+def compare_own_samples(name: str, dtype: torch.dtype, adapter: EngineAdapter) -> None:
+    """Run the samples that this project has of an operation in torch and on the adapter's device, and compare them."""
     torch.manual_seed(0)
     for args in SAMPLES[name].inputs(dtype):
         Comparison(adapter).run(
@@ -103,6 +108,13 @@ def cuda_adapter() -> EngineAdapter:
 def test_agrees_with_pytorch_on_cuda(info: Any, dtype: torch.dtype, cuda_adapter: EngineAdapter) -> None:
     cuda_adapter.activate()
     compare_samples(info, dtype, cuda_adapter)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "dtype"), _OWN_SAMPLES)
+def test_agrees_with_its_reference_on_cuda(name: str, dtype: torch.dtype, cuda_adapter: EngineAdapter) -> None:
+    cuda_adapter.activate()
+    compare_own_samples(name, dtype, cuda_adapter)
 
 
 def _reference(info: Any, dtype: torch.dtype) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 ATOMICS = r"""
 // Replaces *at by f(*at), whatever others do to it at the same time.
-template <class W, class T, class F> __device__ __forceinline__ void swap_words(T* at, F f) {
+template <class W, class T, class F> __device__ __forceinline__ void atomic_update_word(T* at, F f) {
     W* word = (W*)at;
     W seen = *word;
     for (;;) {
@@ -21,8 +21,8 @@ template <class W, class T, class F> __device__ __forceinline__ void swap_words(
     }
 }
 template <class T, class F> __device__ __forceinline__ void update(T* at, F f) {
-    if constexpr (sizeof(T) == 8) swap_words<u64>(at, f);
-    else if constexpr (sizeof(T) == 4) swap_words<u32>(at, f);
+    if constexpr (sizeof(T) == 8) atomic_update_word<u64>(at, f);
+    else if constexpr (sizeof(T) == 4) atomic_update_word<u32>(at, f);
     else {
         u64 place = (u64)at;
         u32* word = (u32*)(place & ~3ull);
@@ -57,18 +57,18 @@ struct Add {
 struct Multiply { template <class T> static __device__ __forceinline__ void to(T* at, T v) {
     update(at, [=](T old) { return (T)(old * v); });
 } };
-struct Greatest { template <class T> static __device__ __forceinline__ void to(T* at, T v) {
+struct Max { template <class T> static __device__ __forceinline__ void to(T* at, T v) {
     update(at, [=](T old) { return widen(v) != widen(v) || widen(v) > widen(old) ? v : old; });
 } };
-struct Least { template <class T> static __device__ __forceinline__ void to(T* at, T v) {
+struct Min { template <class T> static __device__ __forceinline__ void to(T* at, T v) {
     update(at, [=](T old) { return widen(v) != widen(v) || widen(v) < widen(old) ? v : old; });
 } };
 
-template <class How, class T, int W> __device__ __forceinline__ void put_many(T* at, const vec<T, W>& v) {
+template <class How, class T, int W> __device__ __forceinline__ void update_vector(T* at, const vec<T, W>& v) {
     #pragma unroll
     for (int j = 0; j < W; ++j) How::to(at + j, v.at[j]);
 }
-template <> __device__ __forceinline__ void put_many<Add, float, 4>(float* at, const vec<float, 4>& v) {
+template <> __device__ __forceinline__ void update_vector<Add, float, 4>(float* at, const vec<float, 4>& v) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
         :: "l"(at), "f"(v.at[0]), "f"(v.at[1]), "f"(v.at[2]), "f"(v.at[3]) : "memory");
@@ -176,19 +176,19 @@ extern "C" __global__ void __launch_bounds__({THREADS}) run(
         if (source) {{
             vec<{source}, {width}> given = *(const vec<{source}, {width}>*)(source + at[u][0]);
             #pragma unroll
-            for (int j = 0; j < {width}; ++j) held[u].at[j] = taken<{target}>(given.at[j], alpha, scales);
+            for (int j = 0; j < {width}; ++j) held[u].at[j] = scaled_source<{target}>(given.at[j], alpha, scales);
         }} else
             #pragma unroll
             for (int j = 0; j < {width}; ++j) held[u].at[j] = number;
     }}
     #pragma unroll
-    for (int u = 0; u < {items}; ++u) if (good[u]) put_many<{how}>(out + place[u], held[u]);
+    for (int u = 0; u < {items}; ++u) if (good[u]) update_vector<{how}>(out + place[u], held[u]);
 }}
 """
 
 
 STORING = r"""
-template <class To, class From, class A> __device__ __forceinline__ To taken(From v, A alpha, int scales) {
+template <class To, class From, class A> __device__ __forceinline__ To scaled_source(From v, A alpha, int scales) {
     return scales ? scaled(cast<To>(v), alpha) : cast<To>(v);
 }
 """

@@ -118,16 +118,16 @@ def in_strips(layout: geometry.Layout, itemsize: int) -> geometry.Layout:
 class Iteration:
     """The layout of a kernel over an iterated shape: the other operand, the indexed one, the index tensors."""
 
-    def __init__(self, found: Indexed, other: Size, other_offset: int, indexed_offset: int, itemsize: int) -> None:
-        offsets = [other_offset, indexed_offset, *(0 for _ in found.strides)]
-        strides = [other, found.rest, *found.strides]
-        self.layout = in_strips(geometry.collapse(found.shape, strides, offsets), itemsize)
-        self.width = self._width(found.steps, itemsize)
+    def __init__(self, placement: Indexed, other: Size, other_offset: int, indexed_offset: int, itemsize: int) -> None:
+        offsets = [other_offset, indexed_offset, *(0 for _ in placement.strides)]
+        strides = [other, placement.rest, *placement.strides]
+        self.layout = in_strips(geometry.collapse(placement.shape, strides, offsets), itemsize)
+        self.width = self._width(placement.steps, itemsize)
         self.count = self.layout.numel // self.width
         self.items = _WIDE_ITEMS if self.width * itemsize >= 16 else _ITEMS if self.count < _MANY else 2 * _ITEMS
         self.grid = -(-self.count // (THREADS * self.items))
         self.type = geometry.layout_type(self.layout)
-        self.sizes = [("i64", number) for pair in zip(found.sizes, found.steps, strict=True) for number in pair]
+        self.sizes = [("i64", number) for pair in zip(placement.sizes, placement.steps, strict=True) for number in pair]
 
     def _width(self, steps: Sequence[int], itemsize: int) -> int:
         """Elements that lie side by side wherever indices point, and may move in one access."""
@@ -151,7 +151,7 @@ class Iteration:
 
 
 def _fetch(
-    request: Request, found: Indexed, source: int, positions: Sequence[Any], metas: Sequence[Meta], check: Check
+    request: Request, placement: Indexed, source: int, positions: Sequence[Any], metas: Sequence[Meta], check: Check
 ) -> Launch | None:
     """The launch that reads argument ``source`` where index tensors at ``positions`` point.
 
@@ -160,13 +160,13 @@ def _fetch(
     out, indexed = request.outs[0], request.args[source]
     if not out.numel:
         return lambda args, outs: None
-    strides = out.strides if out.shape == found.shape else contiguous_strides(found.shape)
-    iteration = Iteration(found, strides, out.offset, indexed.offset, indexed.dtype.itemsize)
+    strides = out.strides if out.shape == placement.shape else contiguous_strides(placement.shape)
+    iteration = Iteration(placement, strides, out.offset, indexed.offset, indexed.dtype.itemsize)
     if not fits_grid(iteration.grid):
         return None
     kinds = [CTYPES[meta.dtype] for meta in metas]
     element = _MOVED[indexed.dtype.itemsize]
-    text = fetching(element, iteration.width, iteration.type, kinds, iteration.items, found.wraps)
+    text = fetching(element, iteration.width, iteration.type, kinds, iteration.items, placement.wraps)
     kernel = load(f"{PRELUDE}{geometry.INDEXING}{FAULTS}{FETCHING}{text}", "run")
     fire = kernel.prepare(iteration.grid, THREADS, "PP" + "P" * len(kinds) + "PQ", iteration.constants)
     backend, o, x = request.backend, byte_offset(out), byte_offset(indexed)
@@ -208,8 +208,8 @@ def _with_one_index(
 def embedding(request: Request) -> Launch | None:
     index, weight = request.args[:2]
     rest = (*(0,) * index.ndim, weight.strides[1])
-    found = Indexed(request.outs[0].shape, rest, ((*index.strides, 0),), weight.shape[:1], weight.strides[:1])
-    return _fetch(request, found, 1, [0], [index], Check("embedding", (f"a table of {weight.shape[0]} rows",)))
+    placement = Indexed(request.outs[0].shape, rest, ((*index.strides, 0),), weight.shape[:1], weight.strides[:1])
+    return _fetch(request, placement, 1, [0], [index], Check("embedding", (f"a table of {weight.shape[0]} rows",)))
 
 
 @prepares(ops.index_select, keys.CUDA)
@@ -224,8 +224,8 @@ def gather(request: Request) -> Launch | None:
     input, dim, index, _ = request.args
     if not index.numel:
         return lambda args, outs: None
-    found = along(input, dim, index, vector(index)[0])
-    return _fetch(request, found, 0, [2], [index], Check("gather", places(input, [dim])))
+    placement = along(input, dim, index, vector(index)[0])
+    return _fetch(request, placement, 0, [2], [index], Check("gather", places(input, [dim])))
 
 
 @prepares(element_ops.take, keys.CUDA)
@@ -233,9 +233,9 @@ def take(request: Request) -> Launch | None:
     input, index = request.args
     given = input.like()
     shape = vector(index)[0]
-    found = Indexed(shape, (0,) * len(shape), (vector(index)[1],), (input.numel,), (1,), wraps=True)
+    placement = Indexed(shape, (0,) * len(shape), (vector(index)[1],), (input.numel,), (1,), wraps=True)
     flat = request._replace(args=(given if not input.is_contiguous else input, index))
-    launch = _fetch(flat, found, 0, [1], [index], Check("take", (f"{input.numel} elements",)))
+    launch = _fetch(flat, placement, 0, [1], [index], Check("take", (f"{input.numel} elements",)))
     if launch is None or input.is_contiguous:
         return launch
     return lambda args, outs: launch((dense(args[0]), args[1]), outs)
@@ -246,9 +246,10 @@ def index(request: Request) -> Launch | None:
     input, indices = request.args
     if ops.has_masks(indices):
         return None
-    at = [d for d, each in enumerate(indices) if each is not None]
-    found = placed("index", input, indices)
-    return _fetch(request, found, 0, [(1, d) for d in at], [indices[d] for d in at], Check("index", places(input, at)))
+    at = [d for d, index in enumerate(indices) if index is not None]
+    placement = placed("index", input, indices)
+    check = Check("index", places(input, at))
+    return _fetch(request, placement, 0, [(1, d) for d in at], [indices[d] for d in at], check)
 
 
 _ONE_HOT = r"""
@@ -257,9 +258,9 @@ extern "C" __global__ void __launch_bounds__(256) run(
 ) {
     i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
     if (i >= count) return;
-    i64 found = in[i / classes], of_class = i % classes;
-    if (of_class == 0 && (u64)found >= (u64)classes) report(record, tag, found, 0);
-    out[i] = found == of_class;
+    i64 target = in[i / classes], of_class = i % classes;
+    if (of_class == 0 && (u64)target >= (u64)classes) report(record, tag, target, 0);
+    out[i] = target == of_class;
 }
 """
 

@@ -27,7 +27,7 @@ _TEXT = r"""
 #define CHUNK 32
 #define AHEAD 4
 // The first place in sorted keys that is not below (or, ``after``, that is above) a key
-template <class I> __device__ __forceinline__ i64 place_of(const I* sorted, i64 count, i64 key, bool after) {
+template <class I> __device__ __forceinline__ i64 lower_bound(const I* sorted, i64 count, i64 key, bool after) {
     i64 low = 0, high = count;
     while (low < high) {
         i64 middle = (low + high) / 2;
@@ -37,7 +37,7 @@ template <class I> __device__ __forceinline__ i64 place_of(const I* sorted, i64 
 }
 
 // What a row becomes: its sum, perhaps over how many there are; or what it was and ``alpha`` times the sum.
-template <bool MORE, class TO, class S> __device__ __forceinline__ TO settled(TO was, S sum, i64 many, S alpha) {
+template <bool MORE, class TO, class S> __device__ __forceinline__ TO final_sum(TO was, S sum, i64 many, S alpha) {
     return cast<TO>(MORE ? (S)widen(was) + alpha * sum : many ? sum / (S)many : sum);
 }
 
@@ -86,7 +86,7 @@ __device__ __forceinline__ void add_chunks(
                 if (MORE) result = *(const vec<TO, VEC>*)to;
                 #pragma unroll
                 for (int j = 0; j < VEC; ++j)
-                    result.at[j] = settled<MORE>(result.at[j], sum[j], by_count ? at + 1 - first : 0, alpha);
+                    result.at[j] = final_sum<MORE>(result.at[j], sum[j], by_count ? at + 1 - first : 0, alpha);
                 *(vec<TO, VEC>*)to = result;
             }
             #pragma unroll
@@ -107,8 +107,8 @@ __device__ __forceinline__ void join_chunks(
     if ((i64)sorted[end] != key || key == padding || (u64)key >= (u64)rows) return;
     if (chunk && (i64)sorted[chunk * CHUNK] == key && (i64)sorted[chunk * CHUNK - 1] == key) return;
     __shared__ i64 shared[2];
-    if (threadIdx.x == 0) shared[0] = place_of(sorted, count, key, true);
-    if (threadIdx.x == 1) shared[1] = by_count ? place_of(sorted, count, key, false) : 0;
+    if (threadIdx.x == 0) shared[0] = lower_bound(sorted, count, key, true);
+    if (threadIdx.x == 1) shared[1] = by_count ? lower_bound(sorted, count, key, false) : 0;
     __syncthreads();
     i64 last = (shared[0] - 1) / CHUNK;
     i64 step = (i64)gridDim.y * blockDim.x;
@@ -117,7 +117,7 @@ __device__ __forceinline__ void join_chunks(
         #pragma unroll 8
         for (i64 c = chunk + 1; c <= last; ++c) sum += partial[c * 2 * width + column];
         TO* to = out + key * width + column;
-        *to = settled<MORE>(*to, sum, by_count ? shared[0] - shared[1] : 0, alpha);
+        *to = final_sum<MORE>(*to, sum, by_count ? shared[0] - shared[1] : 0, alpha);
     }
 }
 """

@@ -1,7 +1,7 @@
 """Writing where indices point: scatter and its reductions, index_add, index_copy, index_fill, index_put, put.
 
 All are one kernel over the source's shape, see ``index_text``. In place, a first launch checks all indices, and the
-second does nothing if it found one out of range; a new tensor is written to at once. Sums are made by atomics, in
+second does nothing if one is out of range; a new tensor is written to at once. Sums are made by atomics, in
 float32 for halves; where a session wants determinism, the generic kernels sort. What ``scatter_rows`` and
 ``scatter_sums`` take goes there first.
 """
@@ -41,7 +41,7 @@ from .indexing import Indexed, Iteration, across, along, placed, places, vector
 
 DEVICE_TO_DEVICE = 3
 """``cudaMemcpyDeviceToDevice``."""
-_HOW = {"sum": "Add", "prod": "Multiply", "amax": "Greatest", "amin": "Least", None: "Assign"}
+_HOW = {"sum": "Add", "prod": "Multiply", "amax": "Max", "amin": "Min", None: "Assign"}
 _WRITE, _WRITE_IF_GOOD, _CHECK = range(3)
 _FORMATS = {1: "b", 2: "h", 4: "i", 8: "q"}
 
@@ -60,25 +60,32 @@ class Store:
     """A prepared write into an indexed target of one meta."""
 
     def __init__(
-        self, request: Request, found: Indexed, target: Meta, source: Source, how: str | None, index: Sequence[Meta]
+        self, request: Request, placement: Indexed, target: Meta, source: Source, how: str | None, index: Sequence[Meta]
     ) -> None:
         self.backend = request.backend
         offset = source.meta.offset if source.meta is not None else 0
         itemsize = max(target.dtype.itemsize, source.meta.dtype.itemsize if source.meta is not None else 0)
-        self.iteration = Iteration(found, source.strides, offset, target.offset, itemsize)
+        self.iteration = Iteration(placement, source.strides, offset, target.offset, itemsize)
         self.is_nothing = not self.iteration.count or not self.iteration.layout.numel
         self._source, self._target = source, target
         self._offsets = (byte_offset(target), byte_offset(source.meta) if source.meta is not None else 0)
         self._index_offsets = [byte_offset(meta) for meta in index]
         if not self.is_nothing and fits_grid(self.iteration.grid):
-            self._fire = self._prepared(found, how, index)
+            self._fire = self._prepared(placement, how, index)
 
-    def _prepared(self, found: Indexed, how: str | None, index: Sequence[Meta]) -> Any:
+    def _prepared(self, placement: Indexed, how: str | None, index: Sequence[Meta]) -> Any:
         iteration, target = self.iteration, self._target
         kinds = [CTYPES[meta.dtype] for meta in index]
         given = CTYPES[self._source.meta.dtype if self._source.meta is not None else target.dtype]
         text = storing(
-            _HOW[how], CTYPES[target.dtype], given, iteration.width, iteration.type, kinds, iteration.items, found.wraps
+            _HOW[how],
+            CTYPES[target.dtype],
+            given,
+            iteration.width,
+            iteration.type,
+            kinds,
+            iteration.items,
+            placement.wraps,
         )
         kernel = load(f"{PRELUDE}{geometry.INDEXING}{FAULTS}{ATOMICS}{SCALED}{STORING}{text}", "run")
         scales = self._source.alpha != 1
@@ -114,7 +121,7 @@ def _bytes(value: Any, dtype: DType) -> bytes:
 class Writing(NamedTuple):
     """One operation: where it writes, what, and how it is called in messages."""
 
-    found: Callable[[Meta], Indexed]
+    placement: Callable[[Meta], Indexed]
     source: Source
     how: str | None
     indices: tuple[Any, ...]
@@ -132,13 +139,13 @@ def _write(request: Request, writing: Writing) -> Launch | None:
         return None
     sums = writing.how in ("sum", "prod") and out.dtype in HALVES
     target = out.like(out.shape, dtypes.float32) if sums else out
-    store = Store(request, writing.found(target), target, writing.source, writing.how, index)
+    store = Store(request, writing.placement(target), target, writing.source, writing.how, index)
     if not store.is_nothing and not fits_grid(store.iteration.grid):
         return None
     first = None
     if writing.fresh is not None:
-        source = Source(None, None, (0,) * len(writing.found(target).shape), writing.fresh)
-        first = Store(request, writing.found(target), target, source, None, index)
+        source = Source(None, None, (0,) * len(writing.placement(target).shape), writing.fresh)
+        first = Store(request, writing.placement(target), target, source, None, index)
     is_sum = writing.how == "sum" and out.dtype.is_differentiable
     generic = generic_kernel(request) if is_sum else None
     copies = _copier(request, input, out)
@@ -214,7 +221,7 @@ def _wait_if_recorded(args: Any) -> None:
 
 def _is_recorded(arg: Any) -> bool:
     if arg.__class__ is tuple:
-        return any(_is_recorded(each) for each in arg)
+        return any(_is_recorded(item) for item in arg)
     return arg.__class__ is Value and requires_grad(arg)
 
 
@@ -256,7 +263,7 @@ def generic_kernel(request: Request) -> Launch:
 
 def _array(arg: Any) -> Any:
     if arg.__class__ is tuple:
-        return tuple([_array(each) for each in arg])
+        return tuple([_array(item) for item in arg])
     return arg.array if arg.__class__ is Value else arg
 
 
@@ -354,12 +361,12 @@ def index_put(request: Request) -> Launch | None:
     input, indices, values, accumulate = request.args
     if ops.has_masks(indices):
         return None
-    at = [d for d, each in enumerate(indices) if each is not None]
-    found = placed("index_put", input, indices)
+    at = [d for d, index in enumerate(indices) if index is not None]
+    placement = placed("index_put", input, indices)
     if isinstance(values, Meta):
-        source = _tensor(2, values, found.shape)
+        source = _tensor(2, values, placement.shape)
     else:
-        source = Source(None, None, (0,) * len(found.shape), values)
+        source = Source(None, None, (0,) * len(placement.shape), values)
     check, positions = Check("index_put", places(input, at)), tuple([(1, d) for d in at])
     how = "sum" if accumulate else None
     return _write(request, Writing(lambda m: placed("index_put", m, indices), source, how, positions, check))
@@ -374,9 +381,9 @@ def put(request: Request) -> Launch | None:
     if not index.numel:
         return _nothing(request)
     flat = index.like((index.numel,)), source.like((source.numel,))
-    found = Indexed((index.numel,), (0,), ((1,),), (out.numel,), (1,), wraps=True)
+    placement = Indexed((index.numel,), (0,), ((1,),), (out.numel,), (1,), wraps=True)
     writing = Writing(
-        lambda m: found,
+        lambda m: placement,
         Source(2, flat[1], (1,)),
         "sum" if accumulate else None,
         (1,),

@@ -46,10 +46,10 @@ __device__ __forceinline__ void add_within_rows(
     index += (i64)blockIdx.x * length; source += (i64)blockIdx.x * length;
     #pragma unroll 4
     for (i64 k = threadIdx.x; k < length; k += blockDim.x) {
-        i64 found = (i64)index[k];
+        i64 target = (i64)index[k];
         S value = (S)widen(source[k]);
-        if ((u64)found < (u64)size) atomicAdd(row + found, value);
-        else report(record, tag, found, 0);
+        if ((u64)target < (u64)size) atomicAdd(row + target, value);
+        else report(record, tag, target, 0);
     }
     __syncthreads();
     for (i64 k = (i64)threadIdx.x * VEC; k < size; k += (i64)blockDim.x * VEC) {

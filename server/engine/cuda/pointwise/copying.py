@@ -152,10 +152,10 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) transposing({target}* o
         int row, column;
         place<{width_out}>(threadIdx.x + k * {_THREADS}, row, column);
         if (column0 + column < columns && row0 + row < rows) {{
-            vec<{target}, {width_out}> found;
+            vec<{target}, {width_out}> moved;
 #pragma unroll
-            for (int j = 0; j < {width_out}; ++j) found.at[j] = held[column + j][row];
-            *(vec<{target}, {width_out}>*)(out + row * step_out + column) = found;
+            for (int j = 0; j < {width_out}; ++j) moved.at[j] = held[column + j][row];
+            *(vec<{target}, {width_out}>*)(out + row * step_out + column) = moved;
         }}
     }}
 }}

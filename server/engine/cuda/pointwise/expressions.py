@@ -90,16 +90,16 @@ def _divided(a: Attributes, compute: DType, out: DType) -> Chosen:
     if a["rounding_mode"] is None:
         return Chosen("input / other")
     if a["rounding_mode"] == "floor":
-        return Chosen("divided_down(input, other)")
+        return Chosen("floor_div(input, other)")
     # The quotient is a number of the result's type before it is cut.
     return Chosen("trunc(cast<T>(cast<OUT>(input / other)))" if compute.category == dtypes.FLOAT else _CUT)
 
 
-_CUT = "divided_to_zero(input, other)"
+_CUT = "trunc_div(input, other)"
 define("div.mode", _divided)
-define("floor_divide", "divided_down(input, other)")
-define("remainder", "rest_below(input, other)")
-define("fmod", "rest(input, other)")
+define("floor_divide", "floor_div(input, other)")
+define("remainder", "remainder_of(input, other)")
+define("fmod", "fmod_of(input, other)")
 
 _POWERS = {2: "input * input", 3: "input * input * input", 0.5: "sqrt(input)"}
 
@@ -108,40 +108,40 @@ def _power(a: Attributes, compute: DType, out: DType) -> Chosen:
     exponent = a["exponent"]
     is_number = isinstance(exponent, (bool, int, float, complex))
     special = _POWERS.get(exponent) if is_number and compute.category >= dtypes.FLOAT else None
-    return Chosen(special or "power(input, exponent)")
+    return Chosen(special or "pow_of(input, exponent)")
 
 
 define("pow", _power, BUSIER)
 define("neg", "-input")
-define("abs", "magnitude(input)")
-define("sign sgn", "direction(input)")
+define("abs", "abs_of(input)")
+define("sign sgn", "sign(input)")
 define("square", "input * input")
 define("reciprocal", "cast<T>(1) / input")
 define("sqrt", "sqrt(input)")
-define("rsqrt", "root_inverse(input)")
+define("rsqrt", "rsqrt_of(input)")
 define("hypot copysign atan2", "{name}(input, other)")
 define(
     "lerp",
-    "magnitude(weight) < 0.5f ? input + weight * (end - input) : end - (end - input) * (cast<T>(1) - weight)",
+    "abs_of(weight) < 0.5f ? input + weight * (end - input) : end - (end - input) * (cast<T>(1) - weight)",
 )
 define("addcmul", _scaled("input + (T)(tensor1 * tensor2)", "input + (T)((T)(tensor1 * value) * tensor2)", "value"))
 define("addcdiv", _scaled("input + tensor1 / tensor2", "input + tensor1 / tensor2 * value", "value"))
 
-define("maximum", "greater(input, other)")
-define("minimum", "lesser(input, other)")
-define("fmax", "greater_number(input, other)")
-define("fmin", "lesser_number(input, other)")
+define("maximum", "maximum(input, other)")
+define("minimum", "minimum(input, other)")
+define("fmax", "fmax_of(input, other)")
+define("fmin", "fmin_of(input, other)")
 
 
 def _clamped(a: Attributes, compute: DType, out: DType) -> Chosen:
     if a["max"] is None:
-        return Chosen("greater(input, min)")
-    return Chosen("lesser(input, max)" if a["min"] is None else "between(input, min, max)")
+        return Chosen("maximum(input, min)")
+    return Chosen("minimum(input, max)" if a["min"] is None else "clamp(input, min, max)")
 
 
 define("clamp", _clamped)
-define("clamp_min", "greater(input, min)")
-define("clamp_max", "lesser(input, max)")
+define("clamp_min", "maximum(input, min)")
+define("clamp_max", "minimum(input, max)")
 
 define("exp exp2 expm1", "{name}(input)")
 define("log log2 log10 log1p sin cos tan asin acos atan", "{name}(input)", BUSY)
@@ -149,31 +149,31 @@ define("sinh cosh tanh asinh acosh atanh erf erfc erfinv", "{name}(input)", BUSY
 define("lgamma", "lgamma(input)", HEAVY)
 define("digamma", "(T)digamma_of(input)", HEAVY)
 define("_polygamma", "(T)polygamma_of(input, (int)n)", HEAVY)
-define("_tanh_backward", "gradient * conjugate(cast<T>(1) - result * result)")
+define("_tanh_backward", "gradient * conj(cast<T>(1) - result * result)")
 define("sigmoid", "sigmoid_of(input)")
-define("_sigmoid_backward", "gradient * conjugate((cast<T>(1) - result) * result)")
+define("_sigmoid_backward", "gradient * conj((cast<T>(1) - result) * result)")
 
 
 def _logit(a: Attributes, compute: DType, out: DType) -> Chosen:
     if a["eps"] is None:
         return Chosen("log(input / ((T)1 - input))")
-    clamped = "between(input, eps, one_less)"
+    clamped = "clamp(input, eps, one_less)"
     return Chosen(f"log({clamped} / ((T)1 - {clamped}))", {"one_less": 1 - a["eps"]})
 
 
 define("logit", _logit)
-define("logaddexp", "log_sum(input, other)", BUSIER)
+define("logaddexp", "logaddexp(input, other)", BUSIER)
 define("xlogy", "input == (T)0 && other == other ? (T)0 : input * log(other)")
-define("floor", "rounded_down(input)")
-define("ceil", "rounded_up(input)")
-define("trunc", "truncated(input)")
+define("floor", "floor_of(input)")
+define("ceil", "ceil_of(input)")
+define("trunc", "trunc_of(input)")
 define("frac", "input - trunc(input)")
 
 
 def _rounded(a: Attributes, compute: DType, out: DType) -> Chosen:
     decimals = a["decimals"]
     if decimals == 0:
-        return Chosen("rounded(input)")
+        return Chosen("round_of(input)")
     places = abs(decimals)
     factor = {"factor": 10.0**places if places <= 308 else math.inf}
     return Chosen("rint(input * factor) / factor" if decimals > 0 else "rint(input / factor) * factor", factor)
@@ -194,12 +194,12 @@ def _numbers_only(a: Attributes, compute: DType, out: DType) -> Chosen:
     if largest is None:
         return Chosen("input")
     nan, posinf, neginf = a["nan"], a["posinf"], a["neginf"]
-    found = {
+    replacements = {
         "nan": nan or 0.0,
         "posinf": largest if posinf is None else posinf,
         "neginf": -largest if neginf is None else neginf,
     }
-    return Chosen("replaced(input, nan, posinf, neginf)", found)
+    return Chosen("nan_to_num(input, nan, posinf, neginf)", replacements)
 
 
 define("nan_to_num", _numbers_only)
@@ -209,32 +209,32 @@ for _name, _sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "
 
 
 def _close(a: Attributes, compute: DType, out: DType) -> Chosen:
-    both = " || (nan_at(input) && nan_at(other))" if a["equal_nan"] else ""
+    both = " || (is_nan(input) && is_nan(other))" if a["equal_nan"] else ""
     wide = compute if compute.category >= dtypes.FLOAT else dtypes.float64
-    return Chosen(f"close(input, other, rtol, atol){both}", compute=wide)
+    return Chosen(f"is_close(input, other, rtol, atol){both}", compute=wide)
 
 
 define("isclose", _close)
-define("isnan", "nan_at(input)")
-define("isinf", "inf_at(input)")
-define("isfinite", "finite_at(input)")
-define("isposinf", "inf_at(input) && input > (T)0")
-define("isneginf", "inf_at(input) && input < (T)0")
-define("signbit", "minus_at(input)")
-define("logical_and", "truth(input) && truth(other)")
-define("logical_or", "truth(input) || truth(other)")
-define("logical_xor", "truth(input) != truth(other)")
-define("logical_not", "!truth(input)")
+define("isnan", "is_nan(input)")
+define("isinf", "is_inf(input)")
+define("isfinite", "is_finite(input)")
+define("isposinf", "is_inf(input) && input > (T)0")
+define("isneginf", "is_inf(input) && input < (T)0")
+define("signbit", "sign_bit(input)")
+define("logical_and", "to_bool(input) && to_bool(other)")
+define("logical_or", "to_bool(input) || to_bool(other)")
+define("logical_xor", "to_bool(input) != to_bool(other)")
+define("logical_not", "!to_bool(input)")
 define("bitwise_and", "input & other")
 define("bitwise_or", "input | other")
 define("bitwise_xor", "input ^ other")
-define("bitwise_not", "inverted(input)")
-define("bitwise_left_shift", "shifted_left(input, other)")
-define("bitwise_right_shift", "shifted_right(input, other)")
+define("bitwise_not", "bitwise_not(input)")
+define("bitwise_left_shift", "shift_left(input, other)")
+define("bitwise_right_shift", "shift_right(input, other)")
 define("where", "condition ? input : other")
 define("masked_fill masked_fill.Tensor", "mask ? value : input")
 
-define("conj_physical", "conjugate(input)")
+define("conj_physical", "conj(input)")
 
 
 _ANGLE = "input < (T)0 ? (T)3.14159265358979323846 : input != input ? input : (T)0"
@@ -248,7 +248,7 @@ define("angle", _angle)
 define("complex", "OUT{real, imag}")
 define("polar", "OUT{abs * cos(angle), abs * sin(angle)}")
 
-define("relu", "greater(input, (T)0)")
+define("relu", "maximum(input, (T)0)")
 define("_relu_backward", "result <= (T)0 ? (T)0 : gradient")
 
 
@@ -256,19 +256,21 @@ def _by_approximation(exact: str, approximate: str) -> Choice:
     return lambda a, compute, out: Chosen(exact if a["approximate"] == "none" else approximate)
 
 
-define("gelu", _by_approximation("input * normal_share(input)", "input * tanh_share(input)"), BUSY)
-define("_gelu_backward", _by_approximation("gradient * normal_slope(input)", "gradient * tanh_slope(input)"))
+define("gelu", _by_approximation("input * normal_cdf(input)", "input * tanh_normal_cdf(input)"), BUSY)
+define(
+    "_gelu_backward", _by_approximation("gradient * gelu_derivative(input)", "gradient * tanh_gelu_derivative(input)")
+)
 define("silu", "input * sigmoid_of(input)")
 define(
     "_silu_backward",
-    "gradient * conjugate(((cast<T>(1) - sigmoid_of(input)) * input + cast<T>(1)) * sigmoid_of(input))",
+    "gradient * conj(((cast<T>(1) - sigmoid_of(input)) * input + cast<T>(1)) * sigmoid_of(input))",
 )
 define("leaky_relu", "input > (T)0 ? input : input * negative_slope")
 
 
 def _exponential(alpha: float, scale: float, input_scale: float) -> Chosen:
     return Chosen(
-        "exponential_unit(input, scale, negative_scale, input_scale)",
+        "elu(input, scale, negative_scale, input_scale)",
         {"scale": scale, "negative_scale": alpha * scale, "input_scale": input_scale},
     )
 
@@ -277,13 +279,13 @@ define("elu", lambda a, compute, out: _exponential(a["alpha"], 1.0, 1.0))
 define("selu", lambda a, compute, out: _exponential(1.6732632423543772, 1.0507009873554805, 1.0))
 define("celu", lambda a, compute, out: _exponential(a["alpha"], 1.0, 1.0 / a["alpha"]))
 define("softplus", "input * beta > threshold ? input : log1p(exp(input * beta)) / beta", BUSIER)
-define("hardtanh", "between(input, min_val, max_val)")
-define("relu6", "between(input, (T)0, (T)6)")
-define("hardsigmoid", "between(input + (T)3, (T)0, (T)6) / (T)6")
-define("hardswish", "between(input + (T)3, (T)0, (T)6) * input / (T)6")
-define("mish", "input * tanh(log_sum(input, (T)0))", BUSIER)
-define("logsigmoid", "lesser(input, (T)0) - log1p(exp(-fabs(input)))")
+define("hardtanh", "clamp(input, min_val, max_val)")
+define("relu6", "clamp(input, (T)0, (T)6)")
+define("hardsigmoid", "clamp(input + (T)3, (T)0, (T)6) / (T)6")
+define("hardswish", "clamp(input + (T)3, (T)0, (T)6) * input / (T)6")
+define("mish", "input * tanh(logaddexp(input, (T)0))", BUSIER)
+define("logsigmoid", "minimum(input, (T)0) - log1p(exp(-fabs(input)))")
 define("threshold", "input <= threshold ? value : input")
 define("hardshrink", "input >= -lambd && input <= lambd ? (T)0 : input")
-define("softshrink", "input - between(input, -lambd, lambd)")
+define("softshrink", "input - clamp(input, -lambd, lambd)")
 define("native_dropout_backward", "grad_output * cast<T>(mask) * scale")

@@ -136,12 +136,12 @@ def _library(text: str, compute: DType, out: DType) -> str:
 def _operands(
     names: Sequence[str], metas: Sequence[Meta], layout: Layout, width: int, compute: DType
 ) -> tuple[Operand, ...]:
-    found = []
+    operands = []
     for k, (name, meta) in enumerate(zip(names, metas, strict=True), 1):
         computed = "bool" if name in _CONDITIONS else CTYPES[compute]
         is_single = not any(layout.strides[k]) if layout.is_flat else layout.inner(k) == 0 and width > 1
-        found.append(Operand(name, CTYPES[meta.dtype], computed, is_single))
-    return tuple(found)
+        operands.append(Operand(name, CTYPES[meta.dtype], computed, is_single))
+    return tuple(operands)
 
 
 def _prepared(

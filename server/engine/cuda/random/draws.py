@@ -113,27 +113,28 @@ def _prepare(recipe: Recipe, outs: Sequence[tuple[Meta, str]], operand: Meta | N
     layout = layout_of(shape, metas, ordered=True)
     per_block = DISTRIBUTIONS[recipe.distribution][1]
     itemsize = max(meta.dtype.itemsize for meta in metas)
-    each = max(1, VECTOR_BYTES // (itemsize * per_block))
-    is_scattered = not _is_row_major(layout, each * per_block)
+    blocks_per_thread = max(1, VECTOR_BYTES // (itemsize * per_block))
+    is_scattered = not _is_row_major(layout, blocks_per_thread * per_block)
     drawing = Drawing(
         recipe.distribution, tuple([(CTYPES[meta.dtype], text) for meta, text in outs]),
-        CTYPES[operand.dtype] if operand else "", tuple([(name, kind) for name, kind, _ in recipe.numbers]), each,
+        CTYPES[operand.dtype] if operand else "", tuple([(name, kind) for name, kind, _ in recipe.numbers]),
+        blocks_per_thread,
         layout_type(layout) if is_scattered else "",
     )  # fmt: skip
     constants: list[tuple[str, Any] | bytes] = [(kind, value) for _, kind, value in recipe.numbers]
     constants.append(("i64", count))
     if is_scattered:
         constants.append(packed(layout))
-    grid = blocks(count, THREADS * each * per_block)
+    grid = blocks(count, THREADS * blocks_per_thread * per_block)
     fire = load(text_of(drawing), "drawing").prepare(grid, THREADS, "QQ" + "P" * len(metas), constants)
     words = count * (4 // per_block)
     return Fired(fire, words, tuple([meta.offset * meta.dtype.itemsize for meta in metas]))
 
 
-def _is_row_major(layout: Layout, each: int) -> bool:
-    """Whether threads may move vectors of ``each`` elements."""
+def _is_row_major(layout: Layout, width: int) -> bool:
+    """Whether threads may move vectors of ``width`` elements."""
     runs = all(set(steps) <= {1} for steps in layout.strides) and len(layout.shape) <= 1
-    return runs and not any(offset % each for offset in layout.offsets)
+    return runs and not any(offset % width for offset in layout.offsets)
 
 
 def _filling(
@@ -146,7 +147,7 @@ def _filling(
     if not target.numel:
         return nothing
     parts = [(part, recipe(part.dtype, number)) for number, part in enumerate(_parts(target))]
-    steps = [_prepare(found, [(part, found.text)]) for part, found in parts if found is not None]
+    steps = [_prepare(made, [(part, made.text)]) for part, made in parts if made is not None]
     if len(steps) < len(parts):
         return None
     device = backend.device

@@ -89,29 +89,30 @@ def choose(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
     vector = walk.row_vector(itemsize)
     units = walk.length // vector
     if units <= 32 * _MOST_UNITS and (vector * itemsize >= 4 or units <= 128 or not walk.is_line):
-        return _few_lanes(walk, vector, units)
+        return _sub_warp_rows(walk, vector, units)
     widest = VECTOR_BYTES // itemsize
     if walk.is_line and vector < widest and walk.length // widest <= 32 * _MOST_UNITS:
-        return _odd_lines(walk, widest)
+        return _misaligned_rows(walk, widest)
     return _blocks(walk, state, itemsize, vector, processors)
 
 
-def _few_lanes(walk: Walk, vector: int, units: int) -> Shape:
+def _sub_warp_rows(walk: Walk, vector: int, units: int) -> Shape:
     lanes = min(ceiling(units), 32)
-    each = max(1, blocks(units, lanes))
-    at_once = max(1, _MOST_UNITS // 2 // each)
-    body = f"few_lanes<Op, {vector}, {lanes}, {each}, {at_once}, {flag(walk.is_line)}>(first, second, in, job)"
+    units_per_lane = max(1, blocks(units, lanes))
+    at_once = max(1, _MOST_UNITS // 2 // units_per_lane)
+    numbers = f"{vector}, {lanes}, {units_per_lane}, {at_once}, {flag(walk.is_line)}"
+    body = f"sub_warp_rows<Op, {numbers}>(first, second, in, job)"
     return Shape(
         body, _FEW_THREADS, blocks(walk.results, _FEW_THREADS // lanes * at_once), units,
         1 if walk.is_line else vector,
     )  # fmt: skip
 
 
-def _odd_lines(walk: Walk, vector: int) -> Shape:
-    each = blocks(walk.length // vector, 32)
-    at_once = max(1, _MOST_UNITS // 2 // each)
+def _misaligned_rows(walk: Walk, vector: int) -> Shape:
+    units_per_lane = blocks(walk.length // vector, 32)
+    at_once = max(1, _MOST_UNITS // 2 // units_per_lane)
     grid = blocks(walk.results, _FEW_THREADS // 32 * at_once)
-    body = f"odd_lines<Op, {vector}, {each}, {at_once}>(first, second, in, job)"
+    body = f"misaligned_rows<Op, {vector}, {units_per_lane}, {at_once}>(first, second, in, job)"
     return Shape(body, _FEW_THREADS, grid, walk.length, 1)
 
 
@@ -121,7 +122,7 @@ def _blocks(walk: Walk, state: State, itemsize: int, vector: int, processors: in
     units = walk.length // vector
     threads = min(max(floor(units // 8), 64), _MOST_ROW_THREADS)
     splits = _splits(walk.results, processors * _BLOCKS_AT_ONCE, units // (threads * 8))
-    body = f"whole_blocks<Op, {vector}, {flag(walk.is_line)}>(first, second, in, partial, tickets, job)"
+    body = f"block_rows<Op, {vector}, {flag(walk.is_line)}>(first, second, in, partial, tickets, job)"
     return Shape(
         body, threads, walk.results * splits, walk.length if walk.is_line else units, 1 if walk.is_line else vector,
         splits, partial=walk.results * splits * state.nbytes,

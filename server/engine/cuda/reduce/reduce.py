@@ -55,14 +55,14 @@ def _file(contract: Op, choose: Chooser, is_ordered: bool = False) -> None:
     def prepare(request: Request) -> Launch | None:
         named = request.named
         input: Meta = named["input"]
-        found = walk(input, dims_of(input, named.get("dim")), request.outs, is_ordered)
-        state = choose(request, named, found.length)
+        walked = walk(input, dims_of(input, named.get("dim")), request.outs, is_ordered)
+        state = choose(request, named, walked.length)
         if state is None:
             return None
-        if not found.results:
+        if not walked.results:
             return nothing
         first, second = request.outs[0].dtype.itemsize, request.outs[-1].dtype.itemsize
-        return reduction(request.backend, found, state, input.dtype.itemsize, (first, second))
+        return reduction(request.backend, walked, state, input.dtype.itemsize, (first, second))
 
 
 def _accumulated(name: str) -> Chooser:
@@ -70,7 +70,7 @@ def _accumulated(name: str) -> Chooser:
         element, result = named["input"].dtype, request.outs[0].dtype
         if result is dtypes.bool_:
             is_all = "true" if name == "Product" else "false"
-            return State(f"Truth<{CTYPES[element]}, bool, {is_all}>", 4)
+            return State(f"AnyAll<{CTYPES[element]}, bool, {is_all}>", 4)
         kept = CTYPES[computing(result)]
         return State(f"{name}<{CTYPES[element]}, {CTYPES[result]}, {kept}>", BYTES[kept], float(count))
 
@@ -79,7 +79,7 @@ def _accumulated(name: str) -> Chooser:
 
 def _truth(is_all: str) -> Chooser:
     def choose(request: Request, named: dict[str, Any], count: int) -> State:
-        return State(f"Truth<{CTYPES[named['input'].dtype]}, {CTYPES[request.outs[0].dtype]}, {is_all}>", 4)
+        return State(f"AnyAll<{CTYPES[named['input'].dtype]}, {CTYPES[request.outs[0].dtype]}, {is_all}>", 4)
 
     return choose
 
@@ -111,7 +111,7 @@ def _spread(root: str) -> Chooser:
         mean, real = (CTYPES[computing(dtype)] for dtype in (element, element.to_real()))
         correction = 1 if named["correction"] is None else named["correction"]
         left = max(float(count - correction), 0.0)
-        text = f"Spread<{CTYPES[element]}, {CTYPES[result]}, {mean}, {real}, {root}>"
+        text = f"Variance<{CTYPES[element]}, {CTYPES[result]}, {mean}, {real}, {root}>"
         return State(text, BYTES[mean] + 2 * BYTES[real], left)
 
     return choose
@@ -143,9 +143,9 @@ _file(ops.count_nonzero, _count_nonzero)
 for _contract, _largest in ((ops.max, "true"), (ops.amax, "true"), (ops.min, "false"), (ops.amin, "false")):
     _file(_contract, _extreme("Extreme", _largest))
 for _contract, _largest in ((ops.max_dim, "true"), (ops.min_dim, "false")):
-    _file(_contract, _extreme("ValueAndPlace", _largest, has_place=True), is_ordered=True)
+    _file(_contract, _extreme("ExtremeWithIndex", _largest, has_place=True), is_ordered=True)
 for _contract, _largest in ((ops.argmax, "true"), (ops.argmin, "false")):
-    _file(_contract, _extreme("PlaceOnly", _largest, has_place=True), is_ordered=True)
+    _file(_contract, _extreme("ArgExtreme", _largest, has_place=True), is_ordered=True)
 _file(ops.aminmax, _extreme("Extremes"))
 _file(ops.logsumexp, _logsumexp)
 _file(spread.var, _spread("false"))

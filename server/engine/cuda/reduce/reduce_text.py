@@ -14,7 +14,7 @@ template <> struct bits<8> { typedef uint2 type; };
 template <> struct bits<4> { typedef u32 type; };
 template <> struct bits<2> { typedef u16 type; };
 template <> struct bits<1> { typedef u8 type; };
-template <class T, int V> DEV vec<T, V> loaded(const T* from) {
+template <class T, int V> DEV vec<T, V> load_vector(const T* from) {
     typedef typename bits<sizeof(T) * V>::type B;
     B raw = __ldg((const B*)from);
     return *(const vec<T, V>*)&raw;
@@ -38,7 +38,7 @@ DEV Offsets offsets_of(const kept_t& kept, index_t i) {
     return {at[0], at[1], at[2]};
 }
 
-template <class A> DEV A from_lane(A a, int distance) {
+template <class A> DEV A shuffle_down(A a, int distance) {
     const int N = (sizeof(A) + 3) / 4;
     union U { A value; u32 at[N]; __device__ U() {} } u;
     u.value = a;
@@ -47,26 +47,26 @@ template <class A> DEV A from_lane(A a, int distance) {
     return u.value;
 }
 // lane 0 of every G lanes gets their state
-template <class Op, int G> DEV typename Op::Acc across_lanes(typename Op::Acc a) {
+template <class Op, int G> DEV typename Op::Acc warp_reduce(typename Op::Acc a) {
 #pragma unroll
-    for (int d = G / 2; d; d /= 2) a = Op::merge(a, from_lane(a, d));
+    for (int d = G / 2; d; d /= 2) a = Op::merge(a, shuffle_down(a, d));
     return a;
 }
 // thread 0 gets the block's
-template <class Op> DEV typename Op::Acc across_block(typename Op::Acc a, typename Op::Acc* shared) {
-    a = across_lanes<Op, 32>(a);
+template <class Op> DEV typename Op::Acc block_reduce(typename Op::Acc a, typename Op::Acc* shared) {
+    a = warp_reduce<Op, 32>(a);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     __syncthreads();
     if (lane == 0) shared[warp] = a;
     __syncthreads();
-    if (warp == 0) a = across_lanes<Op, 32>(lane < warps ? shared[lane] : Op::init());
+    if (warp == 0) a = warp_reduce<Op, 32>(lane < warps ? shared[lane] : Op::init());
     return a;
 }
 
-template <class Op, int V> struct Lanes {
+template <class Op, int V> struct Accumulators {
     typename Op::Acc at[V];
     u32 steps;
-    __device__ __forceinline__ Lanes() {
+    __device__ __forceinline__ Accumulators() {
         steps = 0;
 #pragma unroll
         for (int k = 0; k < V; ++k) at[k] = Op::init();
@@ -91,21 +91,21 @@ template <class Op, int V> struct Lanes {
 };
 
 // elements of one result, V at a time: one after the other, or wherever the reduced dimensions say
-template <class T, int V> struct Line {
+template <class T, int V> struct ContiguousElements {
     const T* from;
-    __device__ __forceinline__ vec<T, V> load(index_t unit) const { return loaded<T, V>(from + unit * V); }
+    __device__ __forceinline__ vec<T, V> load(index_t unit) const { return load_vector<T, V>(from + unit * V); }
 };
-template <class T, int V> struct Scattered {
+template <class T, int V> struct StridedElements {
     const T* from;
     const reduced_t* reduced;
     __device__ __forceinline__ vec<T, V> load(index_t unit) const {
-        return loaded<T, V>(from + offset_of(*reduced, unit));
+        return load_vector<T, V>(from + offset_of(*reduced, unit));
     }
 };
 
 template <class Op, int V, class Source>
-DEV void take(
-    Lanes<Op, V>& lanes, const Source& source, index_t i, index_t end, index_t step, index_t place, double x
+DEV void accumulate(
+    Accumulators<Op, V>& lanes, const Source& source, index_t i, index_t end, index_t step, index_t place, double x
 ) {
     typedef vec<typename Op::In, V> Vec;
     const int U = 4;
@@ -135,7 +135,9 @@ DEV bool is_last(u32* ticket, u32 of) {
 
 // G lanes make a result of at most G * U units, R results at a time
 template <class Op, int V, int G, int U, int R, bool LINE>
-DEV void few_lanes(typename Op::First* first, typename Op::Second* second, const typename Op::In* in, const Job& job) {
+DEV void sub_warp_rows(
+    typename Op::First* first, typename Op::Second* second, const typename Op::In* in, const Job& job
+) {
     typedef vec<typename Op::In, V> Vec;
     const int GROUPS = 256 / G;
     index_t row = (index_t)blockIdx.x * (GROUPS * R) + threadIdx.x / G;
@@ -149,19 +151,21 @@ DEV void few_lanes(typename Op::First* first, typename Op::Second* second, const
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             index_t unit = lane + u * G;
-            if (is_row && unit < job.units)
-                v[r][u] = loaded<typename Op::In, V>(in + at[r].in + (LINE ? unit * V : offset_of(job.reduced, unit)));
+            if (is_row && unit < job.units) {
+                index_t offset = LINE ? unit * V : offset_of(job.reduced, unit);
+                v[r][u] = load_vector<typename Op::In, V>(in + at[r].in + offset);
+            }
         }
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-        Lanes<Op, V> lanes;
+        Accumulators<Op, V> lanes;
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             index_t unit = lane + u * G;
             if (row + r * GROUPS < job.results && unit < job.units) lanes.add(v[r][u], unit * V, job.value);
         }
-        typename Op::Acc a = across_lanes<Op, G>(lanes.merged());
+        typename Op::Acc a = warp_reduce<Op, G>(lanes.merged());
         if (lane == 0 && row + r * GROUPS < job.results)
             Op::write(a, job.value, first + at[r].first, second + at[r].second);
     }
@@ -170,7 +174,9 @@ DEV void few_lanes(typename Op::First* first, typename Op::Second* second, const
 // a warp makes a result of at most 32 * U vectors, R results at a time; a line need not begin where a vector may:
 // its edges are single elements
 template <class Op, int V, int U, int R>
-DEV void odd_lines(typename Op::First* first, typename Op::Second* second, const typename Op::In* in, const Job& job) {
+DEV void misaligned_rows(
+    typename Op::First* first, typename Op::Second* second, const typename Op::In* in, const Job& job
+) {
     typedef typename Op::In T;
     const int WARPS = 8;
     index_t row = (index_t)blockIdx.x * (WARPS * R) + threadIdx.x / 32;
@@ -190,18 +196,18 @@ DEV void odd_lines(typename Op::First* first, typename Op::Second* second, const
         edge[r] = lane < head[r] ? lane : lane + units[r] * V;
 #pragma unroll
         for (int u = 0; u < U; ++u)
-            if (lane + u * 32 < units[r]) v[r][u] = loaded<T, V>(from + head[r] + (lane + u * 32) * V);
-        if (edge[r] < length[r]) single[r] = loaded<T, 1>(from + edge[r]);
+            if (lane + u * 32 < units[r]) v[r][u] = load_vector<T, V>(from + head[r] + (lane + u * 32) * V);
+        if (edge[r] < length[r]) single[r] = load_vector<T, 1>(from + edge[r]);
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-        Lanes<Op, V> lanes;
-        Lanes<Op, 1> rest;
+        Accumulators<Op, V> lanes;
+        Accumulators<Op, 1> rest;
 #pragma unroll
         for (int u = 0; u < U; ++u)
             if (lane + u * 32 < units[r]) lanes.add(v[r][u], head[r] + (lane + u * 32) * V, job.value);
         if (edge[r] < length[r]) rest.add(single[r], edge[r], job.value);
-        typename Op::Acc a = across_lanes<Op, 32>(Op::merge(lanes.merged(), rest.merged()));
+        typename Op::Acc a = warp_reduce<Op, 32>(Op::merge(lanes.merged(), rest.merged()));
         if (lane == 0 && row + r * WARPS < job.results)
             Op::write(a, job.value, first + at[r].first, second + at[r].second);
     }
@@ -209,32 +215,32 @@ DEV void odd_lines(typename Op::First* first, typename Op::Second* second, const
 
 // the block's share of one result; a line need not begin where a vector may
 template <class Op, int V, bool LINE>
-DEV typename Op::Acc share_of(const typename Op::In* in, const Job& job, u32 split) {
+DEV typename Op::Acc block_partial(const typename Op::In* in, const Job& job, u32 split) {
     typedef typename Op::In T;
     index_t begin = split * (index_t)blockDim.x + threadIdx.x, step = job.splits * (index_t)blockDim.x;
-    Lanes<Op, V> lanes;
+    Accumulators<Op, V> lanes;
     if (!LINE) {
-        Scattered<T, V> source = {in, &job.reduced};
-        take(lanes, source, begin, job.units, step, (index_t)0, job.value);
+        StridedElements<T, V> source = {in, &job.reduced};
+        accumulate(lanes, source, begin, job.units, step, (index_t)0, job.value);
         return lanes.merged();
     }
     index_t n = job.units, head = (0 - (u64)in / sizeof(T)) % V;
     if (head > n) head = n;
     index_t units = (n - head) / V;
-    Line<T, V> source = {in + head};
-    take(lanes, source, begin, units, step, head, job.value);
+    ContiguousElements<T, V> source = {in + head};
+    accumulate(lanes, source, begin, units, step, head, job.value);
     typename Op::Acc a = lanes.merged();
     if (V == 1) return a;
-    Lanes<Op, 1> edge;
+    Accumulators<Op, 1> edge;
     index_t rest = head + units * V;
-    if (begin < head) edge.add(loaded<T, 1>(in + begin), begin, job.value);
-    if (begin < n - rest) edge.add(loaded<T, 1>(in + rest + begin), rest + begin, job.value);
+    if (begin < head) edge.add(load_vector<T, 1>(in + begin), begin, job.value);
+    if (begin < n - rest) edge.add(load_vector<T, 1>(in + rest + begin), rest + begin, job.value);
     return Op::merge(a, edge.merged());
 }
 
 // a block, or `splits` blocks, make a result
 template <class Op, int V, bool LINE>
-DEV void whole_blocks(
+DEV void block_rows(
     typename Op::First* first, typename Op::Second* second, const typename Op::In* in, void* partial, u32* tickets,
     const Job& job
 ) {
@@ -244,27 +250,27 @@ DEV void whole_blocks(
     index_t row = blockIdx.x / job.splits;
     u32 split = blockIdx.x % job.splits;
     Offsets at = offsets_of(job.kept, row);
-    Acc a = across_block<Op>(share_of<Op, V, LINE>(in + at.in, job, split), shared);
+    Acc a = block_reduce<Op>(block_partial<Op, V, LINE>(in + at.in, job, split), shared);
     if (job.splits > 1) {
         Acc* mine = (Acc*)partial + row * job.splits;
         if (threadIdx.x == 0) mine[split] = a;
         if (!is_last(tickets + row, job.splits)) return;
         a = Op::init();
         for (u32 s = threadIdx.x; s < job.splits; s += blockDim.x) a = Op::merge(a, mine[s]);
-        a = across_block<Op>(a, shared);
+        a = block_reduce<Op>(a, shared);
     }
     if (threadIdx.x == 0) Op::write(a, job.value, first + at.first, second + at.second);
 }
 
 template <class Op, int V>
-DEV void add_row(Lanes<Op, V>& lanes, const vec<typename Op::In, V>& v, index_t row, double x) {
+DEV void add_row(Accumulators<Op, V>& lanes, const vec<typename Op::In, V>& v, index_t row, double x) {
     ++lanes.steps;
 #pragma unroll
     for (int k = 0; k < V; ++k) Op::add(lanes.at[k], v.at[k], row, lanes.steps, x);
 }
 // threads of the first row get the states of their columns
 template <class Op, int V, int TX>
-DEV void join_rows(Lanes<Op, V>& lanes, typename Op::Acc* shared, u32 tx, u32 ty) {
+DEV void reduce_rows(Accumulators<Op, V>& lanes, typename Op::Acc* shared, u32 tx, u32 ty) {
     for (u32 half = 128 / TX; half; half /= 2) {
         if (ty >= half && ty < 2 * half)
 #pragma unroll
@@ -295,11 +301,11 @@ DEV void columns(
     Offsets at = {0, 0, 0};
     if (is_column) at = offsets_of(job.kept, result);
 
-    Lanes<Op, V> lanes;
+    Accumulators<Op, V> lanes;
     index_t i = split * job.chunk + ty, end = (split + 1) * job.chunk;
     if (end > job.units) end = job.units;
     if (is_column) {
-        Scattered<T, V> source = {in + at.in, &job.reduced};
+        StridedElements<T, V> source = {in + at.in, &job.reduced};
         const int U = V * sizeof(Acc) <= 64 ? 8 : 4;  // registers are few
         for (; i + (U - 1) * TY < end; i += U * TY) {
             vec<T, V> v[U];
@@ -311,19 +317,19 @@ DEV void columns(
         for (; i < end; i += TY) add_row<Op, V>(lanes, source.load(i), i, job.value);
     }
     lanes.close();
-    join_rows<Op, V, TX>(lanes, shared, tx, ty);
+    reduce_rows<Op, V, TX>(lanes, shared, tx, ty);
     if (job.splits > 1) {
         Acc* mine = (Acc*)partial + (index_t)tile * job.splits * (TX * V);
         if (ty == 0)
 #pragma unroll
             for (int k = 0; k < V; ++k) mine[(split * TX + tx) * V + k] = lanes.at[k];
         if (!is_last(tickets + tile, job.splits)) return;
-        lanes = Lanes<Op, V>();
+        lanes = Accumulators<Op, V>();
         for (u32 s = ty; s < job.splits; s += TY)
 #pragma unroll
             for (int k = 0; k < V; ++k) lanes.at[k] = Op::merge(lanes.at[k], mine[(s * TX + tx) * V + k]);
         __syncthreads();
-        join_rows<Op, V, TX>(lanes, shared, tx, ty);
+        reduce_rows<Op, V, TX>(lanes, shared, tx, ty);
     }
     if (ty == 0 && is_column)
 #pragma unroll

@@ -97,16 +97,16 @@ def _along(lines: Lines, carry: Carry, itemsize: int, processors: int) -> Plan:
     vector = math.gcd(VECTOR_BYTES // itemsize, lines.length, *between, *lines.others.offsets)
     units = blocks(lines.length, vector)
     lanes = min(ceiling(units), 32)
-    each = ceiling(blocks(units, 32))
-    if each <= LINE_ITEMS:
+    items = ceiling(blocks(units, 32))
+    if items <= LINE_ITEMS:
         strips = blocks(lines.number, _THREADS // lanes)
-        return Plan(f"along_lines<Carried, {vector}, {each}, {lanes}, 1", _THREADS, strips)
+        return Plan(f"scan_rows<Carried, {vector}, {items}, {lanes}, 1", _THREADS, strips)
     warps = min(ceiling(blocks(units, 32 * LINE_ITEMS)), _LINE_WARPS)
-    body = f"along_lines<Carried, {vector}, {LINE_ITEMS}, 32, {warps}"
+    body = f"scan_rows<Carried, {vector}, {LINE_ITEMS}, 32, {warps}"
     tiles, parts = _cut(blocks(units, 32 * warps * LINE_ITEMS), lines.number, processors)
     return Plan(
-        body, 32 * warps, lines.number, tiles, parts, "before_tiles<Carried>(totals, scan.tiles)", 1024, lines.number,
-        tiles * lines.number * carry.nbytes,
+        body, 32 * warps, lines.number, tiles, parts, "exclusive_scan_tiles<Carried>(totals, scan.tiles)", 1024,
+        lines.number, tiles * lines.number * carry.nbytes,
     )  # fmt: skip
 
 
@@ -121,8 +121,8 @@ def _down(lines: Lines, carry: Carry, itemsize: int, processors: int) -> Plan:
     width = strips * 32 * vector
     tiles, parts = _cut(blocks(lines.length, rows * warps), strips, processors)
     return Plan(
-        f"down_columns<Carried, {vector}, {rows}, {warps}", 32 * warps, strips, tiles, parts,
-        f"before_rows<Carried>(totals, scan.tiles, (index_t){width})", _THREADS, blocks(width, _THREADS),
+        f"scan_columns<Carried, {vector}, {rows}, {warps}", 32 * warps, strips, tiles, parts,
+        f"exclusive_scan_rows<Carried>(totals, scan.tiles, (index_t){width})", _THREADS, blocks(width, _THREADS),
         tiles * width * carry.nbytes,
     )  # fmt: skip
 
@@ -131,8 +131,8 @@ def _cut(parts: int, strips: int, processors: int) -> tuple[int, int]:
     """Tiles of a line, and parts of a tile: one tile where other lines keep all processors busy."""
     if strips >= _BUSY * processors:
         return 1, parts
-    each = blocks(parts, _MOST_TILES)
-    return blocks(parts, each), each
+    parts_per_tile = blocks(parts, _MOST_TILES)
+    return blocks(parts, parts_per_tile), parts_per_tile
 
 
 def source(lines: Lines, carry: Carry, threads: int, body: str) -> str:
@@ -161,15 +161,15 @@ def kernels(lines: Lines, carry: Carry, plan: Plan) -> list[Fire]:
     """What is launched, in order."""
     constants = [job(lines, plan)]
 
-    def loaded(body: str, threads: int, grid: int) -> Fire:
+    def prepared(body: str, threads: int, grid: int) -> Fire:
         return load(source(lines, carry, threads, body), "scan_lines").prepare(grid, threads, "PPPPP", constants)
 
     def phase(number: int) -> Fire:
-        return loaded(f"{plan.body}, {number}>(to, scan, totals)", plan.threads, plan.strips * plan.tiles)
+        return prepared(f"{plan.body}, {number}>(to, scan, totals)", plan.threads, plan.strips * plan.tiles)
 
     if plan.tiles == 1:
         return [phase(WHOLE)]
-    return [phase(TOTALS), loaded(plan.before, plan.before_threads, plan.before_blocks), phase(FINISH)]
+    return [phase(TOTALS), prepared(plan.before, plan.before_threads, plan.before_blocks), phase(FINISH)]
 
 
 def running(

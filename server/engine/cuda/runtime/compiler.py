@@ -44,7 +44,7 @@ def compile_cubin(source: str, architecture: str, options: tuple[str, ...] = ())
 
 def _all_options(architecture: str, options: tuple[str, ...]) -> tuple[str, ...]:
     exact = "a" if EXACT in options else ""
-    return (f"--gpu-architecture={architecture}{exact}", *OPTIONS, *(each for each in options if each != EXACT))
+    return (f"--gpu-architecture={architecture}{exact}", *OPTIONS, *(option for option in options if option != EXACT))
 
 
 def _path(source: str, options: tuple[str, ...]) -> Path:

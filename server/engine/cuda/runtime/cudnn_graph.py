@@ -103,10 +103,10 @@ _HANDLES: dict[int, _Handle] = {}
 
 
 def _handle_of(backend: Any) -> _Handle:
-    found = _HANDLES.get(backend.index)
-    if found is None:
-        found = _HANDLES[backend.index] = _Handle()
-    return found
+    handle = _HANDLES.get(backend.index)
+    if handle is None:
+        handle = _HANDLES[backend.index] = _Handle()
+    return handle
 
 
 class Graph:

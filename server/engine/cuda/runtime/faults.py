@@ -89,10 +89,10 @@ class FaultRecord:
 def record_of(backend: Any) -> FaultRecord:
     """The record of the current session's stream."""
     records = context.current.checks.records
-    found = records.get(backend.stream)
-    if found is None:
-        found = records[backend.stream] = FaultRecord(backend, backend.stream)
-    return found  # type: ignore[return-value]
+    record = records.get(backend.stream)
+    if record is None:
+        record = records[backend.stream] = FaultRecord(backend, backend.stream)
+    return record  # type: ignore[return-value]
 
 
 def expect(check: Check, undo: Callable[[], None] | None = None) -> int:

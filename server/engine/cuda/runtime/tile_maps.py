@@ -42,7 +42,7 @@ def maps_of(meta: Meta, rows: int) -> Callable[[int], bytes]:
 
     @lru_cache(maxsize=_KEPT)
     def encode(address: int) -> bytes:
-        status, found = driver.cuTensorMapEncodeTiled(
+        status, tensor_map = driver.cuTensorMapEncodeTiled(
             _NAMES[meta.dtype], 4, address, shape, strides, box, every,
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
@@ -51,6 +51,6 @@ def maps_of(meta: Meta, rows: int) -> Callable[[int], bytes]:
         )  # fmt: skip
         if status != driver.CUresult.CUDA_SUCCESS:
             raise TileMapError(f"a map of tiles of {rows} rows of {meta} at {address:#x}: {status}")
-        return ctypes.string_at(found.getPtr(), _BYTES)
+        return ctypes.string_at(tensor_map.getPtr(), _BYTES)
 
     return encode

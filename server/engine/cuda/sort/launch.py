@@ -86,20 +86,20 @@ def job_of(
 def sorting(backend: Any, job: Job) -> Sort:
     """What sorts, for lines of any length below ``LONGEST``."""
     if job.length <= SHORT:
-        each = ceiling(blocks(job.length, 32))
-        body = f"short_lines<O, {each}, {flag(job.is_median)}>(in, values, indices, job)"
+        items = ceiling(blocks(job.length, 32))
+        body = f"warp_sort<O, {items}, {flag(job.is_median)}>(in, values, indices, job)"
         return _simple(backend, job, body, _SHORT_THREADS, blocks(job.lines, _SHORT_THREADS // 32))
     if job.length <= _MIDDLE:
-        each = _ITEMS // 2 if job.length <= _MIDDLE // 2 else _ITEMS
-        warps = ceiling(blocks(job.length, 32 * each))
-        body = f"middle_lines<O, {warps}, {each}, {flag(job.is_median)}>(in, values, indices, job)"
-        shared = _ranking_bytes(warps) + 32 * warps * each * (job.dtype.itemsize + 2)
+        items = _ITEMS // 2 if job.length <= _MIDDLE // 2 else _ITEMS
+        warps = ceiling(blocks(job.length, 32 * items))
+        body = f"block_radix_sort<O, {warps}, {items}, {flag(job.is_median)}>(in, values, indices, job)"
+        shared = _ranking_bytes(warps) + 32 * warps * items * (job.dtype.itemsize + 2)
         return _simple(backend, job, body, 32 * warps, job.lines, shared)
     return _long(backend, job)
 
 
 def _ranking_bytes(warps: int) -> int:
-    """The size of ``Ranking`` in the text."""
+    """The size of ``BlockRanks`` in the text."""
     return 4 * (256 * warps + 256 + 8)
 
 
@@ -113,10 +113,10 @@ def _simple(backend: Any, job: Job, body: str, threads: int, grid: int, shared: 
     return sort
 
 
-def ranked(backend: Any, job: Job) -> Sort:
+def select_rank(backend: Any, job: Job) -> Sort:
     """What finds the element of rank ``job.start`` of each line, or the median."""
     return _simple(
-        backend, job, f"ranked<O, {flag(job.is_median)}>(in, values, indices, job)", SELECT_THREADS, job.lines
+        backend, job, f"select_rank<O, {flag(job.is_median)}>(in, values, indices, job)", SELECT_THREADS, job.lines
     )
 
 
@@ -169,7 +169,7 @@ def _pass_kernel(job: Job, grid: int, tiles: int, number: int, passes: int) -> C
     )
     kind = f"{_WARPS}, {_ITEMS}, {flag(number == 0)}, {flag(number == passes - 1)}"
     names = "in, in_places, out, out_places, values, indices, histograms, ticket, states, job, tiles, pass"
-    body = f"one_digit<O, {kind}>({names})"
+    body = f"radix_pass<O, {kind}>({names})"
     threads = 32 * _WARPS
     kernel = load(source(job, signature, body, threads), "sort")
     shared = _ranking_bytes(_WARPS) + _TILE * (job.dtype.itemsize + 4)
@@ -178,7 +178,7 @@ def _pass_kernel(job: Job, grid: int, tiles: int, number: int, passes: int) -> C
 
 
 def finds_best(job: Job) -> bool:
-    """Whether the window is best found by selection: it begins each line and is small."""
+    """Whether the window is best computed by selection: it begins each line and is small."""
     return job.start == 0 and job.size <= _MOST_BEST and job.length > _MOST_BEST
 
 

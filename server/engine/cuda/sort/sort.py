@@ -12,7 +12,7 @@ from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import sorting as ops
 
-from .launch import LONGEST, Job, Sort, best, finds_best, job_of, ranked, sorting
+from .launch import LONGEST, Job, Sort, best, finds_best, job_of, select_rank, sorting
 
 _FEW = 1024
 """Lines up to this long are sorted where one element is wanted; a block for each would be too much."""
@@ -102,5 +102,5 @@ def _one(request: Request, dim: int, rank: int, is_median: bool) -> Launch | Non
     job = _window(request, dim, False, rank, 1, is_median)
     if job is None:
         return None
-    find = sorting if job.length <= _FEW else ranked
+    find = sorting if job.length <= _FEW else select_rank
     return _both(request, input, find(request.backend, job))

@@ -1,9 +1,9 @@
 """CUDA text of sorting: keys that order as elements do, sorts of short, middling and long lines, and selection.
 
 An element is its bits; ``Order`` gives the unsigned key by which it is sorted, NaN last and both zeros equal. Equal
-keys keep the order of their places. Of the sorted line a window is written. ``short_lines``: a warp sorts a line in
-registers; ``middle_lines``: a block sorts one in shared memory, digit by digit; ``count_digits`` and ``one_digit`` sort
-long ones through global memory, one pass per digit.
+keys keep the order of their places. Of the sorted line a window is written. ``warp_sort``: a warp sorts a line in
+registers; ``block_radix_sort``: a block sorts one in shared memory, digit by digit; ``count_digits`` and ``radix_pass``
+sort long ones through global memory, one pass per digit.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ struct Lines {
     index_t step[3];                      // from one element of a line to the next
     index_t count; u32 length, from, size;  // lines; elements of each; the window of places that is written
 };
-DEV void places_of(const Lines& job, index_t line, index_t (&at)[3]) { job.lines.find(line, at); }
+DEV void offsets_of(const Lines& job, index_t line, index_t (&at)[3]) { job.lines.find(line, at); }
 
-template <class O> DEV void written(
+template <class O> DEV void write_window(
     typename O::U* values, i64* indices, const Lines& job, const index_t (&at)[3], u32 from, u32 rank,
     typename O::U bits, u32 place
 ) {
@@ -51,24 +51,24 @@ template <class U> struct wider { typedef u32 type; };
 template <> struct wider<u64> { typedef u64 type; };
 
 // a warp has a line of at most 32 * E elements; a bitonic network over keys made different by their places
-template <class U> struct Ranked { U key; u32 place; };
-template <class U> DEV bool after(const Ranked<U>& a, const Ranked<U>& b) {
+template <class U> struct KeyAndIndex { U key; u32 place; };
+template <class U> DEV bool after(const KeyAndIndex<U>& a, const KeyAndIndex<U>& b) {
     return a.key > b.key || (a.key == b.key && a.place > b.place);
 }
-template <class U> DEV Ranked<U> from_lane(const Ranked<U>& a, int mask) {
+template <class U> DEV KeyAndIndex<U> shuffle_xor(const KeyAndIndex<U>& a, int mask) {
     return {(U)__shfl_xor_sync(0xffffffff, a.key, mask), __shfl_xor_sync(0xffffffff, a.place, mask)};
 }
 
 template <class O, int E, bool MEDIAN>
-DEV void short_lines(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
+DEV void warp_sort(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
     typedef typename O::U U;
     typedef typename wider<U>::type W;  // a number that shuffles
     u32 lane = threadIdx.x % 32;
     index_t line = (index_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (line >= job.count) return;
     index_t at[3];
-    places_of(job, line, at);
-    Ranked<W> x[E];
+    offsets_of(job, line, at);
+    KeyAndIndex<W> x[E];
     u32 nans = 0;
 #pragma unroll
     for (int e = 0; e < E; ++e) {
@@ -87,7 +87,7 @@ DEV void short_lines(const typename O::U* in, typename O::U* values, i64* indice
             if (j >= E) {
 #pragma unroll
                 for (int e = 0; e < E; ++e) {
-                    Ranked<W> y = from_lane(x[e], j / E);
+                    KeyAndIndex<W> y = shuffle_xor(x[e], j / E);
                     u32 n = lane * E + e;
                     bool up = (n & k) == 0, lower = (n & j) == 0;
                     if (after(x[e], y) == (up == lower)) x[e] = y;
@@ -97,7 +97,7 @@ DEV void short_lines(const typename O::U* in, typename O::U* values, i64* indice
                 for (int e = 0; e < E; ++e) {
                     u32 n = lane * E + e;
                     if ((e & j) == 0 && after(x[e], x[e | j]) == ((n & k) == 0)) {
-                        Ranked<W> t = x[e]; x[e] = x[e | j]; x[e | j] = t;
+                        KeyAndIndex<W> t = x[e]; x[e] = x[e | j]; x[e | j] = t;
                     }
                 }
             }
@@ -105,11 +105,12 @@ DEV void short_lines(const typename O::U* in, typename O::U* values, i64* indice
 #pragma unroll
     for (int e = 0; e < E; ++e)
         if (x[e].place != ~0u)
-            written<O>(values, indices, job, at, from, lane * E + e, in[at[0] + x[e].place * job.step[0]], x[e].place);
+            write_window<O>(
+                values, indices, job, at, from, lane * E + e, in[at[0] + x[e].place * job.step[0]], x[e].place);
 }
 
 // the lanes that have the same 8 bits
-DEV u32 peers_of(u32 digit) {
+DEV u32 match_digit(u32 digit) {
     u32 peers = 0xffffffff;
 #pragma unroll
     for (int b = 0; b < 8; ++b) {
@@ -121,7 +122,7 @@ DEV u32 peers_of(u32 digit) {
 }
 
 // ranks of a block's elements by one digit; element i of a lane comes after those of all lanes before it
-template <int WARPS, int ITEMS> struct Ranking {
+template <int WARPS, int ITEMS> struct BlockRanks {
     static const int THREADS = WARPS * 32;
     u32 counts[WARPS][256];
     u32 starts[256];  // of each digit in the block's order
@@ -133,7 +134,7 @@ template <int WARPS, int ITEMS> struct Ranking {
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            u32 digit = digit_of(i), peers = peers_of(digit);
+            u32 digit = digit_of(i), peers = match_digit(digit);
             u32 first = __ffs(peers) - 1, before = __popc(peers & ((1u << lane) - 1)), had = 0;
             if (lane == first) {
                 had = counts[warp][digit];
@@ -183,15 +184,15 @@ template <int WARPS, int ITEMS> struct Ranking {
 
 // a block has a line
 template <class O, int WARPS, int ITEMS, bool MEDIAN>
-DEV void middle_lines(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
+DEV void block_radix_sort(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
     typedef typename O::U U;
     const int TILE = WARPS * 32 * ITEMS;
     extern __shared__ __align__(16) unsigned char dynamic[];
-    Ranking<WARPS, ITEMS>& ranking = *(Ranking<WARPS, ITEMS>*)dynamic;
-    U* keys = (U*)(dynamic + sizeof(Ranking<WARPS, ITEMS>));
+    BlockRanks<WARPS, ITEMS>& ranking = *(BlockRanks<WARPS, ITEMS>*)dynamic;
+    U* keys = (U*)(dynamic + sizeof(BlockRanks<WARPS, ITEMS>));
     u16* places = (u16*)(keys + TILE);
     index_t at[3];
-    places_of(job, blockIdx.x, at);
+    offsets_of(job, blockIdx.x, at);
     u32 begin = threadIdx.x / 32 * (32 * ITEMS) + threadIdx.x % 32;
     U key[ITEMS];
     u32 place[ITEMS], ranks[ITEMS], nans = 0;
@@ -225,7 +226,8 @@ DEV void middle_lines(const typename O::U* in, typename O::U* values, i64* indic
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i)
         if (begin + i * 32 < job.length)
-            written<O>(values, indices, job, at, from, begin + i * 32, in[at[0] + place[i] * job.step[0]], place[i]);
+            write_window<O>(
+                values, indices, job, at, from, begin + i * 32, in[at[0] + place[i] * job.step[0]], place[i]);
 }
 
 // how often each digit of each pass occurs in each line; `histograms` is [line][pass][256]
@@ -238,7 +240,7 @@ DEV void count_digits(const typename O::U* in, u32* histograms, const Lines& job
     __syncthreads();
     u32 line = blockIdx.x / tiles, tile = blockIdx.x % tiles;
     index_t at[3];
-    places_of(job, line, at);
+    offsets_of(job, line, at);
     u32 begin = tile * (THREADS * ITEMS) + threadIdx.x;
     U bits[ITEMS];
 #pragma unroll
@@ -269,7 +271,7 @@ DEV void count_digits(const typename O::U* in, u32* histograms, const Lines& job
 const u32 PART = 1u << 30, WHOLE = 2u << 30, VALUE = PART - 1;
 
 // how often a digit occurs in all tiles of the line before this one; several states are read at once
-DEV u32 counted_before(const u32* state, const u32* line, u32 digit) {
+DEV u32 look_back(const u32* state, const u32* line, u32 digit) {
     const int AHEAD = 8;
     u32 before = 0;
     while (state != line) {
@@ -290,22 +292,22 @@ DEV u32 counted_before(const u32* state, const u32* line, u32 digit) {
 
 // one pass over all lines: stable by the digit at `shift`; tiles look back at the counts of those before
 template <class O, int WARPS, int ITEMS, bool FIRST, bool LAST>
-DEV void one_digit(
+DEV void radix_pass(
     const typename O::U* in, const u32* in_places, typename O::U* out, u32* out_places, typename O::U* values,
     i64* indices, const u32* histograms, u32* ticket, u32* states, const Lines& job, u32 tiles, int pass
 ) {
     typedef typename O::U U;
     const int THREADS = WARPS * 32, TILE = THREADS * ITEMS, PASSES = sizeof(U);
     extern __shared__ __align__(16) unsigned char dynamic[];
-    Ranking<WARPS, ITEMS>& ranking = *(Ranking<WARPS, ITEMS>*)dynamic;
-    U* keys = (U*)(dynamic + sizeof(Ranking<WARPS, ITEMS>));
+    BlockRanks<WARPS, ITEMS>& ranking = *(BlockRanks<WARPS, ITEMS>*)dynamic;
+    U* keys = (U*)(dynamic + sizeof(BlockRanks<WARPS, ITEMS>));
     u32* places = (u32*)(keys + TILE);
     __shared__ u32 base[256], mine;
     if (threadIdx.x == 0) mine = atomicAdd(ticket, 1);
     __syncthreads();
     u32 number = mine, line = number / tiles, tile = number % tiles;
     index_t at[3];
-    places_of(job, line, at);
+    offsets_of(job, line, at);
     u64 row = (u64)line * job.length;
     u32 left = job.length - tile * TILE, valid = left < TILE ? left : TILE;
     u32 begin = threadIdx.x / 32 * (32 * ITEMS) + threadIdx.x % 32, from = tile * TILE;
@@ -334,7 +336,7 @@ DEV void one_digit(
         places[to] = old[i];
     }
     for (u32 d = threadIdx.x; d < 256; d += THREADS) {
-        u32 before = counted_before(state, states + (u64)line * tiles * 256, d);
+        u32 before = look_back(state, states + (u64)line * tiles * 256, d);
         if (tile) *(volatile u32*)(state + d) = (before + base[d]) | WHOLE;
         base[d] = before;
     }

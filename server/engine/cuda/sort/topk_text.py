@@ -1,6 +1,6 @@
 """CUDA text of selection by rank: the digits of an element's key are found from the top, by counting.
 
-``ranked`` gives the element of one rank of each line, ``best`` the first few, in order. Goes with ``sort_text``.
+``select_rank`` gives the element of one rank of each line, ``best`` the first few, in order. Goes with ``sort_text``.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ template <class U> struct Part {
     __device__ __forceinline__ U load(u32 i) const { return bits[(index_t)(begin + i) * step]; }
     __device__ __forceinline__ u32 place(u32 i) const { return places ? places[begin + i] : begin + i; }
 };
-template <class U> struct Chosen { U prefix, mask; u32 before, count; };
+template <class U> struct RadixPrefix { U prefix, mask; u32 before, count; };
 
 // narrows down to keys that begin as that of a rank does, until at most `enough` are not after it
 template <class O>
-DEV Chosen<typename O::U> narrowed(
+DEV RadixPrefix<typename O::U> radix_select(
     const Part<typename O::U>& part, u32 rank, u32 enough, u32* counts, u32* shared
 ) {
     typedef typename O::U U;
-    Chosen<U> chosen = {0, 0, 0, part.length};
+    RadixPrefix<U> chosen = {0, 0, 0, part.length};
     int bits = 8 * sizeof(U);
     do {
         int width = bits < 11 ? bits : 11;
@@ -85,7 +85,7 @@ DEV Chosen<typename O::U> narrowed(
 
 // calls `found(i, n)` for the elements with the chosen key, in the order of places, n counting them, up to a number
 template <class O, class F>
-DEV void in_order(const Part<typename O::U>& part, typename O::U key, u32 most, u32* shared, F found) {
+DEV void for_each_in_order(const Part<typename O::U>& part, typename O::U key, u32 most, u32* shared, F found) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, seen = 0;
     for (u32 from = 0; from < part.length && seen < most; from += SELECT_THREADS) {
         u32 i = from + threadIdx.x;
@@ -105,12 +105,12 @@ DEV void in_order(const Part<typename O::U>& part, typename O::U key, u32 most, 
 
 // the element of a rank of each line, and its place; MEDIAN: of the middle rank, or the first NaN
 template <class O, bool MEDIAN>
-DEV void ranked(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
+DEV void select_rank(const typename O::U* in, typename O::U* values, i64* indices, const Lines& job) {
     typedef typename O::U U;
     __shared__ u32 counts[BINS], shared[32];
     __shared__ u32 nan_count;
     index_t at[3];
-    places_of(job, blockIdx.x, at);
+    offsets_of(job, blockIdx.x, at);
     Part<U> part = {in + at[0], 0, job.step[0], 0, job.length};
     u32 rank = job.from;
     if (MEDIAN) {
@@ -123,9 +123,9 @@ DEV void ranked(const typename O::U* in, typename O::U* values, i64* indices, co
         __syncthreads();
         rank = window_of(job, nan_count);
     }
-    Chosen<U> chosen = narrowed<O>(part, rank, 0, counts, shared);
+    RadixPrefix<U> chosen = radix_select<O>(part, rank, 0, counts, shared);
     u32 wanted = rank - chosen.before;
-    in_order<O>(part, chosen.prefix, wanted + 1, shared, [&](u32 i, u32 n) {
+    for_each_in_order<O>(part, chosen.prefix, wanted + 1, shared, [&](u32 i, u32 n) {
         if (n == wanted) {
             values[at[1]] = part.load(i);
             indices[at[2]] = i;
@@ -145,12 +145,12 @@ DEV void best(
     __shared__ u32 items[CAPACITY];
     u32 line = blockIdx.x / parts, number = blockIdx.x % parts, k = job.size;
     index_t at[3];
-    places_of(job, line, at);
+    offsets_of(job, line, at);
     u64 row = (u64)line * job.length;
     u32 begin = (u64)job.length * number / parts, end = (u64)job.length * (number + 1) / parts;
     Part<U> part = {in + (FIRST ? (u64)at[0] : row), FIRST ? 0 : in_places + row, FIRST ? job.step[0] : 1,
                     begin, end - begin};
-    Chosen<U> chosen = narrowed<O>(part, k - 1, CAPACITY, counts, shared);
+    RadixPrefix<U> chosen = radix_select<O>(part, k - 1, CAPACITY, counts, shared);
     bool fits = chosen.before + chosen.count <= CAPACITY;
     if (threadIdx.x == 0) taken = 0;
     for (u32 i = threadIdx.x; i < CAPACITY; i += SELECT_THREADS) { keys[i] = (U)~(U)0; items[i] = ~0u; }
@@ -165,7 +165,7 @@ DEV void best(
     }
     __syncthreads();
     if (!fits)
-        in_order<O>(part, chosen.prefix, k - chosen.before, shared, [&](u32 i, u32 n) {
+        for_each_in_order<O>(part, chosen.prefix, k - chosen.before, shared, [&](u32 i, u32 n) {
             keys[chosen.before + n] = chosen.prefix;
             items[chosen.before + n] = i;
         });
