@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
 PYTEST_WORKERS ?= 2
+BOUNDS ?= .venv-bounds
 
 PY          := $(VENV)/bin/python
 TREE        := $(CURDIR)/client:$(CURDIR)
@@ -14,7 +15,7 @@ IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
 ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu check check-kernels lint format serve bench bench-gpu docs clean
+.PHONY: help demo test test-full test-bounds test-gpu check check-kernels lint format serve bench bench-gpu docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -27,6 +28,13 @@ test: $(VENV)/.dev ## run the tests that need no GPU
 
 test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
 	$(ONE_THREAD) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not gpu" $(ARGS)
+
+test-bounds: ## run the tests of processes and wire with the lowest versions that pyproject.toml admits
+	$(PYTHON) -m venv --clear $(BOUNDS)
+	PYTHONPATH= $(PYTHON) tests/structure/lowest_versions.py > $(BOUNDS)/requirements.txt
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BOUNDS)/bin/pip install -qq -r $(BOUNDS)/requirements.txt
+	$(IN_TREE) $(ONE_THREAD) $(BOUNDS)/bin/python -m pytest -q -n $(PYTEST_WORKERS) -p no:cacheprovider \
+		-m "not slow and not gpu" tests/gateway tests/transport tests/end_to_end/test_clients.py $(ARGS)
 
 test-gpu: ## run the tests that need a GPU, in this machine's own Python
 	$(IN_TREE) $(ONE_THREAD) $(PYTHON) -m pytest -q -m gpu -p no:benchmark $(ARGS)
@@ -60,7 +68,7 @@ docs: $(VENV)/.demo ## write the generated tables of docs/ anew
 	$(PY) docs/generate.py
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BOUNDS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # $(call install,EXTRA): .venv if it is missing or half made, then both distributions in place
 define install

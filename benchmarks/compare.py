@@ -1,0 +1,106 @@
+"""Two checkouts side by side in one run: ``python -m benchmarks.compare --base DIR [--device cuda:0] [--save FILE]``.
+
+A process of each checkout measures the same probes in turn, so that whatever else the machine does meets both. A figure
+is the ratio of this checkout's time to the other's, one ratio a round, with its quartiles; ``same`` runs this checkout
+against itself, which shows how far the ratios are from 1 by noise alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .measure import Figure, figure, save_at
+
+HERE = Path(__file__).resolve().parents[1]
+PROBES = ("submit", "end_to_end", "round_trip", "add", "add_with_gradient", "malloc_free", "mlp_step", "gpt_step")
+SLOWER = 1.03
+"""The largest ratio that counts as no slower."""
+
+
+class Checkout:
+    """A process that measures with the code of one checkout."""
+
+    def __init__(self, tree: Path, device: str) -> None:
+        inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        kept = [entry for entry in inherited if entry and not entry.startswith(str(HERE))]
+        path = os.pathsep.join([f"{tree}/client", str(tree), *kept])
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "benchmarks/probes.py"), device],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tree,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+        )  # fmt: skip
+
+    def sample(self, probe: str, repeats: int) -> float:
+        """The median of some samples, in microseconds."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(probe, repeats, file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the probes ended with status {self._process.wait()}; their error stands above")
+        return statistics.median(json.loads(line))
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def run(base: Path, device: str, probes: list[str], rounds: int) -> list[Figure]:
+    """One figure a probe."""
+    ours, theirs = Checkout(HERE, device), Checkout(base, device)
+    try:
+        return [_compare(ours, theirs, probe, rounds) for probe in probes]
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def _compare(ours: Checkout, theirs: Checkout, probe: str, rounds: int) -> Figure:
+    ours.sample(probe, 1)
+    theirs.sample(probe, 1)
+    pairs = []
+    for turn in range(rounds):
+        order = (ours, theirs) if turn % 2 else (theirs, ours)
+        times = {checkout: checkout.sample(probe, 3) for checkout in order}
+        pairs.append((times[ours], times[theirs]))
+    mine, other = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return figure(
+        probe, "x base", [a / b for a, b in pairs], at_most=SLOWER,
+        baseline=f"{mine:.2f} us, base {other:.2f} us", us=mine, base_us=other,
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Print the table; 1 where something is slower."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
+    parser.add_argument("--base", required=True, help="the other checkout")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--only", default="", help="a part of the names of the probes to run")
+    parser.add_argument("--save", help="file to write the figures to, as JSON")
+    options = parser.parse_args()
+    probes = [probe for probe in PROBES if options.only in probe]
+    figures = run(Path(options.base).resolve(), options.device, probes, options.rounds)
+    for each in figures:
+        print(each.row(), flush=True)
+    if options.save:
+        save_at(options.save, figures, **_about(options.device))
+    return int(any(each.met is False for each in figures))
+
+
+def _about(device: str) -> dict[str, Any]:
+    from .measure import about
+
+    return about("cuda" if device.startswith("cuda") else "cpu")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
