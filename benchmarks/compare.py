@@ -1,8 +1,8 @@
-"""Two checkouts side by side in one run: ``python -m benchmarks.compare --base DIR [--device cuda:0] [--save FILE]``.
+"""Two checkouts side by side in one run: ``python -m benchmarks.compare --base DIR [--device cuda:0] [--save NAME]``.
 
 A process of each checkout measures the same probes in turn, so that whatever else the machine does meets both. A figure
-is the ratio of this checkout's time to the other's, one ratio a round, with its quartiles; ``same`` runs this checkout
-against itself, which shows how far the ratios are from 1 by noise alone.
+is the ratio of this checkout's time to the other's, one ratio a round, with its quartiles. Run it with this checkout as
+the base, too: that shows how far ratios are from 1 by noise alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from .measure import Figure, figure, save_at
+from .measure import Figure, about, figure, save
 
 HERE = Path(__file__).resolve().parents[1]
 PROBES = ("submit", "end_to_end", "round_trip", "add", "add_with_gradient", "malloc_free", "mlp_step", "gpt_step")
@@ -85,21 +84,15 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--only", default="", help="a part of the names of the probes to run")
-    parser.add_argument("--save", help="file to write the figures to, as JSON")
+    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args()
     probes = [probe for probe in PROBES if options.only in probe]
     figures = run(Path(options.base).resolve(), options.device, probes, options.rounds)
-    for each in figures:
-        print(each.row(), flush=True)
+    for measured in figures:
+        print(measured.row(), flush=True)
     if options.save:
-        save_at(options.save, figures, **_about(options.device))
-    return int(any(each.met is False for each in figures))
-
-
-def _about(device: str) -> dict[str, Any]:
-    from .measure import about
-
-    return about("cuda" if device.startswith("cuda") else "cpu")
+        save(options.save, figures, **about("cuda" if options.device.startswith("cuda") else "cpu"))
+    return int(any(measured.met is False for measured in figures))
 
 
 if __name__ == "__main__":

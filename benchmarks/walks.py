@@ -1,16 +1,18 @@
 """Which files of the server one step of a user's program passes, and how often the way changes between two files.
 
-``python -m benchmarks.walks [--tree DIR] [--show] [--save FILE]``. A private server runs a warm program on the CPU; for
+``python -m benchmarks.walks [--tree DIR] [--base DIR] [--show] [--save NAME]``. A private server runs a warm program on the CPU; for
 one step its gateway and its worker write down the file of every Python function that they enter. A file counts once,
 a change is a call into another file than the one before, and the two processes' ways are added. Shows nothing about
-time. ``--tree`` walks through another checkout.
+time. ``--tree`` walks through another checkout, ``--base`` also through a second one, for comparison.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -162,20 +164,26 @@ def main() -> None:
     """Print files, changes and calls of each walk."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.walks", description=__doc__)
     parser.add_argument("--tree", type=Path, default=HERE, help="the checkout to walk through")
-    parser.add_argument("--show", action="store_true", help="also print the files in the order in which they are passed")
-    parser.add_argument("--save", help="file to write the figures to, as JSON")
+    parser.add_argument("--base", type=Path, help="another checkout, to compare with")
+    parser.add_argument(
+        "--show", action="store_true", help="also print the files in the order in which they are passed"
+    )
+    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     parser.add_argument("--walk", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.walk:
         print(json.dumps(_walks(options.walk)))
         return
-    walks = measure(options.tree.resolve())
-    for name, processes in walks.items():
-        print(f"{name}: " + ", ".join(f"{count} {what}" for what, count in summary(processes).items()))
+    trees = {"now": options.tree, **({"before": options.base} if options.base else {})}
+    walks = {name: measure(tree.resolve()) for name, tree in trees.items()}
+    for tree, name, processes in ((tree, name, walk) for tree in walks for name, walk in walks[tree].items()):
+        print(f"{tree} {name}: " + ", ".join(f"{count} {what}" for what, count in summary(processes).items()))
         for process in processes if options.show else ():
             print("   ", " ".join(file for file, _ in groupby(process)))
     if options.save:
-        Path(options.save).write_text(json.dumps({name: summary(walk) for name, walk in walks.items()}, indent=1) + "\n")
+        figures = {tree: {name: summary(walk) for name, walk in walks[tree].items()} for tree in walks}
+        record = {"date": datetime.date.today().isoformat(), "python": platform.python_version(), **figures}
+        (HERE / f"benchmarks/results/{options.save}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -121,6 +121,17 @@ def kernel_row(name: str, figures: dict[str, dict[str, Any]]) -> Sequence[str]:
     return name, f"{one['extra']['telegrad']:.3g} {one['extra']['per']}", *ratios[0], *ratios[1]
 
 
+def walks_table() -> str:
+    """One row a step of a program: what it passes now, and what it passed before the rooms were made."""
+    run = json.loads((DOCS.parent / "benchmarks/results/walks.json").read_text())
+    counts = ("files", "changes", "calls")
+    rows = (
+        [name, *(f"{walk[count]} ({run['before'][name][count]})" for count in counts)]
+        for name, walk in run["now"].items()
+    )
+    return f"{about(run)}; before decision 0017 in brackets\n\n" + table(["step", *counts], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings_table, "client": client_table, "operations": operations,
     "results_cpu": results_table("cpu"), "results_h200": results_table("h200"),
@@ -131,6 +142,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_pointwise": results_table("pointwise-h200"),
     "results_gemm": results_table("gemm-h200"), "results_optimizers": results_table("optimizers-h200"),
     "results_steps": results_table("steps-h200"), "results_host_cost": results_table("host-cost-h200"),
+    "walks": walks_table, "compare_cpu": results_table("compare-cpu"), "compare_h200": results_table("compare-h200"),
 }  # fmt: skip
 SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
