@@ -1,9 +1,9 @@
 """Which files of the server one step of a user's program passes, and how often the way changes between two files.
 
-``python -m benchmarks.walks [--tree DIR] [--base DIR] [--show] [--save NAME]``. A private server runs a warm program on the CPU; for
-one step its gateway and its worker write down the file of every Python function that they enter. A file counts once,
-a change is a call into another file than the one before, and the two processes' ways are added. Shows nothing about
-time. ``--tree`` walks through another checkout, ``--base`` also through a second one, for comparison.
+``python -m benchmarks.walks [--tree DIR] [--base DIR] [--show] [--save NAME]``. A private server runs a warm program on
+the CPU; for one step its gateway and its worker write down the file of every Python function that they enter. A file
+counts once, a change is a call into another file than the one before, and the two processes' ways are added. Shows
+nothing about time. ``--tree`` walks through another checkout, ``--base`` also through a second one, for comparison.
 """
 
 from __future__ import annotations
@@ -132,11 +132,11 @@ def _walks(folder: Path) -> dict[str, list[list[str]]]:
         forward()
         step()
         x.numpy()
-    found = {"x + y": server.walk(add)}
+    walks = {"x + y": server.walk(add)}
     forward()
-    found["backward(); step()"] = server.walk(step)
-    found["t.numpy()"] = server.walk(x.numpy)
-    return found
+    walks["backward(); step()"] = server.walk(step)
+    walks["t.numpy()"] = server.walk(x.numpy)
+    return walks
 
 
 def measure(tree: Path) -> dict[str, list[list[str]]]:
@@ -176,12 +176,13 @@ def main() -> None:
         return
     trees = {"now": options.tree, **({"before": options.base} if options.base else {})}
     walks = {name: measure(tree.resolve()) for name, tree in trees.items()}
-    for tree, name, processes in ((tree, name, walk) for tree in walks for name, walk in walks[tree].items()):
-        print(f"{tree} {name}: " + ", ".join(f"{count} {what}" for what, count in summary(processes).items()))
-        for process in processes if options.show else ():
-            print("   ", " ".join(file for file, _ in groupby(process)))
+    for label, steps in walks.items():
+        for name, processes in steps.items():
+            print(f"{label} {name}: " + ", ".join(f"{count} {what}" for what, count in summary(processes).items()))
+            for process in processes if options.show else ():
+                print("   ", " ".join(file for file, _ in groupby(process)))
     if options.save:
-        figures = {tree: {name: summary(walk) for name, walk in walks[tree].items()} for tree in walks}
+        figures = {label: {name: summary(walk) for name, walk in steps.items()} for label, steps in walks.items()}
         record = {"date": datetime.date.today().isoformat(), "python": platform.python_version(), **figures}
         (HERE / f"benchmarks/results/{options.save}.json").write_text(json.dumps(record, indent=1) + "\n")
 
