@@ -1,7 +1,7 @@
 """Prints what pip is to install for tests with the lowest versions of all dependencies that both pyproject.toml admit.
 
-``python tests/structure/lowest_versions.py`` prints one requirement a line: each run-time dependency at its lower bound,
-then the test tools at the versions to which the ``dev`` extra pins them. Uses the standard library alone.
+``python tests/structure/lowest_versions.py`` prints one requirement a line: each run-time dependency at its lower
+bound, then the test tools at the versions to which the ``dev`` extra pins them. Uses the standard library alone.
 """
 
 from __future__ import annotations

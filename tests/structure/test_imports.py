@@ -1,4 +1,4 @@
-"""No module imports itself by any detour, whichever way it imports: at the top, for types only, or inside a function."""
+"""No module imports itself by any detour, whether it imports at the top, for types only, or inside a function."""
 
 from __future__ import annotations
 
