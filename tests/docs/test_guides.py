@@ -1,8 +1,8 @@
 """The guides' worked examples work: a copy of the tree gets what a guide adds, and the guide's commands run in it.
 
 A guide marks what it adds by a line before a fenced block of code. ``Add to `path/of/file`:`` appends the block to that
-file, or makes the file. ``Add to `TABLE` in `path/of/file`:`` puts the block at the beginning of a table, behind the line
-that begins with ``TABLE``. Blocks fenced as ``sh`` are commands; they run in the copy, in order, and must succeed.
+file, or makes the file. ``Add to `TABLE` in `path/of/file`:`` puts the block at the beginning of a table, behind the
+line that begins with ``TABLE``. Blocks fenced as ``sh`` are commands; they run in the copy, in order, and must succeed.
 """
 
 from __future__ import annotations

@@ -27,19 +27,27 @@ def modules_of(package: str, folder: Path) -> dict[str, Path]:
     return modules
 
 
+def imported_names(node: ast.AST, module: str, path: Path) -> list[str]:
+    """The full names that a statement of a module imports: modules, or what is in them; none if it imports nothing."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    base = package[: len(package) - node.level + 1] if node.level else []
+    origin = ".".join([*base, *([node.module] if node.module else [])])
+    return [f"{origin}.{alias.name}" for alias in node.names]
+
+
 def imports_of(module: str, path: Path, known: dict[str, Path]) -> set[str]:
     """The known modules that a module imports anywhere in its text."""
-    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     targets: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             targets.update(nearest for alias in node.names if (nearest := nearest_module(alias.name, known)))
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            origin = ".".join([*base, *([node.module] if node.module else [])])
-            for alias in node.names:
-                submodule = f"{origin}.{alias.name}"
-                targets.add(submodule if submodule in known else origin)
+            names = imported_names(node, module, path)
+            targets.update(name if name in known else name.rpartition(".")[0] for name in names)
     # A package's own face is executed before its modules in any case: to name it is no detour.
     return {target for target in targets & known.keys() if target != module and not module.startswith(target + ".")}
 
@@ -89,16 +97,58 @@ def test_every_kind_of_import_makes_a_circle(tmp_path: Path, statement: str) -> 
     assert set(circle_in(graph_of({"package": folder}))) == {"package.first", "package.second"}
 
 
-def function_level_imports() -> list[tuple[str, str]]:
-    """Every import inside a function: the module it stands in, and what it imports."""
-    found = []
-    for package, folder in PACKAGES.items():
-        for module, path in modules_of(package, folder).items():
-            for function in ast.walk(ast.parse(path.read_text())):
-                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                    for node in ast.walk(function):
-                        if isinstance(node, ast.Import):
-                            found += [(module, alias.name) for alias in node.names]
-                        elif isinstance(node, ast.ImportFrom):
-                            found.append((module, "." * node.level + (node.module or "")))
-    return found
+FOR_GPUS = "server.engine.cuda."
+"""The kernels for GPUs, which are imported with the first CUDA device."""
+LATE = {
+    "server.__main__": "wrong settings are told before the application is imported, which takes a second",
+    "telegrad.__main__": "httpx takes longer to import than the rest of the command",
+    "telegrad._session.connect": "httpx and what starts servers would double the time of `import telegrad`",
+    "telegrad._session.handshake": "httpx would double the time of `import telegrad`",
+    "telegrad_protocol.ops.reduce": "contracts are numbered in the order in which their modules are imported",
+    "telegrad_protocol.ops.spread": "contracts are numbered in the order in which their modules are imported",
+    "server.engine.array_library.special_functions": "scipy.special takes long to import, and few programs need it",
+}
+"""Modules that import inside functions for another reason than an optional package, and the reason."""
+
+
+def imports_inside_functions(module: str, path: Path) -> set[str]:
+    """What a module imports inside functions: full names, of modules or of what is in them."""
+    names: set[str] = set()
+    for function in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(function) if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ():
+            names.update(imported_names(node, module, path))
+    return names
+
+
+def needs_an_optional_package(name: str, known: dict[str, Path]) -> bool:
+    """Whether a name is of an optional package, or of a module that imports one at its top, directly or not."""
+    waiting, met = [name], set()
+    while waiting:
+        current = waiting.pop()
+        if current.partition(".")[0] in OPTIONAL or current.startswith(FOR_GPUS):
+            return True
+        module = nearest_module(current, known)
+        if module and module not in met:
+            met.add(module)
+            waiting += [
+                alias
+                for node in ast.parse(known[module].read_text()).body
+                for alias in imported_names(node, module, known[module])
+            ]
+    return False
+
+
+def test_functions_import_only_what_a_machine_without_a_gpu_lacks() -> None:
+    known = {name: path for package, folder in PACKAGES.items() for name, path in modules_of(package, folder).items()}
+    late = {
+        (module, name)
+        for module, path in known.items()
+        for name in imports_inside_functions(module, path)
+        if module not in LATE and not needs_an_optional_package(name, known)
+    }
+    assert late == set()
+
+
+def test_every_exception_is_needed() -> None:
+    known = {name: path for package, folder in PACKAGES.items() for name, path in modules_of(package, folder).items()}
+    assert [module for module in LATE if not imports_inside_functions(module, known[module])] == []
