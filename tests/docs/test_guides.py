@@ -21,7 +21,7 @@ GUIDES = sorted(ROOT.glob("docs/adding-*.md"))
 MOST_FILES = {"adding-an-op": 3, "adding-a-cuda-kernel": 4, "adding-an-endpoint": 4, "adding-a-layer": 2}
 """How many files each guide touches by hand, tests and samples included."""
 ADDITION = re.compile(
-    r"^Add to (?:`(?P<table>\w+)` in )?`(?P<path>[\w/.-]+)`:\n+```python\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"\bAdd to (?:`(?P<table>\w+)` in )?`(?P<path>[\w/.-]+)`:\n+```python\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -39,14 +39,10 @@ def add(addition: re.Match[str], tree: Path) -> None:
 
 
 def copy_of_the_tree(folder: Path) -> Path:
-    """The sources, tests and docs, and this Python where ``make`` looks for one that has everything."""
-    kept = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
-    shutil.copytree(ROOT, folder, ignore=kept)
-    (folder / ".venv/bin").mkdir(parents=True)
-    for tool in Path(sys.executable).parent.iterdir():
-        (folder / ".venv/bin" / tool.name).symlink_to(tool)
-    for stamp in (".demo", ".dev"):  # newer than pyproject.toml: make has nothing to install
-        (folder / ".venv" / stamp).touch()
+    """The sources, tests and docs, with project files so old that make takes this environment for a current one."""
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.egg-info"))
+    for path in ("pyproject.toml", "client/pyproject.toml"):
+        os.utime(folder / path, (0, 0))
     return folder
 
 
@@ -64,6 +60,7 @@ def test_what_a_guide_adds_works(guide: Path, tmp_path: Path) -> None:
     commands = "".join(COMMANDS.findall(guide.read_text()))
     assert commands, "a guide without commands"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTEST_"))}
+    environment["VENV"] = sys.prefix
     environment["PYTHONPATH"] = os.pathsep.join([str(tree / "client"), str(tree)])
     process = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands], cwd=tree, env=environment, capture_output=True, text=True
