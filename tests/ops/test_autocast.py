@@ -57,11 +57,11 @@ def _compare_samples(info: Any, dtype: torch.dtype, lower: torch.dtype) -> None:
         count += 1
         if count > SAMPLES:
             return
-        expected, found, _ = run_both(info.op, str(_ours(info.name)), args, sample.kwargs, lower)
-        if expected is Refused or found is Refused:
-            assert expected is found, f"{'PyTorch' if expected is Refused else 'telegrad'} refuses {args}"
+        expected, result, _ = run_both(info.op, str(_ours(info.name)), args, sample.kwargs, lower)
+        if expected is Refused or result is Refused:
+            assert expected is result, f"{'PyTorch' if expected is Refused else 'telegrad'} refuses {args}"
             continue
-        for theirs, mine in zip(expected, found, strict=True):
+        for theirs, mine in zip(expected, result, strict=True):
             if isinstance(theirs, torch.Tensor):
                 _compare(theirs, mine, is_random(info.name) or info.name in MIXES_INSIDE)
 
@@ -93,16 +93,16 @@ def test_gradients_come_in_the_operands_types(tg: Any, name: str, lower: torch.d
             args = (sample.input, *sample.args)
             if is_out_of_scope(info.name, args, sample.kwargs):
                 continue
-            expected, found, pairs = run_both(info.op, TABLE[name].public, args, sample.kwargs, lower)
+            expected, result, pairs = run_both(info.op, TABLE[name].public, args, sample.kwargs, lower)
             if expected is Refused or not expected[0].requires_grad or expected[0].is_complex():
                 continue
-            _compare_gradients(tg, expected[0], found[0], [p for p in pairs if p[0].requires_grad and p[0].is_leaf])
+            _compare_gradients(tg, expected[0], result[0], [p for p in pairs if p[0].requires_grad and p[0].is_leaf])
 
 
 def _compare_gradients(tg: Any, theirs: torch.Tensor, mine: Any, leaves: list[tuple[torch.Tensor, Any]]) -> None:
     wanted = torch.autograd.grad(theirs.sum(), [t for t, _ in leaves], allow_unused=True)
-    found = tg.autograd.grad(mine.sum(), [m for _, m in leaves], allow_unused=True)
-    for reference, gradient in zip(wanted, found, strict=True):
+    result = tg.autograd.grad(mine.sum(), [m for _, m in leaves], allow_unused=True)
+    for reference, gradient in zip(wanted, result, strict=True):
         assert (reference is None) == (gradient is None)
         if reference is not None:
             data = download(gradient)
@@ -219,11 +219,11 @@ def _compare_losses(tg: Any, device: str, samples: int, classes: int, options: d
     wanted = torch.nn.functional.cross_entropy(logits.float(), target, **options)
     mine = upload(logits, device)
     with tg.autocast("cuda", dtype=tg.bfloat16):
-        found = tg.nn.functional.cross_entropy(mine, upload(target, device), **options)
-    assert found.dtype is tg.float32
-    torch.testing.assert_close(download(found), wanted.detach(), rtol=1e-5, atol=1e-5)
+        result = tg.nn.functional.cross_entropy(mine, upload(target, device), **options)
+    assert result.dtype is tg.float32
+    torch.testing.assert_close(download(result), wanted.detach(), rtol=1e-5, atol=1e-5)
     wanted.sum().backward()
-    found.sum().backward()
+    result.sum().backward()
     assert logits.grad is not None
     scale = float(logits.grad.abs().max())
     torch.testing.assert_close(download(mine.grad), logits.grad, rtol=1e-2, atol=1e-3 * scale)
@@ -249,9 +249,9 @@ def _is_listed_alike(name: str) -> bool:
 
 
 def _wrong_types(info: Any, dtype: torch.dtype, lower: torch.dtype) -> list[str]:
-    found = []
+    result = []
     for sample, _ in zip(info.sample_inputs("cpu", dtype), range(4)):
         args = (sample.input, *sample.args)
         if not is_out_of_scope(info.name, args, sample.kwargs):
-            found += differences_on_cuda(info, str(_ours(info.name)), args, sample.kwargs, lower, str(QUEUED))
-    return found
+            result += differences_on_cuda(info, str(_ours(info.name)), args, sample.kwargs, lower, str(QUEUED))
+    return result

@@ -29,15 +29,15 @@ def adapter() -> EngineAdapter:
 
 def run(adapter: EngineAdapter, name: str, *args: Any, **kwargs: Any) -> Any:
     """An operation's results, tensors in and out."""
-    found = adapter.function(name)(*[adapter.tensor(a) if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
-    if isinstance(found, tuple):
-        return [to_torch(adapter.numpy(value)) for value in found]
-    return to_torch(adapter.numpy(found))
+    result = adapter.function(name)(*[adapter.tensor(a) if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
+    if isinstance(result, tuple):
+        return [to_torch(adapter.numpy(value)) for value in result]
+    return to_torch(adapter.numpy(result))
 
 
-def agree(found: torch.Tensor, expected: torch.Tensor, rtol: float = 2e-6, atol: float = 1e-6) -> None:
+def agree(result: torch.Tensor, expected: torch.Tensor, rtol: float = 2e-6, atol: float = 1e-6) -> None:
     wide = torch.complex128 if expected.is_complex() else torch.float64
-    torch.testing.assert_close(found.to(wide), expected.to(wide), rtol=rtol, atol=atol, equal_nan=True)
+    torch.testing.assert_close(result.to(wide), expected.to(wide), rtol=rtol, atol=atol, equal_nan=True)
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> torch.Tensor:
@@ -93,8 +93,8 @@ def test_backward_of_softmax_agrees(adapter: EngineAdapter, rng: Any, shape: Any
         source = x.double().requires_grad_()
         result = forward(source, -1)
         (expected,) = torch.autograd.grad(result, source, grad.double())
-        found = run(adapter, name, grad, result.detach().float(), -1, adapter.tensor(grad).dtype)
-        agree(found, expected, rtol=1e-5, atol=1e-5 if name.startswith("_soft") else 5e-4)
+        actual = run(adapter, name, grad, result.detach().float(), -1, adapter.tensor(grad).dtype)
+        agree(actual, expected, rtol=1e-5, atol=1e-5 if name.startswith("_soft") else 5e-4)
 
 
 def rows_far_from_zero(rng: np.random.Generator, *shape: int) -> torch.Tensor:
@@ -114,8 +114,8 @@ def test_layer_norm_and_its_gradients_agree(
     weight, bias = (numbers(rng, shape[1]), numbers(rng, shape[1])) if is_affine else (None, None)
     wide = [None if t is None else t.double().requires_grad_() for t in (x, weight, bias)]
     expected = TF.layer_norm(wide[0], (shape[1],), wide[1], wide[2])
-    found, mean, rstd = run(adapter, "_layer_norm", x, (shape[1],), weight, bias, 1e-5)
-    agree(found, expected.detach(), rtol=1e-4, atol=1e-4)
+    result, mean, rstd = run(adapter, "_layer_norm", x, (shape[1],), weight, bias, 1e-5)
+    agree(result, expected.detach(), rtol=1e-4, atol=1e-4)
     agree(mean.reshape(-1), x.double().mean(-1), atol=1e-6)
     wanted = [w for w in wide[:2] if w is not None]
     gradients = torch.autograd.grad(expected, wanted, grad.double())
@@ -123,8 +123,8 @@ def test_layer_norm_and_its_gradients_agree(
     agree(run(adapter, "_layer_norm_backward", grad, x, mean, rstd, weight), gradients[0], 1e-4, 1e-5 * scale)
     if is_affine:
         tolerance = 1e-4 * float(gradients[1].abs().max()) + 1e-9
-        found = run(adapter, "_layer_norm_weight_backward", grad, x, mean, rstd, (shape[1],))
-        agree(found, gradients[1], 1e-4, tolerance)
+        result = run(adapter, "_layer_norm_weight_backward", grad, x, mean, rstd, (shape[1],))
+        agree(result, gradients[1], 1e-4, tolerance)
         together = run(adapter, "_layer_norm_gradients", grad, x, mean, rstd, weight, (shape[1],))
         agree(together[0], gradients[0], 1e-4, 1e-5 * scale)
         agree(together[1], gradients[1], 1e-4, tolerance)
@@ -139,8 +139,8 @@ def test_rms_norm_and_its_gradients_agree(adapter: EngineAdapter, rng: Any, shap
     weight = weight if is_affine else None
     expected = TF.rms_norm(wide[0], shape[1:], wide[1] if is_affine else wide[1] * 0 + 1, 1e-5)
     gradients = torch.autograd.grad(expected, wide, grad.double())
-    found, rstd = run(adapter, "_rms_norm", x, shape[1:], weight, 1e-5)
-    agree(found, expected.detach(), 1e-5, 1e-6)
+    result, rstd = run(adapter, "_rms_norm", x, shape[1:], weight, 1e-5)
+    agree(result, expected.detach(), 1e-5, 1e-6)
     by_input, by_weight = run(adapter, "_rms_norm_gradients", grad, x, rstd, weight, shape[1:])
     agree(by_input, gradients[0], 1e-4, 1e-5 * float(gradients[0].abs().max() + rstd.max()))
     if is_affine:
@@ -150,8 +150,8 @@ def test_rms_norm_and_its_gradients_agree(adapter: EngineAdapter, rng: Any, shap
 def test_rows_that_hold_nan_spoil_no_other_rows(adapter: EngineAdapter, rng: Any) -> None:
     x = numbers(rng, 300, 200)
     x[7, 3], x[150, 5] = torch.nan, torch.inf
-    found = run(adapter, "_layer_norm", x, (200,), None, None, 1e-5)[0]
-    agree(found, TF.layer_norm(x.double(), (200,)), 1e-4, 1e-5)
+    result = run(adapter, "_layer_norm", x, (200,), None, None, 1e-5)[0]
+    agree(result, TF.layer_norm(x.double(), (200,)), 1e-4, 1e-5)
 
 
 def orders(ndim: int) -> list[tuple[int, ...]]:
@@ -213,12 +213,12 @@ def test_element_wise_functions_agree_everywhere(
 ) -> None:
     public, args, theirs = FUNCTIONS[name]
     x = operands(rng, count, edges)
-    found, expected = run(adapter, public, x, *args), theirs(x.double())
+    result, expected = run(adapter, public, x, *args), theirs(x.double())
     expected = torch.where(expected.abs() > torch.finfo(torch.float32).max, expected.sign() * torch.inf, expected)
     slack = 2e-7 * x.abs().nan_to_num(0, 0, 0).double() if name in SLOWLY_VANISHING else 0
-    off = (found.double() - expected).abs() > 1e-37 + slack + 4e-6 * expected.abs()
-    assert not off.any(), f"{x[off][:5]} gave {found[off][:5]}, expected {expected[off][:5]}"
-    assert torch.equal(found.isnan(), expected.isnan())
+    off = (result.double() - expected).abs() > 1e-37 + slack + 4e-6 * expected.abs()
+    assert not off.any(), f"{x[off][:5]} gave {result[off][:5]}, expected {expected[off][:5]}"
+    assert torch.equal(result.isnan(), expected.isnan())
 
 
 @pytest.mark.parametrize("shape", [(70_001, 2), (3000, 48), (5000, 63), (300, 127), (40, 5, 64)])
@@ -305,8 +305,8 @@ def test_row_kernels_take_half_precision(adapter: EngineAdapter, rng: Any, dtype
     agree(run(adapter, "softmax", x, -1), x.double().softmax(-1), tolerance, 1e-4)
     agree(run(adapter, "sum", x, 1), x.double().sum(1), tolerance, tolerance)
     expected = TF.layer_norm(x.double(), shape[1:], weight.double())
-    found, mean, rstd = run(adapter, "_layer_norm", x, shape[1:], weight, None, 1e-5)
-    agree(found, expected, tolerance, tolerance)
+    result, mean, rstd = run(adapter, "_layer_norm", x, shape[1:], weight, None, 1e-5)
+    agree(result, expected, tolerance, tolerance)
     assert mean.dtype is torch.float32
     source = x.double().requires_grad_()
     (expected,) = torch.autograd.grad(TF.layer_norm(source, shape[1:], weight.double()), source, grad.double())
@@ -316,10 +316,10 @@ def test_row_kernels_take_half_precision(adapter: EngineAdapter, rng: Any, dtype
 def test_every_float16_becomes_its_float32(adapter: EngineAdapter) -> None:
     bits = torch.arange(-(1 << 15), 1 << 15).to(torch.int16)
     finite = bits[bits.view(torch.float16).isfinite()]
-    for each in (bits, finite):
-        x = each.view(torch.float16)
-        found = adapter.function("_to_copy")(adapter.tensor(x), dtype=adapter.convert(torch.float32))
-        assert torch.equal(to_torch(adapter.numpy(found)).nan_to_num(1.5), x.float().nan_to_num(1.5))
+    for values in (bits, finite):
+        x = values.view(torch.float16)
+        result = adapter.function("_to_copy")(adapter.tensor(x), dtype=adapter.convert(torch.float32))
+        assert torch.equal(to_torch(adapter.numpy(result)).nan_to_num(1.5), x.float().nan_to_num(1.5))
 
 
 def _half_ways(rng: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -334,9 +334,9 @@ def test_float32_is_rounded_to_the_nearest_float16(adapter: EngineAdapter, rng: 
     spread = rng.standard_normal(40_000) * 10.0 ** rng.uniform(-10, 3.5, 40_000)
     made = np.concatenate([edges, EDGES[:-4], _half_ways(rng), spread]).astype(np.float32)
     x = torch.from_numpy(made * rng.choice([-1, 1], made.size).astype(np.float32))
-    found = adapter.function("_to_copy")(adapter.tensor(x), dtype=adapter.convert(torch.float16))
+    result = adapter.function("_to_copy")(adapter.tensor(x), dtype=adapter.convert(torch.float16))
     expected = x.half()
     is_number = ~expected.isnan()
-    bits = to_torch(adapter.numpy(found)).view(torch.int16)
+    bits = to_torch(adapter.numpy(result)).view(torch.int16)
     assert torch.equal(bits[is_number], expected.view(torch.int16)[is_number])
-    assert to_torch(adapter.numpy(found))[~is_number].isnan().all()
+    assert to_torch(adapter.numpy(result))[~is_number].isnan().all()

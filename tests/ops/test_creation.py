@@ -126,10 +126,10 @@ def test_gradients_of_what_was_overwritten_go_to_the_source(adapter: EngineAdapt
     row = adapter.tensor(torch.rand(3), True)
     target = leaf * 2
     F.copy_(target, source * row)
-    found = grad([(target * target).sum()], [None], [leaf, source, row])
+    result = grad([(target * target).sum()], [None], [leaf, source, row])
     a, b, c = (torch.from_numpy(adapter.numpy(v)).requires_grad_() for v in (leaf, source, row))
     copied = (a * 2).copy_(b * c)
-    for mine, theirs in zip(found, torch.autograd.grad((copied * copied).sum(), [a, b, c]), strict=True):
+    for mine, theirs in zip(result, torch.autograd.grad((copied * copied).sum(), [a, b, c]), strict=True):
         Comparison(adapter).compare(mine, theirs)
 
 
@@ -140,16 +140,16 @@ def test_filling_stops_gradients(adapter: EngineAdapter) -> None:
     leaf, number = adapter.tensor(torch.rand(4), True), adapter.tensor(torch.tensor(2.0), True)
     target = leaf * 3
     F.fill_(target, number)
-    found = grad([target.sum()], [None], [leaf, number])
-    assert adapter.numpy(found[0]).tolist() == [0] * 4 and adapter.numpy(found[1]) == 4
+    result = grad([target.sum()], [None], [leaf, number])
+    assert adapter.numpy(result[0]).tolist() == [0] * 4 and adapter.numpy(result[1]) == 4
 
 
 @pytest.mark.parametrize("name", ["zeros_like", "ones_like", "empty_like", "clone"])
 def test_copies_keep_the_memory_order(name: str, adapter: EngineAdapter) -> None:
     for source in (torch.rand(2, 3, 4).permute(2, 0, 1), torch.rand(4, 6)[:, ::2], torch.rand(1, 3).expand(4, 3)):
         expected = getattr(torch, name)(source)
-        found = adapter.function(name)(adapter.tensor(source))
-        Comparison(adapter).compare(found, expected, values=name != "empty_like")
+        result = adapter.function(name)(adapter.tensor(source))
+        Comparison(adapter).compare(result, expected, values=name != "empty_like")
 
 
 @pytest.mark.parametrize("args", [(0, 1, 5), (3.5, -2, 1), (0, 10, 0), (0.5, 10.5, 4), (-5, 5, 11)])

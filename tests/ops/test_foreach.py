@@ -67,8 +67,8 @@ def _ours(adapter: EngineAdapter, args: tuple[Any, ...]) -> list[Any]:
     return [convert(arg) for arg in args]
 
 
-def _check(adapter: EngineAdapter, found: Any, expected: Any, what: str) -> None:
-    for mine, reference in zip(found, expected, strict=True):
+def _check(adapter: EngineAdapter, result: Any, expected: Any, what: str) -> None:
+    for mine, reference in zip(result, expected, strict=True):
         assert_close(to_torch(adapter.numpy(mine)), reference, what, slack=2.0)
 
 
@@ -125,8 +125,8 @@ def test_not_a_number_is_kept(adapter: EngineAdapter) -> None:
 def test_norms(adapter: EngineAdapter) -> None:
     tensors = [torch.randn(7), torch.randn(40, 30), torch.randn(1)]
     for order in (1.0, 2.0, float("inf")):
-        found = adapter.functional._foreach_norm(_ours(adapter, (tensors,))[0], order)
-        _check(adapter, found, torch._foreach_norm(tensors, order), f"norm {order}")
+        result = adapter.functional._foreach_norm(_ours(adapter, (tensors,))[0], order)
+        _check(adapter, result, torch._foreach_norm(tensors, order), f"norm {order}")
 
 
 def test_copying(adapter: EngineAdapter) -> None:
@@ -145,9 +145,9 @@ def test_gradients_flow_through_what_makes_new_tensors(adapter: EngineAdapter) -
     functional = adapter.functional
     out = functional._foreach_mul(functional._foreach_add(leaves, 1.0), leaves)
     total = functional.add(functional.sum(out[0]), functional.sum(out[1]))
-    found = grad([total], [None], leaves)
+    result = grad([total], [None], leaves)
     expected = torch.autograd.grad(sum(((t + 1) * t).sum() for t in tensors), tensors)
-    _check(adapter, found, expected, "gradient")
+    _check(adapter, result, expected, "gradient")
     with pytest.raises(AutogradError, match="no_grad"):
         functional._foreach_add_(leaves, 1.0)
 

@@ -43,15 +43,15 @@ def test_moments_are_those_of_the_distribution(dtype: DType, adapter: EngineAdap
     }
     for name, (value, mean, variance) in cases.items():
         assert value.dtype is dtype
-        found = _drawn(adapter, value)
-        assert abs(found.mean() - mean) < 6 * (variance / N) ** 0.5 + 0.004, name
-        assert abs(found.var() / variance - 1) < 0.06, name
+        result = _drawn(adapter, value)
+        assert abs(result.mean() - mean) < 6 * (variance / N) ** 0.5 + 0.004, name
+        assert abs(result.var() / variance - 1) < 0.06, name
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_uniform_numbers_never_reach_one(dtype: DType, adapter: EngineAdapter) -> None:
-    found = _drawn(adapter, adapter.functional.rand(N, dtype=dtype))
-    assert found.min() >= 0 and found.max() < 1
+    result = _drawn(adapter, adapter.functional.rand(N, dtype=dtype))
+    assert result.min() >= 0 and result.max() < 1
 
 
 def test_the_seed_decides_the_numbers(adapter: EngineAdapter) -> None:
@@ -71,8 +71,8 @@ def test_the_seed_decides_the_numbers(adapter: EngineAdapter) -> None:
 
 
 def test_complex_normal_numbers_have_variance_one(adapter: EngineAdapter) -> None:
-    found = adapter.numpy(adapter.functional.randn(N, dtype=dtypes.complex64))
-    assert abs(found.real.var() - 0.5) < 0.03 and abs(found.imag.var() - 0.5) < 0.03
+    result = adapter.numpy(adapter.functional.randn(N, dtype=dtypes.complex64))
+    assert abs(result.real.var() - 0.5) < 0.03 and abs(result.imag.var() - 0.5) < 0.03
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int64, dtypes.uint8, dtypes.float32])
@@ -105,15 +105,15 @@ def test_normal_takes_tensors_and_numbers(adapter: EngineAdapter) -> None:
         F.normal(5.0, 0.1, (N,)),
         F.normal(mean, std=0.1),
     ):
-        found = _drawn(adapter, value)
-        assert found.shape == (N,) and abs(found.mean() - 5) < 0.01 and abs(found.std() - 0.1) < 0.01
+        result = _drawn(adapter, value)
+        assert result.shape == (N,) and abs(result.mean() - 5) < 0.01 and abs(result.std() - 0.1) < 0.01
 
 
 def test_multinomial_follows_the_weights(adapter: EngineAdapter) -> None:
     F = adapter.functional
     weights = adapter.tensor(torch.tensor([[1.0, 0.0, 3.0], [2.0, 2.0, 0.0]]))
-    found = adapter.numpy(F.multinomial(weights, N, replacement=True))
-    shares = np.stack([(found == k).mean(axis=1) for k in range(3)], axis=1)
+    result = adapter.numpy(F.multinomial(weights, N, replacement=True))
+    shares = np.stack([(result == k).mean(axis=1) for k in range(3)], axis=1)
     assert np.abs(shares - [[0.25, 0, 0.75], [0.5, 0.5, 0]]).max() < 0.02
     for _ in range(20):
         assert sorted(adapter.numpy(F.multinomial(weights, 2))[0].tolist()) == [0, 2]

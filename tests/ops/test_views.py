@@ -26,9 +26,9 @@ def adapter() -> EngineAdapter:
 def test_bytes_are_seen_as_another_type(adapter: EngineAdapter, source: torch.dtype, target: torch.dtype) -> None:
     tensor = torch.randint(0, 100, (4, 32)).to(source)[1:, 16:]
     mine = adapter.tensor(tensor)
-    found = F.view(mine, adapter.convert(target))
-    assert found.storage is mine.storage
-    Comparison(adapter).compare(found, tensor.view(target))
+    result = F.view(mine, adapter.convert(target))
+    assert result.storage is mine.storage
+    Comparison(adapter).compare(result, tensor.view(target))
 
 
 def test_bytes_that_do_not_divide_are_refused(adapter: EngineAdapter) -> None:
@@ -79,11 +79,11 @@ def test_as_strided_scatter_has_the_gradient_of_its_definition(adapter: EngineAd
     mine, our_part = adapter.tensor(source, True), adapter.tensor(part, True)
     result = F.as_strided_scatter(mine, our_part, size, stride, offset)
     Comparison(adapter).compare(result, torch.as_strided_scatter(source, part, size, stride, offset))
-    found = adapter.grad([result], [adapter.tensor(weights)], [mine, our_part], False)
+    actual = adapter.grad([result], [adapter.tensor(weights)], [mine, our_part], False)
     expected = weights.clone()
     expected.as_strided(size, stride, offset).zero_()
-    Comparison(adapter).compare(found[0], expected)
-    Comparison(adapter).compare(found[1], weights.as_strided(size, stride, offset).clone())
+    Comparison(adapter).compare(actual[0], expected)
+    Comparison(adapter).compare(actual[1], weights.as_strided(size, stride, offset).clone())
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,6 @@ def test_every_dtype_is_moved_unchanged(adapter: EngineAdapter) -> None:
     for ours, theirs in OURS_TO_TORCH.items():
         tensor = torch.arange(6).to(theirs).view(2, 3)
         for run in (lambda f, x: f.flip(x, (1,)), lambda f, x: f.cat([x, x], 1), lambda f, x: f.roll(x, 1, 0)):
-            found = run(F, adapter.tensor(tensor))
-            assert found.dtype is ours
-            Comparison(adapter).compare(found, run(torch, tensor))
+            result = run(F, adapter.tensor(tensor))
+            assert result.dtype is ours
+            Comparison(adapter).compare(result, run(torch, tensor))
