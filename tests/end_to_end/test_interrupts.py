@@ -72,8 +72,7 @@ def test_reads_can_be_interrupted(tg: Any, seed: int) -> None:
     except KeyboardInterrupt:
         pass
     step()
-    session = small._session
-    assert not session._answers and not session._chunked and not session._waiting
+    assert small._session.is_idle
 
 
 def test_uploads_can_be_interrupted(tg: Any, seed: int) -> None:

@@ -72,6 +72,11 @@ class ClientSession(SendQueue):
             self._raise(answer)
         return answer
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits and nothing is kept of an answer."""
+        return not (self._waiting or self._answers or self._chunked)
+
     def _await(self, number: int) -> Any:
         answers = self._answers
         answered: threading.Event | None = None
