@@ -26,7 +26,7 @@ from .settings import Settings
 
 
 class SessionLike(Protocol):
-    """An open session as the registry keeps it."""
+    """What endpoints want of an open session."""
 
     number: int
     id: str
@@ -35,17 +35,17 @@ class SessionLike(Protocol):
 
 
 class SupervisorLike(Protocol):
-    """Keeps the worker running."""
+    """What endpoints want of the supervisor, which keeps the worker running."""
 
     restarts: int
 
     @property
     def worker(self) -> Any:
-        """The worker; ``WorkerCrashedError`` while there is none."""
+        """Return the worker; raise ``WorkerCrashedError`` while there is none."""
 
 
 class RegistryLike(Protocol):
-    """All sessions and the worker they live on; what it counts is of sessions that are over."""
+    """What endpoints want of the registry: all sessions, and what closed sessions have counted."""
 
     frames_received: int
     frames_sent: int
@@ -54,17 +54,17 @@ class RegistryLike(Protocol):
 
     @property
     def supervisor(self) -> SupervisorLike:
-        """Who keeps the worker running."""
+        """Return the supervisor of the worker."""
 
     @property
     def sessions(self) -> Mapping[str, Any]:
-        """Open sessions by id; they count what the registry counts."""
+        """Return the open sessions by id; each counts its own traffic."""
 
     async def start(self) -> None:
-        """Start the workers."""
+        """Start the worker."""
 
     async def stop(self) -> None:
-        """Close every session and stop the workers."""
+        """Close every session and stop the worker."""
 
     async def open(self, client: dict[str, Any]) -> Any:
         """Open a session for a client that describes itself."""
@@ -73,7 +73,7 @@ class RegistryLike(Protocol):
         """End a session and free what it holds."""
 
     def get(self, id: str) -> Any:
-        """The session of this id, or ``UnknownIdError`` or ``SessionLostError``."""
+        """Return the session of this id; raise ``UnknownIdError`` or ``SessionLostError``."""
 
     async def request(self, session: Any, verb: str, args: list[Any]) -> Any:
         """Put a control request to the worker of ``session``, or to the host where it is None."""

@@ -14,22 +14,22 @@ from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MEMORY: Final = {"allocated": "allocated_bytes.all.current", "reserved": "reserved_bytes.all.current"}
-"""Our gauges, and what PyTorch's statistics call them."""
+"""By the label ``kind`` of our gauge: the names of the values in PyTorch's memory statistics, in bytes."""
 
 
 class KeptElsewhere(Collector):
-    """A counter whose values others keep: at each scrape they are set to what those say."""
+    """A counter whose values sessions or workers keep; every scrape sets them before it collects them."""
 
     def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:
         self._name, self._help, self._labels = name, help, labels
         self._values: dict[tuple[str, ...], float] = {}
 
     def set(self, value: float, *labels: str) -> None:
-        """Take over a value."""
+        """Set the value of one combination of labels."""
         self._values[labels] = value
 
     def collect(self) -> Iterable[Metric]:
-        """The values as Prometheus wants them."""
+        """Return the values as Prometheus wants them."""
         family = CounterMetricFamily(self._name, self._help, labels=self._labels)
         for labels, value in self._values.items():
             family.add_metric(labels, value)
@@ -37,7 +37,7 @@ class KeptElsewhere(Collector):
 
 
 class Traffic(Protocol):
-    """What a session counts, and the registry for those that are over."""
+    """What an open session counts, and the registry for the sessions that are closed."""
 
     frames_received: int
     frames_sent: int
@@ -46,7 +46,7 @@ class Traffic(Protocol):
 
 
 class Metrics:
-    """What ``/metrics`` shows."""
+    """All metrics of one server, which ``/metrics`` shows."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -68,18 +68,18 @@ class Metrics:
             self.registry.register(kept)
 
     def set_traffic(self, counted: Sequence[Traffic]) -> None:
-        """Take over what sessions and registry have counted."""
-        self.frames.set(sum(each.frames_received for each in counted), "in")
-        self.frames.set(sum(each.frames_sent for each in counted), "out")
-        self.bytes.set(sum(each.bytes_received for each in counted), "in")
-        self.bytes.set(sum(each.bytes_sent for each in counted), "out")
+        """Set the counters of frames and bytes to the sums over these."""
+        self.frames.set(sum(traffic.frames_received for traffic in counted), "in")
+        self.frames.set(sum(traffic.frames_sent for traffic in counted), "out")
+        self.bytes.set(sum(traffic.bytes_received for traffic in counted), "in")
+        self.bytes.set(sum(traffic.bytes_sent for traffic in counted), "out")
 
     def set_memory(self, stats: Mapping[str, Mapping[str, float]]) -> None:
-        """Take over the allocators' statistics, by device."""
+        """Set the memory gauges from the allocators' statistics by device."""
         for device, values in stats.items():
             for kind, name in MEMORY.items():
                 self.memory.labels(device, kind).set(values.get(name, 0))
 
     def render(self) -> bytes:
-        """The text that Prometheus reads."""
+        """Return the text that Prometheus reads."""
         return generate_latest(self.registry)

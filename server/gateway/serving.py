@@ -21,13 +21,13 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 
+from server.ipc.channel import SOCKET_BUFFER_BYTES
 from telegrad_protocol.errors import ConfigurationError
 
 from .dependencies import Gateway
 from .settings import Settings
 from .stream import StreamProtocol
 
-SOCKET_BUFFER_BYTES: Final = 4 << 20
 SHUTDOWN_SECONDS: Final = 5
 DRAIN_POLL_SECONDS: Final = 0.1
 

@@ -1,4 +1,4 @@
-"""Starts the engine process, notices its death, and starts it again. Knows its control channel, not its sessions.
+"""Starts the worker process, notices its death, and starts it again. Knows its control channel, not its sessions.
 
 A worker is a fresh interpreter, not a fork: neither locks nor CUDA contexts nor sockets of the gateway come along.
 """
@@ -32,13 +32,14 @@ START_SECONDS: Final = 180.0
 """A worker that has said nothing for so long will not start: creating a CUDA context takes seconds."""
 STOP_SECONDS: Final = 5.0
 HEALTHY_SECONDS: Final = 30.0
+"""A worker that lived this long is started again at once; after shorter lives the pause doubles."""
 MAX_PAUSE_SECONDS: Final = 10.0
 
 log = logging.getLogger(__name__)
 
 
 class WorkerProcess:
-    """One life of an engine process."""
+    """One run of a worker process: its control channel, the answers that are awaited, and how it ended."""
 
     def __init__(self, devices: Sequence[str], host: str, log_level: str) -> None:
         ours, theirs = channel.channel_pair()

@@ -30,6 +30,7 @@ CRASH: Final = 19
 
 HEADER: Final = struct.Struct("<IBQ")
 SOCKET_BUFFER_BYTES: Final = 4 << 20
+"""A few chunks of 1 MiB: neither end waits for the other within one. The gateway's listener has it too."""
 _STAGING_BYTES: Final = 1 << 18
 _MAX_FDS: Final = 16
 _MAX_BUFFERS: Final = 64

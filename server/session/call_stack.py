@@ -17,7 +17,7 @@ Frame = dict[str, Any]
 
 
 def frames_of(state: SessionState) -> list[Frame]:
-    """The operation that a session executes, then the client's line that called it; innermost first, as PyTorch's."""
+    """Return the operation that a session executes and the client's line that called it, innermost first."""
     instruction = state.instruction
     if instruction is None:
         return []
@@ -33,7 +33,7 @@ def _operation(instruction: Any) -> str:
 
 @lru_cache(4096)
 def _frames(operation: str, site: str) -> list[Frame]:
-    """One list for all entries of the same line, so that a long history stays small."""
+    """Return the same list for all entries of a line, so that a long history stays small."""
     frames: list[Frame] = [{"filename": "telegrad", "line": 0, "name": operation}]
     if site:
         place, _, function = site.rpartition(" in ")

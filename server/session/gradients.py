@@ -19,18 +19,24 @@ _ONLY_VALUES = frozenset((Value,))
 
 
 def backward(state: SessionState, message: messages.Backward) -> None:
-    """Accumulate into leaves, and give their gradients the client's ids, also where the pass fails half-way."""
+    """Accumulate into leaves, and give their gradients the client's ids, also where the pass fails half-way.
+
+    No index is checked meanwhile: all that a pass meets were checked by the operations that it follows from.
+    """
     roots, gradients = seeds(state, message.roots, message.gradients)
     values = state.values  # lookups of what exists are inlined: every training step comes here
     leaves: list[Any] = [values.get(leaf) for leaf, _ in message.leaves]
     if not _ONLY_VALUES.issuperset(map(type, leaves)):
         leaves = state.values_of([leaf for leaf, _ in message.leaves])
+    checks = state.context.checks
+    checks.covered = True
     try:
         backward_pass.backward(
             roots, gradients, retain_graph=message.retain_graph, create_graph=message.create_graph,
             inputs=leaves if message.restricted else None,
         )  # fmt: skip
     finally:
+        checks.covered = False
         without = _name(state, leaves, message.leaves)
     for id in without:
         state.values.setdefault(id, Absent(_UNREACHED))
@@ -66,11 +72,22 @@ def grad(state: SessionState, message: messages.Gradient) -> None:
     if len(message.inputs) != len(message.outs):
         raise ProtocolError(f"{len(message.outs)} ids for the gradients of {len(message.inputs)} inputs")
     roots, gradients = seeds(state, message.roots, message.gradients)
-    inputs = [state.value(id) for id in message.inputs]
-    results = backward_pass.grad(
-        roots, gradients, inputs, retain_graph=message.retain_graph,
-        create_graph=message.create_graph, allow_unused=message.allow_unused,
-    )  # fmt: skip
+    inputs = state.values_of(message.inputs)
+    checks = state.context.checks
+    checks.covered = True
+    try:
+        results = backward_pass.grad(
+            roots, gradients, inputs, retain_graph=message.retain_graph,
+            create_graph=message.create_graph, allow_unused=message.allow_unused,
+        )  # fmt: skip
+        _bind(state, message, inputs, results)
+    finally:
+        checks.covered = False
+
+
+def _bind(
+    state: SessionState, message: messages.Gradient, inputs: list[Value], results: Sequence[Value | None]
+) -> None:
     for id, source, result in zip(message.outs, inputs, results, strict=True):
         if result is not None and not message.create_graph:
             result = leaf_gradients.in_layout_of(source, result)  # the client assumes its layout

@@ -102,15 +102,18 @@ Pending: TypeAlias = PendingData | PendingAnswer
 
 
 class ReplyQueue:
-    """What a client is told, in order. ``check`` sees what devices have found wrong, which may withdraw replies.
+    """What a client is told, in order.
+
+    Where checks are ``outstanding``, ``check`` sees what devices have found wrong, which may withdraw replies.
 
     The loop reads ``messages``, ``frames``, ``pending`` and ``shows_memory`` directly, to call nothing where nothing
     is there.
     """
 
-    __slots__ = ("check", "frames", "messages", "pending", "shows_memory")
+    __slots__ = ("check", "frames", "messages", "outstanding", "pending", "shows_memory")
 
-    def __init__(self) -> None:
+    def __init__(self, outstanding: Collection[Any]) -> None:
+        self.outstanding = outstanding
         self.check: Callable[[], None] = _nothing_to_check
         self.messages: list[messages.Reply] = []
         """Replies that are complete and not encoded yet."""
@@ -164,9 +167,10 @@ class ReplyQueue:
     def _deliver_first(self) -> None:
         """Complete the first pending reply, unless ``check`` withdraws it."""
         first = self.pending[0]
-        self.check()
-        if not self.pending or self.pending[0] is not first:
-            return
+        if self.outstanding:
+            self.check()
+            if not self.pending or self.pending[0] is not first:
+                return
         message, chunks = self.pending.popleft().frames()
         self.shows_memory = self.shows_memory or first.shows_memory
         self.messages.append(message)

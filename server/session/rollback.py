@@ -84,18 +84,6 @@ class Rollback:
         self._checks.records.clear()
         self.holds = False
 
-    def covering(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Wrap a handler of instructions whose indices were all checked before, by the operations they follow from."""
-
-        def run(instruction: Any) -> None:
-            self._checks.covered = True
-            try:
-                handler(instruction)
-            finally:
-                self._checks.covered = False
-
-        return run
-
     def _finish_checks(self, wait: bool) -> None:
         if self.outstanding:
             fault = self._checks.poll(wait)

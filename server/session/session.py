@@ -68,13 +68,10 @@ class Session:
         """Sends the replies that there are at once, where the owner can."""
         self._on_close = on_close
         self._launches = LaunchScope(backends.values())
-        handlers = self._handlers_of(state)
-        failing = FailStop(state, handlers, check_devices, _free_before)
+        self._handlers = self._launches.guarded(self._handlers_of(state))
+        failing = FailStop(state, self._handlers, check_devices, _free_before)
         self._fail, self._pass_over = failing.fail, failing.pass_over
         self._rollback = rollback = Rollback(state, failing.fail, failing.skip)
-        for kind in (messages.Backward, messages.Gradient):
-            handlers[kind] = rollback.covering(handlers[kind])
-        self._handlers = self._launches.guarded(handlers)
         state.replies.check = rollback.look
         state.verify = rollback.verify
         state.context.before_replay = EarlyReads(state, self._answer_early)
@@ -116,7 +113,7 @@ class Session:
         inbox, handlers, done, refuse = state.inbox, self._handlers, rollback.done, _refuse
         values, callers = state.values, CALLERS
         launching = self._launches.backends
-        used = 0
+        used = executed = 0
         if launching:
             self._launches.allow_waiting()
         while used < budget and inbox and not replies.shows_memory:
@@ -139,10 +136,12 @@ class Session:
                     _call(state, instruction)
                 else:
                     if instruction.freed:
-                        _free_before(state, instruction)
+                        state.instruction = _FREE
+                        forget(state, instruction.freed)
+                        state.instruction = instruction
                     raw = instruction.args
                     result = caller.lookups.get(tuple(map(type, raw)), caller.first_call)(raw, state)
-                    state.operations += 1
+                    executed += 1
                     if result.__class__ is Value:
                         values[outs[0]] = result
                     else:
@@ -153,6 +152,7 @@ class Session:
                     self._fail(instruction, error)
             if outstanding and not done:
                 done.append(instruction)
+        state.operations += executed
         if launching:
             try:
                 self._launches.end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))

@@ -55,7 +55,7 @@ class SessionState:
         self.upload: TensorUpload | None = None
         """The tensor whose chunks are still coming in the stream of instructions."""
         self.handles = Handles()
-        self.replies = ReplyQueue()
+        self.replies = ReplyQueue(self.context.checks.outstanding)
         self.verify: Callable[[], None] = _nothing_to_verify
         """Waits for devices and raises what they found wrong with work that no instruction has brought."""
         self.failure = 0

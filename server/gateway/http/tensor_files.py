@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from telegrad_protocol.dtypes import BY_NAME, named
+from telegrad_protocol.dtypes import BY_NAME
 from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
+from telegrad_protocol.meta import MAX_DIMENSIONS
 
 MAX_HEADER_BYTES: Final = 1 << 20
 MAX_NBYTES: Final = 1 << 48
@@ -56,16 +57,11 @@ class Header:
         return math.prod(self.shape) * BY_NAME[self.dtype].itemsize
 
 
-def checked_dtype(name: str) -> str:
-    """The canonical name of an element type; ``DTypeError`` if there is none such."""
-    return named(name).name
-
-
 def checked_header(header: Header) -> Header:
     """``header``, if a tensor can have its shape."""
     if any(type(n) is not int or n < 0 for n in header.shape):
         raise ArgumentError(f"shape: expected sizes of at least 0, got {list(header.shape)}")
-    if len(header.shape) > 64 or max(header.shape, default=0) >= MAX_NBYTES or header.nbytes >= MAX_NBYTES:
+    if len(header.shape) > MAX_DIMENSIONS or max(header.shape, default=0) >= MAX_NBYTES or header.nbytes >= MAX_NBYTES:
         raise ArgumentError(f"shape: {header.dtype}{list(header.shape)} is larger than any device")
     return header
 

@@ -69,7 +69,7 @@ async def memory_snapshot(
     """
     snapshot = await _snapshot(gateway, verbs.MemorySnapshot(device, _number(gateway, session), traces))
     if session is None:
-        snapshot["sessions"] = {str(each.number): each.id for each in gateway.registry.sessions.values()}
+        snapshot["sessions"] = {str(opened.number): opened.id for opened in gateway.registry.sessions.values()}
     return viewer_file(snapshot) if format == "pickle" else snapshot
 
 

@@ -9,11 +9,12 @@ from fastapi import APIRouter
 from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.http.json_values import encode_values
-from server.gateway.http.tensor_files import Header, checked_dtype, checked_header
+from server.gateway.http.tensor_files import Header, checked_header
 from server.gateway.http.tensor_streams import as_model
 from server.gateway.problems import Problem
 from server.ipc import requests as verbs
 from server.ipc.requests import NewTensor, RunOp, RunOps, TensorInfo
+from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.messages import CHUNK_BYTES
 
@@ -59,7 +60,7 @@ def _prepared(step: models.Step) -> verbs.Step:
 
 
 def _new_tensor(step: models.TensorStep) -> NewTensor:
-    data, dtype, shape = encode_values(step.data, None if step.dtype is None else checked_dtype(step.dtype))
+    data, dtype, shape = encode_values(step.data, None if step.dtype is None else dtypes.named(step.dtype).name)
     checked_header(Header(dtype, shape))
     if len(data) > CHUNK_BYTES:
         raise ArgumentError(f"tensor: {dtype}{list(shape)} has more than {CHUNK_BYTES} bytes, send it with PUT tensors")

@@ -13,7 +13,7 @@ from server.gateway.http import tensor_files as payloads
 from server.gateway.http.tensor_streams import Body, DownloadResponse, TensorDownload, as_model, upload
 from server.gateway.problems import Problem, Refused
 from server.ipc.requests import Describe, Free, TensorInfo
-from telegrad_protocol.dtypes import BY_NAME
+from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 router = APIRouter(
@@ -62,7 +62,7 @@ def _raw_header(dtype: str | None, shape: str | None) -> payloads.Header:
     sizes = [part.strip() for part in shape.split(",") if part.strip()]
     if not all(part.isdecimal() and len(part) < 20 for part in sizes):
         raise ArgumentError(f"tensors: expected a shape such as 2,3, got {shape!r}")
-    return payloads.checked_header(payloads.Header(payloads.checked_dtype(dtype), tuple(map(int, sizes))))
+    return payloads.checked_header(payloads.Header(dtypes.named(dtype).name, tuple(map(int, sizes))))
 
 
 @router.get(
@@ -109,4 +109,4 @@ async def _describe(gateway: Gateway, session: SessionLike, id: int) -> TensorIn
 
 def _headers(info: TensorInfo) -> dict[str, str]:
     shape = ",".join(map(str, info.shape))
-    return {"Telegrad-Dtype": BY_NAME[info.dtype].name, "Telegrad-Shape": shape, "Telegrad-Device": info.device}
+    return {"Telegrad-Dtype": dtypes.BY_NAME[info.dtype].name, "Telegrad-Shape": shape, "Telegrad-Device": info.device}
