@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -11,39 +10,19 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
-from server.engine import keys
 from server.engine.cuda import check, families
 from server.engine.cuda.pointwise import copying
 from server.engine.cuda.reduce import calls as reduce_calls
 from server.engine.cuda.reduce import reduce_text
 from server.engine.cuda.sort import calls as sort_calls
 from server.engine.cuda.texts import Call, call, tensor
-from server.engine.operators import OPERATORS, Preparer
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 
-_registered: dict[str, list[Preparer]] = {}
-"""CUDA's factories of prepared kernels by operation, while no test of this file runs."""
+from .cuda_registrations import registrations, withdraw
 
-
-def _withdraw() -> None:
-    """Take CUDA's kernels away where CuPy is not there to launch them: other tests simulate GPUs on the host."""
-    if find_spec("cupy") is None:
-        for name, operator in OPERATORS.items():
-            if keys.CUDA in operator.preparers:
-                _registered[name] = operator.preparers.pop(keys.CUDA)
-
-
-_withdraw()
-
-
-@pytest.fixture(autouse=True)
-def registrations() -> Iterator[None]:
-    """CUDA's kernels are registered during the tests of this file."""
-    for name, preparers in _registered.items():
-        OPERATORS[name].preparers[keys.CUDA] = preparers
-    yield
-    _withdraw()
+_ = registrations
+withdraw()
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,11 @@ from server.engine.cuda.runtime import compiler
 from server.engine.cuda.texts import texts_of
 from telegrad_protocol import dtypes
 
+from .cuda_registrations import registrations, withdraw
+
+_ = registrations
+withdraw()
+
 TARGET = "sm_90"
 
 

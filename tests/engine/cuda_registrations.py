@@ -1,0 +1,36 @@
+"""CUDA's kernels, registered only while tests look at them: without CuPy, other tests simulate GPUs on the host.
+
+A test file that imports modules of ``server.engine.cuda`` calls ``withdraw`` after its imports, and uses the fixture
+``registrations``, which it imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from server.engine import keys
+from server.engine.operators import OPERATORS, Preparer
+
+_withdrawn: dict[str, list[Preparer]] = {}
+"""Factories of prepared kernels for CUDA by operation, while no test looks at them."""
+
+
+def withdraw() -> None:
+    """Take CUDA's factories away from the operators, where CuPy is not there to launch what they make."""
+    if find_spec("cupy") is None:
+        for name, operator in OPERATORS.items():
+            _withdrawn.setdefault(name, []).extend(operator.preparers.pop(keys.CUDA, []))
+
+
+@pytest.fixture(autouse=True)
+def registrations() -> Iterator[None]:
+    """CUDA's factories are registered during a test."""
+    for name, preparers in _withdrawn.items():
+        if preparers:
+            OPERATORS[name].preparers.setdefault(keys.CUDA, []).extend(preparers)
+    _withdrawn.clear()
+    yield
+    withdraw()
