@@ -114,13 +114,14 @@ class Probes:
 
     def _frame(self, records: bool) -> Probe:
         session, frame, wire = self._session_and_frame(records)
+        state = getattr(session, "state", session)
 
         def execute() -> None:
             session.receive(wire.BATCH, memoryview(frame))
             while session.has_work:
                 session.run(CALLS)
-            if session.failure:
-                raise RuntimeError(session.failure_reason)
+            if state.failure:
+                raise RuntimeError(state.failure_reason)
 
         def probe() -> float:
             samples = sorted(_timed(execute, CALLS) for _ in range(100))

@@ -360,7 +360,7 @@ def test_all_that_the_engine_and_cupy_allocate_is_accounted_and_gone_at_the_end(
 
 SCRIPT = """
 import numpy as np, cupy as cp, telegrad as tg
-from server.host import Host
+from server.worker.host import Host
 host = Host(["cuda:0"])
 backend = host.backend("cuda:0")
 with tg.connect(in_process=host) as connection:
