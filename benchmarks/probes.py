@@ -85,15 +85,15 @@ class Probes:
 
     def mlp_step(self) -> Probe:
         """A training step of a multilayer perceptron."""
-        return self._step(lambda models: models.mlp(self.tg, self.place, 0), 10)
+        return self._step(lambda models: models.mlp(self.tg, self.place, 0), 20)
 
     def gpt_step(self) -> Probe:
         """A training step of a GPT of width 128."""
-        return self._step(lambda models: models.gpt(self.tg, models.GPT_SMALL, self.place, 0), 2)
+        return self._step(lambda models: models.gpt(self.tg, models.GPT_SMALL, self.place, 0), 10 if self.place == "cuda" else 2)
 
     def _step(self, make: Callable[[Any], Callable[[], Any]], steps: int) -> Probe:
         step = make(importlib.import_module("benchmarks.models"))
-        for _ in range(20 if self.place == "cuda" else 4):
+        for _ in range(60 if self.place == "cuda" else 4):  # what a GPU replays is learnt in some steps
             step()
         self.tg.cuda.synchronize()
 
