@@ -89,7 +89,9 @@ class Probes:
 
     def gpt_step(self) -> Probe:
         """A training step of a GPT of width 128."""
-        return self._step(lambda models: models.gpt(self.tg, models.GPT_SMALL, self.place, 0), 10 if self.place == "cuda" else 2)
+        return self._step(
+            lambda models: models.gpt(self.tg, models.GPT_SMALL, self.place, 0), 10 if self.place == "cuda" else 2
+        )
 
     def _step(self, make: Callable[[Any], Callable[[], Any]], steps: int) -> Probe:
         step = make(importlib.import_module("benchmarks.models"))
