@@ -38,6 +38,10 @@ class WeightCasts:
     def __init__(self) -> None:
         self._casts: dict[tuple[Any, ...], tuple[Value, int, Value]] = {}
 
+    def __len__(self) -> int:
+        """How many casts are kept."""
+        return len(self._casts)
+
     def cast(self, value: Value, dtype: DType) -> Value:
         """``value`` as ``dtype``, from the cache if that cast is still valid."""
         ctx = context.current

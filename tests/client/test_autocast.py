@@ -23,7 +23,7 @@ def _engine(tg: Any) -> Any:
 
 def _casts(tg: Any) -> int:
     casts = _engine(tg).state.context.casts
-    return len(casts._casts) if casts is not None else 0
+    return len(casts) if casts is not None else 0
 
 
 def test_regions_nest_and_end(tg: Any) -> None:

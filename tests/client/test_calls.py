@@ -133,10 +133,9 @@ def test_the_line_that_calls_is_found_for_every_kind_of_operation(tg: Any) -> No
         lambda: x.exp(), lambda: tg.exp(x), lambda: x.view(4), lambda: x.add_(1), lambda: x.max(0), lambda: x.nonzero(),
         lambda: x.unbind(0), lambda: tg.add(x, x, out=x), lambda: tg.zeros(2), lambda: x + 1, lambda: 1 - x,
     ]  # fmt: skip
-    codes = x._session.sites._codes
+    sites = x._session.sites
     for _ in range(2):
         for call in calls:
-            codes.clear()
-            x._session.sites._numbers.clear()
+            sites.forget()
             call()
-            assert call.__code__ in codes.values()
+            assert call.__code__ in sites.introduced()

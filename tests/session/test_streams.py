@@ -262,7 +262,7 @@ def test_casts_are_kept_by_stream(queues: QueuedBackend) -> None:
         with s:
             _ = w @ w
         _session()
-        assert len(_engine().state.context.casts._casts) == 2
+        assert len(_engine().state.context.casts) == 2
 
 
 def test_einsum_is_cast_as_one(queues: QueuedBackend) -> None:

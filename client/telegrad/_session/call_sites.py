@@ -38,6 +38,15 @@ class CallSites:
         self._new_number = count(1).__next__
         self._submit = submit
 
+    def introduced(self) -> list[CodeType]:
+        """The code objects of the lines that the server was told of."""
+        return list(self._codes.values())
+
+    def forget(self) -> None:
+        """Introduce every line anew when it is met again."""
+        self._numbers.clear()
+        self._codes.clear()
+
     def current(self, depth: int = 0) -> int:
         """Return the number of the line of the innermost caller that is not telegrad's; skips ``depth`` callers."""
         frame = inner = sys._getframe(depth + 1)
