@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from telegrad_protocol.errors import InternalError
+
 from .session import ClientSession
 
 
@@ -23,7 +25,7 @@ _open: list[ClientSession] = []
 
 def _open_default() -> ClientSession:
     """Stand for the function that ``open_default_with`` puts in this place."""
-    raise NotImplementedError
+    raise InternalError("no function opens a default session; import telegrad, not its private modules")
 
 
 def open_default_with(function: Callable[[], ClientSession]) -> None:

@@ -28,7 +28,7 @@ class AllocatingBackend(Backend):
         finally:
             self.in_allocator = False
             if self.queued_frees:
-                self._releasequeued_frees()
+                self.free_queued()
         storage: Storage = new_storage()
         storage.backend, storage.block, storage.nbytes = self, block, nbytes
         storage.keeper, storage.version = None, 0
@@ -51,7 +51,7 @@ class AllocatingBackend(Backend):
         finally:
             self.in_allocator = before
         if self.queued_frees and not before:
-            self._releasequeued_frees()
+            self.free_queued()
 
     def check_room(self, nbytes: int) -> None:
         """Raise OutOfMemoryError if the session whose turn it is could not hold so many bytes."""
@@ -69,13 +69,14 @@ class AllocatingBackend(Backend):
         finally:
             self.in_allocator = False
         if self.queued_frees:
-            self._releasequeued_frees()
+            self.free_queued()
 
     def stop_freeing(self) -> None:
         """Free nothing from here on: the process ends, and what frees memory may be gone before the last value."""
         self.in_allocator = True
 
-    def _releasequeued_frees(self) -> None:
+    def free_queued(self) -> None:
+        """Give back the blocks that were queued while the allocator was in use."""
         while self.queued_frees:
             self.release(self.queued_frees.pop())
 
