@@ -18,24 +18,30 @@ import pytest
 def interrupts(seed: int, longest: float) -> Iterator[list[int]]:
     """Interrupts the main thread again and again, at random moments within the block."""
     draw = random.Random(seed)
-    stop, sent = threading.Event(), [0]
+    stop, sent, is_over = threading.Event(), [0], [False]
+
+    def handle(*_: Any) -> None:
+        if not is_over[0]:
+            raise KeyboardInterrupt
 
     def interrupt() -> None:
         while not stop.wait(draw.uniform(0.0005, longest)):
             sent[0] += 1
             signal.raise_signal(signal.SIGINT)
 
+    before = signal.signal(signal.SIGINT, handle)
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
-        yield sent
-    finally:
-        while thread.is_alive():  # the last interrupts come into this
-            try:
-                stop.set()
-                thread.join()
-            except KeyboardInterrupt:
-                continue
+        try:
+            yield sent
+        finally:
+            is_over[0] = True
+    finally:  # an interrupt may have come into the line before; from here on they change nothing
+        is_over[0] = True
+        stop.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def _repeat(seconds: float, step: Any) -> int:
