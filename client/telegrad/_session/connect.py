@@ -56,6 +56,12 @@ class Connection:
         if self._server is not None:
             self._server.stop()
 
+    def abandon(self) -> None:
+        """Leave session and server to the process that was forked."""
+        self.session.abandon()
+        if self._server is not None:
+            self._server.abandon()
+
     def __repr__(self) -> str:
         state = "open" if self.session.is_open else "closed"
         return f"<telegrad session {self.id}, {state}, devices {', '.join(map(str, self.session.devices))}>"
@@ -119,7 +125,11 @@ def disconnect() -> None:
     """End the current session."""
     if has_session():
         session = current_session()
-        next(c for c in _connections if c.session is session).disconnect()
+        connection = next((c for c in _connections if c.session is session), None)
+        if connection is not None:
+            connection.disconnect()
+        else:  # it was inherited from the process that was forked
+            leave(session)
 
 
 def _open_default() -> ClientSession:
@@ -133,3 +143,14 @@ open_default_with(_open_default)
 def _disconnect_all() -> None:
     for connection in reversed(_connections[:]):
         connection.disconnect()
+
+
+def _leave_inherited() -> None:
+    """In a forked process: what the other one has connected to stays its own."""
+    for connection in _connections:
+        connection.abandon()
+    _connections.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_inherited)

@@ -63,6 +63,12 @@ class PrivateServer:
             self._process.kill()
             self._process.wait()
 
+    def abandon(self) -> None:
+        """In a forked process: leave the server to the other one, and do not keep it alive when that ends."""
+        os.close(self._parent)
+        self._parent = -1
+        self._process.returncode = 0  # or its finalizer would warn of a process that is not this one's child
+
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             if self._parent >= 0:

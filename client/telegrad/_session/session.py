@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from telegrad._transport.transport import INHERITED
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
 from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError, revive
@@ -224,6 +225,16 @@ class ClientSession(SendQueue):
         if not self.is_open:
             raise SessionLostError("this session was closed; connect() again")
 
+    def abandon(self) -> None:
+        """Give the session up in a forked process: it stays the other one's, and nothing is sent or waited for here.
+
+        A thread that is not in this process may have held any of the locks, so they are replaced.
+        """
+        self._reading, self._sending = threading.RLock(), threading.RLock()
+        self._waiting = {}
+        self.free = _forget
+        self._end(CommunicationError(INHERITED))
+
     def close(self) -> None:
         """End the session; its tensors are gone."""
         self.is_open = False
@@ -231,6 +242,10 @@ class ClientSession(SendQueue):
         with contextlib.suppress(CommunicationError, OSError):
             self.transport.close()
         self._wake()
+
+
+def _forget(id: int) -> None:
+    """Stand for ``free`` in a forked process, whose handles of tensors are copies."""
 
 
 def _error_of(failure: Failure) -> TelegradError:

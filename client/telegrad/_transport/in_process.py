@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from telegrad_protocol import wire
 from telegrad_protocol.messages import Hello
@@ -31,7 +32,7 @@ class LocalSession(Protocol):
 class InProcessTransport:
     """Drives a server's ``Session`` that lives in this process; what is sent is executed before the call returns."""
 
-    _engine: Final = threading.RLock()
+    _engine = threading.RLock()
     """The engine expects one thread at a time; the threads of this process take turns."""
 
     def __init__(self, session: LocalSession, hello: Hello) -> None:
@@ -95,3 +96,12 @@ class InProcessTransport:
             self.stats.bytes_received += len(body)
             self._inbox.append((kind, body))
         self._session.frames_left()
+
+
+def _replace_lock() -> None:
+    """In a forked process: forget that a thread of the other one may have been in the engine."""
+    InProcessTransport._engine = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_replace_lock)

@@ -21,7 +21,7 @@ from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, heartbeat_se
 from telegrad_protocol.messages import Hello
 
 from .flush_timer import FlushTimer
-from .transport import TransportStats
+from .transport import INHERITED, TransportStats
 from .websocket import READ, WRITE, Address, WebSocketConnection, masked_message
 
 FLUSH_SECONDS: Final = 0.002
@@ -145,8 +145,9 @@ class SocketTransport:
             self._lock.release()
 
     def abandon(self) -> None:
-        """In a forked process: close this copy of the connection, and replace the lock, which may be taken."""
+        """In a forked process: close this copy of the connection, and use no lock that a thread elsewhere may hold."""
         self._lock = threading.RLock()
+        self._timer = None
         if self._connection is not None:
             self._connection.abandon()
 
@@ -210,7 +211,7 @@ class SocketTransport:
     def _check(self) -> None:
         """Raise why nothing can be sent or received any more, if that is so."""
         if self._pid != os.getpid():
-            raise CommunicationError("this session belongs to the process that was forked; connect() anew in this one")
+            raise CommunicationError(INHERITED)
         if self._fatal is not None:
             raise self._fatal
         if self._closed:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from telegrad_protocol.messages import Hello
+
+INHERITED: Final = (
+    "this session belongs to the process that was forked; call telegrad.connect() in this one, "
+    "or start it with multiprocessing's 'spawn'"
+)
+"""What is wrong with using, in a forked process, a session or a tensor that it has inherited."""
 
 
 @dataclass
