@@ -15,6 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
+from .gpus import GPUS, NAMES
+
 PATIENCE_SECONDS = 20.0
 
 
@@ -51,12 +53,18 @@ def host() -> Any:
     return Host(["cpu"])
 
 
+@pytest.fixture(scope="session", params=GPUS)
+def cuda_device(request: pytest.FixtureRequest) -> str:
+    """The name of a GPU; a test that asks for it runs on the first two that there are."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
 def cuda_host() -> Any:
-    """An engine in this process whose default device is a GPU."""
+    """An engine in this process that serves the first two GPUs, or the one that there is."""
     from server.worker.host import Host
 
-    return Host(["cuda:0"])
+    return Host(NAMES)
 
 
 @pytest.fixture
@@ -66,9 +74,14 @@ def tg(host: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def cuda_tg(cuda_host: Any) -> Iterator[Any]:
-    """The same on a GPU."""
-    yield from _connected(cuda_host)
+def cuda_tg(cuda_host: Any, cuda_device: str) -> Iterator[Any]:
+    """The same on a GPU, which is the current one."""
+    for telegrad in _connected(cuda_host):
+        if cuda_device == NAMES[0]:
+            yield telegrad
+        else:
+            with telegrad.cuda.device(cuda_device):
+                yield telegrad
 
 
 def _connected(host: Any) -> Iterator[Any]:

@@ -146,13 +146,15 @@ class Operator:
     __slots__ = (
         "accepted", "canonical", "castings", "checked", "composite", "defaults", "derivatives", "first_attribute",
         "grad_positions", "is_unary", "kernels", "keyword_names", "leading_tensors", "lookups", "middle_is_plain", "op",
-        "plans", "preparers", "resolved", "runs", "scalar_attributes",
+        "plans", "preparers", "resolved", "runs", "scalar_attributes", "transfers",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
         self.op = op
         self.kernels: dict[int, KernelInfo] = base.kernels if base else {}
         self.preparers: dict[int, list[Preparer]] = base.preparers if base else {}
+        self.transfers: dict[int, Factory] = base.transfers if base else {}
+        """By backend key, the factory for operands on another device."""
         self.derivatives: dict[int, Derivative] = base.derivatives if base else {}
         self.composite: Callable[..., Any] | None = None
         self.grad_positions = tuple(p for p in op.tensor_positions if p not in op.no_grad and op.differentiable)

@@ -69,8 +69,12 @@ class Plan:
 
     def _kernel_run(self, operator: Operator, bound: Arguments) -> Run:
         """A prepared kernel where one takes the operands, otherwise the generic one."""
+        backend = _backend_of(operator, self.outs, bound)
+        with backend.as_current():
+            return backend.on_device(self._run_on(backend, operator, bound))
+
+    def _run_on(self, backend: Backend, operator: Operator, bound: Arguments) -> Run:
         op, outs = operator.op, self.outs
-        backend = _backend_of(operator, outs, bound)
         generic = GenericKernel(operator, backend, _kernel_of(operator, backend), bound, outs, self.count == 1)
         run = backend.at_once(generic.run())
         work = _unaccounted_bytes(generic, bound)

@@ -25,18 +25,19 @@ def prepared_run(
     operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, fallback: Run
 ) -> Run:
     """The run of a plan: a prepared kernel where one supports these operands, otherwise ``fallback``."""
-    preparers = operator.preparers.get(backend.key)
     op = operator.op
-    if not preparers or any(meta.device is not backend.device for meta in op.metas_in(bound)):
+    is_transfer = any(meta.device is not backend.device for meta in op.metas_in(bound))
+    if backend.key not in (operator.transfers if is_transfer else operator.preparers):
         return fallback
     if op.form == "functional":
-        launch = _launch(operator, backend, bound, () if op.mutates else outs, False)
+        prepare = _transfer if is_transfer else _launch
+        launch = prepare(operator, backend, bound, () if op.mutates else outs, False)
         if launch is None:
             return fallback
         if op.mutates:
             return _mutating(op.mutates, launch, bool(outs))
         return _functional(backend, outs, is_single, launch)
-    return _into_targets(operator, backend, bound, is_single, fallback)
+    return fallback if is_transfer else _into_targets(operator, backend, bound, is_single, fallback)
 
 
 def array_run(
@@ -83,6 +84,14 @@ def _launch(
             if launch is not None:
                 return backend.deferring(launch) if preparer.deferrable else backend.at_once(launch)
     return None
+
+
+def _transfer(
+    operator: Operator, backend: Backend, args: Arguments, outs: tuple[Meta, ...], overwrites: bool
+) -> Launch | None:
+    """The same for operands on another device."""
+    launch = operator.transfers[backend.key](Request(operator.op.base, backend, args, outs, None))
+    return None if launch is None else backend.at_once(launch)
 
 
 def _functional(backend: Backend, outs: tuple[Meta, ...], is_single: bool, launch: Launch) -> Run:

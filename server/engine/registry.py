@@ -88,6 +88,19 @@ def prepares(
     return register
 
 
+def transfers(contract: Op, key: int) -> Callable[[Factory], Factory]:
+    """Register a factory of prepared kernels for operands on another device than the result.
+
+    Like one of ``prepares``, it returns None for operands that it does not support.
+    """
+
+    def register(factory: Factory) -> Factory:
+        OPERATORS[contract.name].transfers[key] = factory
+        return factory
+
+    return register
+
+
 def composite(contract: Op) -> Callable[[Kernel], Kernel]:
     """Register a function over engine values, which needs no formulas."""
 

@@ -8,7 +8,7 @@ sessions nor operations, and not how a device does its work: ``Backend`` only de
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
@@ -182,6 +182,18 @@ class Backend:
         """Whether a call into the allocator is under way: Python's garbage collector must not enter it again."""
         self.queued_frees: list[Block] = []
         """Blocks that were released while the allocator was in use."""
+
+    def as_current(self) -> AbstractContextManager[None]:
+        """Make this the device that libraries work on within the block; another may be current before and after."""
+        return nullcontext()
+
+    def on_device(self, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``run``, which executes an operation here, with this the device that libraries work on."""
+        return run
+
+    def can_access_peer(self, peer: Device) -> bool:
+        """Whether this device can read and write the memory of ``peer`` by itself."""
+        return False
 
     def array(self, storage: Storage, meta: Meta) -> Any:
         """An array over ``storage`` as ``meta`` says."""

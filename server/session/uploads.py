@@ -67,4 +67,5 @@ class TensorUpload:
 def _make_boolean(value: Value) -> None:
     """Turn every byte of a bool tensor into 0 or 1: any byte may come, and kernels disagree about the others."""
     xp, array = value.backend.xp, value.array
-    xp.not_equal(array.view(xp.uint8), 0, out=array)
+    with value.backend.as_current():
+        xp.not_equal(array.view(xp.uint8), 0, out=array)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.gpus import ALL_DEVICES
 from tests.transport.waiting import wait_until
 
 from .server_process import ServerProcess
 
 LEASE_SECONDS = 3.0
-DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)]
+
 HOLDER = """
 import sys
 import telegrad as tg
@@ -30,7 +31,7 @@ with tg.cuda.use_mem_pool(pool):
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ALL_DEVICES)
 def test_no_byte_is_left(device: str, start_program: Callable[..., subprocess.Popen[str]]) -> None:
     with ServerProcess(TELEGRAD_DEVICES=device, TELEGRAD_LEASE_SECONDS=str(LEASE_SECONDS)) as server:
         client = start_program(HOLDER, server.url)

@@ -102,8 +102,10 @@ def _assert_close(gradients: list[Any], expected: list[Any]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("info", differentiable())
-def test_every_operation_gives_the_same_gradients_again_on_a_gpu(info: Any, counted: list[int]) -> None:
-    adapter = EngineAdapter("cuda:0")
+def test_every_operation_gives_the_same_gradients_again_on_a_gpu(
+    info: Any, counted: list[int], cuda_device: str
+) -> None:
+    adapter = EngineAdapter(cuda_device)
     adapter.context.checks.covered = True
     check_gradients_again(info, adapter, PASSES, _assert_close, PASSES // 2)
     for backend in adapter.backends.values():

@@ -19,8 +19,8 @@ TOLERANCES = {torch.float32: 2e-3, torch.float16: 4e-3, torch.bfloat16: 2e-2, to
 
 
 @pytest.fixture(scope="module")
-def adapter() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def adapter(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 @pytest.fixture(autouse=True)

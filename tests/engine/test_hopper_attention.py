@@ -18,8 +18,8 @@ SCALE = 0.15
 
 
 @pytest.fixture(scope="module")
-def adapter() -> EngineAdapter:
-    found = EngineAdapter("cuda:0")
+def adapter(cuda_device: str) -> EngineAdapter:
+    found = EngineAdapter(cuda_device)
     from server.engine.cuda.runtime.launch import architecture
 
     if architecture(0) != "sm_90":

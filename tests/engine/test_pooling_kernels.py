@@ -42,8 +42,8 @@ LAYOUTS = [
 
 
 @pytest.fixture(scope="module")
-def adapter() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def adapter(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 @pytest.fixture(autouse=True)

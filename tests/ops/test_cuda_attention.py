@@ -24,8 +24,8 @@ FORMS = [
 
 
 @pytest.fixture(scope="module")
-def engine() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def engine(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 @pytest.mark.parametrize(("dtype", "layout"), FORMS, ids=str)

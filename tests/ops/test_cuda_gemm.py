@@ -56,8 +56,8 @@ SIZES = [(1, 1, 1), (3, 5, 7), (17, 1, 33), (1, 40, 9), (64, 48, 128), (129, 65,
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Iterator[EngineAdapter]:
-    yield EngineAdapter("cuda:0")
+def gpu(cuda_device: str) -> Iterator[EngineAdapter]:
+    yield EngineAdapter(cuda_device)
 
 
 @pytest.fixture(autouse=True)

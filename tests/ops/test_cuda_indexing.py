@@ -21,8 +21,8 @@ DTYPES = [*FLOATS, torch.complex64, torch.uint8, torch.int8, torch.int16, torch.
 
 
 @pytest.fixture(scope="module")
-def engine() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def engine(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 @pytest.fixture(autouse=True)

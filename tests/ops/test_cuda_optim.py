@@ -21,8 +21,8 @@ SHAPES = [(1,), (3,), (0, 4), (), (8,), (4095,), (4097,), (130, 301), (1, 1, 5),
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Iterator[EngineAdapter]:
-    yield EngineAdapter("cuda:0")
+def gpu(cuda_device: str) -> Iterator[EngineAdapter]:
+    yield EngineAdapter(cuda_device)
 
 
 @pytest.fixture(autouse=True)

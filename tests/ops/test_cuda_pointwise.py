@@ -21,8 +21,8 @@ TINY = {torch.float32: 1e-45, torch.float64: 5e-324, torch.float16: 6e-8, torch.
 
 
 @pytest.fixture(scope="module")
-def gpu() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def gpu(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 @pytest.fixture(scope="module")

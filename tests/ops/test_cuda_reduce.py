@@ -43,8 +43,8 @@ def cases(*dtypes: torch.dtype) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def gpu() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def gpu(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ TOLERANCES = {torch.float32: 2e-5, torch.float64: 1e-11, torch.float16: 2e-3, to
 
 
 @pytest.fixture(scope="module")
-def engine() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def engine(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 @pytest.fixture(autouse=True)

@@ -34,8 +34,8 @@ def cases(*dtypes: torch.dtype) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def gpu() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def gpu(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 @pytest.mark.parametrize(("shape", "dim", "dtype"), cases(*FLOATS, *INTEGERS, *COMPLEX))

@@ -31,8 +31,8 @@ def _has_elements(shape: tuple[int, ...], dim: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def gpu() -> EngineAdapter:
-    return EngineAdapter("cuda:0")
+def gpu(cuda_device: str) -> EngineAdapter:
+    return EngineAdapter(cuda_device)
 
 
 def with_edges(x: torch.Tensor) -> torch.Tensor:

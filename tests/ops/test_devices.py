@@ -55,8 +55,8 @@ def _edges(dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def adapters() -> dict[str, EngineAdapter]:
-    return {name: EngineAdapter(name) for name in ("cpu", "cuda:0")}
+def adapters(cuda_device: str) -> dict[str, EngineAdapter]:
+    return {"cpu": EngineAdapter("cpu"), "gpu": EngineAdapter(cuda_device)}
 
 
 def _results(adapter: EngineAdapter, function: str, tensors: list[torch.Tensor], extra: dict[str, Any]) -> Any:
@@ -69,7 +69,7 @@ def _results(adapter: EngineAdapter, function: str, tensors: list[torch.Tensor],
 
 
 def _compare(adapters: dict[str, EngineAdapter], name: str, tensors: list[torch.Tensor], **extra: Any) -> None:
-    host, device = (_results(adapters[where], name, tensors, extra) for where in ("cpu", "cuda:0"))
+    host, device = (_results(adapters[where], name, tensors, extra) for where in ("cpu", "gpu"))
     if isinstance(host, type) or isinstance(device, type):
         assert host == device, f"{host} on the host, {device} on the GPU"
         return
@@ -115,7 +115,7 @@ def test_reductions_agree_with_the_host(
 
 
 def test_a_number_on_the_host_goes_along_with_tensors_on_a_gpu(adapters: dict[str, EngineAdapter]) -> None:
-    host, device = adapters["cpu"], adapters["cuda:0"]
+    host, device = adapters["cpu"], adapters["gpu"]
     device.activate()
     number = host.tensor(torch.tensor(2.5))
     vector = device.tensor(torch.arange(4.0))

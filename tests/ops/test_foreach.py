@@ -11,6 +11,7 @@ from server.engine.backward import grad
 from server.engine.ops.foreach import EXPRESSIONS as IMPLEMENTED
 from telegrad_protocol.errors import ArgumentError, AutogradError
 from telegrad_protocol.ops import foreach as contracts
+from tests.gpus import ALL_DEVICES
 
 from .adapters import EngineAdapter
 from .harness import assert_close, to_torch
@@ -19,7 +20,7 @@ TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int6
 SHAPES = [(3,), (), (0, 2), (40, 30), (5000,)]
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+@pytest.fixture(params=ALL_DEVICES)
 def adapter(request: pytest.FixtureRequest) -> EngineAdapter:
     made = EngineAdapter(request.param)
     made.context.grad_enabled = False

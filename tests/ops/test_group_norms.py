@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.gpus import ALL_DEVICES
+
 from .adapters import EngineAdapter
 from .harness import Comparison
 
@@ -15,7 +17,7 @@ SHAPES = [((3, 6, 5, 7), 2), ((2, 8, 16), 4), ((4, 24), 3), ((2, 64, 8, 8), 32),
 DTYPES = [torch.float64, torch.float32]
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+@pytest.fixture(params=ALL_DEVICES)
 def engine(request: pytest.FixtureRequest) -> EngineAdapter:
     return EngineAdapter(request.param)
 
@@ -43,8 +45,8 @@ def test_values_gradients_and_second_gradients(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_halves_are_computed_in_float32(dtype: torch.dtype) -> None:
-    engine = EngineAdapter("cuda:0")
+def test_halves_are_computed_in_float32(dtype: torch.dtype, cuda_device: str) -> None:
+    engine = EngineAdapter(cuda_device)
     x = torch.randn(2, 8, 9, 9).to(dtype)
     found = engine.functional.group_norm(engine.tensor(x), 4)
     Comparison(engine).compare(found, functional.group_norm(x.float(), 4).to(dtype))

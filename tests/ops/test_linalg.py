@@ -11,12 +11,13 @@ import torch
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError, ShapeError
+from tests.gpus import ALL_DEVICES
 
 from .adapters import EngineAdapter
 from .harness import Comparison
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+@pytest.fixture(params=ALL_DEVICES)
 def adapter(request: pytest.FixtureRequest) -> EngineAdapter:
     return EngineAdapter(request.param)
 

@@ -11,12 +11,13 @@ import torch
 
 from server.engine.random import Generator
 from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
+from tests.gpus import ALL_DEVICES
 
 from .adapters import EngineAdapter
 from .harness import Comparison
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+@pytest.fixture(params=ALL_DEVICES)
 def adapter(request: pytest.FixtureRequest) -> EngineAdapter:
     made = EngineAdapter(request.param)
     for device in made.backends:

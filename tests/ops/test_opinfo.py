@@ -96,8 +96,8 @@ def compare_own_samples(name: str, dtype: torch.dtype, adapter: EngineAdapter) -
 
 
 @pytest.fixture(scope="module")
-def cuda_adapter() -> EngineAdapter:
-    made = EngineAdapter("cuda:0")
+def cuda_adapter(cuda_device: str) -> EngineAdapter:
+    made = EngineAdapter(cuda_device)
     made.context.cudnn = CudnnModes(allow_tf32=False)
     return made
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from telegrad_protocol.errors import ArgumentError, DTypeError, InplaceError, ShapeError
+from tests.gpus import ALL_DEVICES
 
 from .adapters import EngineAdapter
 from .harness import assert_close, to_torch
@@ -17,7 +18,7 @@ SHAPES = [(7, 5), (3,), (), (0, 4), (40000,), (130, 300)]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+@pytest.fixture(params=ALL_DEVICES)
 def adapter(request: pytest.FixtureRequest) -> EngineAdapter:
     return EngineAdapter(request.param)
 

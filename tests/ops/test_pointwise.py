@@ -21,6 +21,7 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.ops import activations, comparison, complex, elementary, extremes, pointwise
 from telegrad_protocol.ops.contract import Op
+from tests.gpus import ALL_DEVICES
 
 from .adapters import TORCH_TO_OURS, EngineAdapter
 from .harness import Comparison
@@ -354,11 +355,7 @@ def test_a_modified_complex_view_of_real_numbers_is_refused_with_gradients(adapt
         F.mul_(F.view_as_complex(root), 2)
 
 
-def _devices() -> list[Any]:
-    return [pytest.param("cpu"), pytest.param("cuda:0", marks=pytest.mark.gpu)]
-
-
-@pytest.mark.parametrize("device", _devices())
+@pytest.mark.parametrize("device", ALL_DEVICES)
 @pytest.mark.parametrize("name", ["fmod", "remainder"])
 def test_remainders_of_subnormal_divisors_are_exact(name: str, device: str, seed: int) -> None:
     """Against float64: PyTorch's vectorised functions give NaN where the quotient overflows."""

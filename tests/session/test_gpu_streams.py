@@ -191,10 +191,10 @@ def test_priorities_and_handles(cuda_tg: Any) -> None:
     assert high.query()
 
 
-def test_a_session_that_ends_in_the_middle_leaves_nothing(cuda_host: Any) -> None:
+def test_a_session_that_ends_in_the_middle_leaves_nothing(cuda_host: Any, cuda_device: str) -> None:
     import telegrad
 
-    backend = cuda_host.backend("cuda:0")
+    backend = cuda_host.backend(cuda_device)
     with telegrad.connect(in_process=cuda_host) as connection:
         session = connection.session.transport._session
         number = session.state.number

@@ -15,17 +15,40 @@ _OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
 
 
+_DEVICE = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+
+
+def _access_of(device: int) -> Any:
+    """The right of a device to read and write."""
+    access = driver.CUmemAccessDesc()
+    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    access.location.type, access.location.id = _DEVICE, device
+    return access
+
+
+def _peers_of(index: int) -> list[int]:
+    """The other devices of this process that can access the memory of one."""
+    status, count = driver.cuDeviceGetCount()
+    _check("cuDeviceGetCount", status)
+    return [peer for peer in range(count) if peer != index and _can_access(peer, index)]
+
+
+def _can_access(device: int, peer: int) -> bool:
+    status, is_possible = driver.cuDeviceCanAccessPeer(device, peer)
+    _check("cuDeviceCanAccessPeer", status)
+    return bool(is_possible)
+
+
 class VirtualMemory:
     """Reservations of addresses on one device, and pages of memory that are mapped there."""
 
     def __init__(self, index: int) -> None:
         self._properties = driver.CUmemAllocationProp()
         self._properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        self._access = driver.CUmemAccessDesc()
-        self._access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        for location in (self._properties.location, self._access.location):
-            location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-            location.id = index
+        self._properties.location.type = _DEVICE
+        self._properties.location.id = index
+        # Copies between GPUs are direct only where both may access the memory.
+        self._access = [_access_of(device) for device in (index, *_peers_of(index))]
 
     def reserve(self, nbytes: int) -> int | None:
         """Reserve ``nbytes`` addresses and return the first; None where there are not as many."""
@@ -43,7 +66,7 @@ class VirtualMemory:
             if not self._map_page(at, page):
                 self.unmap(pointer, at - pointer, page)
                 return False
-        if _is_short("cuMemSetAccess", driver.cuMemSetAccess(pointer, nbytes, [self._access], 1)[0]):
+        if _is_short("cuMemSetAccess", driver.cuMemSetAccess(pointer, nbytes, self._access, len(self._access))[0]):
             self.unmap(pointer, nbytes, page)
             return False
         return True

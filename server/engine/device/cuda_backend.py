@@ -6,7 +6,8 @@ the session whose turn it is, so that a kernel's result is adopted without a cop
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import cupy as cp
@@ -26,11 +27,25 @@ from telegrad_protocol.meta import Device, Meta
 
 from .cuda_graphs import CudaGraph
 from .cuda_streams import CudaEvent, StreamPool
+from .current_device import current_device, device_count, on_its_device, run_on
+from .peers import enable_peer_access, has_peer_access
 from .stream_backend import StreamedBackend
 from .streams import StreamUser
 
 _TO_DEVICE = cp.cuda.runtime.memcpyHostToDevice
 _TO_HOST = cp.cuda.runtime.memcpyDeviceToHost
+
+
+_OPEN: dict[int, CudaBackend] = {}
+"""The backends of this process by the index of their GPU: CuPy takes memory from the one that is current."""
+
+
+def _allocate_on_current_device(nbytes: int) -> Any:
+    return _OPEN[cp.cuda.runtime.getDevice()].allocate_for_cupy(nbytes)
+
+
+def _allocate_pinned_on_current_device(nbytes: int) -> Any:
+    return _OPEN[cp.cuda.runtime.getDevice()].allocate_pinned_for_cupy(nbytes)
 
 
 class BlockMemory(cp.cuda.memory.BaseMemory):  # type: ignore[misc]
@@ -122,8 +137,8 @@ class CudaBackend(StreamedBackend):
     can_capture = True
 
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
-        super().__init__(device, allocator, StreamPool())
         self.index = device.index or 0
+        super().__init__(device, allocator, StreamPool(self.index))
         self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
         self.launches = launches_on(self.index)
         self._workspaces: dict[int, Block] = {}
@@ -134,25 +149,40 @@ class CudaBackend(StreamedBackend):
     def open(cls, device: Device) -> CudaBackend:
         """The backend of a GPU, its context created, CuPy's allocations routed through it."""
         index = device.index or 0
-        cp.cuda.Device(index).use()
+        if not _OPEN:
+            cp.cuda.Device(index).use()
+            cp.cuda.set_allocator(_allocate_on_current_device)
+            cp.cuda.set_pinned_memory_allocator(_allocate_pinned_on_current_device)
         options = options_of_environment()
         flush = launches_on(index).flush
         own = CudaUpstream(index, registers_pinned=options.pinned_use_cuda_host_register, flush=flush)
         upstream = plugged_in(own, index, flush)
-        backend = cls(device, CachingAllocator(upstream, options, device=device.name))
-        cp.cuda.set_allocator(backend._allocate_for_cupy)
-        cp.cuda.set_pinned_memory_allocator(backend._allocate_pinned_for_cupy)
+        backend = _OPEN[index] = cls(device, CachingAllocator(upstream, options, device=device.name))
         return backend
 
-    def _allocate_for_cupy(self, nbytes: int) -> Any:
+    @contextmanager
+    def as_current(self) -> Iterator[None]:
+        if device_count() < 2:
+            yield
+            return
+        with current_device(self.index):
+            yield
+
+    def on_device(self, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return run_on(self.index, run)
+
+    def allocate_for_cupy(self, nbytes: int) -> Any:
+        """Memory for an array that CuPy makes on this device."""
         block = self._allocate(nbytes)
         return cp.cuda.MemoryPointer(BlockMemory(self, block, nbytes), 0)
 
-    def _allocate_pinned_for_cupy(self, nbytes: int) -> Any:
+    def allocate_pinned_for_cupy(self, nbytes: int) -> Any:
+        """Pinned memory for a copy that CuPy makes."""
         if self._is_capturing:
             raise NotSupportedError("capture: what is copied from the host now would be copied again")
         return cp.cuda.PinnedMemoryPointer(PinnedMemory(self.pinned.allocate(nbytes)), 0)
 
+    @on_its_device
     def new_event(self, is_timed: bool) -> Event:
         return CudaEvent(is_timed)
 
@@ -198,6 +228,7 @@ class CudaBackend(StreamedBackend):
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
         return self.launches.at_once(work)
 
+    @on_its_device
     def capture(self, work: Callable[[], bool]) -> CudaGraph | None:
         self._is_capturing = True
         try:
@@ -211,6 +242,22 @@ class CudaBackend(StreamedBackend):
 
     def host_memory_stats(self) -> dict[str, int]:
         return self.pinned.stats()
+
+    def can_access_peer(self, peer: Device) -> bool:
+        return peer.type == "cuda" and peer != self.device and has_peer_access(self.index, peer.index or 0)
+
+    @on_its_device
+    def send(self, peer: CudaBackend, pointer: int, target: int, nbytes: int) -> None:
+        """Copy memory to another GPU, in the order of both GPUs' current streams; the host does not wait.
+
+        The driver copies directly where the GPUs can access each other, and else through pinned memory of the host.
+        ``pointer`` is an address on this GPU and ``target`` one on ``peer``.
+        """
+        enable_peer_access(self.index, peer.index)
+        peer.join(peer.stream, self.stream)  # what still uses the target comes first
+        self.flush()
+        cp.cuda.runtime.memcpyPeerAsync(target, peer.index, pointer, self.index, nbytes, self.stream)
+        self.join(self.stream, peer.stream)
 
     def array(self, storage: Storage, meta: Meta) -> Any:
         itemsize = meta.dtype.itemsize
@@ -229,23 +276,28 @@ class CudaBackend(StreamedBackend):
         value._array = array
         return value
 
+    @on_its_device
     def store(self, target: Any, array: Any) -> None:
         self.launches.flush()
         target[...] = array if getattr(array, "dtype", target.dtype) == target.dtype else array.astype(target.dtype)
 
+    @on_its_device
     def synchronize(self) -> None:
         self.launches.flush()
-        cp.cuda.Device(self.index).synchronize()
+        cp.cuda.runtime.deviceSynchronize()
         context.current.checks.raise_fault()
 
+    @on_its_device
     def mark(self) -> Mark:
         self.launches.flush()
         return CudaMark(cp.cuda.get_current_stream().ptr)
 
+    @on_its_device
     def marks(self, ctx: StreamUser) -> list[Mark]:
         self.launches.flush()
         return [CudaMark(pointer) for pointer in ctx.own_streams.opened.get(self.device, {}).values()]
 
+    @on_its_device
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         self.launches.flush()
         # Where CuPy itself makes an array contiguous while it copies, it forgets which stream is current.
@@ -254,15 +306,18 @@ class CudaBackend(StreamedBackend):
         context.current.checks.raise_fault()
         return host
 
+    @on_its_device
     def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
         self.launches.flush()
         if data.size:
             value.array[...] = cp.asarray(np.ascontiguousarray(data))
 
+    @on_its_device
     def open_upload(self, value: Value) -> Upload:
         self.launches.flush()
         return CudaUpload(value, context.current.streams.get(self.device, 0), self.pinned)
 
+    @on_its_device
     def open_download(self, value: Value) -> Download:
         self.launches.flush()
         return CudaDownload(value.array, cp.cuda.get_current_stream(), self.pinned)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from .cupy_module import runtime
+from .current_device import on_its_device
 
 log = logging.getLogger(__name__)
 _DONE = 0
@@ -15,9 +16,10 @@ _DONE = 0
 class CudaGraph:
     """Captured work. It uses the memory that it was captured with, which must still belong to it at each launch."""
 
-    __slots__ = ("_launches", "_stream")
+    __slots__ = ("_launches", "_stream", "index")
 
     def __init__(self, launches: int, stream: int) -> None:
+        self.index = runtime.getDevice()
         self._launches = launches
         self._stream = stream
 
@@ -39,6 +41,7 @@ class CudaGraph:
             if graph:
                 runtime.graphDestroy(graph)
 
+    @on_its_device
     def launch(self) -> bool:
         try:
             runtime.graphLaunch(self._launches, self._stream)

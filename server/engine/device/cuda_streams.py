@@ -7,17 +7,21 @@ from typing import Any
 
 from server.engine.device.cupy_module import cp
 
+from .current_device import on_its_device
+
 
 class StreamPool:
     """The streams of one device. All are non-blocking: none waits for CUDA's legacy default stream."""
 
-    __slots__ = ("_idle", "_link", "_open")
+    __slots__ = ("_idle", "_link", "_open", "index")
 
-    def __init__(self) -> None:
+    def __init__(self, index: int) -> None:
+        self.index = index
         self._open: dict[int, tuple[Any, int]] = {}
         self._idle: defaultdict[int, list[Any]] = defaultdict(list)
         self._link: Any = None
 
+    @on_its_device
     def take(self, priority: int = 0) -> int:
         """A raw stream that no other session has; CUDA takes its highest priority for higher ones."""
         idle = self._idle[priority]
@@ -25,6 +29,7 @@ class StreamPool:
         self._open[stream.ptr] = (stream, priority)
         return int(stream.ptr)
 
+    @on_its_device
     def use(self, pointer: int) -> None:
         """Make CuPy launch on this stream from here on."""
         self._open[pointer][0].use()
@@ -35,6 +40,7 @@ class StreamPool:
         stream.synchronize()
         self._idle[priority].append(stream)
 
+    @on_its_device
     def join(self, producer: int, consumer: int) -> None:
         """Make later work of ``consumer`` wait for all work that ``producer`` has been given so far."""
         if self._link is None:

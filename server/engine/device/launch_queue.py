@@ -15,6 +15,8 @@ from typing import Any
 from server.engine.replay.launch_sequences import Capturing, Launch, LaunchSequences, perform
 from server.replay_policy import LAUNCH_SEQUENCES, LAUNCH_WAITING, REFUND, Limits, ReplayPolicy
 
+from .current_device import on_its_device
+
 FEW = 3
 """Sequences of fewer launches are not worth a graph."""
 FIRST, MOST = 2, 64
@@ -25,14 +27,16 @@ class LaunchQueue:
     """The launches of one device, in the order in which they were made.
 
     ``policy`` decides whether launches wait at all; it counts sequences that were launched as one as hits, others as
-    misses, and flushes as the events of a cooldown. ``sequences`` decides what is captured.
+    misses, and flushes as the events of a cooldown. ``sequences`` decides what is captured. ``index`` is that of the
+    device, which is made current for its launches.
     """
 
-    __slots__ = ("_hits", "_is_allowed", "full", "is_open", "may_wait", "policy", "sequences", "waiting")
+    __slots__ = ("_hits", "_is_allowed", "full", "index", "is_open", "may_wait", "policy", "sequences", "waiting")
 
     def __init__(
-        self, capture: Capturing, is_idle: Callable[[int], bool], limits: Limits = LAUNCH_SEQUENCES
+        self, capture: Capturing, is_idle: Callable[[int], bool], limits: Limits = LAUNCH_SEQUENCES, index: int = 0
     ) -> None:  # fmt: skip
+        self.index = index
         self.sequences = LaunchSequences(capture, is_idle, limits)
         self.policy = ReplayPolicy(LAUNCH_WAITING)
         self.waiting: list[Launch] = []
@@ -110,6 +114,7 @@ class LaunchQueue:
 
         return flushed
 
+    @on_its_device
     def _make(self) -> None:
         """Make the launches that wait: as one graph if they were captured, one by one otherwise."""
         sequence = tuple(self.waiting)

@@ -59,13 +59,25 @@ class CapturedPass(NamedTuple):
 class BackwardCaptures:
     """What was captured of one program. ``policy`` counts launched passes as hits and captures as misses."""
 
-    __slots__ = ("_hits", "_leaves", "_passes", "_places", "_released", "_seen", "has_given_up", "policy")
+    __slots__ = (
+        "_hits",
+        "_is_on_one_device",
+        "_leaves",
+        "_passes",
+        "_places",
+        "_released",
+        "_seen",
+        "has_given_up",
+        "policy",
+    )
 
     def __init__(self, program: Program) -> None:
         self.policy = ReplayPolicy(BACKWARD_CAPTURES)
         self.has_given_up = False
         """Whether captures are launched too rarely to make more, and to look for those that there are."""
         self._places: tuple[SavedPlace, ...] | None = None
+        self._is_on_one_device = False
+        """Whether all tensors of the pass are on one device; known with the places. A graph belongs to one."""
         self._leaves = tuple([step.node for step in program.steps if step.__class__ is Accumulation])
         self._released = tuple([step.node for step in program.steps if step.__class__ is Release])
         self._passes: dict[PassState, CapturedPass] = {}
@@ -87,13 +99,19 @@ class BackwardCaptures:
         self._run_and_learn(program, state, backend, nodes, gradients)
 
     def _storages(self, nodes: list[Any], gradient: Value) -> list[Storage] | None:
-        """Return the memory that the pass reads; None if the pass may fail, or adds to gradients that are there."""
+        """Return the memory that the pass reads; None if the pass may fail, or cannot be captured.
+
+        It cannot where it adds to gradients that are there, or goes from one device to another.
+        """
         for number in self._leaves:
             if nodes[number].leaf.autograd.grad is not None:
                 return None
         storages = []
         if self._places is None:
             self._places = tuple(_all_saved(nodes))
+            self._is_on_one_device = len({meta.device for node in nodes for meta in node.metas}) == 1
+        if not self._is_on_one_device:
+            return None
         for place in self._places:
             saved = saved_at(place, nodes)
             if saved.storage.version != saved.version:

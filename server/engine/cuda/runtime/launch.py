@@ -34,7 +34,7 @@ Launch = Callable[..., None]
 @functools.cache
 def launches_on(device: int) -> LaunchQueue:
     """The launches of a device, which there is one of in a process."""
-    return LaunchQueue(CudaGraph.of, is_idle)
+    return LaunchQueue(CudaGraph.of, is_idle, index=device)
 
 
 class Kernel:
