@@ -55,7 +55,7 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
 
 def _sessions(settings: Settings) -> Registry:
     supervisor = Supervisor(settings.devices, log_level=settings.log_level)
-    return Registry(supervisor, settings.lease_seconds)
+    return Registry(supervisor)
 
 
 @asynccontextmanager

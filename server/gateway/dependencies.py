@@ -66,8 +66,8 @@ class RegistryLike(Protocol):
     async def stop(self) -> None:
         """Close every session and stop the worker."""
 
-    async def open(self, client: dict[str, Any]) -> Any:
-        """Open a session for a client that describes itself."""
+    async def open(self, client: dict[str, Any], lease: float) -> Any:
+        """Open a session for a client that describes itself; it outlives its connection by ``lease`` seconds."""
 
     async def close(self, session: Any) -> None:
         """End a session and free what it holds."""

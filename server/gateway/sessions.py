@@ -37,10 +37,9 @@ log = logging.getLogger(__name__)
 class Registry:
     """The sessions of one gateway."""
 
-    def __init__(self, supervisor: Supervisor, lease_seconds: float = 60.0) -> None:
+    def __init__(self, supervisor: Supervisor) -> None:
         self.supervisor = supervisor
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
-        self._lease = lease_seconds
         self._sessions: dict[str, SessionRelay] = {}
         self._workers: dict[int, WorkerProcess] = {}
         self._gone: OrderedDict[str, str] = OrderedDict()
@@ -63,8 +62,8 @@ class Registry:
         await self.supervisor.stop()
         await asyncio.gather(*self._tasks)
 
-    async def open(self, client: dict[str, Any]) -> SessionRelay:
-        """Open a session for a client that describes itself."""
+    async def open(self, client: dict[str, Any], lease: float) -> SessionRelay:
+        """Open a session for a client that describes itself; it outlives its connection by ``lease`` seconds."""
         worker = self.supervisor.worker
         number = next(self._numbers)
         ours, theirs = channel.channel_pair()
@@ -74,7 +73,7 @@ class Registry:
             ours.close()
             raise
         session = SessionRelay(
-            number, self._hello(worker), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
+            number, self._hello(worker, lease), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
             self._lease_ended,
         )  # fmt: skip
         self._sessions[session.id] = session
@@ -113,13 +112,13 @@ class Registry:
             raise SessionLostError(self._gone.get(session.id, "the session was closed"))
         return await worker.request(session.number, verb, args)
 
-    def _hello(self, worker: WorkerProcess) -> Hello:
+    def _hello(self, worker: WorkerProcess, lease: float) -> Hello:
         host = worker.hello.result()
         devices = host["devices"]
         return Hello(
             session=secrets.token_hex(8), key=secrets.token_urlsafe(24), protocol=PROTOCOL_VERSION,
             server_version=__version__, table_hash=host["table_hash"], dtypes=host["dtypes"], devices=devices,
-            default_device=host.get("default_device") or devices[0], limits=host["limits"], lease_seconds=self._lease,
+            default_device=host.get("default_device") or devices[0], limits=host["limits"], lease_seconds=lease,
         )  # fmt: skip
 
     def _closed_by_client(self, session: SessionRelay) -> None:
@@ -153,7 +152,8 @@ class Registry:
 
     async def _reclaim(self, session: SessionRelay) -> None:
         log.warning("lease ended", extra={"session": session.id})
-        message = f"nothing was heard of the session's client for {self._lease:g} s, and its lease ended"
+        lease = session.hello.lease_seconds
+        message = f"nothing was heard of the session's client for {lease:g} s, and its lease ended"
         await self.close(session, SessionLostError(message))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

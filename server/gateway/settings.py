@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from telegrad_protocol.errors import ConfigurationError
+from telegrad_protocol.errors import ArgumentError, ConfigurationError
 
 PREFIX: Final = "TELEGRAD_"
 CLIENT_VARIABLES: Final = {
@@ -88,6 +88,9 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(
         60.0, gt=0, le=86400, description="How long a session outlives its connection before its tensors are freed."
     )
+    max_lease_seconds: float = Field(
+        86400.0, gt=0, le=604800, description="Longest lease that a client may ask for with `tg.connect(lease=...)`."
+    )
     drain_seconds: float = Field(
         20.0, ge=0, le=86400, description="How long sessions may go on after SIGTERM before they are closed."
     )
@@ -120,6 +123,26 @@ class Settings(BaseSettings):
         if self.token is None and not is_loopback(self.host):
             raise ValueError(f"{PREFIX}TOKEN: is required to listen on {self.host}, which is not a loopback address")
         return self
+
+    @model_validator(mode="after")
+    def _lease_within_maximum(self) -> Settings:
+        if self.lease_seconds > self.max_lease_seconds:
+            raise ValueError(
+                f"{PREFIX}MAX_LEASE_SECONDS: {self.max_lease_seconds:g} s is less than the usual lease of "
+                f"{self.lease_seconds:g} s ({PREFIX}LEASE_SECONDS)"
+            )
+        return self
+
+    def granted_lease(self, asked: float | None) -> float:
+        """Return the lease of a client that asks for so many seconds; ArgumentError where that is too long."""
+        if asked is None:
+            return self.lease_seconds
+        if asked > self.max_lease_seconds:
+            raise ArgumentError(
+                f"lease: {asked:g} s is longer than this server grants, {self.max_lease_seconds:g} s "
+                f"({PREFIX}MAX_LEASE_SECONDS)"
+            )
+        return asked
 
 
 def is_loopback(host: str) -> bool:

@@ -16,12 +16,12 @@ from .engine import Host, Session
 class OpenSession:
     """A session as the gateway sees it."""
 
-    def __init__(self, number: int, engine: Session) -> None:
+    def __init__(self, number: int, engine: Session, lease: float = 60.0) -> None:
         self.number, self.id, self.key, self.engine = number, f"s{number}", f"key-{number}", engine
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 10
         self.hello = Hello(
             session=self.id, key=self.key, protocol=PROTOCOL_VERSION, server_version="0", table_hash="0123",
-            dtypes=["float32"], devices=["cpu"], default_device="cpu", limits={}, lease_seconds=60.0,
+            dtypes=["float32"], devices=["cpu"], default_device="cpu", limits={}, lease_seconds=lease,
         )  # fmt: skip
 
 
@@ -60,10 +60,10 @@ class FakeRegistry:
         self.running = False
         self.sessions.clear()
 
-    async def open(self, client: dict[str, Any]) -> OpenSession:
+    async def open(self, client: dict[str, Any], lease: float) -> OpenSession:
         self.options = msgspec.msgpack.decode(msgspec.msgpack.encode(client))
         number = next(self._numbers)
-        session = OpenSession(number, self.host.open(number, client))
+        session = OpenSession(number, self.host.open(number, client), lease)
         self.sessions[session.id] = session
         return session
 

@@ -28,6 +28,21 @@ def test_a_session_is_opened_with_its_key_and_closed(http: Http, registry: FakeR
     assert (gone.status_code, gone.json()["code"]) == (410, "SessionLostError")
 
 
+def test_a_client_gets_the_lease_that_it_asks_for_up_to_the_maximum(registry: FakeRegistry) -> None:
+    with Http(create_app(settings_of(max_lease_seconds=3600, lease_seconds=30), registry)) as http:
+        granted = [
+            http.post("/v1/sessions", json=asked).json()["lease_seconds"] for asked in ({}, {"lease_seconds": 3600})
+        ]
+        assert granted == [30, 3600]
+        refused = http.post("/v1/sessions", json={"lease_seconds": 3601})
+        assert (refused.status_code, refused.json()["code"]) == (422, "ArgumentError")
+        assert "3600 s (TELEGRAD_MAX_LEASE_SECONDS)" in refused.json()["detail"]
+        for wrong in ("0", "-1", '"long"', "1e400"):
+            answer = http.post("/v1/sessions", content=f'{{"lease_seconds": {wrong}}}')
+            assert answer.status_code == 422
+    assert len(registry.sessions) == 0
+
+
 def test_a_client_of_another_protocol_or_table_is_refused_and_leaves_no_session(
     http: Http, registry: FakeRegistry
 ) -> None:

@@ -19,6 +19,7 @@ BAD = [
     ("DEVICES", "cuda:0,cuda", "DEVICES: a device is listed twice"),
     ("LEASE_SECONDS", "0", "LEASE_SECONDS: input should be greater than 0"),
     ("LEASE_SECONDS", "nan", "LEASE_SECONDS"),
+    ("MAX_LEASE_SECONDS", "30", "MAX_LEASE_SECONDS: 30 s is less than the usual lease of 60 s"),
     ("DRAIN_SECONDS", "soon", "DRAIN_SECONDS: input should be a valid number"),
     ("MAX_SESSIONS", "0", "MAX_SESSIONS: input should be greater than or equal to 1"),
     ("SESSION_QUOTA_BYTES", "much", "SESSION_QUOTA_BYTES: could not parse value"),

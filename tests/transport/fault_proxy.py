@@ -27,6 +27,7 @@ class FaultProxy:
         self._distances: Iterator[int] = iter(())
         self._left: int | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._silent: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
 
@@ -50,6 +51,10 @@ class FaultProxy:
         """Cut every connection that is open."""
         asyncio.run_coroutine_threadsafe(self._cut_all(), self._loop).result()
 
+    def silence_now(self) -> None:
+        """Let nothing more pass over the connections that are open, and close none: both ends believe they are."""
+        asyncio.run_coroutine_threadsafe(self._silence_all(), self._loop).result()
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
@@ -71,22 +76,27 @@ class FaultProxy:
                 for source, sink in ((reader, back), (there, writer)):
                     queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_QUEUED_CHUNKS)
                     pumps.create_task(self._take(source, queue))
-                    pumps.create_task(self._forward(queue, sink))
+                    pumps.create_task(self._forward(queue, sink, task))
         except* (OSError, EOFError, asyncio.CancelledError):
             pass
         finally:
             for each in writers:
                 each.transport.abort()
             self._open.discard(task)
+            self._silent.discard(task)
 
     async def _take(self, reader: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes]]) -> None:
         while data := await reader.read(_READ_BYTES):
             await queue.put((self._loop.time() + self.delay, data))
         await queue.put((self._loop.time() + self.delay, b""))
 
-    async def _forward(self, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, task: asyncio.Task[None]
+    ) -> None:
         while True:
             when, data = await queue.get()
+            if task in self._silent:
+                continue
             if when > self._loop.time():
                 await asyncio.sleep(when - self._loop.time())
             if not data:
@@ -106,6 +116,9 @@ class FaultProxy:
             return count
         allowed, self._left = self._left, next(self._distances, None)
         return allowed
+
+    async def _silence_all(self) -> None:
+        self._silent.update(self._open)
 
     async def _cut_all(self) -> None:
         tasks = list(self._open)

@@ -11,6 +11,7 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
+from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.messages import Hello
 
 from . import settings as _settings
@@ -34,6 +35,11 @@ class Connection:
     def id(self) -> str:
         """The session's public name, as operators see it."""
         return self.session.transport.hello.session
+
+    @property
+    def lease(self) -> float:
+        """For how many seconds the session outlives a lost connection, as the server granted."""
+        return self.session.transport.hello.lease_seconds
 
     def __enter__(self) -> Connection:
         enter(self.session, is_block=True)
@@ -77,13 +83,16 @@ def connect(
     in_process: Any = None,
     devices: str | None = None,
     tls: Any = None,
+    lease: float | None = None,
 ) -> Connection:
     """Open a session and make it current.
 
     ``url``: such as ``"http://gpu-node:8000"``; by default that of ``TELEGRAD_URL``, else a private server is started
     here, on a GPU if there is one (``devices`` chooses). ``token``: as the server wants it, by default
     ``TELEGRAD_TOKEN``. ``tls``: an ``ssl.SSLContext`` for https addresses. ``in_process``: a ``Host`` of
-    ``server.worker.host`` to run in this process, without a socket.
+    ``server.worker.host`` to run in this process, without a socket. ``lease``: for how many seconds the session is to
+    outlive a lost connection, such as that of a computer that sleeps; by default as the server is set. What was granted
+    is ``Connection.lease``; more than the server allows is an ArgumentError.
 
     Raises ConnectError, AuthenticationError or HandshakeError.
     """
@@ -98,7 +107,7 @@ def connect(
 
             server = PrivateServer(devices)
             url = server.url
-        session = ClientSession(lambda flush: _remote(url, token, flush, tls))
+        session = ClientSession(lambda flush: _remote(url, token, flush, tls, lease))
     connection = Connection(session, server)
     _connections.append(connection)
     enter(session)
@@ -106,10 +115,19 @@ def connect(
     return connection
 
 
-def _remote(url: str, token: str | None, flush: Any, tls: Any) -> Transport:
+def _checked_lease(lease: float) -> float:
+    if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not 1 <= lease < float("inf"):
+        raise ArgumentError(f"lease: expected a number of seconds from 1 on, got {lease!r}")
+    return lease
+
+
+def _remote(url: str, token: str | None, flush: Any, tls: Any, lease: float | None) -> Transport:
     from .handshake import open_session
 
-    client = {"client": "telegrad", "python": platform.python_version(), "pid": os.getpid(), "host": platform.node()}
+    client: dict[str, Any] = {"client": "telegrad", "python": platform.python_version()}
+    client |= {"pid": os.getpid(), "host": platform.node()}
+    if lease is not None:
+        client["lease_seconds"] = _checked_lease(lease)
     return open_session(url, client, token, flush, tls)
 
 

@@ -241,22 +241,26 @@ class SocketTransport:
             if not self._link.inbox:
                 raise
         except OSError as error:
+            was_connected = self._connection is not None
             self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
             self._drop()
-            self._check_lease(error)
+            if not was_connected:  # the server has the last word on whether the lease has ended
+                self._check_lease(error)
         self._busy = False
 
     def _exchange(self, connection: WebSocketConnection, happened: int) -> None:
         if happened & ~WRITE:
             connection.read()
         now = time.monotonic()
+        if now - connection.last_read > 3 * self._heartbeat:
+            connection.read()  # this process may have been stopped: what came meanwhile is still to be read
+            if now - connection.last_read > 3 * self._heartbeat:
+                raise TimeoutError("nothing was heard from the server")
         silent = now - connection.last_write
         if self._link.wants_acknowledgement or (silent >= self._patience and self._is_due(silent)):
             connection.queue(masked_message(self._link.header(wire.ACK))[0])
         if connection.unsent:
             connection.write()
-        if now - connection.last_read > 3 * self._heartbeat:
-            raise TimeoutError("nothing was heard from the server")
 
     def _is_due(self, silent: float) -> bool:
         return silent >= self._heartbeat or (silent >= ACK_SECONDS * 0.8 and self._link.owes_acknowledgement)

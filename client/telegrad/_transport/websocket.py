@@ -30,9 +30,11 @@ from websockets.uri import parse_uri
 from telegrad_protocol.bulk import BulkReader, pool
 from telegrad_protocol.errors import (
     BY_CODE,
+    ArgumentError,
     CommunicationError,
     ConnectError,
     SessionLostError,
+    TelegradError,
     UnknownIdError,
     revive,
 )
@@ -264,7 +266,7 @@ class WebSocketConnection:
         raise refusal(response.status_code, bytes(response.body or b""))
 
 
-def refusal(status: int, body: bytes) -> CommunicationError:
+def refusal(status: int, body: bytes) -> TelegradError:
     """Return the error that a problem document (RFC 9457) tells of, which refuses a session or its stream."""
     try:
         problem = json.loads(body)
@@ -273,7 +275,9 @@ def refusal(status: int, body: bytes) -> CommunicationError:
         return ConnectError(f"the server answered with status {status}")
     if isinstance(error, UnknownIdError):
         return SessionLostError(error.message)
-    return error if isinstance(error, CommunicationError) else ConnectError(f"{error.code}: {error.message}")
+    if isinstance(error, CommunicationError | ArgumentError):
+        return error
+    return ConnectError(f"{error.code}: {error.message}")
 
 
 def _connect(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:

@@ -68,6 +68,12 @@ Plain = Annotated[JsonValue, AfterValidator(_check_plain)]
 Outs = Annotated[tuple[TensorId, ...], BeforeValidator(_as_tuple, json_schema_input_type=int | list[int])]
 
 
+Lease = Annotated[
+    float | None,
+    Field(ge=1, allow_inf_nan=False, description="how long the session is to outlive its connection, in seconds"),
+]
+
+
 class Strict(BaseModel):
     """A body in which an unknown member is an error."""
 
@@ -83,6 +89,7 @@ class OpenSession(BaseModel):
     client: Text | None = Field(default=None, max_length=200, description="name and version, for the logs")
     protocol: int | None = Field(default=None, description="protocol version; the server refuses another than its own")
     table_hash: Text | None = Field(default=None, max_length=200, description="hash of the operation table, likewise")
+    lease_seconds: Lease = None
 
     @model_validator(mode="after")
     def _check_names(self) -> OpenSession:

@@ -23,13 +23,17 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 async def open_session(
     gateway: GatewayHere, response: Response, client: Annotated[models.OpenSession | None, Body()] = None
 ) -> Any:
-    """A session holds the tensors of one client until it is closed, or until nobody has used it for `lease_seconds`."""
+    """A session holds the tensors of one client until it is closed, or until nobody has used it for `lease_seconds`.
+
+    The answer has the lease that was granted: the one asked for, or `TELEGRAD_LEASE_SECONDS`.
+    """
     described = client or models.OpenSession()
     _check_room(gateway)
     _check_protocol(described)
+    lease = gateway.settings.granted_lease(described.lease_seconds)
     gateway.opening += 1
     try:
-        session: SessionLike = await gateway.registry.open(_options(gateway, described))
+        session: SessionLike = await gateway.registry.open(_options(gateway, described), lease)
     finally:
         gateway.opening -= 1
     await _check_table(gateway, session, described)
