@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from server.gateway.settings import CLIENT_VARIABLES, PREFIX, Settings
 from telegrad_protocol.ops import FAMILIES, TABLE, Op
+from telegrad_protocol.ops.namespaces import place_of
 
 DOCS = Path(__file__).resolve().parent
 
@@ -61,8 +62,14 @@ def family_section(module: ModuleType, seen: set[str]) -> str:
     ops = [op for op in vars(module).values() if is_contract(op) and op.name not in seen]
     seen.update(op.name for op in ops)
     name = module.__name__.rpartition(".")[2]
-    rows = ([f"`{op.signature}`", ", ".join(forms(op)), op.doc.partition("\n")[0]] for op in ops)
+    rows = ([f"`{called(op)}`", ", ".join(forms(op)), op.doc.partition("\n")[0]] for op in ops)
     return f"## {name}\n\n{table(['operation', 'forms', 'meaning'], rows)}" if ops else ""
+
+
+def called(op: Op) -> str:
+    """The signature under the name that users call."""
+    namespace, name = place_of(op.public)
+    return f"{namespace}.{name}{op.signature.removeprefix(op.public)}" if namespace else op.signature
 
 
 def is_contract(value: Any) -> bool:

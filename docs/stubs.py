@@ -8,6 +8,7 @@ and nothing of what they do.
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from inspect import Parameter, Signature
@@ -22,6 +23,7 @@ from telegrad._functions import operators
 from telegrad._ops import functions, signatures
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.ops import PUBLIC
+from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
 
 CLIENT = Path(telegrad.__file__).parent
 
@@ -71,10 +73,20 @@ def stubs() -> dict[Path, str]:
         CLIENT / "_attached.pyi": page(
             "What is attached to ``Tensor`` and to the package at import", [*functions_of(telegrad), "", *methods()]
         ),
+        **{CLIENT / f"{name.replace('.', '/')}.pyi": namespace_stub(name) for name in NAMESPACES},
         CLIENT / "nn/_attached.pyi": page("What is attached to ``nn.functional`` at import", functions_of(nn)),
         CLIENT / "return_types.pyi": page("The named tuples that operations return", result_types()),
         CLIENT / "nn/modules/__init__.pyi": layers_stub(CLIENT / "nn/modules"),
     }
+
+
+def namespace_stub(name: str) -> str:
+    """The stub of a namespace whose functions all come from contracts, with what its file imports for users."""
+    module = importlib.import_module(f"telegrad.{name}")
+    tree = ast.parse(Path(module.__file__ or "").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.names[0].asname]
+    shown = [ast.unparse(node) for node in imports if not (node.names[0].asname or "").startswith("_")]
+    return page(f"The functions of ``telegrad.{name}``", [*shown, *functions_of(module)])
 
 
 def layers_stub(folder: Path) -> str:
@@ -132,9 +144,11 @@ def result_types() -> Iterator[str]:
 
 def functions_of(module: ModuleType) -> Iterator[str]:
     """Functions of a module that come from contracts."""
-    for name in PUBLIC:
-        if vars(module).get(name) is functions.function(name):
-            yield from definitions(name, forms_of(name))
+    for public in PUBLIC:
+        namespace, name = place_of(public)
+        is_here = not namespace or module.__name__ == f"telegrad.{namespace}"
+        if is_here and vars(module).get(name) is functions.function(public):
+            yield from definitions(name, forms_of(public))
 
 
 def methods() -> Iterator[str]:

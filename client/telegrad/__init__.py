@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from builtins import bool as _bool, complex as _complex
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from telegrad_protocol.dtypes import (
@@ -128,6 +129,7 @@ from .random import (
 )
 
 if TYPE_CHECKING:
+    from . import special as special
     from ._attached import *
 
 __version__ = "0.1.0"
@@ -166,6 +168,16 @@ def is_complex(input: Tensor) -> _bool:
     return input.is_complex()
 
 
+_LAZY = frozenset(("special",))
+"""Public modules that are imported when a program first names them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return import_module(f"telegrad.{name}")
+    raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
+
+
 _populate(globals(), "")
 for _module in (errors, sys.modules[__name__], nn.functional, cuda):
     _signatures.publish(_module)
@@ -175,5 +187,5 @@ if not TYPE_CHECKING:  # type checkers read the imports, and stubs of what is at
     __all__ = [
         name
         for name in globals()
-        if not name.startswith("_") and name not in ("annotations", "sys", "Any", "TYPE_CHECKING")
-    ]
+        if not name.startswith("_") and name not in ("annotations", "sys", "Any", "TYPE_CHECKING", "import_module")
+    ] + sorted(_LAZY)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_protocol.ops import PUBLIC
+from telegrad_protocol.ops.namespaces import place_of
 
 from . import autograd
 from ._functions import (
@@ -24,14 +25,15 @@ from ._functions import (
     properties,
     reading,
     repr,
+    special,
 )
 from ._ops.functions import method
 from ._tensor.tensor import Tensor
 from .cuda import streams
 
 _MODULES = (
-    operators, reading, repr, copying, memory_formats, conversions, creation, properties, inplace_views, composites,
-    autograd, streams,
+    operators, reading, repr, special, copying, memory_formats, conversions, creation, properties, inplace_views,
+    composites, autograd, streams,
 )  # fmt: skip
 
 
@@ -40,7 +42,7 @@ def _methods() -> dict[str, Any]:
     methods: dict[str, Any] = {
         public: method(public)
         for public, ops in PUBLIC.items()
-        if public not in Tensor.__dict__ and any(op.method for op in ops)
+        if public not in Tensor.__dict__ and not place_of(public)[0] and any(op.method for op in ops)
     }
     for module in _MODULES:
         methods |= module.METHODS

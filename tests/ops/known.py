@@ -11,6 +11,8 @@ from telegrad_protocol.ops import PUBLIC
 ALIASES: dict[str, str] = {
     "where": "in test_pointwise",  # the database calls the method, whose first argument is the function's second
     "zero_": "in test_creation",  # the database hides that it modifies a copy
+    "polygamma": "_polygamma",  # the order of the method's arguments
+    "special.polygamma": "_polygamma",
     "nn.functional.unfold": "im2col",  # not the method of tensors, which has the same last name
     "nn.functional.embedding": "in test_indexing",  # the database gives the table first, the function takes it second
 }
@@ -29,7 +31,8 @@ COVERED_ELSEWHERE: set[str] = {
     "_batch_norm", "_batch_norm_gradients", "_group_norm", "_group_norm_gradients",
     "_nll_loss_forward", "_nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
     "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",
-    "_silu_backward", "_polygamma", "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm", "rand",
+    "_silu_backward", "polygamma", "special_softmax", "special_log_softmax",
+    "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm", "rand",
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_cross_entropy", "_cross_entropy_backward",
     "_linear_backward", "_linear_recurrence",
     "_huber_error", "_bce", "_bce_with_logits", "convolution", "_convolution_weight_backward", "fold",
@@ -62,8 +65,20 @@ ROUNDS_OFTEN: set[str] = {
 """PyTorch computes these step by step in half precision, telegrad in float32: they are held against float32 results."""
 
 
-SLACK: dict[str, float] = {"nn.functional.scaled_dot_product_attention": 10.0}
-"""How much more loosely some are compared: scores up to 200 are sums of terms that cancel, and exp multiplies that."""
+SLACK: dict[str, float] = {
+    "nn.functional.scaled_dot_product_attention": 10.0, "special.i1": 20.0, "special.i1e": 20.0,
+    "special.log_ndtr": 20.0,
+}  # fmt: skip
+"""How much more loosely some are compared: scores up to 200 are sums of terms that cancel, and exp multiplies that.
+
+The terms of the second derivatives of some special functions cancel.
+"""
+
+
+LESS_EXACT: set[str] = {
+    "special.airy_ai", "special.bessel_j0", "special.bessel_j1", "special.bessel_y0", "special.bessel_y1",
+}  # fmt: skip
+"""PyTorch's are right to eight digits or fewer: in double precision these are held against the database's reference."""
 
 
 SLACK_ON_GPU: dict[str, float] = {"nn.functional.scaled_dot_product_attention": 2.0}

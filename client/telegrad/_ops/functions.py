@@ -10,6 +10,7 @@ from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
 from telegrad_protocol.memory_format import MemoryFormat, lies_in, preserve_format, strides_of
 from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.contract import describe
+from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
 
 from . import signatures as _signatures
 from .call import call
@@ -181,6 +182,11 @@ def in_memory_format(name: str, tensor: Tensor, wanted: Any) -> Tensor:
 def populate(namespace: dict[str, Any], module: str) -> None:
     """Put the functions that users find in ``module`` (``""`` for the top level) into a module's globals."""
     for public, ops in PUBLIC.items():
-        belongs = any(op.module == module or (module == "" and op.base.method) for op in ops)
-        if belongs and not public.startswith("_") and public not in namespace:
-            namespace[public] = function(public)
+        place, name = place_of(public)
+        belongs = place == module if place or module in NAMESPACES else _belongs(ops, module)
+        if belongs and not name.startswith("_") and name not in namespace:
+            namespace[name] = function(public)
+
+
+def _belongs(ops: list[Op], module: str) -> bool:
+    return any(op.module == module or (module == "" and op.base.method) for op in ops)

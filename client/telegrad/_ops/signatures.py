@@ -19,6 +19,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
+from telegrad_protocol.ops.namespaces import place_of
 from telegrad_protocol.ops.params import Param
 
 Number = int | float | complex
@@ -53,8 +54,9 @@ NO_DEFAULT = _NoDefault()
 
 def describe(run: Any, public: str, forms: Sequence[Op]) -> None:
     """Give the function of the name ``public`` its name, module, signature, annotations and docstring."""
-    run.__name__ = run.__qualname__ = public
-    run.__module__ = module_of(forms)
+    namespace, name = place_of(public)
+    run.__name__ = run.__qualname__ = name
+    run.__module__ = f"telegrad.{namespace}" if namespace else module_of(forms)
     _annotate(run, merged([form_signature(op, forms) for op in plain(forms)]))
     run.__doc__ = docstring(public, plain(forms))
 
@@ -246,7 +248,7 @@ def _described(op: Op) -> str:
 
 def called(public: str, op: Op) -> str:
     """Return a form's call by the name ``public``, which may be an alias of the operation's own name."""
-    return f"{public}{op.signature.removeprefix(op.public)}"
+    return f"{place_of(public)[1]}{op.signature.removeprefix(op.public)}"
 
 
 def _indented(text: str) -> str:

@@ -23,6 +23,8 @@ from . import reduce
 from . import spread
 from . import scans
 from . import softmax
+from . import special
+from . import bessel
 from . import sorting
 from . import linalg
 from . import indexing
@@ -41,8 +43,8 @@ BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
-    reduce, spread, scans, softmax, sorting, linalg, indexing, scattering, nn, attention, convolution, pooling,
-    normalization, losses, optim, foreach, amp,
+    reduce, spread, scans, softmax, special, bessel, sorting, linalg, indexing, scattering, nn, attention, convolution,
+    pooling, normalization, losses, optim, foreach, amp,
 )  # fmt: skip
 
 

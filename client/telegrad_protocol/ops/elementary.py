@@ -157,11 +157,6 @@ def digamma(input: Meta) -> Meta:
     """Compute the derivative of ``lgamma``."""
 
 
-@pointwise(promotion="int_to_float", takes="bif", promotes=("input",), out=False, inplace=False, method=False)
-def _polygamma(input: Meta, n: int) -> Meta:
-    """Compute derivative number ``n`` of ``digamma``."""
-
-
 @pointwise(takes="fc")
 def logaddexp(input: Meta, other: Meta) -> Meta:
     """Compute log(exp(input) + exp(other)) without overflow."""

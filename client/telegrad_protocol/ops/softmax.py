@@ -15,7 +15,8 @@ def implicit_dim(input: Meta) -> int:
     return 0 if input.ndim in (0, 1, 3) else 1
 
 
-def _normalized(name: str, input: Meta, dim: int | None, dtype: DType | None) -> Meta:
+def normalized(name: str, input: Meta, dim: int | None, dtype: DType | None) -> Meta:
+    """Return the meta of an input that is normalized along a dimension, in ``dtype`` or its own floating-point type."""
     wrap_dim(name, implicit_dim(input) if dim is None else dim, input.ndim)
     result = dtype or input.dtype
     if not result.is_floating_point:
@@ -26,7 +27,7 @@ def _normalized(name: str, input: Meta, dim: int | None, dtype: DType | None) ->
 @op
 def softmax(input: Meta, dim: int, dtype: DType | None = None) -> Meta:
     """Compute exp(input) / sum(exp(input)) along a dimension; with ``dtype`` input is converted first."""
-    return _normalized("softmax", input, dim, dtype)
+    return normalized("softmax", input, dim, dtype)
 
 
 @op(name="softmax.functional", module="nn.functional", method=False, out=False)
@@ -34,13 +35,13 @@ def softmax_functional(
     input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Meta:  # fmt: skip
     """Compute ``softmax`` with the signature of ``nn.functional``; ``_stacklevel`` is ignored."""
-    return _normalized("softmax", input, dim, dtype)
+    return normalized("softmax", input, dim, dtype)
 
 
 @op
 def log_softmax(input: Meta, dim: int, dtype: DType | None = None) -> Meta:
     """Compute log(softmax(input)) without overflow; with ``dtype`` input is converted first."""
-    return _normalized("log_softmax", input, dim, dtype)
+    return normalized("log_softmax", input, dim, dtype)
 
 
 @op(name="log_softmax.functional", module="nn.functional", method=False, out=False)
@@ -48,13 +49,13 @@ def log_softmax_functional(
     input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Meta:  # fmt: skip
     """Compute ``log_softmax`` with the signature of ``nn.functional``; ``_stacklevel`` is ignored."""
-    return _normalized("log_softmax", input, dim, dtype)
+    return normalized("log_softmax", input, dim, dtype)
 
 
 @op(module="nn.functional", method=False, out=False)
 def softmin(input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Meta:
     """Compute softmax(-input) along a dimension."""
-    return _normalized("softmin", input, dim, dtype)
+    return normalized("softmin", input, dim, dtype)
 
 
 def _backward(name: str, grad_output: Meta, output: Meta, dim: int, input_dtype: DType) -> Meta:

@@ -29,6 +29,30 @@ def erf(xp: Any, input: Any, out: Any) -> None:
         _erf_by_tanh(piece, target)
 
 
+def polygamma(xp: Any, input: Any, n: int, out: Any) -> None:
+    """Write the n-th derivative of digamma; for n = 1 by the reflection formula where the argument is negative.
+
+    SciPy's series only holds where the argument is positive.
+    """
+    if n == 0:
+        digamma(xp, input, out)
+        return
+    order = xp.asarray(n)
+    result = special(xp).polygamma(order, input)
+    if n == 1:
+        reflected = (xp.pi / xp.sin(xp.pi * input)) ** 2 - special(xp).polygamma(order, 1 - input)
+        result = xp.where(input < 0, reflected, result)
+    out[...] = result
+
+
+def digamma(xp: Any, input: Any, out: Any) -> None:
+    """Write the derivative of the logarithm of gamma; at 0 the one-sided limit, as PyTorch, where SciPy has NaN."""
+    is_pole = input == 0
+    limit = xp.copysign(xp.inf, -input)
+    special(xp).digamma(input, out=out)
+    xp.copyto(out, limit, where=is_pole)
+
+
 _END = 4.2
 """Where the argument of tanh has passed 10, from which NumPy's is exactly 1; beyond 4 erf is, in single precision."""
 

@@ -7,6 +7,7 @@ import math
 from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
 from server.engine.array_library.cache_blocks import in_blocks
+from server.engine.array_library.special_functions import digamma as digamma_of
 from server.engine.array_library.special_functions import erf as fast_erf
 from server.engine.array_library.special_functions import special
 from server.engine.registry import implements
@@ -203,25 +204,7 @@ def lgamma(xp, input, *, out):
 
 @implements(ops.digamma, input=lambda grad, input: grad * F._polygamma(input, 1))
 def digamma(xp, input, *, out):
-    # At 0 PyTorch returns the one-sided limit that the sign of the zero tells, SciPy NaN.
-    is_pole = input == 0
-    limit = xp.copysign(xp.inf, -input)
-    special(xp).digamma(input, out=out)
-    xp.copyto(out, limit, where=is_pole)
-
-
-@implements(ops._polygamma, input=lambda grad, input, n: grad * F._polygamma(input, n + 1))
-def _polygamma(xp, input, n, *, out):
-    """The n-th derivative of digamma; for n = 1 by the reflection formula where the argument is negative.
-
-    SciPy's series only holds where the argument is positive.
-    """
-    order = xp.asarray(n)
-    result = special(xp).polygamma(order, input)
-    if n == 1:
-        reflected = (xp.pi / xp.sin(xp.pi * input)) ** 2 - special(xp).polygamma(order, 1 - input)
-        result = xp.where(input < 0, reflected, result)
-    out[...] = result
+    digamma_of(xp, input, out)
 
 
 @implements(

@@ -18,6 +18,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.json_numbers import read_number
 from telegrad_protocol.ops import PUBLIC, TABLE, Op
+from telegrad_protocol.ops.namespaces import public_of
 from telegrad_protocol.ops.params import Param
 
 Bound = tuple[Operator, tuple[Any, ...]]
@@ -48,6 +49,8 @@ def _named(name: str) -> list[Operator]:
     """By public name, by name within its module, or by the unique name of one overload."""
     if name in PUBLIC:
         return overloads(name)
+    if public_of(name) in PUBLIC:
+        return overloads(public_of(name))
     if name in OPERATORS:
         return [OPERATORS[name]]
     module, _, public = name.rpartition(".")
