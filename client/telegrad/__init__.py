@@ -97,6 +97,7 @@ from ._session.grad_mode import (
     set_grad_enabled as set_grad_enabled,
 )
 from ._session.settings import set_default_dtype as set_default_dtype
+from ._session import tracebacks as _tracebacks
 from ._session.wire_stats import WireStats as WireStats, wire_stats as wire_stats
 from ._tensor import dtype_limits as _dtype_limits
 from ._tensor.formatting import printoptions as printoptions, set_printoptions as set_printoptions
@@ -178,6 +179,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
 
 
+_tracebacks.install()
 _populate(globals(), "")
 for _module in (errors, sys.modules[__name__], nn.functional, cuda):
     _signatures.publish(_module)

@@ -45,7 +45,10 @@ class Free(Struct, frozen=True, array_like=True, tag=1, gc=False):
 
 
 class Site(Struct, frozen=True, array_like=True, tag=2, gc=False):
-    """Define a number for a line of the client's program; later instructions refer to the line by it."""
+    """Define a number for a line of the client's program; later instructions refer to the line by it.
+
+    ``file`` is the name of a file, or of a notebook's cell, such as ``Cell In[7]``.
+    """
 
     number: int
     file: str

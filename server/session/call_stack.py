@@ -1,4 +1,4 @@
-"""Where a client's program stands, as stack frames: what the allocators' history shows beside every block.
+"""Where a client's program stands: stack frames for the allocators' history, and the line that a failure names.
 
 Reads what a session keeps of its client; knows nothing of memory.
 """
@@ -21,8 +21,21 @@ def frames_of(state: SessionState) -> list[Frame]:
     instruction = state.instruction
     if instruction is None:
         return []
-    site = state.sites.get(getattr(instruction, "site", 0), "")
-    return _frames(_operation(instruction), site)
+    return _frames(_operation(instruction), state.sites.get(getattr(instruction, "site", 0)))
+
+
+def describe_site(state: SessionState, instruction: Any) -> str:
+    """Return the client's line that an instruction comes from, as messages name it; empty where it is not known.
+
+    Cells of notebooks have names that IPython gives them, and are shown as IPython shows them.
+    """
+    site = state.sites.get(getattr(instruction, "site", 0))
+    if site is None:
+        return ""
+    if site.file.startswith("Cell "):
+        function = "" if site.function == "<module>" else f", in {site.function}"
+        return f"{site.file}, line {site.line}{function}"
+    return f"{site.file}:{site.line} in {site.function}"
 
 
 def _operation(instruction: Any) -> str:
@@ -32,11 +45,9 @@ def _operation(instruction: Any) -> str:
 
 
 @lru_cache(4096)
-def _frames(operation: str, site: str) -> list[Frame]:
+def _frames(operation: str, site: messages.Site | None) -> list[Frame]:
     """Return the same list for all entries of a line, so that a long history stays small."""
     frames: list[Frame] = [{"filename": "telegrad", "line": 0, "name": operation}]
-    if site:
-        place, _, function = site.rpartition(" in ")
-        filename, _, line = place.rpartition(":")
-        frames.append({"filename": filename, "line": int(line), "name": function})
+    if site is not None:
+        frames.append({"filename": site.file, "line": site.line, "name": site.function})
     return frames

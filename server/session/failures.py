@@ -18,6 +18,7 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import InternalError, OutOfMemoryError, TelegradError
 
 from .arguments import BY_INDEX, describe_operands
+from .call_stack import describe_site
 from .state import SessionState
 
 ALWAYS_EXECUTED: frozenset[type] = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))
@@ -107,7 +108,7 @@ def _describe(state: SessionState, instruction: Any, error: Exception) -> messag
     return messages.Failure(
         state.failure, getattr(instruction, "request", None), known.code, known.message, operation,
         describe_operands(state, op, instruction.args) if op else "",
-        state.sites.get(getattr(instruction, "site", 0), ""), "".join(traceback.format_exception(error)),
+        describe_site(state, instruction), "".join(traceback.format_exception(error)),
     )  # fmt: skip
 
 

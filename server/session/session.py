@@ -285,7 +285,7 @@ def forget(state: SessionState, ids: Collection[int]) -> None:
 
 
 def _add_site(state: SessionState, site: messages.Site) -> None:
-    state.sites[site.number] = f"{site.file}:{site.line} in {site.function}"
+    state.sites[site.number] = site
 
 
 def _read(state: SessionState, read: messages.Read) -> int:

@@ -48,7 +48,7 @@ class SessionState:
             generator.seed()
         self.values: dict[int, Value | Absent] = {}
         self.events: dict[int, Event] = {}
-        self.sites: dict[int, str] = {}
+        self.sites: dict[int, messages.Site] = {}
         self.inbox: deque[Any] = deque()
         self.instruction: Any = None
         """The instruction that is being executed."""

@@ -1,6 +1,6 @@
-"""``repr`` and ``format`` of a tensor: fetch the elements that the text shows.
+"""``repr`` and ``format`` of a tensor, and what a notebook shows of it: fetch the elements that are shown.
 
-``_tensor.formatting`` makes the text of them.
+``_tensor.formatting`` makes the text of them, ``_tensor.html`` the table.
 """
 
 from __future__ import annotations
@@ -10,18 +10,27 @@ from typing import Any
 import numpy as np
 
 from telegrad._ops.functions import function
+from telegrad._session import cells
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.formatting import EdgeRanges, edge_ranges, format_tensor
+from telegrad._tensor.html import escape, format_html, head_of
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import TelegradError
 
 from .reading import item, read_array
 
 
 def _repr(self: Tensor) -> str:
     ranges = edge_ranges(self._meta.shape)
+    return _text(self, read_array(self) if ranges is None else _read_edges(self, ranges))
+
+
+def _text(self: Tensor, elements: np.ndarray[Any, Any]) -> str:
+    """Return the text of a tensor of which ``elements`` has all that the text shows."""
+    ranges = edge_ranges(self._meta.shape)
     fn = self.grad_fn
     return format_tensor(
-        read_array(self) if ranges is None else _read_edges(self, ranges),
+        elements,
         dtype=self.dtype,
         device=str(self.device),
         shape=tuple(self._meta.shape),
@@ -42,8 +51,47 @@ def _read_edges(tensor: Tensor, ranges: EdgeRanges) -> np.ndarray[Any, Any]:
     return read_array(edges)
 
 
+def _repr_html(self: Tensor) -> str:
+    """Return a table of the first elements, as HTML; no others travel."""
+    with no_grad():
+        head = self.detach()
+        for dim, part in enumerate(head_of(self._meta.shape)):
+            head = head.narrow(dim, 0, min(part.stop, self._meta.shape[dim]))
+    return _html(self, read_array(head))
+
+
+def _html(self: Tensor, head: np.ndarray[Any, Any]) -> str:
+    fn = self.grad_fn
+    notes = [f"grad_fn=<{fn.name()}>"] if fn else ["requires_grad"] if self.requires_grad else []
+    if self._grad is not None:
+        notes.append("has a gradient")
+    return format_html(
+        head, kind=type(self).__name__, shape=self._meta.shape, dtype=self.dtype, device=str(self.device), notes=notes
+    )
+
+
+def _repr_mimebundle(self: Tensor, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    """Return text and table of a tensor for IPython: both of one read where the tensor is small.
+
+    Where the elements were not computed, the text says so, and the cell ends with the error.
+    """
+    try:
+        if edge_ranges(self._meta.shape) is not None:
+            return {"text/plain": repr(self), "text/html": _repr_html(self)}
+        elements = read_array(self)
+    except TelegradError as error:
+        if not cells.raise_at_end(error):
+            raise
+        text = f"<{type(self).__name__} {self._meta} on {self.device}, not available>"
+        return {"text/plain": text, "text/html": escape(text)}
+    head = np.asarray(elements[head_of(self._meta.shape)])
+    return {"text/plain": _text(self, elements), "text/html": _html(self, head)}
+
+
 def _format(self: Tensor, spec: str) -> str:
     return format(repr(self) if self._meta.ndim or type(self) is not Tensor else item(self), spec)
 
 
-METHODS: dict[str, Any] = {"__repr__": _repr, "__format__": _format}
+METHODS: dict[str, Any] = {
+    "__repr__": _repr, "__format__": _format, "_repr_html_": _repr_html, "_repr_mimebundle_": _repr_mimebundle,
+}  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -11,19 +10,7 @@ from typing import Any
 
 from telegrad_protocol.messages import Site
 
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-"""The folder of the package ``telegrad``."""
-
-_own_files: set[str] = set()
-_other_files: set[str] = set()
-"""Names of files, as code objects have them, that are known to be telegrad's, and known not to be."""
-
-
-def _is_own(file: str) -> bool:
-    """Tell whether a file that is in neither set is telegrad's, and put it into the one where it belongs."""
-    own = file.startswith(_OWN)
-    (_own_files if own else _other_files).add(file)
-    return own
+from .own_code import is_own, other_files, own_files, shown_name
 
 
 class CallSites:
@@ -50,9 +37,9 @@ class CallSites:
     def current(self, depth: int = 0) -> int:
         """Return the number of the line of the innermost caller that is not telegrad's; skips ``depth`` callers."""
         frame = inner = sys._getframe(depth + 1)
-        own = _own_files
+        own = own_files
         try:
-            while (file := frame.f_code.co_filename) in own or (file not in _other_files and _is_own(file)):
+            while (file := frame.f_code.co_filename) in own or (file not in other_files and is_own(file)):
                 inner = frame
                 frame = frame.f_back  # type: ignore[assignment]
         except AttributeError:  # all callers are telegrad's, as in a thread that it started
@@ -63,7 +50,9 @@ class CallSites:
     def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:
         number = self._new_number()
         code = frame.f_code
-        self._submit(Site(number, _encodable(code.co_filename), frame.f_lineno or 0, _encodable(code.co_name)))
+        self._submit(
+            Site(number, _encodable(shown_name(code.co_filename)), frame.f_lineno or 0, _encodable(code.co_name))
+        )
         self._codes[id(code)] = code
         self._numbers[key] = number  # this comes last, since another thread may look the line up meanwhile
         return number

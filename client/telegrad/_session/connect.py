@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.messages import Hello
 
+from . import cells
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with
 from .session import ClientSession
+from .tracebacks import install_in_notebook
 
 if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
@@ -96,6 +98,8 @@ def connect(
 
     Raises ConnectError, AuthenticationError or HandshakeError.
     """
+    cells.watch()
+    install_in_notebook()
     server = None
     token = token or os.environ.get("TELEGRAD_TOKEN")
     if in_process is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+import time
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -66,27 +67,54 @@ class ClientSession(SendQueue):
                 self._send_pending()
             answer = self._await(number)
         finally:
-            del self._waiting[number]
-            self._answers.pop(number, None)
-            self._chunked.pop(number, None)
+            self._forget_request(number)
         if isinstance(answer, Failure):
             self._raise(answer)
         return answer
+
+    def settle(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` until all that was queued has run, and tell whether it has; raises what failed.
+
+        Nothing that the program asked for waits here, so this counts as no round trip.
+        """
+        self._require_open()
+        number = self._new_request()
+        self._waiting[number] = None
+        try:
+            self._pending.append(self._under_modes(messages.Query(number, "synchronize", [""])))
+            with self._sending:
+                self._send_pending()
+            answer = self._await(number, time.monotonic() + seconds)
+        finally:
+            self._forget_request(number)
+        if isinstance(answer, Failure):
+            self._raise(answer)
+        self._poll()
+        return answer is not None
+
+    def _forget_request(self, number: int) -> None:
+        del self._waiting[number]
+        self._answers.pop(number, None)
+        self._chunked.pop(number, None)
 
     @property
     def is_idle(self) -> bool:
         """Whether no request waits and nothing is kept of an answer."""
         return not (self._waiting or self._answers or self._chunked)
 
-    def _await(self, number: int) -> Any:
+    def _await(self, number: int, deadline: float | None = None) -> Any:
+        """Return the answer to a request, or None where it has not come before ``deadline`` on the monotonic clock."""
         answers = self._answers
         answered: threading.Event | None = None
+        left: float | None = None
         while number not in answers:
             self._require_open()
+            if deadline is not None and (left := deadline - time.monotonic()) <= 0:
+                return None
             if self._reading.acquire(blocking=False):
                 try:
                     if number not in answers:
-                        self._receive(None)
+                        self._receive(left)
                 finally:
                     self._stop_reading(number)
             elif answered is None:
@@ -94,7 +122,7 @@ class ClientSession(SendQueue):
                     threading.Event()
                 )  # and look again: the thread that was reading may have stopped
             else:
-                answered.wait()
+                answered.wait(left)
                 answered.clear()
         return answers[number]
 

@@ -237,8 +237,12 @@ def _contents(array: Array, dtype: DType, layout: _Layout) -> str:
         return "[]"
     if not layout.options.edgeitems and layout.summarize and layout.shape:
         return "[...]"
-    formatter = (_ComplexFormat if dtype.is_complex else _NumberFormat)(array, layout.options)
-    return _nested(array.tolist(), 0, layout, formatter)
+    return _nested(array.tolist(), 0, layout, number_format(array, dtype))
+
+
+def number_format(array: Array, dtype: DType) -> _NumberFormat | _ComplexFormat:
+    """Return the function that writes elements of ``array``, all in one notation and width."""
+    return (_ComplexFormat if dtype.is_complex else _NumberFormat)(array, _options)
 
 
 def _nested(values: Any, dim: int, layout: _Layout, formatter: _NumberFormat | _ComplexFormat) -> str:

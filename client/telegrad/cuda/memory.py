@@ -15,6 +15,7 @@ from typing import Any
 
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, device_name
+from telegrad._tensor.html import escape
 from telegrad_protocol.errors import ArgumentError
 
 __all__ = [
@@ -41,9 +42,21 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     return _nested(memory_stats(device))
 
 
-def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
+class MemorySummary(str):
+    """The text of ``memory_summary``, which notebooks show as a table and not as a quoted string."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self)}</pre>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> MemorySummary:
     """The allocator's statistics for this session as a table."""
-    return str(_ask("memory_summary", device, abbreviated))
+    return MemorySummary(_ask("memory_summary", device, abbreviated))
 
 
 def memory_snapshot(mempool_id: Sequence[int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:

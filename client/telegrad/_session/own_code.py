@@ -1,0 +1,43 @@
+"""Which code is telegrad's own, and how IPython calls the code of a cell. Knows neither sessions nor tensors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import telegrad_protocol
+
+_OWN = tuple(
+    [
+        os.path.dirname(os.path.abspath(file)) + os.sep
+        for file in (os.path.dirname(__file__), str(telegrad_protocol.__file__))
+    ]
+)
+"""The folders of ``telegrad`` and ``telegrad_protocol``."""
+
+own_files: set[str] = set()
+other_files: set[str] = set()
+"""Names of files, as code objects have them, that are known to be telegrad's, and known not to be."""
+
+
+def is_own(file: str) -> bool:
+    """Tell whether the file that a code object names is telegrad's, and put it into the set where it belongs."""
+    own = file.startswith(_OWN)
+    (own_files if own else other_files).add(file)
+    return own
+
+
+def running_shell() -> Any:
+    """Return IPython's shell if this program runs in one, else None; IPython is not imported for it."""
+    ipython = sys.modules.get("IPython")
+    get_shell = getattr(ipython, "get_ipython", None)
+    return None if get_shell is None else get_shell()
+
+
+def shown_name(file: str) -> str:
+    """Return the name under which a file is shown: that of a cell, such as ``Cell In[7]``, where its code is one."""
+    compiler = getattr(running_shell(), "compile", None)
+    format_name = getattr(compiler, "format_code_name", None)
+    label_and_name = None if format_name is None else format_name(file)
+    return file if label_and_name is None else " ".join(label_and_name)
