@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from telegrad_protocol.dtypes import uint8
 from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.messages import Seed
-from telegrad_protocol.meta import Device
 
 from ._functions.creation import tensor
 from ._session.current import current_session
+from ._session.devices import DeviceLike, as_device, default_device, require_device
 from ._tensor.tensor import Tensor
 
 
@@ -30,22 +32,28 @@ def seed() -> int:
     return int(current_session().query("seed"))
 
 
-def _device(device: str | Device | None) -> str:
-    return str(current_session().default_device if device is None else Device(device))
+def drawn_seed() -> int:
+    """Return a random number of 63 bits to seed generators with, drawn on this machine."""
+    return int.from_bytes(os.urandom(8)) >> 1
 
 
-def initial_seed(device: str | Device | None = None) -> int:
+def _device(device: DeviceLike) -> str:
+    session = current_session()
+    return (default_device(session) if device is None else require_device(as_device(device), session)).name
+
+
+def initial_seed(device: DeviceLike = None) -> int:
     """Return the number that the device's generator was last seeded with."""
     return int(current_session().query("initial_seed", _device(device)))
 
 
-def get_rng_state(device: str | Device | None = None) -> Tensor:
+def get_rng_state(device: DeviceLike = None) -> Tensor:
     """Return the state of a device's generator, as bytes in a tensor."""
     state = current_session().query("get_rng_state", _device(device))
     return tensor(list(state), dtype=uint8, device="cpu")
 
 
-def set_rng_state(state: Tensor, device: str | Device | None = None) -> None:
+def set_rng_state(state: Tensor, device: DeviceLike = None) -> None:
     """Put a device's generator into a state that ``get_rng_state`` gave."""
     if state.dtype is not uint8:
         raise DTypeError(f"set_rng_state: expected the uint8 tensor that get_rng_state gave, not {state._meta}")

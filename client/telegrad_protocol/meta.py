@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from . import layout
 from .dtypes import DType
-from .errors import ArgumentError, ShapeError
+from .errors import ArgumentError, ArgumentTypeError, ShapeError
 from .layout import Size
 
 MAX_DIMENSIONS = 64
@@ -22,7 +23,11 @@ MAX_BYTES = 1 << 62
 
 
 class Device:
-    """Where a tensor lives: ``cpu``, or ``cuda`` with an index. Interned: equal devices are the same object."""
+    """Where a tensor lives: ``cpu``, or ``cuda`` with an index. Interned: equal devices are the same object.
+
+    ``cuda`` without an index stands for the current GPU of whoever uses it; no tensor lives there. The client makes
+    devices context managers: a ``with`` block has its tensors made on the device where none is named.
+    """
 
     __slots__ = ("index", "name", "type")
     _known: dict[str, Device] = {}
@@ -31,24 +36,48 @@ class Device:
     index: int | None
     name: str
 
-    def __new__(cls, name: str | Device, index: int | None = None) -> Device:
-        if isinstance(name, Device):
-            return name
-        key = name if index is None else f"{name}:{index}"
+    def __new__(cls, type: str | Device | int, index: int | None = None) -> Device:
+        if isinstance(type, Device):
+            return type
+        if not isinstance(type, str):
+            return cls._of_index(type)
+        key = type if index is None else f"{type}:{index}"
         return cls._known.get(key) or cls._parse(key)
+
+    @classmethod
+    def _of_index(cls, index: int) -> Device:
+        """Return the GPU of an index."""
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise ArgumentTypeError(f"device: expected a name such as 'cuda:0' or the index of a GPU, got {index!r}")
+        return cls("cuda", index)
 
     @classmethod
     def _parse(cls, text: str) -> Device:
         kind, _, number = text.partition(":")
         if kind not in ("cpu", "cuda", "meta") or (number and not number.isdecimal()):
             raise ArgumentError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {text!r}")
-        canonical = "cpu" if kind == "cpu" else f"{kind}:{int(number or 0)}"
+        index = int(number or 0) if kind == "meta" or (kind == "cuda" and number) else None
+        canonical = kind if index is None else f"{kind}:{index}"
         device = cls._known.get(canonical) or object.__new__(cls)
-        device.type, device.name = kind, canonical
-        device.index = None if kind == "cpu" else int(number or 0)
+        device.type, device.name, device.index = kind, canonical, index
         if len(cls._known) < 1024:
             cls._known[text] = cls._known[canonical] = device
         return device
+
+    @property
+    def is_current_gpu(self) -> bool:
+        """Whether this is ``cuda`` without an index, which stands for the current GPU."""
+        return self.index is None and self.type == "cuda"
+
+    @property
+    def on_server(self) -> Device:
+        """The device that a name from outside stands for on a server, which has no current GPU: its first one."""
+        return FIRST_GPU if self.is_current_gpu else self
+
+    if TYPE_CHECKING:  # the client library attaches them
+
+        def __enter__(self) -> Device: ...
+        def __exit__(self, *_: object) -> None: ...
 
     def __repr__(self) -> str:
         return (
@@ -69,6 +98,7 @@ class Device:
 
 
 CPU = Device("cpu")
+FIRST_GPU = Device("cuda", 0)
 
 
 class Meta:

@@ -31,6 +31,13 @@ class SessionQuery(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         QUERIES[request_name(cls)] = cls
 
 
+class CanAccessPeer(SessionQuery, frozen=True):
+    """Whether a GPU can copy from and to the memory of another one without going through the host's memory."""
+
+    device: str
+    peer: str
+
+
 class Synchronize(SessionQuery, frozen=True):
     """Answered with None once a device, or each device where ``device`` is empty, has done what it was given."""
 

@@ -49,6 +49,12 @@ def _device_properties(state: SessionState, query: queries.DeviceProperties) -> 
     return state.backend(query.device).properties()
 
 
+@answers(queries.CanAccessPeer)
+def _can_access_peer(state: SessionState, query: queries.CanAccessPeer) -> bool:
+    device, peer = state.backend(query.device), state.backend(query.peer)
+    return device is not peer and device.can_access_peer(peer)
+
+
 @answers(queries.GetRngState)
 def _get_rng_state(state: SessionState, query: queries.GetRngState) -> bytes:
     return bytes(_generator(state, query.device).get_state())

@@ -116,7 +116,7 @@ class SessionState:
 
 def find_backend(backends: Mapping[Device, Backend], default_device: Device, name: str) -> Backend:
     """Return the backend of a device by name; that of ``default_device`` where ``name`` is empty."""
-    device = Device(name) if name else default_device
+    device = Device(name).on_server if name else default_device
     backend = backends.get(device)
     if backend is None:
         raise DeviceError(f"device {device} is not available here; there are: {', '.join(map(str, backends))}")

@@ -48,7 +48,7 @@ class Host(HostState):
     _all_sessions: ClassVar[dict[int, Session]] = {}
 
     def __init__(self, devices: list[str]) -> None:
-        names = [Device(name) for name in devices]
+        names = [Device(name).on_server for name in devices]
         backends = {device: open_device(device) for device in dict.fromkeys((*names, CPU))}
         super().__init__(backends, names[0] if names else CPU)
         self.closing: dict[int, int] = {}

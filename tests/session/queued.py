@@ -76,12 +76,12 @@ class QueuedBackend(StreamedBackend, CpuBackend):
 
     key = keys.CUDA
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device = GPU) -> None:
         self.pool = QueuePool()
         self.events: list[QueuedEvent] = []
         self.delay = 0
         self.held_back: list[tuple[int, int]] = []
-        super().__init__(GPU, CachingAllocator(HostUpstream()), self.pool)
+        super().__init__(device, CachingAllocator(HostUpstream()), self.pool)
 
         def note(block: Any, stream: int) -> None:
             self.held_back.append((block.stream, stream))

@@ -23,6 +23,7 @@ _TYPE_NAMES = {
     "ShortTensor": dtypes.int16, "CharTensor": dtypes.int8, "ByteTensor": dtypes.uint8, "BoolTensor": dtypes.bool_,
     "ComplexFloatTensor": dtypes.complex64, "ComplexDoubleTensor": dtypes.complex128,
 }  # fmt: skip
+_CURRENT_GPU = Device("cuda")
 _NAME_OF = {dtype: name for name, dtype in _TYPE_NAMES.items()}
 
 
@@ -33,6 +34,8 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if wanted is not None:
         return in_memory_format("to", to(self, *args, **options), wanted)
     device, dtype, copy = _target(self, args, options)
+    if device.is_current_gpu:
+        device = require_device(device, self._session, "to")
     if device is self.device and dtype is self.dtype:
         return self.clone() if copy else self
     require_device(device, self._session, "to")
@@ -73,8 +76,8 @@ def cpu(self: Tensor) -> Tensor:
 
 
 def cuda(self: Tensor, device: int | str | Device | None = None, non_blocking: bool = False) -> Tensor:
-    """Return the tensor on a GPU of the server, the first one by default."""
-    return to(self, Device("cuda", 0) if device is None else device)
+    """Return the tensor on a GPU of the server, the current one by default."""
+    return to(self, _CURRENT_GPU if device is None else device)
 
 
 def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:

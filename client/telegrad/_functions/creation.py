@@ -8,7 +8,7 @@ import numpy as np
 
 from telegrad._ops.functions import function
 from telegrad._session.current import current_session
-from telegrad._session.devices import as_device, require_device
+from telegrad._session.devices import DeviceLike, as_device, default_device, require_device
 from telegrad._session.session import ClientSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor.tensor import Tensor
@@ -18,21 +18,19 @@ from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.meta import Device, Meta
 
 
-def tensor(
-    data: Any, *, dtype: DType | None = None, device: str | Device | None = None, requires_grad: bool = False
-) -> Tensor:
+def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """Return a new leaf tensor with a copy of ``data``: a number, nested lists, a NumPy array or a tensor."""
     if isinstance(data, Tensor):
-        copy = data.detach().clone().to(device or data.device, dtype or data.dtype)
+        copy = data.detach().clone().to(data.device if device is None else device, dtype or data.dtype)
     else:
         copy = _upload(data, dtype, device, current_session())
     return copy.requires_grad_() if requires_grad else copy
 
 
-def as_tensor(data: Any, dtype: DType | None = None, device: str | Device | None = None) -> Tensor:
+def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """Return ``data`` as a tensor; a tensor that has the dtype and the device already is returned itself."""
     if isinstance(data, Tensor):
-        return data.to(device or data.device, dtype or data.dtype)
+        return data.to(data.device if device is None else device, dtype or data.dtype)
     return _upload(data, dtype, device, current_session())
 
 
@@ -43,13 +41,13 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     return _upload(array, None, None, current_session())
 
 
-def asarray(obj: Any, *, dtype: DType | None = None, device: str | Device | None = None) -> Tensor:
+def asarray(obj: Any, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """Return ``obj`` as a tensor, as ``as_tensor`` does; the name is the array API's."""
     return as_tensor(obj, dtype, device)
 
 
 def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession) -> Tensor:
-    place = session.default_device if device is None else require_device(as_device(device), session, "tensor")
+    place = default_device(session) if device is None else require_device(as_device(device), session, "tensor")
     if dtype is not None and not isinstance(dtype, DType):
         raise ArgumentTypeError(f"tensor: dtype must be a dtype such as telegrad.float32, not {dtype!r}")
     array, natural = _host_arrays.from_python(_read_tensors(data))
@@ -109,15 +107,21 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e
 
 
 def get_default_device() -> Device:
-    """Return the device of new tensors of the current session."""
-    return current_session().default_device
+    """Return the device on which this thread makes tensors of the current session if no device is named."""
+    return default_device(current_session())
 
 
-def set_default_device(device: str | Device) -> None:
-    """Set the device of new tensors of the current session; at first it is the first GPU, else the CPU."""
+def set_default_device(device: DeviceLike) -> None:
+    """Set the device of new tensors of the current session; at first, and for None, the current GPU, else the CPU.
+
+    ``cuda`` without an index is the current GPU of the thread that makes the tensor. A ``with`` block of a device has
+    precedence over this.
+    """
     session = current_session()
-    place = require_device(as_device(device), session, "set_default_device")
-    session.default_device, session.places = place, (place, *session.devices)
+    place = None if device is None else as_device(device)
+    if place is not None:
+        require_device(place, session, "set_default_device")
+    session.set_default_device(place)
 
 
 def is_tensor(thing: Any) -> bool:

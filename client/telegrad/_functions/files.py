@@ -6,11 +6,11 @@ import os
 from typing import Any
 
 from telegrad._session.current import current_session
-from telegrad._session.devices import require_device
+from telegrad._session.devices import DeviceLike, as_device, default_device, require_device
 from telegrad._tensor import safetensors_files as _safetensors_files
 from telegrad._tensor.safetensors_files import RawTensor
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import Meta
 
 
 def save(obj: Any, f: str | os.PathLike[str]) -> None:
@@ -18,11 +18,13 @@ def save(obj: Any, f: str | os.PathLike[str]) -> None:
     _safetensors_files.save(obj, f, to_raw=_to_raw)
 
 
-def load(f: str | os.PathLike[str], map_location: str | Device | None = None) -> Any:
+def load(f: str | os.PathLike[str], map_location: DeviceLike = None) -> Any:
     """Read what ``save`` wrote, or any safetensors file; tensors go to ``map_location``, else the default device."""
     session = current_session()
-    device = session.default_device if map_location is None else Device(map_location)
-    require_device(device, session, "load")
+    if map_location is None:
+        device = default_device(session)
+    else:
+        device = require_device(as_device(map_location), session, "load")
 
     def from_raw(raw: RawTensor) -> Tensor:
         meta = Meta.of(raw.shape, raw.dtype, device)

@@ -1,8 +1,8 @@
 """Calling an operation: bind, check by the contract's shape rule, submit one instruction, make the result tensors.
 
 What the contract says about a call is cached as a ``CallPlan``. The key is the call's pattern (``call_pattern``), the
-metas of its operands, its attributes, the default dtype and autocast. ``call`` is on the path of every operation:
-loops stand there where ``map`` or a helper would read better, because they are quicker.
+metas of its operands, its attributes, the default dtype, autocast and the thread's devices. ``call`` is on the path of
+every operation: loops stand there where ``map`` or a helper would read better, because they are quicker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from telegrad import return_types
 from telegrad._session.current import current_session
-from telegrad._session.devices import require_device
+from telegrad._session.devices import default_device, require_device
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import Modes, thread
 from telegrad._tensor.autograd_graph import Aliases, GradientEdge, LeafNode, OperationNode
@@ -111,7 +111,7 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     """
     modes = thread.modes
     records = modes.records
-    key: list[Any] = [pattern, dtypes._default, modes.autocast]
+    key: list[Any] = [pattern, dtypes._default, modes.of_plans]
     wire: list[Any] = []
     parents: list[GradientEdge] = []
     session: ClientSession | None = None
@@ -245,14 +245,20 @@ def _is_tensor(argument: Any) -> bool:
 
 
 def _normalize(op: Op, bound: tuple[Any, ...], session: ClientSession) -> tuple[Any, ...]:
-    """Return arguments in canonical form; a call that makes a tensor and names no device gets the default one."""
+    """Return arguments in canonical form; a call that makes a tensor and names no device gets the default one.
+
+    Devices are checked: the server has them.
+    """
     bound = op.normalize(bound, _is_tensor)
-    if any(_holds_tensor(bound[position]) for position in op.tensor_positions):
-        return bound
-    return tuple(
-        session.default_device if argument is None and param.kind.name == "device?" else argument
-        for param, argument in zip(op.params, bound, strict=True)
-    )
+    has_tensors = any(_holds_tensor(bound[position]) for position in op.tensor_positions)
+    completed = []
+    for param, argument in zip(op.params, bound, strict=True):
+        if isinstance(argument, Device):
+            argument = require_device(argument, session, op.public)
+        elif argument is None and not has_tensors and param.kind.name == "device?":
+            argument = default_device(session)
+        completed.append(argument)
+    return tuple(completed)
 
 
 def _plan(
@@ -262,12 +268,9 @@ def _plan(
     session: ClientSession,
     autocast: Autocast | None,
 ) -> CallPlan:
-    op = pattern.op
-    for argument in bound:
-        if isinstance(argument, Device):
-            require_device(argument, session, op.public)
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
-    plan = CallPlan(op, bound, tensors[0]._meta.device if tensors else session.default_device, autocast)
+    device = tensors[0]._meta.device if tensors else default_device(session)
+    plan = CallPlan(pattern.op, bound, device, autocast)
     plan.rest = plan.template[len(pattern.positions) :]
     try:
         if len(_PLANS) >= _MAX_PLANS:

@@ -1,4 +1,8 @@
-"""Devices as users name them: by a string such as ``"cuda:0"``, by the index of a GPU, or by a ``Device``."""
+"""Devices as users name them: by a string such as ``"cuda:0"``, by the index of a GPU, or by a ``Device``.
+
+``cuda`` without an index is the current GPU of the calling thread, as in PyTorch: it becomes a device with an index
+where it is used, so that metas and instructions only have such devices.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,26 @@ from telegrad_protocol.meta import Device
 
 from .current import current_session
 from .session import ClientSession
+from .thread_modes import thread
 
 DeviceLike: TypeAlias = str | Device | int | None
 """None stands for the default device, or for no change of device, as the function says."""
 
 
 def as_device(device: Any) -> Device:
-    """Return the device that ``device`` names; an integer is the index of a GPU."""
-    if isinstance(device, int) and not isinstance(device, bool):
-        return Device("cuda", device)
-    if isinstance(device, (str, Device)):
+    """Return the device that ``device`` names, which may be ``cuda`` without an index; an integer is a GPU's index."""
+    if isinstance(device, (str, Device, int)) and not isinstance(device, bool):
         return Device(device)
     raise ArgumentTypeError(f"a device is named by a string such as 'cuda:0', not by {device!r}")
 
 
 def require_device(device: Device, session: ClientSession, function: str = "") -> Device:
-    """Return ``device`` if the server of ``session`` has it; raises DeviceError in the name of ``function`` if not."""
+    """Return the device of the session's server that ``device`` stands for.
+
+    Raises DeviceError, in the name of ``function``, if the server does not have it.
+    """
+    if device.is_current_gpu:
+        device = thread.modes.gpu or session.first_gpu or device
     if device not in session.devices:
         prefix = f"{function}: " if function else ""
         raise DeviceError(
@@ -33,9 +41,64 @@ def require_device(device: Device, session: ClientSession, function: str = "") -
     return device
 
 
+def default_device(session: ClientSession) -> Device:
+    """Return where this thread's new tensors of the session are made if no device is named."""
+    return require_device(thread.modes.default_device or session.default_device, session)
+
+
 def device_name(device: DeviceLike) -> str:
-    """Return the name of a device of the current session, of the default one for None."""
+    """Return the name of a device of the current session; None is the current GPU, or the CPU if there is no GPU."""
     session = current_session()
     if device is None:
-        return session.default_device.name
+        return session.default_device.name if session.first_gpu is None else current_gpu(session).name
     return require_device(as_device(device), session).name
+
+
+_ANY_GPU = Device("cuda")
+
+
+def current_gpu(session: ClientSession, function: str = "") -> Device:
+    """Return the calling thread's current GPU; raises DeviceError if the server has none of its index."""
+    return require_device(_ANY_GPU, session, function)
+
+
+def gpu_of(function: str, device: DeviceLike) -> Device:
+    """Return a GPU of the current session; None is the current one.
+
+    Raises DeviceError, in the name of ``function``, if there is no such GPU, or for a device of another type.
+    """
+    session = current_session()
+    if session.first_gpu is None:
+        raise DeviceError(f"{function}: the server has no GPU; it has {', '.join(map(str, session.devices))}")
+    gpu = current_gpu(session, function) if device is None else require_device(as_device(device), session, function)
+    if gpu.type != "cuda":
+        raise DeviceError(f"{function}: expected a GPU, not {gpu}")
+    return gpu
+
+
+def set_current_gpu(gpu: Device | None) -> Device | None:
+    """Make a GPU this thread's current one, None for the first; return what was chosen before.
+
+    The first GPU is never chosen by its index, so that a program which names it has the modes of one that does not.
+    """
+    modes = thread.modes
+    thread.modes = modes.but(gpu=None if gpu is current_session().first_gpu else gpu)
+    return modes.gpu
+
+
+def _enter(self: Device) -> Device:
+    """Make tensors on this device within the block where no device is named; it belongs to the calling thread."""
+    require_device(self, current_session(), "device")
+    modes = thread.modes
+    thread.entered = (*thread.entered, modes.default_device)
+    thread.modes = modes.but(default_device=self)
+    return self
+
+
+def _exit(self: Device, *_: object) -> None:
+    *outer, before = thread.entered
+    thread.entered = tuple(outer)
+    thread.modes = thread.modes.but(default_device=before)
+
+
+Device.__enter__, Device.__exit__ = _enter, _exit  # type: ignore[method-assign]

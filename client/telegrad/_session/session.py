@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class ClientSession(SendQueue):
     """One session on a server: its queue of instructions, the requests that wait, and what has failed.
 
-    ``places`` are the default device and all devices: they are part of the key of calls that make tensors.
+    ``default_device`` may be ``cuda`` without an index, the current GPU of whoever makes a tensor. ``places`` are it
+    and all devices: they are part of the key of calls that make tensors.
     """
 
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
@@ -48,9 +49,19 @@ class ClientSession(SendQueue):
         self.stream_turns: dict[tuple[str, int], count[int]] = {}
         super().__init__(open_transport)
         hello = self.transport.hello
-        self.default_device = Device(hello.default_device)
+        self._given_default = given = Device(hello.default_device)
         self.devices = [Device(name) for name in hello.devices]
-        self.places = (self.default_device, *self.devices)
+        gpus = [device for device in (given, *self.devices) if device.type == "cuda"]
+        self.first_gpu = gpus[0] if gpus else None
+        """The current GPU of threads that have chosen none."""
+        self.set_default_device(None)
+
+    def set_default_device(self, device: Device | None) -> None:
+        """Set where tensors are made if no device is named; None: where the server has it, a GPU if there is one."""
+        if device is None:
+            device = Device("cuda") if self._given_default.type == "cuda" else self._given_default
+        self.default_device = device
+        self.places = (device, *self.devices)
 
     def request(self, make: Callable[[int], Any]) -> Any:
         """Send a request and wait for its answer: one round trip."""

@@ -1,4 +1,4 @@
-"""The modes that a thread's operations run under: gradient recording, inference mode, autocast, current streams.
+"""The modes that a thread's operations run under: gradient recording, inference mode, autocast, streams, devices.
 
 As in PyTorch, they belong to a thread. ``Modes`` holds one combination of them. The modes of a thread are attached to
 each instruction that it queues (``send_queue``), and where they change between two instructions the server is told: so
@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from telegrad_protocol.autocast import DEFAULT_DTYPES, Autocast
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.messages import Mode
+from telegrad_protocol.meta import Device
 
 Streams: TypeAlias = tuple[tuple[str, int], ...]
 """Pairs of a device's name and the number of the stream that is current there; default streams are left out."""
@@ -21,10 +22,13 @@ Streams: TypeAlias = tuple[tuple[str, int], ...]
 class Modes:
     """One combination of modes that operations run under. Equal combinations are the same object: ``of`` sees to it.
 
-    ``records`` tells whether operations are recorded for differentiation, given ``grad`` and ``inference``.
+    ``gpu`` is the thread's current GPU, None where it has chosen none; ``default_device`` is where a ``with`` block
+    has tensors made. Both are the client's alone: an instruction names its device. ``records`` tells whether operations
+    are recorded for differentiation, given ``grad`` and ``inference``. ``of_plans`` are the modes that the results of a
+    call depend on, all others being default ones: a part of the keys that plans of calls are cached by.
     """
 
-    __slots__ = ("autocast", "grad", "inference", "records", "streams")
+    __slots__ = ("autocast", "default_device", "gpu", "grad", "inference", "of_plans", "records", "streams")
     _known: dict[tuple[Any, ...], Modes] = {}
 
     grad: bool
@@ -32,21 +36,33 @@ class Modes:
     records: bool
     autocast: Autocast | None
     streams: Streams
+    gpu: Device | None
+    default_device: Device | None
+    of_plans: Modes
 
     @staticmethod
-    def of(grad: bool, inference: bool, autocast: Autocast | None, streams: Streams) -> Modes:
+    def of(
+        grad: bool, inference: bool, autocast: Autocast | None, streams: Streams, gpu: Device | None = None,
+        default_device: Device | None = None,
+    ) -> Modes:  # fmt: skip
         """Return the one instance of these modes."""
-        key = (grad, inference, autocast, streams)
+        key = (grad, inference, autocast, streams, gpu, default_device)
         modes = Modes._known.get(key)
         if modes is None:
-            modes = Modes._known[key] = object.__new__(Modes)
-            modes.grad, modes.inference, modes.autocast, modes.streams = key
+            modes = object.__new__(Modes)
+            modes.grad, modes.inference, modes.autocast, modes.streams, modes.gpu, modes.default_device = key
             modes.records = grad and not inference
+            plain = (True, False, autocast, (), gpu, default_device)
+            modes.of_plans = modes if key == plain else Modes.of(*plain)
+            modes = Modes._known.setdefault(key, modes)
         return modes
 
     def but(self, **changed: Any) -> Modes:
         """Return these modes with some of them changed."""
-        settings = {"grad": self.grad, "inference": self.inference, "autocast": self.autocast, "streams": self.streams}
+        settings = {
+            "grad": self.grad, "inference": self.inference, "autocast": self.autocast, "streams": self.streams,
+            "gpu": self.gpu, "default_device": self.default_device,
+        }  # fmt: skip
         return Modes.of(**{**settings, **changed})
 
     def changes_from(self, other: Modes) -> list[Mode]:
@@ -92,6 +108,8 @@ class _ThreadModes(threading.local):
 
     modes: Modes = DEFAULT
     autocast = AutocastSettings()
+    entered: tuple[Device | None, ...] = ()
+    """The default devices that ``with`` blocks of devices replaced, the innermost block's last."""
 
 
 thread: Final = _ThreadModes()

@@ -32,6 +32,12 @@ def _ask(what: str, device: DeviceLike, *args: Any) -> Any:
     return current_session().query(what, device_name(device), *args)
 
 
+def _all_devices() -> list[str]:
+    """Return the names of all GPUs, of the CPU if there is no GPU."""
+    gpus = [device.name for device in current_session().devices if device.type == "cuda"]
+    return gpus or [device_name(None)]
+
+
 def memory_stats(device: DeviceLike = None) -> dict[str, int]:
     """The allocator's statistics for this session."""
     return _ask("memory_stats", device)  # type: ignore[no-any-return]
@@ -127,8 +133,9 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
 
 
 def empty_cache() -> None:
-    """Give memory back to the device that no tensor uses and that no other session can use."""
-    _ask("empty_cache", None)
+    """Give memory back to the devices that no tensor uses and that no other session can use."""
+    for name in _all_devices():
+        _ask("empty_cache", name)
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
@@ -215,8 +222,19 @@ def _record_memory_history(
 
 
 def _snapshot(device: DeviceLike = None, include_traces: bool = True) -> dict[str, Any]:
-    """Segments, blocks, trace and settings of the allocator, as `torch.cuda.memory._snapshot` has them."""
-    return _with_pool_tuples(_ask("memory_snapshot", device, include_traces))
+    """Segments, blocks, trace and settings of the allocator, as `torch.cuda.memory._snapshot` has them.
+
+    Those of all GPUs, numbered in their order, where no device is named.
+    """
+    names = _all_devices() if device is None else [device_name(device)]
+    snapshots = [_with_pool_tuples(_ask("memory_snapshot", name, include_traces)) for name in names]
+    if len(snapshots) > 1:
+        for number, snapshot in enumerate(snapshots):
+            for segment in snapshot["segments"]:
+                segment["device"] = number
+        for key in ("segments", "device_traces"):
+            snapshots[0][key] = [item for snapshot in snapshots for item in snapshot[key]]
+    return snapshots[0]
 
 
 def _dump_snapshot(filename: str | os.PathLike[str] = "dump_snapshot.pickle") -> None:

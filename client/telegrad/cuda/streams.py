@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from telegrad._session.current import current_session
-from telegrad._session.devices import DeviceLike, device_name
+from telegrad._session.devices import DeviceLike, current_gpu, gpu_of, set_current_gpu
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, NotSupportedError
@@ -25,25 +25,12 @@ if TYPE_CHECKING:
 _turn_lock = threading.Lock()
 
 
-def gpu_of(name: str, device: DeviceLike) -> str:
-    """Return the name of a GPU given as index, name or None; raises DeviceError for a device without streams."""
-    session = current_session()
-    if device is None and session.default_device.type != "cuda":
-        device = next((d for d in session.devices if d.type == "cuda"), None)
-        if device is None:
-            raise DeviceError(f"{name}: the server has no GPU, and its CPU has no streams")
-    gpu = device_name(device)
-    if not gpu.startswith("cuda"):
-        raise DeviceError(f"{name}: device {gpu} has no streams; expected a GPU")
-    return gpu
-
-
 class Stream:
     """A queue of work on a GPU; ``priority`` 0 is the lowest, -3 the highest."""
 
     def __init__(self, device: DeviceLike = None, priority: int = 0, **options: Any) -> None:
         self._session: ClientSession = current_session()
-        self._device = gpu_of("Stream", device)
+        self._device = gpu_of("Stream", device).name
         self._entered: list[StreamContext] = []
         number = options.pop("_number", None)
         if options:
@@ -129,7 +116,7 @@ def check_stream(name: str, stream: object) -> Stream:
 
 
 class StreamContext:
-    """Makes a stream the current one of its GPU within the block; does nothing for None."""
+    """Makes a stream the current one of its GPU, and that the current GPU, within the block; does nothing for None."""
 
     def __init__(self, stream: Stream | None) -> None:
         self.stream = None if stream is None else check_stream("stream", stream)
@@ -137,11 +124,12 @@ class StreamContext:
     def __enter__(self) -> None:
         if self.stream is not None:
             self._previous = _current_number(self.stream._device)
-            _set_current(self.stream._device, self.stream._number)
+            self._previous_gpu = _set_current(self.stream)
 
     def __exit__(self, *_: object) -> None:
         if self.stream is not None:
-            _set_current(self.stream._device, self._previous)
+            _set_number(self.stream._device, self._previous)
+            set_current_gpu(self._previous_gpu)
 
 
 def stream(stream: Stream | None) -> StreamContext:
@@ -150,28 +138,35 @@ def stream(stream: Stream | None) -> StreamContext:
 
 
 def set_stream(stream: Stream | None) -> None:
-    """Make ``stream`` the current one of its GPU, for this thread."""
+    """Make ``stream`` the current one of its GPU, and that the current GPU, for this thread."""
     if stream is not None:
-        chosen = check_stream("set_stream", stream)
-        _set_current(chosen._device, chosen._number)
+        _set_current(check_stream("set_stream", stream))
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
-    """Return the stream that this thread's operations run on."""
-    name = gpu_of("current_stream", device)
+    """Return the stream that this thread's operations on a GPU, by default the current one, run on."""
+    name = gpu_of("current_stream", device).name
     return Stream(name, _number=_current_number(name))
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
     """Return the stream that operations run on where no other was chosen."""
-    return Stream(gpu_of("default_stream", device), _number=0)
+    return Stream(gpu_of("default_stream", device).name, _number=0)
 
 
 def _current_number(device: str) -> int:
     return dict(thread.modes.streams).get(device, 0)
 
 
-def _set_current(device: str, number: int) -> None:
+def _set_current(stream: Stream) -> Device | None:
+    """Make ``stream`` and its GPU the current ones; return the GPU that was chosen before."""
+    _set_number(stream._device, stream._number)
+    if stream.device is current_gpu(stream._session):
+        return thread.modes.gpu
+    return set_current_gpu(stream.device)
+
+
+def _set_number(device: str, number: int) -> None:
     chosen = {**dict(thread.modes.streams), device: number}
     thread.modes = thread.modes.but(streams=tuple(sorted([(name, n) for name, n in chosen.items() if n])))
 

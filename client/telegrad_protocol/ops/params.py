@@ -252,7 +252,7 @@ _BASIC = (
     Kind("scalars", "a list of numbers", _accept_scalars,
          encode=lambda vs: [encode_scalar(v) for v in vs], decode=_decode_scalars),
     Kind("dtype", "a dtype", _instance(DType), encode=lambda d: d.code, decode=of_code),
-    Kind("device", "a device", _accept_device, encode=str, decode=lambda name: Device(_typed(str)(name))),
+    Kind("device", "a device", _accept_device, encode=str, decode=lambda name: Device(_typed(str)(name)).on_server),
 )  # fmt: skip
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _BASIC}
 _OPTIONAL_OF = {name: _optional(kind) for name, kind in KINDS.items()}

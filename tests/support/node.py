@@ -1,0 +1,45 @@
+"""A simulated node: a host with two GPUs that are NumPy on host memory, for sessions in this process and for workers.
+
+They have numbers of real GPUs, and what the engine works out for a device is kept for the process: a process that
+opens simulated GPUs must not open real ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from server.engine.value import Backend
+from server.worker.host import Host
+from telegrad_protocol.meta import Device
+
+from ..session.queued import QueuedBackend
+
+GPUS = (Device("cuda", 0), Device("cuda", 1))
+
+
+class SimulatedGpu(QueuedBackend):
+    """One GPU of the node; each of them reaches the memory of the other."""
+
+    def can_access_peer(self, peer: Backend) -> bool:
+        return isinstance(peer, SimulatedGpu)
+
+    def properties(self) -> dict[str, Any]:
+        return super().properties() | {"name": "Simulated GPU", "capability": (9, self.device.index)}
+
+
+@functools.cache
+def _gpus() -> dict[Device, Backend]:
+    return {device: SimulatedGpu(device) for device in GPUS}
+
+
+class SimulatedHost(Host):
+    """A host of the worker whose devices are two simulated GPUs and the CPU, whatever devices it is told to open."""
+
+    def __init__(self, devices: list[str] | None = None) -> None:
+        super().__init__(["cpu"])
+        locate = next(iter(self.backends.values())).allocator.history.locate
+        for backend in _gpus().values():
+            backend.allocator.history.locate = locate
+        self.backends = {**_gpus(), **self.backends}
+        self.default_device = GPUS[0]
