@@ -93,8 +93,8 @@ def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = F
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """Return the tensor in the type of ``other``."""
-    return to(self, other.dtype)
+    """Return the tensor in the type of ``other``, and on its device."""
+    return to(self, other)
 
 
 def _conversion(name: str, dtype: DType) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from telegrad._functions.gradients import by_device
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError
@@ -27,6 +28,18 @@ def _number(name: str, given: Any) -> float:
         raise ArgumentTypeError(f"{name} must be a number, not {given!r}") from None
 
 
+def _total_norm(tensors: list[Tensor], order: float) -> Tensor:
+    """The norm of all elements, on the device of the first tensor; of several devices, the norm of the devices' norms.
+
+    The norm of order 0 is the number of tensors that are not zero, as in PyTorch.
+    """
+    groups = by_device(tensors)
+    if len(groups) > 1:
+        parts = [[tensor] for tensor in tensors] if order == 0 else groups
+        tensors = [function("_total_norm")(part, order).to(tensors[0].device) for part in parts]
+    return function("_total_norm")(tensors, order)  # type: ignore[no-any-return]
+
+
 def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
@@ -34,7 +47,7 @@ def get_total_norm(
     listed, order = [tensors] if isinstance(tensors, Tensor) else list(tensors), _number("norm_type", norm_type)
     if not listed:
         return function("zeros")(())  # type: ignore[no-any-return]
-    norm: Tensor = function("_total_norm")(listed, order)
+    norm = _total_norm(listed, order)
     if error_if_nonfinite and not bool(norm.isfinite()):
         raise AutogradError(
             f"The total norm of order {order} for gradients from `parameters` is non-finite, so it cannot be clipped"
@@ -47,8 +60,8 @@ def clip_grads_with_norm_(
 ) -> None:
     """Scale the gradients so that ``total_norm`` would become ``max_norm``, if it is greater."""
     grads, most = _gradients(parameters), _number("max_norm", max_norm)
-    if grads:
-        function("_clip_to_norm_")(grads, total_norm, most)
+    for group in by_device(grads):
+        function("_clip_to_norm_")(group, total_norm.to(group[0].device), most)
 
 
 def clip_grad_norm_(
@@ -66,8 +79,8 @@ def clip_grad_norm_(
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Limit each element of the gradients to [-clip_value, clip_value]."""
     grads, most = _gradients(parameters), _number("clip_value", clip_value)
-    if grads:
-        function("_foreach_clamp_")(grads, -most, most)
+    for group in by_device(grads):
+        function("_foreach_clamp_")(group, -most, most)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
-from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least
+from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
 class Adam(Optimizer):
@@ -45,7 +45,7 @@ class Adam(Optimizer):
         function(step)(
             params, grads, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
             [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else [], [s["step"] for s in states],
-            lr=group["lr"],
+            lr=lr_at(group["lr"], params[0].device),
             beta1=float(beta1), beta2=float(beta2), weight_decay=group["weight_decay"], eps=group["eps"],
             amsgrad=group["amsgrad"], maximize=group["maximize"], advance=True, **self._scaling(params[0].device),
         )  # fmt: skip

@@ -175,3 +175,8 @@ def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
 def accepted_flags(**flags: Any) -> dict[str, Any]:
     """Settings of PyTorch that choose among its implementations; every step is fused here."""
     return {name: flags.get(name) for name in _ACCEPTED if name in flags}
+
+
+def lr_at(lr: float | Tensor, device: Device) -> float | Tensor:
+    """Return a learning rate that a step on ``device`` can read: a tensor there or on the CPU, or the number."""
+    return lr.to(device) if isinstance(lr, Tensor) and lr.is_cuda else lr

@@ -11,7 +11,7 @@ from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
-from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least
+from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
 class SGD(Optimizer):
@@ -64,7 +64,8 @@ class SGD(Optimizer):
         self, group: Group, params: list[Tensor], grads: list[Any], buffers: list[Tensor], is_first_step: bool
     ) -> None:
         function("_fused_sgd_")(
-            params, grads, buffers, weight_decay=group["weight_decay"], momentum=group["momentum"], lr=group["lr"],
+            params, grads, buffers, weight_decay=group["weight_decay"], momentum=group["momentum"],
+            lr=lr_at(group["lr"], params[0].device),
             dampening=group["dampening"], nesterov=group["nesterov"], maximize=group["maximize"],
             is_first_step=is_first_step, **self._scaling(params[0].device),
         )  # fmt: skip

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, overload
 
 from telegrad_protocol.dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, int64, result_type
-from telegrad_protocol.errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
+from telegrad_protocol.errors import ArgumentTypeError, DTypeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes, result_strides
 from telegrad_protocol.meta import Device, Meta
 
+from .devices import check_results, shared_device
 from .params import KINDS, Param, read_params
 
 Scalar: TypeAlias = bool | int | float | complex
@@ -37,8 +38,9 @@ class Op:
 
     __slots__ = (
         "_defaults", "_namings", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form",
-        "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params", "positional",
-        "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at", "view_of",
+        "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params",
+        "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at",
+        "view_of",
     )  # fmt: skip
 
     index: int
@@ -65,6 +67,7 @@ class Op:
         self.data_dependent: bool = flags.pop("data_dependent", False)
         self.is_random: bool = flags.pop("random", False)
         self.mixed_devices: bool = flags.pop("mixed_devices", False)
+        self.from_host: tuple[int, ...] = self._positions(flags.pop("from_host", ()))
         self.updates: bool = flags.pop("updates", False)
         self.module: str = flags.pop("module", "")
         self.method: bool = flags.pop("method", True)
@@ -162,9 +165,10 @@ class Op:
 
     def infer(self, bound: tuple[Any, ...]) -> Metas:
         """Run the shape rule on metas; the result is None where only the data can tell the shape."""
-        if not self.mixed_devices:
-            self._check_devices(bound)
+        device = None if self.mixed_devices else self._device_beside_host(bound)
         inferred: Metas = self.rule(*self._positional(bound), **self._keywords(bound))
+        if device is not None and not any(isinstance(argument, Device) for argument in bound):
+            check_results(self.public, device, inferred)
         return inferred
 
     def _positional(self, bound: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -175,14 +179,12 @@ class Op:
     def _keywords(self, bound: tuple[Any, ...]) -> dict[str, Any]:
         return {p.name: bound[i] for i, p in enumerate(self.params) if p.keyword_only}
 
-    def _check_devices(self, bound: tuple[Any, ...]) -> None:
+    def _device_beside_host(self, bound: tuple[Any, ...]) -> Device | None:
+        """Return the device of the operands if others are on the CPU beside it; None if all are on one device."""
         metas = self.metas_in(bound)
-        placed = {meta.device for meta in metas if meta.ndim or meta.device.type != "cpu"}
-        if len(placed) > 1:
-            names = " and ".join(sorted(map(str, placed)))
-            raise DeviceError(
-                f"{self.public}: operands are on different devices, {names}: {', '.join(map(repr, metas))}"
-            )
+        if all([meta.device is metas[0].device for meta in metas]):
+            return None
+        return shared_device(self, bound)
 
     def compute_dtype(self, bound: Sequence[Any]) -> DType:
         """Return the type in which a pointwise operation computes; its operands are cast to it first."""
@@ -238,7 +240,8 @@ def op(
     ``inplace`` and ``out`` derive those forms; ``out=None`` derives it where results are new and of a known shape.
     ``view_of``, ``mutates`` and ``no_grad`` name parameters: the one whose memory the result shows, those that are
     written, and those that get no gradient. ``copies`` tells when a ``view_of`` operation has to copy after all.
-    ``updates`` lets it write into leaves that require grad while gradients are recorded, as an optimizer does.
+    ``from_host`` names parameters whose tensors may be on the CPU beside a GPU's; with ``mixed_devices`` all may be
+    anywhere. ``updates`` lets it write into leaves that require grad while gradients are recorded, as optimizers do.
     ``returns`` names several results. ``module`` is where users call it, such as ``"nn.functional"``.
     """
 
@@ -338,7 +341,8 @@ def alias(name: str, op: Op) -> None:
 def _inherited(op: Op) -> dict[str, Any]:
     return {
         "base": op, "no_grad": op.no_grad, "differentiable": op.differentiable, "random": op.is_random,
-        "mixed_devices": op.mixed_devices, "module": op.module, "promotion": op.promotion, "promoted": op.promoted,
+        "mixed_devices": op.mixed_devices, "from_host": op.from_host, "module": op.module,
+        "promotion": op.promotion, "promoted": op.promoted,
     }  # fmt: skip
 
 

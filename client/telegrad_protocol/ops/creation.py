@@ -283,7 +283,7 @@ def fill_(input: Meta, value: Scalar) -> Meta:
     return input
 
 
-@op(name="fill_.Tensor", mutates="input", out=False)
+@op(name="fill_.Tensor", mutates="input", out=False, mixed_devices=True)
 def fill_tensor_(input: Meta, value: Meta) -> Meta:
     """Overwrite every element with the element of a 0-d tensor."""
     if value.ndim:

@@ -1,7 +1,8 @@
 """Contracts of the ``_foreach_`` family: one operation on each tensor of a list, in one instruction.
 
-Names, overloads and semantics are PyTorch's. Functional forms give a tuple of new tensors, and gradients flow through
-them; forms that end in ``_`` write into the first list, and nothing is recorded of them.
+Names, overloads and semantics are PyTorch's: tensors of one row are on one device, rows may be on several. Functional
+forms give a tuple of new tensors, and gradients flow through them; forms that end in ``_`` write into the first list,
+and nothing is recorded of them.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ def _declare(public: str, overload: str, counterpart: str, rule: Rule) -> None:
     label = f"_foreach_{public}"
     suffix = f".{overload}" if overload else ""
     rule.__doc__ = f"The result of ``{counterpart}`` on every tensor of the list."
-    op(name=f"{label}{suffix}", out=False, method=False)(rule)
+    op(name=f"{label}{suffix}", out=False, method=False, mixed_devices=True)(rule)
     op(
-        name=f"{label}_{suffix}", out=False, method=False, differentiable=False, updates=True, mutates="self",
-        no_grad=tuple(_tensor_names(rule)),
+        name=f"{label}_{suffix}", out=False, method=False, differentiable=False, updates=True, mixed_devices=True,
+        mutates="self", no_grad=tuple(_tensor_names(rule)),
     )(_overwriting(f"{label}_", rule))  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def _overwriting(name: str, rule: Rule) -> Callable[..., None]:
     @wraps(rule)
     def check(self: Any, *args: Any, **kwargs: Any) -> None:
         for target, result in zip(self, rule(self, *args, **kwargs), strict=True):
-            if target.shape != result.shape or target.dtype is not result.dtype:
+            if target.shape != result.shape or target.dtype is not result.dtype or target.device is not result.device:
                 raise ArgumentError(f"{name}: the result {result} does not go into {target}")
 
     return check
@@ -162,13 +163,16 @@ for _name in TERNARY:
 _lerp()
 
 
-@op(out=False, method=False)
+@op(out=False, method=False, mixed_devices=True)
 def _foreach_norm(self: list[Meta], ord: float = 2.0) -> tuple[Meta, ...]:
     """Compute the norms of the tensors, as vectors of all their elements."""
     return tuple(per_tensor("_foreach_norm", "norm", self, ord))
 
 
-@op(out=False, method=False, differentiable=False, updates=True, mutates="self", no_grad=("self", "src"))
+@op(
+    out=False, method=False, differentiable=False, updates=True, mixed_devices=True, mutates="self",
+    no_grad=("self", "src"),
+)  # fmt: skip
 def _foreach_copy_(self: list[Meta], src: list[Meta], non_blocking: bool = False) -> None:
     """Copy the tensors of ``src`` into those of ``self``, with broadcasting and conversion."""
     per_tensor("_foreach_copy_", "copy_", self, src)

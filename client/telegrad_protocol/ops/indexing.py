@@ -102,7 +102,7 @@ def _index_strides(input: Meta, indices: Indices, place: Placement) -> Size:
     return result_strides(place.shape, operands)
 
 
-@op(no_grad=("indices",), out=False, method=False)
+@op(no_grad=("indices",), from_host=("indices",), out=False, method=False)
 def index(input: Meta, indices: list[Meta | None]) -> Meta | None:
     """Return input[indices]: integer tensors and masks, broadcast together; None stands for a whole dimension."""
     _check_indices("index", input, indices)
@@ -112,7 +112,7 @@ def index(input: Meta, indices: list[Meta | None]) -> Meta | None:
     return input.like(place.shape, strides=_index_strides(input, indices, place))
 
 
-@op(no_grad=("indices",), inplace=True, out=False)
+@op(no_grad=("indices",), from_host=("indices",), inplace=True, out=False)
 def index_put(input: Meta, indices: list[Meta | None], values: Meta | Scalar, accumulate: bool = False) -> Meta:
     """Copy ``input`` with ``values``, broadcast, at ``indices``; ``accumulate`` adds them to the elements there."""
     _check_indices("index_put", input, indices)

@@ -37,7 +37,7 @@ def view_dtype(input: Meta, dtype: DType) -> Meta:
     return Meta.of((*input.shape[:-1], last), dtype, input.device, (*strides, 1), offset)
 
 
-@op(view_of="input")
+@op(view_of="input", mixed_devices=True)
 def view_as(input: Meta, other: Meta) -> Meta:
     """View the elements in the shape of ``other``."""
     return view.rule(input, *other.shape)
@@ -60,7 +60,7 @@ def reshape(input: Meta, *shape: int) -> Meta:
     return _reshaped("reshape", input, shape)
 
 
-@op(view_of="input", copies=lambda input, other: reshape_copies(input, other.shape))
+@op(view_of="input", copies=lambda input, other: reshape_copies(input, other.shape), mixed_devices=True)
 def reshape_as(input: Meta, other: Meta) -> Meta:
     """Return the elements in the shape of ``other``, as a view where that is possible."""
     return _reshaped("reshape_as", input, other.shape)
@@ -124,7 +124,7 @@ def expand(input: Meta, *size: int) -> Meta:
     return input.view(target, broadcast_strides(input.shape, input.strides, target))
 
 
-@op(view_of="input")
+@op(view_of="input", mixed_devices=True)
 def expand_as(input: Meta, other: Meta) -> Meta:
     """View dimensions of size 1 repeated to the shape of ``other``."""
     return expand.rule(input, *other.shape)
