@@ -16,6 +16,8 @@ import psutil
 import pytest
 
 from .gpus import GPUS, NAMES
+from .support.fixtures import node as node
+from .support.fixtures import node_host as node_host
 
 PATIENCE_SECONDS = 20.0
 

@@ -22,9 +22,9 @@ MAX_EVENTS = 1 << 16
 def set_stream(state: SessionState, value: Any) -> None:
     """Set the mode ``stream``: a device, which another session's server may have, and the number of its stream."""
     name, number = value
+    if type(name) is not str or type(number) is not int:
+        raise ValueError("no name of a device and number of a stream")
     backend = state.context.backends.get(Device(name))
-    if type(number) is not int:
-        raise ValueError("no number of a stream")
     if backend is not None:
         backend.use_stream(state.context, number)
 

@@ -86,7 +86,7 @@ def set_current_gpu(gpu: Device | None) -> Device | None:
     return modes.gpu
 
 
-def _enter(self: Device) -> Device:
+def __enter__(self: Device) -> Device:
     """Make tensors on this device within the block where no device is named; it belongs to the calling thread."""
     require_device(self, current_session(), "device")
     modes = thread.modes
@@ -95,10 +95,13 @@ def _enter(self: Device) -> Device:
     return self
 
 
-def _exit(self: Device, *_: object) -> None:
+def __exit__(self: Device, *_: object) -> None:
+    """Restore the default device of the calling thread."""
     *outer, before = thread.entered
     thread.entered = tuple(outer)
     thread.modes = thread.modes.but(default_device=before)
 
 
-Device.__enter__, Device.__exit__ = _enter, _exit  # type: ignore[method-assign]
+for _method in (__enter__, __exit__):
+    _method.__module__, _method.__qualname__ = Device.__module__, f"Device.{_method.__name__}"
+    setattr(Device, _method.__name__, _method)

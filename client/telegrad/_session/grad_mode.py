@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _set_grad(enabled: bool) -> None:
     modes = thread.modes
-    thread.modes = Modes.of(enabled, modes.inference, modes.autocast, modes.streams)
+    thread.modes = Modes.of(enabled, modes.inference, modes.autocast, modes.streams, modes.gpu, modes.default_device)
 
 
 class ModeBlock:
@@ -136,7 +136,9 @@ class inference_mode(ModeBlock):
 
     def __enter__(self) -> None:
         modes = self.previous = thread.modes
-        thread.modes = Modes.of(not self.mode, self.mode, modes.autocast, modes.streams)
+        thread.modes = Modes.of(
+            not self.mode, self.mode, modes.autocast, modes.streams, modes.gpu, modes.default_device
+        )
 
     def __exit__(self, *_: object) -> None:
         thread.modes = thread.modes.but(grad=self.previous.grad, inference=self.previous.inference)

@@ -42,8 +42,8 @@ class Modes:
 
     @staticmethod
     def of(
-        grad: bool, inference: bool, autocast: Autocast | None, streams: Streams, gpu: Device | None = None,
-        default_device: Device | None = None,
+        grad: bool, inference: bool, autocast: Autocast | None, streams: Streams, gpu: Device | None,
+        default_device: Device | None,
     ) -> Modes:  # fmt: skip
         """Return the one instance of these modes."""
         key = (grad, inference, autocast, streams, gpu, default_device)
@@ -81,7 +81,7 @@ class Modes:
         return changes
 
 
-DEFAULT: Final = Modes.of(True, False, None, ())
+DEFAULT: Final = Modes.of(True, False, None, (), None, None)
 
 
 class AutocastSettings(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError
 
 from . import amp as amp
+from . import comm as comm
 from . import memory as memory
 from . import random as random
 from . import tunable as tunable

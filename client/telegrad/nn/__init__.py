@@ -9,7 +9,9 @@ from __future__ import annotations
 from . import functional as functional
 from . import init as init
 from . import modules as modules
+from . import parallel as parallel
 from . import parameter as parameter
 from . import utils as utils
 from .modules import *  # noqa: F403 - each of its files says in ``__all__`` what users find
+from .parallel import DataParallel as DataParallel
 from .parameter import Parameter as Parameter
