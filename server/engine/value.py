@@ -206,10 +206,6 @@ class Backend:
         """A copy of another device's value in this device's memory, made through the host."""
         return self.xp.asarray(value.backend.to_host(value.array))
 
-    def can_access_peer(self, peer: Backend) -> bool:
-        """Whether this device reaches the memory of another one without going through the host's memory."""
-        return False
-
     def mark(self) -> Mark:
         """The point after all work launched so far; waiting for it does not block other sessions' work."""
         raise NotImplementedError

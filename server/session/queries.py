@@ -52,7 +52,7 @@ def _device_properties(state: SessionState, query: queries.DeviceProperties) -> 
 @answers(queries.CanAccessPeer)
 def _can_access_peer(state: SessionState, query: queries.CanAccessPeer) -> bool:
     device, peer = state.backend(query.device), state.backend(query.peer)
-    return device is not peer and device.can_access_peer(peer)
+    return device.can_access_peer(peer.device)
 
 
 @answers(queries.GetRngState)

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
+from server.engine.device.current_device import device_count
 
-@functools.cache
-def _real_gpus() -> int:
-    if find_spec("cupy") is None:
-        return 0
-    import cupy  # it takes a second
-
-    try:
-        return int(cupy.cuda.runtime.getDeviceCount())
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return 0
+from ..gpus import NAMES
 
 
 @functools.cache
@@ -30,12 +21,12 @@ def _host(kind: str) -> Any:
     from .node import SimulatedHost
 
     if kind == "simulated":
-        if _real_gpus():
+        if device_count():
             pytest.skip("a process does not have simulated and real GPUs; the real ones are tested")
         return SimulatedHost()
-    if _real_gpus() < 2:
-        pytest.skip(f"needs two GPUs, and this machine has {_real_gpus()}")
-    return Host(["cuda:0", "cuda:1"])
+    if device_count() < 2:
+        pytest.skip(f"needs two GPUs, and this machine has {device_count()}")
+    return Host(NAMES)
 
 
 @pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.gpu)])

@@ -21,8 +21,8 @@ GPUS = (Device("cuda", 0), Device("cuda", 1))
 class SimulatedGpu(QueuedBackend):
     """One GPU of the node; each of them reaches the memory of the other."""
 
-    def can_access_peer(self, peer: Backend) -> bool:
-        return isinstance(peer, SimulatedGpu)
+    def can_access_peer(self, peer: Device) -> bool:
+        return peer in GPUS and peer is not self.device
 
     def properties(self) -> dict[str, Any]:
         return super().properties() | {"name": "Simulated GPU", "capability": (9, self.device.index)}
