@@ -238,7 +238,11 @@ Reply: TypeAlias = Data | Description | Answer | Failure
 
 
 class Hello(Struct, frozen=True):
-    """The server's description of itself to the client of a new session; it travels as JSON."""
+    """The server's description of itself to the client of a new session; it travels as JSON.
+
+    ``devices`` are named as the session names them; ``node_devices`` has what operators call them, in the same order,
+    and ``worker`` is the number of the worker that they belong to.
+    """
 
     session: str
     key: str
@@ -250,3 +254,5 @@ class Hello(Struct, frozen=True):
     default_device: str
     limits: dict[str, int]
     lease_seconds: float
+    worker: int = 0
+    node_devices: list[str] = []

@@ -15,13 +15,13 @@ from telegrad_protocol.errors import TelegradError
 
 from .auth import TokenGuard
 from .dependencies import Gateway, RegistryLike
-from .hardware import with_devices
+from .hardware import device_groups
 from .http.routes import http_router
 from .middleware import AccessLog, BodyLimit
+from .node import Node
 from .problems import install_problems
 from .sessions import Registry
 from .settings import Settings
-from .supervisor import Supervisor
 
 _DESCRIPTION: Final = """
 Tensor operations over the network. Open a session with `POST /v1/sessions`, present its key as
@@ -43,7 +43,6 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
         redoc_url=None,
     )
     parse_options(settings.alloc_conf)  # the workers would refuse it one by one, where nobody looks
-    settings = with_devices(settings)
     app.state.gateway = Gateway(settings, registry or _sessions(settings))
     install_problems(app)
     app.include_router(http_router())
@@ -54,8 +53,7 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
 
 
 def _sessions(settings: Settings) -> Registry:
-    supervisor = Supervisor(settings.devices, log_level=settings.log_level)
-    return Registry(supervisor)
+    return Registry(Node(device_groups(settings.devices), log_level=settings.log_level))
 
 
 @asynccontextmanager
@@ -67,7 +65,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         log.error("cannot start", extra={"reason": error.message})
         raise
     gateway.ready = True
-    log.info("ready", extra={"devices": gateway.settings.devices})
+    log.info("ready", extra={"workers": [list(worker.group.devices) for worker in gateway.registry.workers]})
     try:
         yield
     finally:

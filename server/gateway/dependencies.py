@@ -6,7 +6,7 @@ session's key. Knows neither frames nor tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
@@ -15,14 +15,16 @@ from fastapi import Depends, Path, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.requests import HTTPConnection
 
-from server.ipc.requests import to_args
+from server.ipc.requests import DeviceInfo, to_args
 from telegrad_protocol.errors import InternalError
 from telegrad_protocol.messages import Hello
 from telegrad_protocol.queries import request_name
 
 from .auth import SESSION_KEY_HEADER, check_session_key
+from .device_groups import DeviceGroup
 from .metrics import Metrics
 from .settings import Settings
+from .supervisor import State
 
 
 class SessionLike(Protocol):
@@ -34,14 +36,19 @@ class SessionLike(Protocol):
     hello: Hello
 
 
-class SupervisorLike(Protocol):
-    """What endpoints want of the supervisor, which keeps the worker running."""
+class WorkerLike(Protocol):
+    """What endpoints want of a worker, whatever process it runs in at the time."""
 
+    number: int
+    group: DeviceGroup
     restarts: int
 
     @property
-    def worker(self) -> Any:
-        """Return the worker; raise ``WorkerCrashedError`` while there is none."""
+    def state(self) -> State:
+        """Return what the worker does."""
+
+    async def request(self, verb: str, args: list[Any]) -> Any:
+        """Put a control request to the whole worker; ``WorkerCrashedError`` while it does not serve."""
 
 
 class RegistryLike(Protocol):
@@ -53,21 +60,27 @@ class RegistryLike(Protocol):
     bytes_sent: int
 
     @property
-    def supervisor(self) -> SupervisorLike:
-        """Return the supervisor of the worker."""
+    def workers(self) -> Sequence[WorkerLike]:
+        """Return the workers, by number."""
+
+    def worker_of(self, session: Any) -> WorkerLike:
+        """Return the worker of a session."""
 
     @property
     def sessions(self) -> Mapping[str, Any]:
         """Return the open sessions by id; each counts its own traffic."""
 
     async def start(self) -> None:
-        """Start the worker."""
+        """Start the workers."""
 
     async def stop(self) -> None:
-        """Close every session and stop the worker."""
+        """Close every session and stop the workers."""
 
-    async def open(self, client: dict[str, Any], lease: float) -> Any:
-        """Open a session for a client that describes itself; it outlives its connection by ``lease`` seconds."""
+    async def open(self, client: dict[str, Any], lease: float, gpus: int | None = None) -> Any:
+        """Open a session for a client that describes itself, on a worker with this many GPUs.
+
+        It outlives its connection by ``lease`` seconds.
+        """
 
     async def close(self, session: Any) -> None:
         """End a session and free what it holds."""
@@ -76,7 +89,7 @@ class RegistryLike(Protocol):
         """Return the session of this id; raise ``UnknownIdError`` or ``SessionLostError``."""
 
     async def request(self, session: Any, verb: str, args: list[Any]) -> Any:
-        """Put a control request to the worker of ``session``, or to the host where it is None."""
+        """Put a control request about ``session`` to its worker."""
 
 
 @dataclass
@@ -86,18 +99,29 @@ class Gateway:
     settings: Settings
     registry: RegistryLike
     metrics: Metrics = field(default_factory=Metrics)
+    described: dict[int, list[DeviceInfo]] = field(default_factory=dict)
+    """By worker, how it described its devices when it was asked last."""
     opening: int = 0
     draining: bool = False
     ready: bool = False
 
-    async def ask(self, request: msgspec.Struct, answer: Any, session: SessionLike | None = None) -> Any:
-        """Put ``request`` to a worker; its answer as type ``answer``."""
+    async def ask(self, request: msgspec.Struct, answer: Any, session: SessionLike) -> Any:
+        """Put ``request`` about a session to its worker; the answer as type ``answer``."""
         verb = request_name(type(request))
-        value = await self.registry.request(session, verb, to_args(request))
-        try:
-            return msgspec.convert(value, answer)
-        except msgspec.ValidationError as error:
-            raise InternalError(f"{verb}: the worker's answer is malformed: {error}") from error
+        return _converted(verb, await self.registry.request(session, verb, to_args(request)), answer)
+
+
+async def ask_worker(worker: WorkerLike, request: msgspec.Struct, answer: Any) -> Any:
+    """Put ``request`` to a whole worker; the answer as type ``answer``."""
+    verb = request_name(type(request))
+    return _converted(verb, await worker.request(verb, to_args(request)), answer)
+
+
+def _converted(verb: str, value: Any, answer: Any) -> Any:
+    try:
+        return msgspec.convert(value, answer)
+    except msgspec.ValidationError as error:
+        raise InternalError(f"{verb}: the worker's answer is malformed: {error}") from error
 
 
 def gateway_of(connection: HTTPConnection) -> Gateway:

@@ -5,11 +5,11 @@ Each server has its own registry of metrics, so that several may live in one pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -18,19 +18,26 @@ MEMORY: Final = {"allocated": "allocated_bytes.all.current", "reserved": "reserv
 
 
 class KeptElsewhere(Collector):
-    """A counter whose values sessions or workers keep; every scrape sets them before it collects them."""
+    """A metric whose values sessions or workers keep; every scrape sets them before it collects them."""
 
-    def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:
-        self._name, self._help, self._labels = name, help, labels
+    def __init__(
+        self, name: str, help: str, labels: Sequence[str] = (),
+        family: Callable[..., CounterMetricFamily | GaugeMetricFamily] = CounterMetricFamily,
+    ) -> None:  # fmt: skip
+        self._name, self._help, self._labels, self._family = name, help, labels, family
         self._values: dict[tuple[str, ...], float] = {}
 
     def set(self, value: float, *labels: str) -> None:
         """Set the value of one combination of labels."""
         self._values[labels] = value
 
+    def clear(self) -> None:
+        """Forget all values: a combination of labels that is not set again is not shown."""
+        self._values.clear()
+
     def collect(self) -> Iterable[Metric]:
         """Return the values as Prometheus wants them."""
-        family = CounterMetricFamily(self._name, self._help, labels=self._labels)
+        family = self._family(self._name, self._help, labels=self._labels)
         for labels, value in self._values.items():
             family.add_metric(labels, value)
         return [family]
@@ -56,15 +63,19 @@ class Metrics:
             "telegrad_http_tensor_bytes", "Bytes of tensors sent over HTTP.", ["direction"], registry=self.registry
         )
         self.errors = Counter("telegrad_errors", "Errors answered, by code.", ["code"], registry=self.registry)
-        self.memory = Gauge(
-            "telegrad_memory_bytes", "Device memory held by tensors, or reserved.", ["device", "kind"],
-            registry=self.registry,
-        )  # fmt: skip
         self.frames = KeptElsewhere("telegrad_frames", "WebSocket frames.", ["direction"])
         self.bytes = KeptElsewhere("telegrad_bytes", "Bytes of WebSocket frames.", ["direction"])
-        self.operations = KeptElsewhere("telegrad_operations", "Operations executed since the worker started.")
-        self.worker_restarts = KeptElsewhere("telegrad_worker_restarts", "Workers that had to be started again.")
-        for kept in (self.frames, self.bytes, self.operations, self.worker_restarts):
+        self.operations = KeptElsewhere("telegrad_operations", "Operations since the worker started.", ["worker"])
+        self.worker_restarts = KeptElsewhere("telegrad_worker_restarts", "How often it was started again.", ["worker"])
+        self.worker_up = _gauge("telegrad_worker_up", "Whether the worker answered this scrape.", "worker")
+        self.worker_sessions = _gauge("telegrad_worker_sessions", "Sessions that live on the worker.", "worker")
+        self.memory = _gauge(
+            "telegrad_memory_bytes", "Device memory held by tensors, or reserved.", "worker", "device", "kind"
+        )
+        for kept in (
+            self.frames, self.bytes, self.operations, self.worker_restarts, self.worker_up, self.worker_sessions,
+            self.memory,
+        ):  # fmt: skip
             self.registry.register(kept)
 
     def set_traffic(self, counted: Sequence[Traffic]) -> None:
@@ -74,12 +85,15 @@ class Metrics:
         self.bytes.set(sum(traffic.bytes_received for traffic in counted), "in")
         self.bytes.set(sum(traffic.bytes_sent for traffic in counted), "out")
 
-    def set_memory(self, stats: Mapping[str, Mapping[str, float]]) -> None:
-        """Set the memory gauges from the allocators' statistics by device."""
-        for device, values in stats.items():
-            for kind, name in MEMORY.items():
-                self.memory.labels(device, kind).set(values.get(name, 0))
+    def set_memory(self, worker: str, device: str, stats: Mapping[str, float]) -> None:
+        """Set the memory of a device from its allocator's statistics."""
+        for kind, name in MEMORY.items():
+            self.memory.set(stats.get(name, 0), worker, device, kind)
 
     def render(self) -> bytes:
         """Return the text that Prometheus reads."""
         return generate_latest(self.registry)
+
+
+def _gauge(name: str, help: str, *labels: str) -> KeptElsewhere:
+    return KeptElsewhere(name, help, labels, GaugeMetricFamily)

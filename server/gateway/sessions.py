@@ -1,6 +1,6 @@
-"""All open sessions: opens them on the worker, finds them, and closes them, also those that were lost.
+"""All open sessions: opens them on a worker, finds them, and closes them, also those that were lost.
 
-Knows neither HTTP nor what is in a batch; ``stream`` moves the bytes, ``supervisor`` keeps the worker running.
+Knows neither HTTP nor what is in a batch; ``stream`` moves the bytes, ``node`` has the workers and says which it is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import itertools
 import logging
 import secrets
 import time
-from collections import OrderedDict
-from collections.abc import Coroutine, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from server import __version__
@@ -25,8 +25,11 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
+from .node import PLACE_SECONDS, Node
+from .placement import SESSION_LOAD
 from .stream import SessionRelay
-from .supervisor import STOP_SECONDS, Supervisor, WorkerProcess
+from .supervisor import Supervisor
+from .worker_process import STOP_SECONDS, WorkerProcess
 
 REMEMBERED: Final = 1000
 """How many closed sessions are remembered with the reason why they ended."""
@@ -37,11 +40,12 @@ log = logging.getLogger(__name__)
 class Registry:
     """The sessions of one gateway."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self.supervisor = supervisor
+    def __init__(self, node: Node) -> None:
+        self.node = node
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
         self._sessions: dict[str, SessionRelay] = {}
         self._workers: dict[int, WorkerProcess] = {}
+        self._opening: Counter[int] = Counter()
         self._gone: OrderedDict[str, str] = OrderedDict()
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,20 +55,49 @@ class Registry:
         """Open sessions by id."""
         return self._sessions
 
+    @property
+    def workers(self) -> Sequence[Supervisor]:
+        """The workers of the node, by number."""
+        return self.node.workers
+
+    def worker_of(self, session: SessionRelay) -> Supervisor:
+        """The worker that an open session lives on."""
+        return self.node.workers[self._process_of(session).number]
+
     async def start(self) -> None:
-        """Start the worker."""
-        await self.supervisor.start()
+        """Start the workers."""
+        await self.node.start()
 
     async def stop(self) -> None:
-        """Close every session and stop the worker."""
+        """Close every session and stop the workers."""
         reason = SessionLostError("the server is shutting down")
         await asyncio.gather(*(self.close(session, reason) for session in list(self._sessions.values())))
-        await self.supervisor.stop()
+        await self.node.stop()
         await asyncio.gather(*self._tasks)
 
-    async def open(self, client: dict[str, Any], lease: float) -> SessionRelay:
-        """Open a session for a client that describes itself; it outlives its connection by ``lease`` seconds."""
-        worker = self.supervisor.worker
+    async def open(self, client: dict[str, Any], lease: float, gpus: int | None = None) -> SessionRelay:
+        """Open a session for a client that describes itself, on the least loaded worker that has this many GPUs.
+
+        It outlives its connection by ``lease`` seconds. Raises DeviceError if no worker has so many GPUs,
+        WorkerCrashedError if those that have do not run.
+        """
+        deadline = time.monotonic() + PLACE_SECONDS
+        while True:
+            chosen = await self.node.place(gpus, self._loads, deadline)
+            try:
+                return await self._open_on(chosen, client, lease)
+            except WorkerCrashedError:
+                if chosen.state == "serving" or time.monotonic() >= deadline:
+                    raise
+
+    async def _open_on(self, chosen: Supervisor, client: dict[str, Any], lease: float) -> SessionRelay:
+        self._opening[chosen.number] += 1
+        try:
+            return await self._open_in(chosen.worker, client, lease)
+        finally:
+            self._opening[chosen.number] -= 1
+
+    async def _open_in(self, worker: WorkerProcess, client: dict[str, Any], lease: float) -> SessionRelay:
         number = next(self._numbers)
         ours, theirs = channel.channel_pair()
         try:
@@ -78,7 +111,7 @@ class Registry:
         )  # fmt: skip
         self._sessions[session.id] = session
         self._workers[number] = worker
-        log.info("session opened", extra={"session": session.id})
+        log.info("session opened", extra={"session": session.id, "worker": worker.number})
         return session
 
     def get(self, id: str) -> SessionRelay:
@@ -102,15 +135,25 @@ class Registry:
         finally:
             session.close(error)
 
-    async def request(self, session: SessionRelay | None, verb: str, args: list[Any]) -> Any:
-        """Put a control request to the worker of ``session``, or to the host where it is None."""
-        if session is None:
-            return await self.supervisor.worker.request(None, verb, args)
+    async def request(self, session: SessionRelay, verb: str, args: list[Any]) -> Any:
+        """Put a control request about ``session`` to its worker."""
         session.last_sign = time.monotonic()
+        session.worked = True
+        return await self._process_of(session).request(session.number, verb, args)
+
+    def _process_of(self, session: SessionRelay) -> WorkerProcess:
         worker = self._workers.get(session.number)
         if worker is None:
             raise SessionLostError(self._gone.get(session.id, "the session was closed"))
-        return await worker.request(session.number, verb, args)
+        return worker
+
+    def _loads(self) -> dict[int, float]:
+        """By worker, the load of its sessions and of those that are being opened there."""
+        loads = {number: count * (SESSION_LOAD + 1) for number, count in self._opening.items()}
+        for session in self._sessions.values():
+            number = self._workers[session.number].number
+            loads[number] = loads.get(number, 0.0) + SESSION_LOAD + session.load
+        return loads
 
     def _hello(self, worker: WorkerProcess, lease: float) -> Hello:
         host = worker.hello.result()
@@ -119,6 +162,7 @@ class Registry:
             session=secrets.token_hex(8), key=secrets.token_urlsafe(24), protocol=PROTOCOL_VERSION,
             server_version=__version__, table_hash=host["table_hash"], dtypes=host["dtypes"], devices=devices,
             default_device=host.get("default_device") or devices[0], limits=host["limits"], lease_seconds=lease,
+            worker=worker.number, node_devices=list(worker.group.devices),
         )  # fmt: skip
 
     def _closed_by_client(self, session: SessionRelay) -> None:

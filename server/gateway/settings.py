@@ -16,6 +16,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from telegrad_protocol.errors import ArgumentError, ConfigurationError
 
+from .device_groups import Groups, checked_groups, split_groups
+
 PREFIX: Final = "TELEGRAD_"
 CLIENT_VARIABLES: Final = {
     "TELEGRAD_URL": "address that `tg.connect()` uses where it is given none",
@@ -25,24 +27,9 @@ CLIENT_VARIABLES: Final = {
 }
 """Read by the client library; a server that finds them in its environment keeps quiet about them."""
 
-_DEVICE: Final = re.compile(r"cpu|cuda:\d+")
 _ALLOC_OPTION: Final = r"\w+:(\[[^\[\]]*\]|[^,\[\]]+)"
 _CUDA_ALLOCATOR: Final = re.compile(r".+:\w+:\w+")
 _ALLOC_CONF: Final = re.compile(rf"({_ALLOC_OPTION}(,{_ALLOC_OPTION})*)?")
-
-
-def _split(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _checked_devices(devices: tuple[str, ...]) -> tuple[str, ...]:
-    named = tuple("cuda:0" if device == "cuda" else device for device in devices)
-    for device in named:
-        if not _DEVICE.fullmatch(device):
-            raise ValueError(f"expected 'cpu' or 'cuda:N', separated by commas, got {device!r}")
-    if len(set(named)) < len(named):
-        raise ValueError("a device is listed twice")
-    return named
 
 
 def _checked_alloc_conf(text: str) -> str:
@@ -68,7 +55,7 @@ def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
-Devices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_checked_devices)]
+Devices = Annotated[Groups, NoDecode, BeforeValidator(split_groups), AfterValidator(checked_groups)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 
 
@@ -85,7 +72,9 @@ class Settings(BaseSettings):
         None, description="Bearer token that clients present. Without one, only loopback is served."
     )
     devices: Devices = Field(
-        (), description="Devices to serve, such as `cuda:0,cuda:1` or `cpu`; all GPUs by default, else the CPU."
+        (),
+        description="Devices of the workers, `;` between workers: `cuda:0,cuda:1;cuda:2`, `cpu`, or `all` for one "
+        "worker with every GPU. By default each GPU has a worker, or the CPU where there is none.",
     )
     lease_seconds: float = Field(
         60.0, gt=0, le=86400, description="How long a session outlives its connection before its tensors are freed."

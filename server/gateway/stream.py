@@ -40,6 +40,8 @@ REFUSED: Final = 4003
 """Codes with which a WebSocket is closed: at the client's wish; session gone; a newer connection; protocol error."""
 EXTENSION: Final = "telegrad.stream"
 """Under this name the ASGI scope of a stream has its ``StreamProtocol``."""
+LOAD_SECONDS: Final = 10.0
+"""A session that has sent nothing for so long counts as hardly at work."""
 CLOSE_SECONDS: Final = 2.0
 """How long a client may take to agree to the end."""
 READ_BYTES: Final = 1 << 16
@@ -53,6 +55,7 @@ class SessionRelay:
 
     ``key`` is the secret that its client proves itself with. ``on_close`` is called when the client ends the session,
     ``on_lost`` when the worker does, ``on_lease_end`` when nothing was heard of the client for ``lease`` seconds.
+    ``load`` is in how much of the last seconds the client sent work, from 0 to 1; over HTTP, ``worked`` notes it.
     """
 
     def __init__(
@@ -75,7 +78,10 @@ class SessionRelay:
         self._loop = loop
         self._channel = AsyncChannel(sock, loop, self._from_worker, self._channel_ended, self._worker_took_some)
         self._outbox = self._channel.writer
+        self.load = 1.0
+        self.worked = True
         self._last_tick = self.last_sign
+        self._passed_at_tick = 0
         self._timer = loop.call_later(self._tick_seconds, self._tick)
 
     def attach(self, connection: StreamProtocol, received: int) -> None:
@@ -139,6 +145,7 @@ class SessionRelay:
         # A gateway that was held up, or asleep, has heard nobody: what came meanwhile is still to be read.
         deaf = max(0.0, now - self._last_tick - 2 * self._tick_seconds)
         self._last_tick = now
+        self._note_load()
         self.last_sign = min(now, self.last_sign + deaf)
         connection = self._connection
         if connection is not None and (self._link.owes_acknowledgement or now - self.last_sent >= self._heartbeat):
@@ -147,6 +154,11 @@ class SessionRelay:
             self._on_lease_end(self)
         else:
             self._timer = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def _note_load(self) -> None:
+        worked = self.worked or self._passed_bytes != self._passed_at_tick
+        self.worked, self._passed_at_tick = False, self._passed_bytes
+        self.load += (worked - self.load) * min(1.0, self._tick_seconds / LOAD_SECONDS)
 
     def _deliver(self, frame: Received) -> None:
         """Pass a frame of the client on to the worker."""

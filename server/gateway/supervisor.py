@@ -1,157 +1,69 @@
-"""Starts the worker process, notices its death, and starts it again. Knows its control channel, not its sessions.
+"""Keeps one worker running: starts its process, notices its death, and starts it again. Knows no session.
 
-A worker is a fresh interpreter, not a fork: neither locks nor CUDA contexts nor sockets of the gateway come along.
+One that dies again and again waits longer and longer before it is started, and no other worker knows of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
+from telegrad_protocol.errors import TelegradError, WorkerCrashedError
 
-from server.ipc import channel
-from server.ipc.channel import AsyncChannel, Frame
-from server.ipc.requests import DeviceInfo
-from server.ipc.worker_environment import MALLOC
-from telegrad_protocol.errors import InternalError, TelegradError, WorkerCrashedError, revive
-from telegrad_protocol.messages import Failure
-
-from .warmup import Warming, architecture_of
+from .device_groups import DeviceGroup
+from .worker_process import ENGINE, WorkerProcess
 
 START_SECONDS: Final = 180.0
 """A worker that has said nothing for so long will not start: creating a CUDA context takes seconds."""
-STOP_SECONDS: Final = 5.0
 HEALTHY_SECONDS: Final = 30.0
 """A worker that lived this long is started again at once; after shorter lives the pause doubles."""
 MAX_PAUSE_SECONDS: Final = 10.0
 
+State: TypeAlias = Literal["serving", "starting", "restarting"]
+"""What a worker does; it is starting until it has served for the first time."""
+
 log = logging.getLogger(__name__)
 
 
-class WorkerProcess:
-    """One run of a worker process: its control channel, the answers that are awaited, and how it ended."""
-
-    def __init__(self, devices: Sequence[str], host: str, log_level: str) -> None:
-        ours, theirs = channel.channel_pair()
-        loop = asyncio.get_running_loop()
-        self.hello: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self.death: asyncio.Future[str] = loop.create_future()
-        self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._numbers = itertools.count(1)
-        arguments = ["--fd", str(theirs.fileno()), "--host", host, "--log-level", log_level]
-        if devices:
-            arguments += ["--devices", ",".join(devices)]
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "server.worker", *arguments],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**MALLOC, **os.environ},
-            )
-        self._channel = AsyncChannel(ours, loop, self._on_frame, self._on_end)
-        self._reaper: asyncio.Task[None] | None = None
-        self._crash = ""
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return not self._channel.closed
-
-    async def request(self, session: int | None, verb: str, args: list[Any], fd: int | None = None) -> Any:
-        """Put a control request; raises the error that it is answered with. ``fd`` is passed on and closed here."""
-        number = next(self._numbers)
-        body = msgspec.msgpack.encode([session, verb, args])
-        if fd is None:
-            self._channel.send(channel.REQUEST, number, [body])
-        else:
-            self._channel.send_with_fd(channel.REQUEST, number, body, fd)
-        if not self.alive:
-            raise WorkerCrashedError(await self.death)
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        try:
-            return await answer
-        finally:
-            del self._answers[number]
-
-    async def stop(self) -> None:
-        """End the process, by closing its channel and by force if that does not do."""
-        if self.alive:
-            self._channel.close()
-            self._on_end()
-        if self._reaper is not None:
-            await self._reaper
-
-    def _on_frame(self, frame: Frame) -> None:
-        if frame.kind == channel.HELLO:
-            self.hello.set_result(msgspec.msgpack.decode(frame.body))
-            return
-        if frame.kind == channel.CRASH:
-            self._crash = msgspec.msgpack.decode(frame.body, type=str)
-            return
-        answer = self._answers.get(frame.number)
-        if answer is None or answer.done():
-            return
-        succeeded, value = msgspec.msgpack.decode(frame.body)
-        if succeeded:
-            answer.set_result(value)
-        else:
-            answer.set_exception(_error_of(msgspec.convert(value, Failure)))
-
-    def _on_end(self) -> None:
-        self._reaper = asyncio.get_running_loop().create_task(self._reap())
-
-    async def _reap(self) -> None:
-        loop = asyncio.get_running_loop()
-        code = await loop.run_in_executor(None, _wait, self._process)
-        end = f"gave up: {self._crash}" if self._crash else _describe_exit(code)
-        reason = f"the engine process {self.pid} {end}"
-        self.death.set_result(reason)
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(WorkerCrashedError(reason))
-        if not self.hello.done():
-            self.hello.set_exception(WorkerCrashedError(f"{reason} before it was ready"))
-            self.hello.exception()  # somebody may have stopped waiting for it
-
-
 class Supervisor:
-    """Keeps one worker running."""
+    """Keeps the worker ``number`` of the node running, which has the devices of ``group``."""
 
-    def __init__(
-        self, devices: Sequence[str] = (), host: str = "server.worker.host:Host", log_level: str = "INFO"
-    ) -> None:
+    def __init__(self, number: int, group: DeviceGroup, host: str = ENGINE, log_level: str = "INFO") -> None:
+        self.number, self.group = number, group
         self.restarts = 0
-        self._options = (devices, host, log_level)
+        self._options = (number, group, host, log_level)
         self._worker: WorkerProcess | None = None
+        self._has_served = False
         self._watch: asyncio.Task[None] | None = None
-        self._warming = Warming()
+
+    @property
+    def state(self) -> State:
+        """What the worker does."""
+        worker = self._worker
+        if worker is not None and worker.alive and worker.hello.done():
+            return "serving"
+        return "restarting" if self._has_served else "starting"
 
     @property
     def worker(self) -> WorkerProcess:
-        """The worker, or ``WorkerCrashedError`` while there is none that answers."""
-        worker = self._worker
-        if worker is None or not worker.alive or not worker.hello.done():
-            raise WorkerCrashedError("the engine process is being started; try again in a moment")
-        return worker
+        """The worker's process, or ``WorkerCrashedError`` while there is none that answers."""
+        if self._worker is None or self.state != "serving":
+            raise WorkerCrashedError(f"the engine process of {self.group} is being started; try again in a moment")
+        return self._worker
+
+    async def request(self, verb: str, args: list[Any]) -> Any:
+        """Put a control request to the whole worker; raises the error that it is answered with."""
+        return await self.worker.request(None, verb, args)
 
     async def start(self) -> None:
-        """Start the worker and wait until it serves."""
-        await self._start()
-        self._watch = asyncio.get_running_loop().create_task(self._keep_running())
-        await self._warm()
+        """Start the worker and wait until it serves; where that fails, it is tried again until ``stop``."""
+        try:
+            await self._start()
+        finally:
+            self._watch = asyncio.get_running_loop().create_task(self._keep_running())
 
     async def stop(self) -> None:
         """End the worker for good."""
@@ -159,57 +71,34 @@ class Supervisor:
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
-        self._warming.stop()
         if self._worker is not None:
             await self._worker.stop()
 
-    async def _warm(self) -> None:
-        """Have the usual kernels of the worker's GPUs compiled; without one there is nothing to compile."""
-        if not any(name.startswith("cuda") for name in self.worker.hello.result()["devices"]):
-            return
-        with contextlib.suppress(TelegradError):
-            infos = msgspec.convert(await self.worker.request(None, "devices", []), list[DeviceInfo])
-            self._warming.start(architecture_of(info.capability) for info in infos if info.capability)
-
     async def _start(self) -> None:
-        self._worker = worker = WorkerProcess(*self._options)
+        try:
+            self._worker = worker = WorkerProcess(*self._options)
+        except OSError as error:
+            raise WorkerCrashedError(f"the engine process cannot be started: {error}") from error
         try:
             await asyncio.wait_for(asyncio.shield(worker.hello), START_SECONDS)
         except BaseException:
             await worker.stop()
             raise
-        log.info("worker started", extra={"pid": worker.pid})
+        self._has_served = True
+        log.info("worker started", extra=self._described(pid=worker.pid))
 
     async def _keep_running(self) -> None:
         pause = 0.0
         while True:
             began = time.monotonic()
-            assert self._worker is not None
-            log.error("worker died", extra={"reason": await asyncio.shield(self._worker.death)})
+            if self._worker is not None:
+                reason = await asyncio.shield(self._worker.death)
+                log.error("worker died", extra=self._described(reason=reason))
             pause = 0.0 if time.monotonic() - began > HEALTHY_SECONDS else min(pause * 2 or 0.1, MAX_PAUSE_SECONDS)
             await asyncio.sleep(pause)
             self.restarts += 1
-            with contextlib.suppress(TimeoutError, TelegradError, OSError):
+            with contextlib.suppress(TimeoutError, TelegradError):
                 await self._start()
 
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
-
-
-def _describe_exit(code: int) -> str:
-    if code >= 0:
-        return f"exited with status {code}"
-    with contextlib.suppress(ValueError):
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"was killed by signal {-code}"
-
-
-def _error_of(failure: Failure) -> TelegradError:
-    if not failure.code:
-        return InternalError(failure.message)
-    return revive(failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback)
+    def _described(self, **rest: Any) -> dict[str, Any]:
+        return {"worker": self.number, "devices": list(self.group.devices), **rest}

@@ -181,10 +181,14 @@ class ReadEnd(SessionRequest, frozen=True):
 
 
 class MemorySummary(HostRequest, frozen=True):
-    """Answer: ``str``, PyTorch's table. For the session numbered ``session``; all of the host where None."""
+    """Answer: ``str``, PyTorch's table. For the session numbered ``session``; all of the host where None.
+
+    ``shown_as`` is the device's name in the table, where operators know it by another.
+    """
 
     device: str = ""
     session: int | None = None
+    shown_as: str = ""
 
 
 class MemoryStats(HostRequest, frozen=True):

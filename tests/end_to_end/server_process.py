@@ -58,10 +58,15 @@ class ServerProcess:
 
     @property
     def worker(self) -> psutil.Process:
-        """The engine's process."""
+        """The engine's process, where there is one."""
         return next(
             child for child in psutil.Process(self.process.pid).children() if "worker" in " ".join(child.cmdline())
         )
+
+    def worker_process(self, number: int) -> psutil.Process:
+        """The process of one of several workers, which has to serve."""
+        devices = [device for device in self.get("/v1/devices") if device["worker"] == number]
+        return psutil.Process(devices[0]["pid"])
 
     def get(self, path: str, **options: Any) -> Any:
         """What ``path`` answers: JSON, or text."""
@@ -70,9 +75,9 @@ class ServerProcess:
         return answer.json() if "json" in answer.headers["content-type"] else answer.text
 
     def metric(self, name: str) -> float:
-        """A number of ``/metrics``."""
+        """A number of ``/metrics``; the sum over its labels, where it has some."""
         lines = self.get("/metrics").splitlines()
-        return float(next(line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")))
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
     @property
     def sessions(self) -> int:

@@ -72,7 +72,7 @@ class Client:
 
 
 def settings_of(**values: Any) -> Settings:
-    return Settings(devices=("cpu",), **values)
+    return Settings(devices="cpu", **values)
 
 
 @pytest.fixture

@@ -193,10 +193,12 @@ class Session:
 
 
 class Host:
-    """The devices of this engine: one CPU."""
+    """The devices of this engine: a CPU, and what passes for a GPU where the worker is given one."""
 
     def __init__(self, devices: list[str]) -> None:
+        self.devices = devices or ["cpu"]
         self.sessions: set[Session] = set()
+        self.free_memory = CAPACITY
 
     def open(self, number: int, options: dict[str, Any]) -> Session:
         session = Session(self)
@@ -207,7 +209,7 @@ class Host:
 
     def hello(self) -> dict[str, Any]:
         return {
-            "table_hash": "0123", "dtypes": ["float32"], "devices": ["cpu"], "default_device": "cpu",
+            "table_hash": "0123", "dtypes": ["float32"], "devices": self.devices, "default_device": self.devices[0],
             "limits": {"chunk_bytes": 1 << 20},
         }  # fmt: skip
 
@@ -216,13 +218,20 @@ class Host:
             return session.control(verb, args)
         request: Any = msgspec.convert(args, verbs.HOST_REQUESTS[verb])
         if verb == "memory_summary":
-            return f"| summary of {request.session or 'all'} |"
+            return f"| summary of {request.session or 'all'} on {request.shown_as or request.device} |"
         if verb == "memory_stats":
             held = sum(array.nbytes for session in self.sessions for array in session.tensors.values())
-            return {"cpu": {"allocated_bytes.all.current": held, "reserved_bytes.all.current": held}}
+            stats = {"allocated_bytes.all.current": held, "reserved_bytes.all.current": held}
+            return dict.fromkeys([request.device] if request.device else self.devices, stats)
         if verb == "memory_snapshot":
             return {"segments": [], "device_traces": []}
         if verb == "counters":
             return {"operations": 7}
-        info = verbs.DeviceInfo("cpu", "NumPy", "cpu", None, CAPACITY, CAPACITY, 0, 0, None, None, os.getpid())
-        return verbs.to_answer([info])
+        return verbs.to_answer([self._describe(device) for device in self.devices])
+
+    def _describe(self, device: str) -> verbs.DeviceInfo:
+        kind, _, index = device.partition(":")
+        ordinal, capability = (int(index), (9, 0)) if index else (None, None)
+        return verbs.DeviceInfo(
+            device, "NumPy", kind, ordinal, CAPACITY, self.free_memory, 0, 0, capability, None, os.getpid()
+        )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
 import msgspec
 
+from server.gateway.device_groups import DeviceGroup
+from server.gateway.placement import fitting
+from server.gateway.supervisor import State
 from telegrad_protocol.errors import SessionLostError, UnknownIdError, WorkerCrashedError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
@@ -16,40 +20,52 @@ from .engine import Host, Session
 class OpenSession:
     """A session as the gateway sees it."""
 
-    def __init__(self, number: int, engine: Session, lease: float = 60.0) -> None:
+    def __init__(self, number: int, worker: FakeWorker, engine: Session, lease: float) -> None:
         self.number, self.id, self.key, self.engine = number, f"s{number}", f"key-{number}", engine
+        self.worker = worker
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 10
         self.hello = Hello(
             session=self.id, key=self.key, protocol=PROTOCOL_VERSION, server_version="0", table_hash="0123",
-            dtypes=["float32"], devices=["cpu"], default_device="cpu", limits={}, lease_seconds=lease,
+            dtypes=["float32"], devices=list(worker.group.session_devices),
+            default_device=worker.group.session_devices[0], limits={}, lease_seconds=lease,
+            worker=worker.number, node_devices=list(worker.group.devices),
         )  # fmt: skip
 
 
-class FakeSupervisor:
-    """A worker that is there, or is not."""
+class FakeWorker:
+    """A worker that is there, or is not, or hangs, with an engine of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, group: DeviceGroup) -> None:
+        self.number, self.group = number, group
         self.restarts = 0
         self.alive = True
+        self.hangs = False
+        self.host = Host(list(group.session_devices))
+        self.asked: list[str] = []
 
     @property
-    def worker(self) -> FakeSupervisor:
+    def state(self) -> State:
+        return "serving" if self.alive else "restarting"
+
+    async def request(self, verb: str, args: list[Any]) -> Any:
         if not self.alive:
-            raise WorkerCrashedError("the engine process is being started")
-        return self
+            raise WorkerCrashedError(f"the engine process of {self.group} is being started")
+        if self.hangs:
+            await asyncio.Event().wait()
+        self.asked.append(verb)
+        return _sent(self.host.control(None, verb, _sent(args)))
 
 
 class FakeRegistry:
     """Sessions by id."""
 
-    def __init__(self) -> None:
-        self.supervisor = FakeSupervisor()
+    def __init__(self, *groups: DeviceGroup) -> None:
+        self.workers = [FakeWorker(number, group) for number, group in enumerate(groups or [DeviceGroup(("cpu",))])]
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 1
         self.sessions: dict[str, OpenSession] = {}
         self.gone: set[str] = set()
-        self.host = Host([])
+        self.host = self.workers[0].host
         self.running = False
-        self.asked: list[str] = []
         self.options: dict[str, Any] = {}
         self._numbers = itertools.count(1)
 
@@ -60,10 +76,18 @@ class FakeRegistry:
         self.running = False
         self.sessions.clear()
 
-    async def open(self, client: dict[str, Any], lease: float) -> OpenSession:
-        self.options = msgspec.msgpack.decode(msgspec.msgpack.encode(client))
+    @property
+    def asked(self) -> list[str]:
+        """What the first worker was asked, about sessions and the whole of it."""
+        return self.workers[0].asked
+
+    async def open(self, client: dict[str, Any], lease: float, gpus: int | None = None) -> OpenSession:
+        self.options, self.gpus = _sent(client), gpus
+        worker = min(fitting(self.workers, gpus), key=lambda worker: len(worker.host.sessions))
+        if not worker.alive:
+            raise WorkerCrashedError(f"the engine process of {worker.group} is being started")
         number = next(self._numbers)
-        session = OpenSession(number, self.host.open(number, client), lease)
+        session = OpenSession(number, worker, worker.host.open(number, client), lease)
         self.sessions[session.id] = session
         return session
 
@@ -78,9 +102,16 @@ class FakeRegistry:
             raise UnknownIdError(f"there is no session {id}")
         return self.sessions[id]
 
-    async def request(self, session: OpenSession | None, verb: str, args: list[Any]) -> Any:
-        _ = self.supervisor.worker
-        self.asked.append(verb)
-        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(args))
-        answer = self.host.control(None if session is None else session.engine, verb, sent)
-        return msgspec.msgpack.decode(msgspec.msgpack.encode(answer))
+    def worker_of(self, session: OpenSession) -> FakeWorker:
+        return session.worker
+
+    async def request(self, session: OpenSession, verb: str, args: list[Any]) -> Any:
+        if not session.worker.alive:
+            raise WorkerCrashedError("the engine process was killed")
+        session.worker.asked.append(verb)
+        return _sent(session.worker.host.control(session.engine, verb, _sent(args)))
+
+
+def _sent(value: Any) -> Any:
+    """The value as it comes out at the other end of a channel."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(value))

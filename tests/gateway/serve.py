@@ -7,8 +7,8 @@ import sys
 
 import server.gateway.app
 from server.__main__ import main
-from server.gateway.supervisor import Supervisor
+from server.gateway.node import Node
 
 if __name__ == "__main__":
-    server.gateway.app.Supervisor = functools.partial(Supervisor, host="tests.gateway.engine:Host")  # type: ignore[misc]
+    server.gateway.app.Node = functools.partial(Node, host="tests.gateway.engine:Host")  # type: ignore[misc]
     sys.exit(main())

@@ -28,8 +28,8 @@ def test_memory_is_shown_for_all_and_for_one_session(client: Client) -> None:
     http = client.http
     answer = http.get("/memory_summary")
     assert answer.headers["content-type"].startswith("text/plain")
-    assert answer.text == "| summary of all |"
-    assert http.get("/memory_summary", params={"session": client.session.id}).text == "| summary of 1 |"
+    assert answer.text == "| summary of all on cpu |"
+    assert http.get("/memory_summary", params={"session": client.session.id}).text == "| summary of 1 on cpu |"
     client.ops({"op": "zeros", "args": [[256]], "out": 1})
     assert http.get("/memory_stats").json()["cpu"]["allocated_bytes.all.current"] == 1024
     snapshot = http.get("/memory_snapshot").json()
@@ -47,30 +47,32 @@ def test_metrics_tell_of_sessions_traffic_errors_memory_and_workers(client: Clie
     client.ops({"op": "zeros", "args": [[256]], "out": 1})
     client.call("GET", "/tensors/1")
     client.ops({"op": "zeros", "args": [{"tensor": 99}]})
-    client.registry.supervisor.restarts = 2
+    client.registry.workers[0].restarts = 2
     found = metrics_of(client.http)
     assert found["telegrad_sessions",] == 1
     assert found["telegrad_sessions_opened_total",] == 1
     assert found["telegrad_frames_total", "in"] == 11
     assert found["telegrad_bytes_total", "out"] == 11
-    assert found["telegrad_operations_total",] == 7
-    assert found["telegrad_worker_restarts_total",] == 2
+    assert found["telegrad_operations_total", "0"] == 7
+    assert found["telegrad_worker_restarts_total", "0"] == 2
     assert found["telegrad_errors_total", "UnknownIdError"] == 1
-    assert found["telegrad_memory_bytes", "allocated", "cpu"] == 1024
+    assert found["telegrad_memory_bytes", "0", "allocated", "cpu"] == 1024
     assert found["telegrad_http_tensor_bytes_total", "out"] == 1024
 
 
 def test_metrics_are_there_while_the_worker_is_not(client: Client) -> None:
-    client.registry.supervisor.alive = False
+    client.registry.workers[0].alive = False
     assert metrics_of(client.http)["telegrad_sessions",] == 1
 
 
 def test_health_is_open_and_readiness_follows_worker_and_drain(client: Client, registry: FakeRegistry) -> None:
     http = client.http
-    assert http.get("/readyz").json() == {"status": "ready"}
-    registry.supervisor.alive = False
+    assert http.get("/readyz").json() == {
+        "status": "ready", "workers": [{"worker": 0, "devices": ["cpu"], "state": "serving", "restarts": 0}],
+    }  # fmt: skip
+    registry.workers[0].alive = False
     assert http.get("/readyz").status_code == 503
-    registry.supervisor.alive = True
+    registry.workers[0].alive = True
     client.app.state.gateway.draining = True
     assert http.get("/readyz").status_code == 503
     assert http.get("/healthz").json() == {"status": "ok"}

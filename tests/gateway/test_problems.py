@@ -88,7 +88,7 @@ def test_a_defect_is_an_internal_error_with_its_traceback(client: Client) -> Non
 
 
 def test_a_worker_that_is_gone_is_told_as_such(client: Client) -> None:
-    client.registry.supervisor.alive = False
+    client.registry.workers[0].alive = False
     answer = client.ops({"op": "zeros", "args": [1]})
     assert (answer.status_code, answer.json()["code"]) == (503, "WorkerCrashedError")
 

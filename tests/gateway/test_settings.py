@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.__main__ import main
-from server.gateway.hardware import gpu_count, with_devices
-from server.gateway.settings import CLIENT_VARIABLES, Settings, is_loopback, load_settings, unknown_variables
+from server.gateway.settings import CLIENT_VARIABLES, is_loopback, load_settings, unknown_variables
 from telegrad_protocol.errors import ConfigurationError
 
 BAD = [
@@ -16,7 +15,11 @@ BAD = [
     ("TOKEN", "short", "TOKEN: expected at least 8 ASCII characters"),
     ("TOKEN", "schlüsselwort", "TOKEN: expected at least 8 ASCII characters"),
     ("DEVICES", "gpu", "DEVICES: expected 'cpu' or 'cuda:N', separated by commas, got 'gpu'"),
-    ("DEVICES", "cuda:0,cuda", "DEVICES: a device is listed twice"),
+    ("DEVICES", "cuda:0;gpu", "got 'gpu'; ';' separates workers"),
+    ("DEVICES", "cuda:0,all", "got 'all'; ';' separates workers, and 'all' stands alone"),
+    ("DEVICES", "cuda:0,cuda", "DEVICES: a device is listed twice: cuda:0"),
+    ("DEVICES", "cpu;cpu,cpu", "DEVICES: a device is listed twice: cpu"),
+    ("DEVICES", "cuda:0,cuda:1;cuda:1", "DEVICES: a device is listed twice: cuda:1 cannot belong to two workers"),
     ("LEASE_SECONDS", "0", "LEASE_SECONDS: input should be greater than 0"),
     ("LEASE_SECONDS", "nan", "LEASE_SECONDS"),
     ("MAX_LEASE_SECONDS", "30", "MAX_LEASE_SECONDS: 30 s is less than the usual lease of 60 s"),
@@ -62,7 +65,7 @@ def test_values_are_read_and_options_outrank_them(monkeypatch: pytest.MonkeyPatc
     for name, value in values.items():
         monkeypatch.setenv(f"TELEGRAD_{name}", value)
     settings = load_settings(port="99")
-    assert (settings.port, settings.devices, settings.log_level) == (99, ("cuda:0", "cpu"), "DEBUG")
+    assert (settings.port, settings.devices, settings.log_level) == (99, (("cuda:0", "cpu"),), "DEBUG")
     assert (settings.session_quota_bytes, settings.token) == (8 << 30, None)
 
 
@@ -79,17 +82,3 @@ def test_variables_that_nothing_reads_are_found(monkeypatch: pytest.MonkeyPatch)
 def test_loopback_is_what_only_this_machine_reaches() -> None:
     assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.3.2.1", "::1", "[::1]"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org", ""]))
-
-
-def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = f"cuda:{gpu_count()}"
-    with pytest.raises(ConfigurationError, match=f"TELEGRAD_DEVICES: {missing} is not there, found "):
-        with_devices(Settings(devices=("cpu", missing)))
-
-
-def test_devices_are_all_gpus_or_else_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.gateway.hardware.gpu_count", lambda: 2)
-    assert with_devices(Settings()).devices == ("cuda:0", "cuda:1")
-    monkeypatch.setattr("server.gateway.hardware.gpu_count", lambda: 0)
-    assert with_devices(Settings()).devices == ("cpu",)
-    assert with_devices(Settings(devices=("cpu",))).devices == ("cpu",)

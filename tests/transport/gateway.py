@@ -14,10 +14,11 @@ import threading
 import uvicorn
 
 from server.gateway.app import create_app
+from server.gateway.device_groups import DeviceGroup
+from server.gateway.node import Node
 from server.gateway.sessions import Registry
 from server.gateway.settings import Settings
 from server.gateway.stream import StreamProtocol
-from server.gateway.supervisor import Supervisor
 
 
 class _Server(uvicorn.Server):
@@ -35,7 +36,7 @@ def main() -> None:
     host = os.environ.get("STUB_HOST", "tests.transport.stub:StubHost")
     lease = float(os.environ.get("STUB_LEASE", "60"))
     settings = Settings(lease_seconds=lease, devices=("cpu",))
-    registry = Registry(Supervisor(("cpu",), host, "WARNING"))
+    registry = Registry(Node([DeviceGroup(("cpu",))], host, "WARNING"))
     app = create_app(settings, registry)
     config = uvicorn.Config(
         app, port=0, ws=StreamProtocol, ws_max_size=8 << 20, loop=os.environ.get("STUB_LOOP", "uvloop"),

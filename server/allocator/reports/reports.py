@@ -72,9 +72,9 @@ class Reports:
     def _private_stats(self) -> list[Stat]:
         return [stat for private in self._heap.private.values() for stat in private.reserved]
 
-    def memory_summary(self, owner: int | None = None, abbreviated: bool = False) -> str:
-        """The table of ``torch.cuda.memory_summary``, of the device or of one session."""
-        return summarize(self.memory_stats(owner), self._core.device, owner, abbreviated)
+    def memory_summary(self, owner: int | None = None, abbreviated: bool = False, shown_as: str = "") -> str:
+        """The table of ``torch.cuda.memory_summary``, of the device or one session, under the name ``shown_as``."""
+        return summarize(self.memory_stats(owner), shown_as or self._core.device, owner, abbreviated)
 
     def reset_peak(self, owner: int | None = None) -> None:
         """Let the peaks be what is there now."""

@@ -72,6 +72,13 @@ Lease = Annotated[
     float | None,
     Field(ge=1, allow_inf_nan=False, description="how long the session is to outlive its connection, in seconds"),
 ]
+Gpus = Annotated[
+    int | None,
+    Field(
+        strict=True, ge=0, le=1024,
+        description="GPUs that its worker must have; by default 1 where the server has one, and 0 for any worker",
+    ),
+]  # fmt: skip
 
 
 class Strict(BaseModel):
@@ -90,6 +97,7 @@ class OpenSession(BaseModel):
     protocol: int | None = Field(default=None, description="protocol version; the server refuses another than its own")
     table_hash: Text | None = Field(default=None, max_length=200, description="hash of the operation table, likewise")
     lease_seconds: Lease = None
+    gpus: Gpus = None
 
     @model_validator(mode="after")
     def _check_names(self) -> OpenSession:
@@ -111,6 +119,8 @@ class SessionOpened(BaseModel):
     default_device: str
     limits: dict[str, int]
     lease_seconds: float
+    worker: int = Field(description="number of the worker that it lives on")
+    node_devices: list[str] = Field(description="what operators call `devices`, in the same order")
 
 
 class TensorStep(Strict):
@@ -223,25 +233,45 @@ class BackwardAnswer(BaseModel):
 
 
 class Device(BaseModel):
-    """A device of this server; memory in bytes."""
+    """A device of a worker; memory in bytes. What its worker has not told is null."""
 
-    device: str
-    name: str
+    device: str = Field(description="its name on the node, which other endpoints take as `?device=`")
+    worker: int = Field(description="number of the worker that it belongs to")
+    session_device: str = Field(description="its name in the worker's sessions")
+    state: Literal["serving", "starting", "restarting", "unresponsive"] = Field(description="of the worker")
+    sessions: int = Field(description="open sessions of the worker")
+    name: str | None = None
     type: str
     index: int | None
-    total_memory: int
-    free_memory: int
-    allocated_memory: int
-    reserved_memory: int
-    capability: tuple[int, int] | None = Field(description="CUDA compute capability")
-    multiprocessors: int | None
-    pid: int = Field(description="the worker process that owns it")
+    total_memory: int | None = None
+    free_memory: int | None = None
+    allocated_memory: int | None = None
+    reserved_memory: int | None = None
+    capability: tuple[int, int] | None = Field(None, description="CUDA compute capability")
+    multiprocessors: int | None = None
+    pid: int | None = Field(None, description="the worker's process")
 
 
 class Status(BaseModel):
-    """Whether the server lives, or is ready."""
+    """Whether the server lives."""
 
-    status: Literal["ok", "ready"]
+    status: Literal["ok"]
+
+
+class WorkerState(BaseModel):
+    """A worker, and whether it takes sessions: while it is `serving`."""
+
+    worker: int
+    devices: list[str] = Field(description="their names on the node")
+    state: Literal["serving", "starting", "restarting"]
+    restarts: int = Field(description="how often it was started again")
+
+
+class Readiness(BaseModel):
+    """The server takes sessions: at least one worker serves."""
+
+    status: Literal["ready"]
+    workers: list[WorkerState]
 
 
 class MemoryHistory(Strict):
@@ -249,4 +279,4 @@ class MemoryHistory(Strict):
 
     enabled: Literal["all", "state"] | None = Field(description="a trace, the lines of what is in use, or nothing")
     max_entries: int = Field(100_000, ge=0, le=10_000_000, description="length of the trace")
-    device: str = Field("", description="such as `cuda:0`; all devices where empty")
+    device: str = Field("", description="such as `cuda:0`, a node's name; all devices where empty")

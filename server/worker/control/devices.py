@@ -22,7 +22,7 @@ def memory_summary(host: HostState, request: requests.MemorySummary) -> str:
     texts = []
     for backend in _chosen(host, request.device):
         with backend.exclusive_allocator() as allocator:
-            texts.append(allocator.memory_summary(request.session))
+            texts.append(allocator.memory_summary(request.session, shown_as=request.shown_as))
     return "\n".join(texts)
 
 

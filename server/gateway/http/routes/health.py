@@ -19,11 +19,21 @@ async def healthz() -> models.Status:
 
 
 @router.get("/readyz", summary="Whether new sessions are welcome", responses={503: {"model": Problem}})
-async def readyz(gateway: GatewayHere) -> models.Status:
-    """503 while there is no worker, at the start and after a crash, and while the server drains."""
+async def readyz(gateway: GatewayHere) -> models.Readiness:
+    """The state of each worker. 503 while none serves, at the start and after a crash, and while the server drains."""
     if gateway.draining:
         unavailable("the server is shutting down")
     if not gateway.ready:
         unavailable("the server is starting")
-    _ = gateway.registry.supervisor.worker
-    return models.Status(status="ready")
+    states = [
+        models.WorkerState(
+            worker=worker.number, devices=list(worker.group.devices), state=worker.state, restarts=worker.restarts
+        )
+        for worker in gateway.registry.workers
+    ]
+    if not any(worker.state == "serving" for worker in states):
+        described = ", ".join(
+            f"worker {worker.worker} ({', '.join(worker.devices)}) {worker.state}" for worker in states
+        )
+        unavailable(f"no worker serves: {described}")
+    return models.Readiness(status="ready", workers=states)

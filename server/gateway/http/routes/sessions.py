@@ -9,8 +9,8 @@ from fastapi import APIRouter, Body, Response
 
 from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
 from server.gateway.http import models
-from server.gateway.problems import Problem, unavailable
-from telegrad_protocol.errors import HandshakeError
+from server.gateway.problems import Problem, Refused, unavailable
+from telegrad_protocol.errors import HandshakeError, WorkerCrashedError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
@@ -18,14 +18,16 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
 @router.post(
     "", status_code=201, summary="Open a session", response_model=models.SessionOpened,
-    responses={409: {"model": Problem}, 503: {"model": Problem}},
+    responses={409: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
 )  # fmt: skip
 async def open_session(
     gateway: GatewayHere, response: Response, client: Annotated[models.OpenSession | None, Body()] = None
 ) -> Any:
     """A session holds the tensors of one client until it is closed, or until nobody has used it for `lease_seconds`.
 
-    The answer has the lease that was granted: the one asked for, or `TELEGRAD_LEASE_SECONDS`.
+    The answer has the lease that was granted: the one asked for, or `TELEGRAD_LEASE_SECONDS`. The session lives on the
+    least loaded worker that has what it asks for. While those are being started, the answer waits for a few seconds,
+    then it is 503.
     """
     described = client or models.OpenSession()
     _check_room(gateway)
@@ -33,7 +35,9 @@ async def open_session(
     lease = gateway.settings.granted_lease(described.lease_seconds)
     gateway.opening += 1
     try:
-        session: SessionLike = await gateway.registry.open(_options(gateway, described), lease)
+        session: SessionLike = await gateway.registry.open(_options(gateway, described), lease, described.gpus)
+    except WorkerCrashedError as error:
+        raise Refused(503, error, {"Retry-After": "1"}) from error
     finally:
         gateway.opening -= 1
     await _check_table(gateway, session, described)
@@ -54,7 +58,8 @@ async def close_session(gateway: GatewayHere, session: SessionHere) -> None:
 def _options(gateway: Gateway, client: models.OpenSession) -> dict[str, Any]:
     """What the worker is told of a client; its quota is the operator's to set."""
     quota = gateway.settings.session_quota_bytes
-    return {**client.model_dump(exclude_none=True), "quota_bytes": None if quota is None else int(quota)}
+    described = client.model_dump(exclude_none=True, exclude={"gpus"})
+    return {**described, "quota_bytes": None if quota is None else int(quota)}
 
 
 def _check_room(gateway: Gateway) -> None:

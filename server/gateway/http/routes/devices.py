@@ -1,0 +1,56 @@
+"""The devices of all workers, for operators and for who chooses a server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter
+
+from server.gateway.dependencies import Gateway, GatewayHere
+from server.gateway.http import models
+from server.gateway.http.every_worker import NodeDevice, all_devices, ask_each
+from server.gateway.problems import Problem
+from server.ipc import requests as verbs
+from telegrad_protocol.errors import TelegradError
+
+router = APIRouter(tags=["devices and memory"], responses={503: {"model": Problem}})
+
+DEVICES_SECONDS: Final = 2.0
+UNRESPONSIVE: Final = "unresponsive"
+
+
+@router.get("/v1/devices", summary="List the devices", response_model=list[models.Device])
+async def devices(gateway: GatewayHere) -> Any:
+    """Every device of every worker, and what can be said of it now: memory is null where its worker does not answer.
+
+    `tg.connect(gpus=2)` gets a session on a worker with two GPUs, to which they are `session_device`.
+    """
+    workers = gateway.registry.workers
+    answered = await ask_each(workers, verbs.Devices(), list[verbs.DeviceInfo], DEVICES_SECONDS)
+    states = {}
+    for worker, infos in zip(workers, answered, strict=True):
+        failed = isinstance(infos, TelegradError)
+        states[worker.number] = UNRESPONSIVE if failed and worker.state == "serving" else worker.state
+        if not failed:
+            gateway.described[worker.number] = infos
+    sessions = Counter(gateway.registry.worker_of(session).number for session in gateway.registry.sessions.values())
+    return [
+        _described(gateway, device, states[device.worker.number], sessions[device.worker.number])
+        for device in all_devices(workers)
+    ]
+
+
+def _described(gateway: Gateway, device: NodeDevice, state: str, sessions: int) -> dict[str, Any]:
+    """The device as its worker described it last, under the node's name; what changes only if the worker answers."""
+    infos = {info.device: info for info in gateway.described.get(device.worker.number, [])}
+    info = infos.get(device.session_name)
+    known = {} if info is None else msgspec.structs.asdict(info)
+    if state != "serving":
+        known.update(free_memory=None, allocated_memory=None, reserved_memory=None, pid=None)
+    _, _, index = device.name.partition(":")
+    return known | {
+        "device": device.name, "type": device.type, "index": int(index) if index else None,
+        "worker": device.worker.number, "session_device": device.session_name, "sessions": sessions, "state": state,
+    }  # fmt: skip

@@ -1,0 +1,140 @@
+"""One run of a worker process: its start, its control channel, the answers that are awaited, and how it ended.
+
+A worker is a fresh interpreter, not a fork: neither locks nor CUDA contexts nor sockets of the gateway come along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from server.ipc import channel
+from server.ipc.channel import AsyncChannel, Frame
+from server.ipc.worker_environment import MALLOC
+from telegrad_protocol.errors import InternalError, TelegradError, WorkerCrashedError, revive
+from telegrad_protocol.messages import Failure
+
+from .device_groups import DeviceGroup
+
+STOP_SECONDS: Final = 5.0
+ENGINE: Final = "server.worker.host:Host"
+"""The engine that workers serve, ``module:class``."""
+
+
+class WorkerProcess:
+    """One run of the worker ``number`` of the node."""
+
+    def __init__(self, number: int, group: DeviceGroup, host: str, log_level: str) -> None:
+        self.number, self.group = number, group
+        ours, theirs = channel.channel_pair()
+        loop = asyncio.get_running_loop()
+        self.hello: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self.death: asyncio.Future[str] = loop.create_future()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count(1)
+        arguments = ["--fd", str(theirs.fileno()), "--host", host, "--log-level", log_level]
+        arguments += ["--devices", ",".join(group.session_devices)]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "server.worker", *arguments],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**MALLOC, **os.environ, **group.environment()},
+            )
+        self._channel = AsyncChannel(ours, loop, self._on_frame, self._on_end)
+        self._reaper: asyncio.Task[None] | None = None
+        self._crash = ""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._channel.closed
+
+    async def request(self, session: int | None, verb: str, args: list[Any], fd: int | None = None) -> Any:
+        """Put a control request; raises the error that it is answered with. ``fd`` is passed on and closed here."""
+        number = next(self._numbers)
+        body = msgspec.msgpack.encode([session, verb, args])
+        if fd is None:
+            self._channel.send(channel.REQUEST, number, [body])
+        else:
+            self._channel.send_with_fd(channel.REQUEST, number, body, fd)
+        if not self.alive:
+            raise WorkerCrashedError(await self.death)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            return await answer
+        finally:
+            del self._answers[number]
+
+    async def stop(self) -> None:
+        """End the process, by closing its channel and by force if that does not do."""
+        if self.alive:
+            self._channel.close()
+            self._on_end()
+        if self._reaper is not None:
+            await self._reaper
+
+    def _on_frame(self, frame: Frame) -> None:
+        if frame.kind == channel.HELLO:
+            self.hello.set_result(msgspec.msgpack.decode(frame.body))
+            return
+        if frame.kind == channel.CRASH:
+            self._crash = msgspec.msgpack.decode(frame.body, type=str)
+            return
+        answer = self._answers.get(frame.number)
+        if answer is None or answer.done():
+            return
+        succeeded, value = msgspec.msgpack.decode(frame.body)
+        if succeeded:
+            answer.set_result(value)
+        else:
+            answer.set_exception(_error_of(msgspec.convert(value, Failure)))
+
+    def _on_end(self) -> None:
+        self._reaper = asyncio.get_running_loop().create_task(self._reap())
+
+    async def _reap(self) -> None:
+        loop = asyncio.get_running_loop()
+        code = await loop.run_in_executor(None, _wait, self._process)
+        end = f"gave up: {self._crash}" if self._crash else _describe_exit(code)
+        reason = f"the engine process {self.pid} {end}"
+        self.death.set_result(reason)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(WorkerCrashedError(reason))
+        if not self.hello.done():
+            self.hello.set_exception(WorkerCrashedError(f"{reason} before it was ready"))
+            self.hello.exception()  # somebody may have stopped waiting for it
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"exited with status {code}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
+
+
+def _error_of(failure: Failure) -> TelegradError:
+    if not failure.code:
+        return InternalError(failure.message)
+    return revive(failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback)
