@@ -76,11 +76,11 @@ def compare(
         run()
         run()
         wait()
-    loops = [_loops(run, wait) for run, wait in pairs]
+    counts = [loops(run, wait) for run, wait in pairs]
     samples: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
-        for (run, wait), count, into in zip(pairs, loops, samples, strict=True):
-            into.append(_seconds(run, wait, count))
+        for (run, wait), count, into in zip(pairs, counts, samples, strict=True):
+            into.append(seconds(run, wait, count))
     device.end_waiting()
     mine, reference = (statistics.median(s) * 1e6 for s in samples)
     ratios = [b / a for a, b in zip(*samples, strict=True)]
@@ -90,11 +90,13 @@ def compare(
     )
 
 
-def _loops(run: Callable[[], Any], wait: Callable[[], None]) -> int:
-    return max(3, int(_SAMPLE_SECONDS / max(_seconds(run, wait, 3), 1e-6)))
+def loops(run: Callable[[], Any], wait: Callable[[], None]) -> int:
+    """How many calls fill a sample."""
+    return max(3, int(_SAMPLE_SECONDS / max(seconds(run, wait, 3), 1e-6)))
 
 
-def _seconds(run: Callable[[], Any], wait: Callable[[], None], count: int) -> float:
+def seconds(run: Callable[[], Any], wait: Callable[[], None], count: int) -> float:
+    """The seconds that a call takes, over a number of them and the wait for the last."""
     begin = time.perf_counter()
     for _ in range(count):
         run()
