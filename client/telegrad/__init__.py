@@ -131,6 +131,7 @@ from .random import (
 
 if TYPE_CHECKING:
     from . import special as special
+    from ._programs.run import as_torch as as_torch
     from ._attached import *
 
 __version__ = "0.1.0"
@@ -176,6 +177,8 @@ _LAZY = frozenset(("special",))
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return import_module(f"telegrad.{name}")
+    if name == "as_torch":
+        return import_module("telegrad._programs.run").as_torch
     raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
 
 
@@ -190,4 +193,4 @@ if not TYPE_CHECKING:  # type checkers read the imports, and stubs of what is at
         name
         for name in globals()
         if not name.startswith("_") and name not in ("annotations", "sys", "Any", "TYPE_CHECKING", "import_module")
-    ] + sorted(_LAZY)
+    ] + ["as_torch", *sorted(_LAZY)]

@@ -1,4 +1,4 @@
-"""The command ``telegrad``: looks at a server from a shell. Opens no session and needs no GPU."""
+"""The command ``telegrad``: looks at a server from a shell, and runs PyTorch programs on one. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -10,31 +10,52 @@ from typing import Any
 
 from telegrad_protocol.errors import AuthenticationError, CommunicationError, ConnectError, ProtocolError
 
+_RUN = "run a PyTorch program, whose `import torch` gives it telegrad"
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 1 where the server cannot be reached or refuses."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0].endswith(".py"):
+        arguments = ["run", *arguments]
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or 0
     except CommunicationError as error:
         print(f"telegrad: {error.message}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="telegrad", description="Look at a telegrad server.")
+    parser = argparse.ArgumentParser(prog="telegrad", description="Look at a telegrad server, or run a program on it.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add(commands, "devices", _devices, "list the server's devices and their memory")
     memory = _add(commands, "memory", _memory, "print the allocator's table")
     memory.add_argument("--device", help="such as cuda:0; all of them by default")
     _add(commands, "health", _health, "say whether the server is ready")
+    run = commands.add_parser("run", help=_RUN, description=_RUN)
+    run.add_argument("--url", help="default: TELEGRAD_URL, else a private server on this machine")
+    run.add_argument("--token", help="default: TELEGRAD_TOKEN")
+    run.add_argument("--device", default="cpu", help="where tensors are made if the program names none; default: cpu")
+    run.add_argument("-m", "--module", action="store_true", help="PROGRAM is the name of a module")
+    run.add_argument("program", metavar="PROGRAM", help="a Python file")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the program is given")
+    run.set_defaults(run=_run)
     return parser
 
 
-def _add(commands: Any, name: str, run: Callable[[Any], None], text: str) -> argparse.ArgumentParser:
+def _run(options: argparse.Namespace) -> int:
+    import telegrad
+
+    from ._programs.run import run_program
+
+    telegrad.connect(options.url, token=options.token)
+    telegrad.as_torch(options.device)
+    return run_program(options.program, options.arguments, options.module)
+
+
+def _add(commands: Any, name: str, run: Callable[[Any], int | None], text: str) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     command.add_argument(
         "url", nargs="?", default=os.environ.get("TELEGRAD_URL", DEFAULT_URL), help=f"default: {DEFAULT_URL}"

@@ -1,0 +1,1 @@
+"""Runs programs that were written for PyTorch: ``import torch`` gives them telegrad."""

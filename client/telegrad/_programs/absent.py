@@ -1,0 +1,39 @@
+"""What PyTorch has and telegrad has not, on purpose, and what to use instead. Whoever asks for it is told."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+INSTEAD: Final = {
+    "_C": "it is PyTorch's compiled core; use the public functions",
+    "_dynamo": "telegrad does not trace Python; programs run eagerly, and what they repeat is replayed by the server",
+    "_inductor": "telegrad does not trace Python; programs run eagerly, and what they repeat is replayed by the server",
+    "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
+    "classes": "it loads compiled extensions into PyTorch",
+    "distributed": "a session has all GPUs of its worker: see torch.nn.DataParallel, or Module.to('cuda:1')",
+    "export": "telegrad exports no graphs; save a state_dict with torch.save",
+    "fx": "telegrad does not trace Python; call the module",
+    "hub": "load the model's own source file, and its weights with torch.load",
+    "jit": "TorchScript is not served; leave the decorator out and call the function or the module itself",
+    "mps": "the server's GPUs are CUDA devices; see torch.cuda",
+    "onnx": "telegrad exports no graphs; save a state_dict with torch.save and export where PyTorch is installed",
+    "package": "save a state_dict with torch.save",
+    "quantization": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
+    "utils.bottleneck": "see telegrad.wire_stats and the server's /metrics",
+    "utils.cpp_extension": "extensions run in PyTorch's process; the server runs telegrad's own kernels",
+    "xpu": "the server's GPUs are CUDA devices; see torch.cuda",
+}
+"""By name below ``torch``."""
+
+
+def reason(name: str, there: Iterable[str] = ()) -> str:
+    """Return a sentence about a name below ``torch`` that telegrad lacks; ``there`` are names that might be meant."""
+    absent = f"torch.{name} is not there: this program's torch is telegrad"
+    for known, instead in INSTEAD.items():
+        if name == known or name.startswith(f"{known}."):
+            return f"{absent}; {instead}"
+    last = name.rpartition(".")[2]
+    close = difflib.get_close_matches(last, [other for other in there if other[0] != "_"], 3)
+    return f"{absent}, which has {', '.join(close)}" if close else f"{absent}, which does not have it yet"

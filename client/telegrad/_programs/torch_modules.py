@@ -1,0 +1,160 @@
+"""``import torch`` served by telegrad: every module of PyTorch's is the module of telegrad with the same name.
+
+A finder, put before all others, answers for ``torch`` and what is below it. Where telegrad keeps in one module what
+PyTorch keeps in several, such as ``torch.nn.modules.linear``, the missing one shows the names of the one above it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from opcode import opmap
+from types import FrameType, ModuleType
+from typing import Any, Final
+
+from .absent import INSTEAD, reason
+
+PYTORCH_VERSION: Final = "2.13.0"
+"""The version of PyTorch whose interface telegrad follows."""
+_PARTS: Final = {
+    "": "functional types",
+    "amp": "autocast_mode grad_scaler",
+    "autograd": "anomaly_mode forward_ad function functional grad_mode gradcheck graph profiler variable",
+    "cuda": "amp comm memory nvtx random streams",
+    "cuda.amp": "autocast_mode common grad_scaler",
+    "distributions": (
+        "bernoulli beta binomial categorical cauchy chi2 constraint_registry constraints continuous_bernoulli "
+        "dirichlet distribution exp_family exponential fishersnedecor gamma generalized_pareto geometric gumbel "
+        "half_cauchy half_normal independent inverse_gamma kl kumaraswamy laplace lkj_cholesky log_normal "
+        "logistic_normal lowrank_multivariate_normal mixture_same_family multinomial multivariate_normal "
+        "negative_binomial normal one_hot_categorical pareto poisson relaxed_bernoulli relaxed_categorical "
+        "studentT transformed_distribution transforms uniform utils von_mises weibull wishart"
+    ),
+    "nn": "common_types functional grad init modules parallel parameter utils",
+    "nn.modules": (
+        "activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm lazy "
+        "linear loss module normalization padding pixelshuffle pooling rnn sparse transformer upsampling utils"
+    ),
+    "nn.utils": (
+        "clip_grad convert_parameters fusion init memory_format parametrizations parametrize prune rnn spectral_norm "
+        "stateless weight_norm"
+    ),
+    "optim": (
+        "adadelta adagrad adam adamax adamw asgd lbfgs lr_scheduler nadam optimizer radam rmsprop rprop sgd "
+        "sparse_adam swa_utils"
+    ),
+    "utils.data": "dataloader dataset distributed sampler",
+}
+"""Modules of PyTorch's by the package that they are in, whose names a program may import from either."""
+
+
+class TorchModule(ModuleType):
+    """A module of PyTorch's name that has the attributes of telegrad's modules; to set one sets it in the first."""
+
+    def __init__(self, name: str, served_by: Sequence[ModuleType]) -> None:
+        super().__init__(name, served_by[0].__doc__)
+        self.__dict__["_served_by"] = served_by
+
+    def __getattr__(self, name: str) -> Any:
+        full_name, served_by = f"{self.__name__}.{name}", self.__dict__["_served_by"]
+        if full_name == _VERSION:
+            return import_module(full_name)
+        for module in served_by:
+            with suppress(AttributeError):
+                value = getattr(module, name)
+                is_module = isinstance(value, ModuleType) and value.__name__ == f"telegrad{full_name[5:]}"
+                return import_module(full_name) if is_module else value
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        # Python replaces the message of an AttributeError that `from torch import name` meets.
+        kind = ImportError if _is_imported_by(sys._getframe(1)) else AttributeError
+        raise kind(reason(full_name.removeprefix("torch."), dir(self)))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__") or isinstance(value, TorchModule):  # importing sets a module in the one above it
+            super().__setattr__(name, value)
+        else:
+            setattr(self.__dict__["_served_by"][0], name, value)
+
+    def __dir__(self) -> list[str]:
+        names = [name for module in self.__dict__["_served_by"] for name in dir(module)]
+        return sorted({*self.__dict__, *names})
+
+
+def _is_imported_by(frame: FrameType) -> bool:
+    """Whether a frame asks for an attribute because of a `from ... import` statement."""
+    return frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
+
+
+class TorchFinder:
+    """Finds ``torch`` and its modules in telegrad; they have no files of their own."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where a module comes from; ModuleNotFoundError says what to use instead of one that is absent."""
+        if name != "torch" and not name.startswith("torch."):
+            return None
+        if not _origins(name):
+            raise ModuleNotFoundError(reason(name.removeprefix("torch.")), name=name)
+        return ModuleSpec(name, _Loader(), origin="telegrad", is_package=True)  # type: ignore[arg-type]
+
+
+class _Loader:
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        is_version = spec.name == _VERSION
+        return TorchModule(spec.name, [_version()] if is_version else [*map(import_module, _origins(spec.name))])
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ == "torch":
+            telegrad = import_module("telegrad")
+            module.__version__ = f"{PYTORCH_VERSION}+telegrad.{telegrad.__version__}"  # type: ignore[attr-defined]
+
+
+_VERSION: Final = "torch.version"
+
+
+def _origins(name: str) -> list[str]:
+    """Return the modules of telegrad that serve one of PyTorch's, none if there is none."""
+    if name in ("torch", _VERSION):
+        return ["telegrad"]
+    below = name.removeprefix("torch.")
+    if any(below == absent or below.startswith(f"{absent}.") for absent in INSTEAD):
+        return []
+    above, _, last = below.rpartition(".")
+    origins = [] if last.startswith("_") or not _is_there(f"telegrad.{below}") else [f"telegrad.{below}"]
+    if last in _PARTS.get(above, "").split():
+        origins += _origins(f"torch.{above}" if above else "torch")
+    return origins
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # a module above it is missing, or is no package
+        return False
+
+
+def _version() -> ModuleType:
+    """Return what stands in ``torch.version``."""
+    version = ModuleType(_VERSION)
+    vars(version).update(__version__=PYTORCH_VERSION, git_version="", debug=False, hip=None, xpu=None)
+    cuda = import_module("telegrad.cuda")
+    vars(version)["cuda"] = "13.0" if cuda.is_available() else None
+    return version
+
+
+def serve_torch() -> None:
+    """Have ``import torch`` give telegrad from here on; nothing happens where it does already.
+
+    Raises ImportError if PyTorch itself was imported before.
+    """
+    present = sys.modules.get("torch")
+    if present is None:
+        sys.meta_path.insert(0, TorchFinder)
+        import_module("torch")
+    elif not isinstance(present, TorchModule):
+        raise ImportError("PyTorch is imported in this process already; call telegrad.as_torch() before `import torch`")
