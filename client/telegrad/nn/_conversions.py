@@ -3,19 +3,108 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
-from telegrad._session.devices import as_device
+from telegrad._ops.functions import function
+from telegrad._session.devices import DeviceLike, as_device
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.dtypes import BY_NAME, DType
+from telegrad_protocol.errors import ArgumentTypeError, DTypeError
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 
 from .parameter import Parameter
 
+C = TypeVar("C", bound="ConversionsMixin")
 
-def convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
+
+class ConversionsMixin:
+    """The part of ``Module`` that moves and casts all parameters and buffers."""
+
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Any]
+
+    def _apply(self: C, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> C:
+        """Replace the elements of all parameters, gradients and buffers by ``fn`` of them."""
+        if recurse:
+            for module in self._modules.values():
+                if module is not None:
+                    module._apply(fn)
+        with no_grad():
+            for parameter in self._parameters.values():
+                if parameter is not None:
+                    convert(parameter, fn)
+            for name, buffer in self._buffers.items():
+                if buffer is not None:
+                    self._buffers[name] = fn(buffer)
+        return self
+
+    @overload
+    def to(
+        self: C, device: str | Device | int | None = ..., dtype: DType | None = ..., non_blocking: bool = ...
+    ) -> C: ...
+    @overload
+    def to(self: C, dtype: DType, non_blocking: bool = ...) -> C: ...
+    @overload
+    def to(self: C, tensor: Tensor, non_blocking: bool = ...) -> C: ...
+    def to(self: C, *args: Any, **kwargs: Any) -> C:
+        """Move everything to a device, cast what is floating-point, and lay out pictures as ``memory_format`` says."""
+        device, dtype = destination(args, kwargs)
+        if dtype is not None and not dtype.is_differentiable:
+            raise DTypeError(f"nn.Module.to: only floating-point and complex types are accepted, not {dtype.name}")
+
+        def moved(tensor: Tensor) -> Tensor:
+            wanted = dtype if tensor.dtype.is_differentiable else None
+            converted = tensor.to(device or tensor.device, wanted or tensor.dtype)
+            return in_format(converted, kwargs.get("memory_format"))
+
+        return self._apply(moved)
+
+    def to_empty(self: C, *, device: DeviceLike, recurse: bool = True) -> C:
+        """Move everything to a device without copying: the elements are uninitialised."""
+        place = None if device is None else as_device(device)
+        return self._apply(lambda t: function("empty_like")(t, device=place or t.device), recurse=recurse)
+
+    def _cast(self: C, name: str) -> C:
+        dtype = BY_NAME[name]
+        return self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
+
+    def float(self: C) -> C:
+        """Cast what is floating-point to float32."""
+        return self._cast("float32")
+
+    def double(self: C) -> C:
+        """Cast what is floating-point to float64."""
+        return self._cast("float64")
+
+    def half(self: C) -> C:
+        """Cast what is floating-point to float16."""
+        return self._cast("float16")
+
+    def bfloat16(self: C) -> C:
+        """Cast what is floating-point to bfloat16."""
+        return self._cast("bfloat16")
+
+    def type(self: C, dst_type: DType) -> C:
+        """Cast everything."""
+        return self._apply(lambda t: t.to(dst_type))
+
+    def cuda(self: C, device: int | str | Device | None = None) -> C:
+        """Move everything to a GPU of the server."""
+        return self._apply(lambda t: t.cuda(device))
+
+    def cpu(self: C) -> C:
+        """Move everything to the server's CPU."""
+        return self._apply(lambda t: t.cpu())
+
+    def share_memory(self: C) -> C:
+        """Return the module: its tensors are the server's, and no process shares memory with another."""
+        return self
+
+
+def convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
     """Replace the elements of a parameter and of its gradient by ``fn`` of them; the object stays."""
     grad = parameter.grad
     converted = fn(parameter)

@@ -16,6 +16,35 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
+from ._attention import multi_head_attention_forward as multi_head_attention_forward
+from ._losses import (
+    cosine_embedding_loss as cosine_embedding_loss,
+    gaussian_nll_loss as gaussian_nll_loss,
+    hinge_embedding_loss as hinge_embedding_loss,
+    linear_cross_entropy as linear_cross_entropy,
+    margin_ranking_loss as margin_ranking_loss,
+    multi_margin_loss as multi_margin_loss,
+    multilabel_margin_loss as multilabel_margin_loss,
+    multilabel_soft_margin_loss as multilabel_soft_margin_loss,
+    poisson_nll_loss as poisson_nll_loss,
+    soft_margin_loss as soft_margin_loss,
+    triplet_margin_loss as triplet_margin_loss,
+    triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
+)
+from ._rearrangements import (
+    channel_shuffle as channel_shuffle,
+    conv_tbc as conv_tbc,
+    feature_alpha_dropout as feature_alpha_dropout,
+    gumbel_softmax as gumbel_softmax,
+    instance_norm as instance_norm,
+    local_response_norm as local_response_norm,
+    native_channel_shuffle as native_channel_shuffle,
+    pdist as pdist,
+    pixel_shuffle as pixel_shuffle,
+    pixel_unshuffle as pixel_unshuffle,
+    rrelu as rrelu,
+    rrelu_ as rrelu_,
+)
 from ._windows import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,
     avg_pool1d as avg_pool1d,
@@ -100,6 +129,11 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where it is greater than ``threshold``, else ``value``"""
     return _activation("threshold", input, inplace, threshold, value)
+
+
+def relu_(input: Tensor) -> Tensor:
+    """``relu`` in place."""
+    return _activation("relu", input, True)
 
 
 def sigmoid(input: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
-"""Parameters: tensors that a module counts as its own when they are assigned to it."""
+"""Parameters and buffers: tensors that a module counts as its own when they are assigned to it."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike
@@ -33,6 +35,93 @@ class Parameter(Tensor):
     __hash__ = Tensor.__hash__
 
 
+class Buffer(Tensor):
+    """A tensor that a module keeps as part of its state when it is assigned to it, and does not train."""
+
+    __slots__ = ()
+    persistent: bool
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+        shared = function("empty")(0) if data is None else data.detach()
+        Tensor.__init__(self, shared._session, shared._id, shared._meta)
+        shared._id = 0
+        self.persistent = persistent
+
+    __hash__ = Tensor.__hash__
+
+
 def new_parameter(*size: int, device: DeviceLike, dtype: DType | None) -> Parameter:
     """Return a parameter of this size in uninitialised memory."""
     return Parameter.owning(function("empty")(size, dtype=dtype, device=device))
+
+
+def is_lazy(param: Any) -> bool:
+    """Tell whether a parameter or buffer has no shape yet."""
+    return getattr(param, "_is_uninitialized", False)
+
+
+class UninitializedTensorMixin:
+    """A parameter or buffer whose shape is not known yet; ``materialize`` gives it one."""
+
+    __slots__ = ()
+    _is_uninitialized = True
+    cls_to_become: type[Tensor]
+
+    def materialize(self, shape: Any, device: DeviceLike = None, dtype: DType | None = None) -> None:
+        """Become a tensor of this shape in uninitialised memory, by default of the device and type asked for first."""
+        mine: Any = self
+        place, kind = device or mine.device, dtype or mine.dtype
+        self.__class__ = self.cls_to_become  # type: ignore[assignment]
+        mine._become(function("empty")(tuple(shape), dtype=kind, device=place))
+
+    @property
+    def shape(self) -> Any:
+        """Raise an error: there is no shape yet."""
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
+            "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call `forward` "
+            "to initialize the parameters before accessing their attributes."
+        )
+
+    def share_memory_(self) -> Any:
+        """Raise an error: there is no memory yet."""
+        raise RuntimeError("Can't share memory on an uninitialized parameter or buffer.")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        mine: Any = self
+        copy = memo[id(self)] = type(self)(mine.requires_grad, mine.device, mine.dtype)  # type: ignore[call-arg]
+        return copy
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A parameter of a lazy module before its first call."""
+
+    __slots__ = ()
+    cls_to_become = Parameter
+
+    def __init__(self, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> None:
+        Parameter.__init__(self, function("empty")(0, device=device, dtype=dtype), requires_grad)
+
+    __hash__ = Tensor.__hash__
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+    """A buffer of a lazy module before its first call."""
+
+    __slots__ = ()
+    cls_to_become = Tensor
+
+    def __init__(
+        self, requires_grad: bool = False, device: DeviceLike = None, dtype: DType | None = None,
+        persistent: bool = True,
+    ) -> None:  # fmt: skip
+        made = function("empty")(0, device=device, dtype=dtype)
+        Tensor.__init__(self, made._session, made._id, made._meta)
+        made._id = 0
+        self.persistent = persistent
+        self.requires_grad_(requires_grad)
+
+    __hash__ = Tensor.__hash__

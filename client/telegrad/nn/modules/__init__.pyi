@@ -1,7 +1,9 @@
 """Layers, as type checkers see them; written by docs/generate.py."""
 
 from . import activation as activation
+from . import adaptive as adaptive
 from . import attention as attention
+from . import batchnorm as batchnorm
 from . import container as container
 from . import conv as conv
 from . import distance as distance
@@ -12,11 +14,15 @@ from . import linear as linear
 from . import loss as loss
 from . import module as module
 from . import normalization as normalization
+from . import padding as padding
+from . import pixelshuffle as pixelshuffle
 from . import pooling as pooling
 from . import sparse as sparse
 from . import transformer as transformer
 from .activation import *
+from .adaptive import *
 from .attention import *
+from .batchnorm import *
 from .container import *
 from .conv import *
 from .distance import *
@@ -27,6 +33,8 @@ from .linear import *
 from .loss import *
 from .module import *
 from .normalization import *
+from .padding import *
+from .pixelshuffle import *
 from .pooling import *
 from .sparse import *
 from .transformer import *

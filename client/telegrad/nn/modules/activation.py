@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from inspect import Parameter as _Argument
+from inspect import Signature
 from typing import Any, ClassVar
 
 from telegrad._session.devices import DeviceLike
@@ -10,14 +13,42 @@ from telegrad.nn import functional as F
 from telegrad.nn import init
 from telegrad.nn.parameter import Parameter, new_parameter
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError
 
 from .module import Module
 
 __all__ = [
-    "CELU", "ELU", "GELU", "GLU", "SELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU",
-    "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "SiLU", "Sigmoid", "Softmax", "Softmin",
-    "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+    "CELU",
+    "ELU",
+    "GELU",
+    "GLU",
+    "SELU",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "LeakyReLU",
+    "LogSigmoid",
+    "LogSoftmax",
+    "Mish",
+    "PReLU",
+    "RReLU",
+    "ReLU",
+    "ReLU6",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softmax2d",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Tanh",
+    "Tanhshrink",
+    "Threshold",
 ]  # fmt: skip
+
+_SELF = _Argument("self", _Argument.POSITIONAL_OR_KEYWORD)
 
 
 class _Activation(Module):
@@ -27,19 +58,23 @@ class _Activation(Module):
     _settings: ClassVar[dict[str, Any]] = {}
     _required: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
-        names = (*self._required, *self._settings)
-        if len(args) > len(names):
-            raise TypeError(f"{self._get_name()} takes {len(names)} arguments, got {len(args)}")
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        unknown = [name for name in given if name not in names]
-        missing = [name for name in self._required if name not in given]
-        if unknown or missing:
-            problem = f"has no argument {unknown[0]!r}" if unknown else f"misses the argument {missing[0]!r}"
-            raise TypeError(f"{self._get_name()} {problem}")
-        for name, value in {**self._settings, **given}.items():
-            setattr(self, name, value)
+    def __init_subclass__(cls) -> None:
+        """Give a class that names a function a constructor with the signature that its settings say."""
+        if "_function" not in cls.__dict__:
+            return
+        names = [*((name, _Argument.empty) for name in cls._required), *cls._settings.items()]
+        listed = [_SELF, *(_Argument(name, _Argument.POSITIONAL_OR_KEYWORD, default=value) for name, value in names)]
+        signature = Signature(listed)
+
+        def __init__(self: Module, *args: Any, **kwargs: Any) -> None:
+            Module.__init__(self)
+            given = signature.bind(self, *args, **kwargs)
+            given.apply_defaults()
+            for name, value in list(given.arguments.items())[1:]:
+                setattr(self, name, value)
+
+        __init__.__signature__ = signature  # type: ignore[attr-defined]
+        cls.__init__ = __init__  # type: ignore[method-assign]
 
     def forward(self, input: Tensor) -> Tensor:
         settings = {name: getattr(self, name) for name in (*self._required, *self._settings)}
@@ -136,10 +171,28 @@ class CELU(_Activation):
         return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
 
 
-class Hardtanh(_Activation):
-    """input within limits"""
+class Hardtanh(Module):
+    """input within limits; ``min_value`` and ``max_value`` are the limits' former names"""
 
-    _function, _settings = "hardtanh", {"min_val": -1.0, "max_val": 1.0, "inplace": False}
+    def __init__(
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        for new, old in (("min_val", min_value), ("max_val", max_value)):
+            if old is not None:
+                name = f"{new}ue"
+                warnings.warn(
+                    f"keyword argument `{name}` is deprecated and rename to `{new}`", FutureWarning, stacklevel=2
+                )
+        self.min_val = min_val if min_value is None else min_value
+        self.max_val = max_val if max_value is None else max_value
+        self.inplace = inplace
+        if self.max_val <= self.min_val:
+            raise ArgumentError(f"max_val must be greater than min_val, got {self.min_val} and {self.max_val}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
     def extra_repr(self) -> str:
         return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
@@ -245,6 +298,31 @@ class GLU(_Activation):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
+
+
+class Softmax2d(Module):
+    """``Softmax`` over the channels of (n, c, h, w) or (c, h, w)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ArgumentError(f"Softmax2d: expected input to be 3D or 4D, got {input._meta}")
+        return F.softmax(input, -3)
+
+
+class RReLU(Module):
+    """input where it is positive, else times a random slope between limits; outside of training times their mean."""
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower = lower
+        self.upper = upper
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
 
 
 class PReLU(Module):

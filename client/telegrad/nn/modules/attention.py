@@ -5,17 +5,18 @@ A. Vaswani et al., Attention is all you need (2017).
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
+from telegrad.nn._attention import additive, attention_weights, projected
 from telegrad.nn.parameter import Parameter, new_parameter
-from telegrad_protocol.dtypes import DType, bool_
-from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError, ShapeError
 
-from .linear import Linear
+from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
 
 __all__ = ["MultiheadAttention"]
@@ -24,8 +25,13 @@ __all__ = ["MultiheadAttention"]
 class MultiheadAttention(Module):
     """Attention of ``num_heads`` heads on projections of query, key and value; masks say True where nothing is seen."""
 
-    in_proj_weight: Parameter
+    in_proj_weight: Parameter | None
     in_proj_bias: Parameter | None
+    q_proj_weight: Parameter | None
+    k_proj_weight: Parameter | None
+    v_proj_weight: Parameter | None
+    bias_k: Parameter | None
+    bias_v: Parameter | None
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
@@ -35,26 +41,41 @@ class MultiheadAttention(Module):
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
             raise ArgumentError(f"MultiheadAttention: embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
-        if add_bias_kv or add_zero_attn or (kdim or embed_dim) != embed_dim or (vdim or embed_dim) != embed_dim:
-            raise NotSupportedError(
-                "MultiheadAttention: add_bias_kv, add_zero_attn, and other sizes of keys and values"
-            )
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
         self.dropout = dropout
         self.batch_first = batch_first
-        self.in_proj_weight = new_parameter(3 * embed_dim, embed_dim, device=device, dtype=dtype)
-        made = new_parameter(3 * embed_dim, device=device, dtype=dtype) if bias else None
-        self.register_parameter("in_proj_bias", made)
-        self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        self.add_zero_attn = add_zero_attn
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        widths = {"q_proj_weight": embed_dim, "k_proj_weight": self.kdim, "v_proj_weight": self.vdim}
+        if self._qkv_same_embed_dim:
+            self.in_proj_weight = new_parameter(3 * embed_dim, embed_dim, **place)
+            for name in widths:
+                self.register_parameter(name, None)
+        else:
+            for name, width in widths.items():
+                self.register_parameter(name, new_parameter(embed_dim, width, **place))
+            self.register_parameter("in_proj_weight", None)
+        self.register_parameter("in_proj_bias", new_parameter(3 * embed_dim, **place) if bias else None)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias, device, dtype)
+        for name in ("bias_k", "bias_v"):
+            self.register_parameter(name, new_parameter(1, 1, embed_dim, **place) if add_bias_kv else None)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        init.xavier_uniform_(self.in_proj_weight)
+        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if weight is not None:
+                init.xavier_uniform_(weight)
         if self.in_proj_bias is not None and self.out_proj.bias is not None:
             init.zeros_(self.in_proj_bias)
             init.zeros_(self.out_proj.bias)
+        for bias in (self.bias_k, self.bias_v):
+            if bias is not None:
+                init.xavier_normal_(bias)
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
@@ -68,12 +89,18 @@ class MultiheadAttention(Module):
                 f"MultiheadAttention: expected two or three dimensions, got {query._meta}, {key._meta}, {value._meta}"
             )
         is_batched = query.ndim == 3
-        q, k, v = (self._heads(t, is_batched) for t in self._projected(query, key, value))
+        if self.bias_k is not None or self.add_zero_attn or not self._qkv_same_embed_dim:
+            return self._general(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+        together: Any = self.in_proj_weight
+        parts = projected(query, key, value, together, self.in_proj_bias)
+        q, k, v = (self._heads(t, is_batched) for t in parts)
         is_causal = is_causal and key_padding_mask is None and not need_weights  # then the hint says all
         mask = None if is_causal else self._mask(attn_mask, key_padding_mask, q, k)
         dropout = self.dropout if self.training else 0.0
         if need_weights:
-            weights = _weights(q, k, mask)
+            weights = attention_weights(q, k, mask)
             attended = (F.dropout(weights, dropout) if dropout else weights).matmul(v)
         else:
             weights = None
@@ -84,12 +111,21 @@ class MultiheadAttention(Module):
         shown = weights.mean(1) if average_attn_weights else weights
         return output, shown if is_batched else shown.squeeze(0)
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
-        if query is key and key is value:
-            return list(F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1))
-        weights = self.in_proj_weight.chunk(3)
-        biases = self.in_proj_bias.chunk(3) if self.in_proj_bias is not None else (None, None, None)
-        return [F.linear(t, w, b) for t, w, b in zip((query, key, value), weights, biases, strict=True)]
+    def _general(
+        self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, need_weights: bool,
+        attn_mask: Tensor | None, average: bool, is_causal: bool,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """Attend with appended keys, or with keys and values of other sizes."""
+        is_swapped = self.batch_first and query.ndim == 3
+        if is_swapped:
+            query, key, value = (t.transpose(0, 1) for t in (query, key, value))
+        output, weights = F.multi_head_attention_forward(
+            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.bias_k,
+            self.bias_v, self.add_zero_attn, self.dropout, self.out_proj.weight, self.out_proj.bias, self.training,
+            padding, need_weights, attn_mask, not self._qkv_same_embed_dim, self.q_proj_weight, self.k_proj_weight,
+            self.v_proj_weight, average_attn_weights=average, is_causal=is_causal,
+        )  # fmt: skip
+        return output.transpose(0, 1) if is_swapped else output, weights
 
     def _heads(self, tensor: Tensor, is_batched: bool) -> Tensor:
         """(n, l, e) or (l, n, e) or (l, e) -> (n, h, l, e / h)"""
@@ -114,22 +150,10 @@ class MultiheadAttention(Module):
         """Return what is added to the scores (n, h, l, s), None where nothing is masked."""
         mask: Tensor | None = None
         if attn_mask is not None:
-            mask = _additive(attn_mask, query)
+            mask = additive(attn_mask, query)
             if mask.ndim == 3:
                 mask = mask.view(query.shape[0], self.num_heads, query.shape[2], key.shape[2])
         if padding is not None:
-            hidden = _additive(padding, query).view(-1, 1, 1, key.shape[2])
+            hidden = additive(padding, query).view(-1, 1, 1, key.shape[2])
             mask = hidden if mask is None else mask + hidden
         return mask
-
-
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """Return a mask as numbers to be added to scores; of bools, -inf where true and 0 elsewhere."""
-    if mask.dtype is not bool_:
-        return mask.to(like.dtype)
-    return like.new_zeros(mask.shape).masked_fill_(mask, -math.inf)
-
-
-def _weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    scores = query.div(math.sqrt(query.shape[-1])).matmul(key.transpose(-2, -1))
-    return F.softmax(scores if mask is None else scores.add(mask), -1)

@@ -97,7 +97,7 @@ class Sequential(_Ordered):
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
-            input = module(input)  # type: ignore[misc]
+            input = module(input)
         return input
 
     def _part(self, items: list[tuple[str, Any]]) -> Sequential:

@@ -12,15 +12,19 @@ from telegrad._tensor.number_checks import is_integer
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
+from telegrad.nn._lazy import LazyModuleMixin
 from telegrad.nn._windows import Numbers, spread
-from telegrad.nn.parameter import Parameter, new_parameter
+from telegrad.nn.parameter import Parameter, UninitializedParameter, new_parameter
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.ops.convolution import same_padding
 
 from .module import Module
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+__all__ = [
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d", "LazyConv2d",
+    "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
+]  # fmt: skip
 
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
@@ -194,3 +198,97 @@ class ConvTranspose3d(_ConvTranspose):
     """The transpose of a convolution over volumes."""
 
     _dims = 3
+
+
+class _LazyConv(LazyModuleMixin, _ConvNd):
+    """A convolution that takes the number of input channels from its first input."""
+
+    def _become_lazy(self, out_channels: int, bias: bool, device: DeviceLike, dtype: DType | None) -> None:
+        self.out_channels = out_channels
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Give the parameters their initial values, once they have a shape."""
+        if not self.has_uninitialized_params() and self.in_channels != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor, *args: object, **kwargs: object) -> None:
+        """Give the parameters their shapes."""
+        if self.has_uninitialized_params():
+            if input.ndim not in (self._dims + 1, self._dims + 2):
+                raise ArgumentError(
+                    f"Expected {self._dims + 1}D (unbatched) or {self._dims + 2}D (batched) input to "
+                    f"{type(self).__name__}, but got input of size: {input.shape}"
+                )
+            self.in_channels = input.shape[-self._dims - 1]
+            if self.in_channels % self.groups:
+                raise ArgumentError("in_channels must be divisible by groups")
+            pair = (self.out_channels, self.in_channels)
+            rows, columns = reversed(pair) if self._transposed else pair
+            size = (rows, columns // self.groups, *self.kernel_size)
+            self.weight.materialize(size)  # type: ignore[attr-defined]
+            if self.bias is not None:
+                self.bias.materialize((self.out_channels,))  # type: ignore[attr-defined]
+            self.reset_parameters()
+        if self.in_channels == 0:  # the state was loaded
+            self.in_channels = self.weight.shape[0] if self._transposed else self.weight.shape[1] * self.groups
+
+
+class _LazyConvForward(_LazyConv):
+    def __init__(
+        self, out_channels: int, kernel_size: Numbers, stride: Numbers = 1, padding: Numbers | str = 0,
+        dilation: Numbers = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+        device: DeviceLike = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
+        self._become_lazy(out_channels, bias, device, dtype)
+
+
+class _LazyConvTransposed(_LazyConv):
+    def __init__(
+        self, out_channels: int, kernel_size: Numbers, stride: Numbers = 1, padding: Numbers = 0,
+        output_padding: Numbers = 0, groups: int = 1, bias: bool = True, dilation: Numbers = 1,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode, device, dtype
+        )
+        self._become_lazy(out_channels, bias, device, dtype)
+
+
+class LazyConv1d(_LazyConvForward, Conv1d):
+    """``Conv1d`` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConvForward, Conv2d):
+    """``Conv2d`` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConvForward, Conv3d):
+    """``Conv3d`` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = Conv3d
+
+
+class LazyConvTranspose1d(_LazyConvTransposed, ConvTranspose1d):
+    """``ConvTranspose1d`` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyConvTransposed, ConvTranspose2d):
+    """``ConvTranspose2d`` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyConvTransposed, ConvTranspose3d):
+    """``ConvTranspose3d`` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = ConvTranspose3d

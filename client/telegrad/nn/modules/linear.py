@@ -6,15 +6,17 @@ import math
 from typing import Any
 
 from telegrad._session.devices import DeviceLike
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
-from telegrad.nn.parameter import Parameter, new_parameter
+from telegrad.nn._lazy import LazyModuleMixin
+from telegrad.nn.parameter import Parameter, UninitializedParameter, new_parameter
 from telegrad_protocol.dtypes import DType
 
 from .module import Module
 
-__all__ = ["Bilinear", "Identity", "Linear"]
+__all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
 
 
 class Identity(Module):
@@ -101,3 +103,39 @@ class Bilinear(Module):
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}"
         )
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """``Linear`` by the name that the output projection of attention has in PyTorch."""
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """``Linear`` that takes ``in_features`` from its first input."""
+
+    cls_to_become = Linear
+    in_features: int
+
+    def __init__(
+        self, out_features: int, bias: bool = True, device: DeviceLike = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__(0, 0, False)
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        self.out_features = out_features
+        self.bias = UninitializedParameter(device=device, dtype=dtype) if bias else None
+
+    def reset_parameters(self) -> None:
+        """Give the parameters their initial values, once they have a shape."""
+        if not self.has_uninitialized_params() and self.in_features != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Give the parameters their shapes."""
+        if self.has_uninitialized_params():
+            with no_grad():
+                self.in_features = input.shape[-1]
+                self.weight.materialize((self.out_features, self.in_features))  # type: ignore[attr-defined]
+                if self.bias is not None:
+                    self.bias.materialize((self.out_features,))  # type: ignore[attr-defined]
+                self.reset_parameters()
+        if self.in_features == 0:
+            self.in_features = self.weight.shape[-1]

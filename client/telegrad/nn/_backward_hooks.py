@@ -1,0 +1,82 @@
+"""Registration of the hooks that see the gradients of a module's inputs and outputs.
+
+They need the client's Python in the middle of the server's backward pass, which tensors do not offer: such a hook can
+be registered, and a call of the module that would need it says so.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from telegrad._session.grad_mode import is_grad_enabled
+from telegrad_protocol.errors import NotSupportedError
+
+from ._hooks import GLOBAL, Hook, Hooks, RemovableHandle
+
+_EVERYONES: Hooks = OrderedDict()
+_EVERYONES_BEFORE: Hooks = OrderedDict()
+
+
+def register_module_backward_hook(hook: Hook) -> RemovableHandle:
+    """Register ``hook(module, grad_input, grad_output)`` for all modules; the former name of the full hook."""
+    return register_module_full_backward_hook(hook)
+
+
+def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
+    """Register ``hook(module, grad_input, grad_output)`` for all modules."""
+    GLOBAL.any = True
+    return RemovableHandle.add(_EVERYONES, hook)
+
+
+def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
+    """Register ``hook(module, grad_output)`` for all modules."""
+    GLOBAL.any = True
+    return RemovableHandle.add(_EVERYONES_BEFORE, hook)
+
+
+class BackwardHooksMixin:
+    """The part of ``Module`` that registers hooks of the backward pass."""
+
+    _has_hooks: bool
+    _backward_hooks: Hooks
+    _backward_pre_hooks: Hooks
+    _is_full_backward_hook: bool | None
+
+    def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Register ``hook(module, grad_output)``; what it returns replaces the gradients of the outputs."""
+        self._has_hooks = True
+        return RemovableHandle.add(self._backward_pre_hooks, hook, prepend)
+
+    def register_backward_hook(self, hook: Hook) -> RemovableHandle:
+        """Register ``hook(module, grad_input, grad_output)`` in the former way, which excludes full hooks."""
+        if self._is_full_backward_hook is True:
+            raise RuntimeError(
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only "
+                "one of them."
+            )
+        self._is_full_backward_hook = False
+        self._has_hooks = True
+        return RemovableHandle.add(self._backward_hooks, hook)
+
+    def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Register ``hook(module, grad_input, grad_output)``; what it returns replaces the gradients of the inputs."""
+        if self._is_full_backward_hook is False:
+            raise RuntimeError(
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only "
+                "one of them."
+            )
+        self._is_full_backward_hook = True
+        self._has_hooks = True
+        return RemovableHandle.add(self._backward_hooks, hook, prepend)
+
+    def _call_with_backward_hooks(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the module, and refuse to where a hook would have to be called in the backward pass."""
+        wanted = self._backward_hooks or self._backward_pre_hooks or _EVERYONES or _EVERYONES_BEFORE
+        if wanted and is_grad_enabled():
+            raise NotSupportedError(
+                f"{type(self).__name__}: hooks of the backward pass are not supported; use retain_grad() on inputs and "
+                "outputs and read their .grad after backward()"
+            )
+        return call(self, args, kwargs)
