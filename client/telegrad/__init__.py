@@ -52,6 +52,7 @@ from . import (
     random as random,
     return_types as return_types,
 )
+from ._functions.attachments import KeptTensors as KeptTensors, detach as detach, kept as kept
 from ._functions.composites import (
     atleast_1d as atleast_1d,
     atleast_2d as atleast_2d,
@@ -88,6 +89,7 @@ from ._functions.memory_formats import clone as clone
 from ._ops import signatures as _signatures
 from ._ops.functions import populate as _populate
 from ._session.connect import Connection as Connection, connect as connect, disconnect as disconnect
+from ._session.detached import DetachedSession as DetachedSession
 from ._session.grad_mode import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,

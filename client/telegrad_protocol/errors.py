@@ -25,6 +25,8 @@ A type per thing that a caller can do about it; each also is the builtin that Py
         |-- HandshakeError                   versions or operation tables differ
         |-- ProtocolError                    a frame that is malformed, too large, or out of order
         |-- UnknownIdError                   a tensor id that the session does not hold
+        |-- SessionInUseError                another client is attached to the session
+        |-- SessionDetachedError             this client has left the session, or another one took it over
         |-- SessionLostError                 the session's lease ended or it was closed
         `-- WorkerCrashedError               the engine process died; its tensors are gone
 """
@@ -147,6 +149,14 @@ class ProtocolError(CommunicationError):
 
 class UnknownIdError(CommunicationError):
     """The session holds no tensor of this id."""
+
+
+class SessionInUseError(CommunicationError):
+    """Another client is attached to the session."""
+
+
+class SessionDetachedError(CommunicationError):
+    """This client has left the session, or another one took it over; the session goes on."""
 
 
 class SessionLostError(CommunicationError):

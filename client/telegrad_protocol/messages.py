@@ -19,6 +19,8 @@ INLINE_BYTES = 1 << 16
 """Payloads of at most this many bytes are inline in their message; larger ones follow it as chunks."""
 SERVER_IDS = 1 << 52
 """Results that no client has named get ids from here upwards: clients count from 1, JavaScript ends at 2**53."""
+ATTACHED = 0
+"""The number of the request that ``Attach`` answers; clients count their requests from 1."""
 STREAM_LEVELS = 4
 STREAMS_PER_LEVEL = 32
 """Streams of a session per priority level and device, numbered from 1; number 0 is the default stream."""
@@ -188,9 +190,22 @@ class RecordStream(Struct, frozen=True, array_like=True, tag=17, gc=False):
     stream: int
 
 
+class Detach(Struct, frozen=True, array_like=True, tag=20, gc=False):
+    """The client has left the session: free all that it named, but what is kept, and forget its failure."""
+
+
+class Attach(Struct, frozen=True, array_like=True, tag=21, gc=False):
+    """Another client takes the session over: do what ``Detach`` does, then send an ``Answer`` to request ``ATTACHED``.
+
+    The gateway puts it into the stream. The answer is ``Kept`` as lists and numbers, once the devices have done what
+    they were given before. Whatever comes before it answers the client that had the session before.
+    """
+
+
 Instruction: TypeAlias = (
     Call | Free | Site | Upload | Read | Describe | Backward | Gradient | Mode | SetRequiresGrad | RetainGrad | SetGrad
-    | DropGrads | Seed | Query | Resume | RecordEvent | WaitEvent | RecordStream
+    | DropGrads | Seed | Query | Resume | RecordEvent | WaitEvent | RecordStream | Detach
+    | Attach
 )  # fmt: skip
 
 
@@ -237,11 +252,39 @@ class Failure(Struct, frozen=True, array_like=True, tag=3, gc=False):
 Reply: TypeAlias = Data | Description | Answer | Failure
 
 
+class KeptTensor(Struct, frozen=True, array_like=True):
+    """A tensor that a session keeps, with the id that it has for a client that has attached.
+
+    ``grad`` is the place of its gradient in ``Kept.tensors``, None where it has none; ``dtype`` is a code.
+    """
+
+    id: int
+    dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    device: str
+    requires_grad: bool
+    grad: int | None
+
+
+class Kept(Struct, frozen=True, array_like=True):
+    """What a session keeps for the client that attaches next.
+
+    ``named`` has, by name, the structure that the client described, and the places in ``tensors`` of the tensors in it.
+    """
+
+    tensors: list[KeptTensor]
+    named: dict[str, tuple[str, list[int]]]
+
+
 class Hello(Struct, frozen=True):
-    """The server's description of itself to the client of a new session; it travels as JSON.
+    """The server's description of itself to the client of a session; it travels as JSON.
 
     ``devices`` are named as the session names them; ``node_devices`` has what operators call them, in the same order,
     and ``worker`` is the number of the worker that they belong to.
+
+    ``attachment`` counts the clients that the session has had; connections of earlier ones are refused.
     """
 
     session: str
@@ -256,3 +299,4 @@ class Hello(Struct, frozen=True):
     lease_seconds: float
     worker: int = 0
     node_devices: list[str] = []
+    attachment: int = 1

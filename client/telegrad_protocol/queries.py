@@ -77,6 +77,23 @@ class ElapsedTime(SessionQuery, frozen=True):
     end: int
 
 
+class Keep(SessionQuery, frozen=True):
+    """Keep tensors under a name, in place of what has it; answered with None.
+
+    ``structure`` describes what they are parts of; only clients read it. What is kept outlives the client's numbers.
+    """
+
+    name: str
+    structure: str
+    ids: list[int]
+
+
+class StopKeeping(SessionQuery, frozen=True):
+    """Keep nothing under a name any more; a name that is not there is no error. Answered with None."""
+
+    name: str
+
+
 class MemoryStats(SessionQuery, frozen=True):
     """The statistics of a device's allocator as ``torch.cuda.memory_stats`` names them; of all sessions if not mine."""
 

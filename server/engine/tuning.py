@@ -29,10 +29,14 @@ class Tuner:
     """One session's settings of tuning, and its results."""
 
     def __init__(self) -> None:
+        self.results: dict[tuple[str, str], Result] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Give the settings their defaults; results stay."""
         self.tunes = True
         self.max_duration_ms = 30
         self.max_iterations = 100
-        self.results: dict[tuple[str, str], Result] = {}
 
     def set(self, tunes: bool, max_duration_ms: int, max_iterations: int) -> None:
         """Set whether products without a result are measured, and how long and often each solution is."""

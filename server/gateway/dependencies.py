@@ -16,8 +16,8 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.requests import HTTPConnection
 
 from server.ipc.requests import DeviceInfo, to_args
-from telegrad_protocol.errors import InternalError
-from telegrad_protocol.messages import Hello
+from telegrad_protocol.errors import InternalError, SessionDetachedError
+from telegrad_protocol.messages import Attach, Detach, Hello
 from telegrad_protocol.queries import request_name
 
 from .auth import SESSION_KEY_HEADER, check_session_key
@@ -34,6 +34,17 @@ class SessionLike(Protocol):
     id: str
     key: str
     hello: Hello
+    client: Mapping[str, Any]
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a client is connected that has been heard of lately."""
+
+    def check_attachment(self, number: int) -> None:
+        """Raise why a client may not use the session any more, if it is not the last that attached."""
+
+    def change_client(self, lease: float | None, instruction: Detach | Attach, left: SessionDetachedError) -> None:
+        """Refuse the client that has the session; ``left`` is what it is told, ``instruction`` what the worker is."""
 
 
 class WorkerLike(Protocol):

@@ -35,6 +35,8 @@ _STATUS: Final[dict[type[TelegradError], int]] = {
     errors.AuthenticationError: 401,
     errors.ProtocolError: 400,
     errors.UnknownIdError: 404,
+    errors.SessionInUseError: 409,
+    errors.SessionDetachedError: 410,
     errors.SessionLostError: 410,
     errors.CommunicationError: 503,
 }

@@ -109,6 +109,7 @@ class Registry:
             number, self._hello(worker, lease), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
             self._lease_ended,
         )  # fmt: skip
+        session.client = client
         self._sessions[session.id] = session
         self._workers[number] = worker
         log.info("session opened", extra={"session": session.id, "worker": worker.number})

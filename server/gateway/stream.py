@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 import time
 from asyncio.transports import BaseTransport
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
+from msgspec import structs
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
@@ -29,9 +29,11 @@ from server.ipc import channel
 from server.ipc.channel import AsyncChannel, Frame
 from telegrad_protocol import wire
 from telegrad_protocol.bulk import BulkReader
-from telegrad_protocol.errors import ProtocolError, SessionLostError, TelegradError
+from telegrad_protocol.errors import ProtocolError, SessionDetachedError, SessionLostError, TelegradError
 from telegrad_protocol.link import ACK_SECONDS, Link, Parts, Received, heartbeat_seconds
-from telegrad_protocol.messages import Failure, Hello
+from telegrad_protocol.messages import Attach, Detach, Failure, Hello
+
+from .websocket_frames import close_reason, message_head
 
 NORMAL: Final = 1000
 LOST: Final = 4001
@@ -46,16 +48,15 @@ CLOSE_SECONDS: Final = 2.0
 """How long a client may take to agree to the end."""
 READ_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = 4 << 20
-MAX_REASON_BYTES: Final = 123
-"""RFC 6455 leaves this much room for the reason of a close frame."""
 
 
 class SessionRelay:
     """An open session: the link to its client, the channel to its worker, and at most one connection.
 
-    ``key`` is the secret that its client proves itself with. ``on_close`` is called when the client ends the session,
-    ``on_lost`` when the worker does, ``on_lease_end`` when nothing was heard of the client for ``lease`` seconds.
-    ``load`` is in how much of the last seconds the client sent work, from 0 to 1; over HTTP, ``worked`` notes it.
+    ``key`` is the secret that its client proves itself with; ``client`` is how that describes itself. ``on_close`` is
+    called when the client ends the session, ``on_lost`` when the worker does, ``on_lease_end`` when nothing was heard
+    of the client for ``lease`` seconds. ``load`` is in how much of the last seconds the client sent work, from 0 to 1;
+    over HTTP, ``worked`` notes it.
     """
 
     def __init__(
@@ -66,10 +67,10 @@ class SessionRelay:
         self.number, self.id, self.key, self.hello = number, hello.session, hello.key, hello
         self.last_sign = self.last_sent = time.monotonic()
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
+        self.client: Mapping[str, Any] = {}
+        self._left = SessionDetachedError("")
         self._on_close, self._on_lost, self._on_lease_end = on_close, on_lost, on_lease_end
-        self._lease = hello.lease_seconds
-        self._heartbeat = heartbeat_seconds(self._lease)
-        self._tick_seconds = min(ACK_SECONDS * 0.8, self._heartbeat / 2)
+        self._set_lease(hello.lease_seconds)
         self._link = Link(hold=True)
         self._connection: StreamProtocol | None = None
         self._ended_by_worker = False
@@ -83,6 +84,39 @@ class SessionRelay:
         self._last_tick = self.last_sign
         self._passed_at_tick = 0
         self._timer = loop.call_later(self._tick_seconds, self._tick)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a client is connected that has been heard of lately."""
+        return self._connection is not None and time.monotonic() - self.last_sign < 3 * self._heartbeat
+
+    def check_attachment(self, number: int) -> None:
+        """Raise why a client may not use the session any more, if it is not the last that attached."""
+        if number != self.hello.attachment:
+            raise self._left
+
+    def change_client(self, lease: float | None, instruction: Detach | Attach, left: SessionDetachedError) -> None:
+        """Refuse the client that has the session, and whose answers are dropped; ``left`` is what it is told.
+
+        ``instruction`` tells the worker. ``lease`` is the new one, in seconds; None leaves it as it is.
+        """
+        self._end_connection(LOST, left)
+        self._left = left
+        self._set_lease(self._lease if lease is None else lease)
+        self.hello = structs.replace(self.hello, attachment=self.hello.attachment + 1, lease_seconds=self._lease)
+        self.last_sign = time.monotonic()
+        self._link = Link(hold=True)
+        self._passed_on.clear()
+        body = wire.encode_batch([instruction])
+        self._channel.send(wire.BATCH, 0, [body])
+        self._passed_bytes += channel.HEADER.size + len(body)
+        self._released_bytes = self._passed_bytes
+        self._hold_worker()
+
+    def _set_lease(self, seconds: float) -> None:
+        self._lease = seconds
+        self._heartbeat = heartbeat_seconds(seconds)
+        self._tick_seconds = min(ACK_SECONDS * 0.8, self._heartbeat / 2)
 
     def attach(self, connection: StreamProtocol, received: int) -> None:
         """Continue over a new connection, from what the client has received; ``ProtocolError`` if that cannot be."""
@@ -288,7 +322,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def write(self, parts: Parts) -> None:
         """Send one message, without copying its parts together."""
         if not self.close_sent and not self.transport.is_closing():
-            self.transport.writelines([_head(sum(map(len, parts))), *parts])
+            self.transport.writelines([message_head(sum(map(len, parts))), *parts])
 
     def pause_reading(self) -> None:
         if not self.read_paused and not self.transport.is_closing():
@@ -306,7 +340,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if self.close_sent or self.transport.is_closing():
             return
         try:
-            self.conn.send_close(code, _shorten(reason))
+            self.conn.send_close(code, close_reason(reason))
         except InvalidState:
             self.transport.close()
             return
@@ -360,16 +394,3 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             if message["type"] == "websocket.receive" and self._session is not None:
                 self._session.frame_received(self, message.get("bytes") or b"")
         self.resume_reading()
-
-
-def _head(length: int) -> bytes:
-    """The head of an unmasked binary WebSocket message (RFC 6455, 5.2)."""
-    if length < 126:
-        return struct.pack("!BB", 0x82, length)
-    if length < 1 << 16:
-        return struct.pack("!BBH", 0x82, 126, length)
-    return struct.pack("!BBQ", 0x82, 127, length)
-
-
-def _shorten(reason: str) -> str:
-    return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -21,7 +21,9 @@ from .arguments import BY_INDEX, describe_operands
 from .call_stack import describe_site
 from .state import SessionState
 
-ALWAYS_EXECUTED: frozenset[type] = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume))
+ALWAYS_EXECUTED: frozenset[type] = frozenset(
+    (messages.Free, messages.Site, messages.Mode, messages.Resume, messages.Detach, messages.Attach)
+)
 _NOTES: frozenset[type] = frozenset(
     (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad)
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from server.engine import autocast
+from server.engine import autocast, switches
+from server.engine.context import CudnnModes
 from telegrad_protocol import dtypes, messages
 from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import ProtocolError
@@ -25,6 +26,21 @@ def set_mode(state: SessionState, mode: messages.Mode) -> None:
     except (ValueError, TypeError, IndexError):
         pass
     raise ProtocolError(f"unknown mode {mode.name!r} or value {mode.value!r}")
+
+
+def reset_modes(state: SessionState) -> None:
+    """Give every mode its default, as in a new session; results of tuning stay."""
+    context = state.context
+    context.grad_enabled = True
+    context.set_inference(False)
+    autocast.set_autocast(context, None)
+    autocast.clear_cache(context)
+    context.trace = None
+    context.cudnn, context.switches = CudnnModes(), switches.DEFAULT
+    context.tuner.reset()
+    for device in list(context.streams):
+        context.backends[device].use_stream(context, 0)
+    _set_default_dtype(state, dtypes.float32.code)
 
 
 def _set_grad(state: SessionState, enabled: Any) -> None:

@@ -21,7 +21,7 @@ from telegrad_protocol.errors import ProtocolError, TelegradError
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
-from . import gradients, queries, streams, tensors
+from . import attachments, gradients, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .call_cache import CALLERS
 from .early_reads import EarlyReads
@@ -85,7 +85,8 @@ class Session:
             messages.SetGrad: gradients.set_grad, messages.DropGrads: gradients.drop_grads, messages.Mode: set_mode,
             messages.Seed: queries.set_seed, messages.Query: queries.answer_query, messages.Resume: _resume,
             messages.RecordEvent: streams.record_event, messages.WaitEvent: streams.wait_event,
-            messages.RecordStream: streams.record_stream,
+            messages.RecordStream: streams.record_stream, messages.Detach: attachments.detach,
+            messages.Attach: attachments.attach,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 

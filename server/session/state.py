@@ -49,6 +49,8 @@ class SessionState:
         self.values: dict[int, Value | Absent] = {}
         self.events: dict[int, Event] = {}
         self.sites: dict[int, messages.Site] = {}
+        self.kept: dict[str, tuple[str, list[Value]]] = {}
+        """Values that outlive the client's numbers, by name, each with a text that only clients read."""
         self.inbox: deque[Any] = deque()
         self.instruction: Any = None
         """The instruction that is being executed."""
@@ -106,6 +108,7 @@ class SessionState:
         self.upload = None
         self.handles.clear()
         self.values.clear()
+        self.kept.clear()
         self.events.clear()
 
     def mark_absent(self, ids: Collection[int]) -> None:

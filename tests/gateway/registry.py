@@ -11,7 +11,7 @@ import msgspec
 from server.gateway.device_groups import DeviceGroup
 from server.gateway.placement import fitting
 from server.gateway.supervisor import State
-from telegrad_protocol.errors import SessionLostError, UnknownIdError, WorkerCrashedError
+from telegrad_protocol.errors import SessionDetachedError, SessionLostError, UnknownIdError, WorkerCrashedError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 from .engine import Host, Session
@@ -24,12 +24,21 @@ class OpenSession:
         self.number, self.id, self.key, self.engine = number, f"s{number}", f"key-{number}", engine
         self.worker = worker
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 10
+        self.client: dict[str, Any] = {}
         self.hello = Hello(
             session=self.id, key=self.key, protocol=PROTOCOL_VERSION, server_version="0", table_hash="0123",
             dtypes=["float32"], devices=list(worker.group.session_devices),
             default_device=worker.group.session_devices[0], limits={}, lease_seconds=lease,
             worker=worker.number, node_devices=list(worker.group.devices),
         )  # fmt: skip
+
+    @property
+    def is_in_use(self) -> bool:
+        return False
+
+    def check_attachment(self, number: int) -> None: ...
+
+    def change_client(self, lease: float | None, instruction: Any, left: SessionDetachedError) -> None: ...
 
 
 class FakeWorker:

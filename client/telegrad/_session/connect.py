@@ -11,12 +11,13 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, NotSupportedError, SessionDetachedError, SessionLostError
 from telegrad_protocol.messages import Hello
 
 from . import cells
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with
+from .detached import DetachedSession
 from .session import ClientSession
 from .tracebacks import install_in_notebook
 
@@ -37,6 +38,11 @@ class Connection:
     def id(self) -> str:
         """The session's public name, as operators see it."""
         return self.session.transport.hello.session
+
+    @property
+    def key(self) -> str:
+        """The secret with which another process attaches to the session, also after this one has died."""
+        return self.session.transport.hello.key
 
     @property
     def lease(self) -> float:
@@ -64,6 +70,30 @@ class Connection:
         if self._server is not None:
             self._server.stop()
 
+    def detach(self, lease: float | None = None, kept: tuple[str, ...] = ()) -> DetachedSession:
+        """Leave the session without ending it, and return what is needed to come back; see ``telegrad.detach``."""
+        from .handshake import detach_session
+
+        self.require_detachable()
+        self.session.synchronize()
+        address = self.session.transport.address  # type: ignore[attr-defined]  # only sockets have a key
+        granted = detach_session(address, lease if lease is None else _checked_lease(lease))
+        leave(self.session)
+        _connections.remove(self)
+        why = f"this session was left by detach(); connect(..., session={self.id!r}, key=...) comes back to it"
+        self.session.leave(SessionDetachedError(why))
+        return DetachedSession(address.url, self.id, self.key, granted, kept)
+
+    def require_detachable(self) -> None:
+        """Raise NotSupportedError if the session would end with this process."""
+        if self._server is not None:
+            raise NotSupportedError(
+                "detach: the session is on a private server, which ends with this process; start a server that stays "
+                "(telegrad-server), and connect() to its address"
+            )
+        if not self.key:
+            raise NotSupportedError("detach: the session is in this process and ends with it; connect() to a server")
+
     def abandon(self) -> None:
         """Leave session and server to the process that was forked."""
         self.session.abandon()
@@ -86,6 +116,9 @@ def connect(
     devices: str | None = None,
     tls: Any = None,
     lease: float | None = None,
+    session: str | None = None,
+    key: str | None = None,
+    takeover: bool = False,
 ) -> Connection:
     """Open a session and make it current.
 
@@ -96,14 +129,20 @@ def connect(
     outlive a lost connection, such as that of a computer that sleeps; by default as the server is set. What was granted
     is ``Connection.lease``; more than the server allows is an ArgumentError.
 
-    Raises ConnectError, AuthenticationError or HandshakeError.
+    ``session`` and ``key``, as ``detach`` returned them, come back to a session in place of opening one: its generators
+    go on, ``kept`` has the tensors that it keeps, and modes are the defaults. If another client is connected to it,
+    that is a SessionInUseError; with ``takeover`` the other one loses it.
+
+    Raises ConnectError, AuthenticationError, HandshakeError, and SessionLostError where the session has ended.
     """
     cells.watch()
     install_in_notebook()
     server = None
+    _check_attaching(url, in_process, session, key, takeover)
+    attach_to = None if session is None or key is None else (session, key)
     token = token or os.environ.get("TELEGRAD_TOKEN")
     if in_process is not None:
-        session = ClientSession(lambda flush: _in_process(in_process))
+        opened = ClientSession(lambda flush: _in_process(in_process))
     else:
         url = url or os.environ.get("TELEGRAD_URL")
         if url is None:
@@ -111,12 +150,24 @@ def connect(
 
             server = PrivateServer(devices)
             url = server.url
-        session = ClientSession(lambda flush: _remote(url, token, flush, tls, lease))
-    connection = Connection(session, server)
+        client = _describe(lease, takeover)
+        opened = ClientSession(lambda flush: _remote(url, client, token, flush, tls, attach_to))
+    connection = Connection(opened, server)
     _connections.append(connection)
-    enter(session)
-    _settings.announce(session)
+    enter(opened)
+    _settings.announce(opened)
     return connection
+
+
+def _check_attaching(url: str | None, in_process: Any, session: str | None, key: str | None, takeover: bool) -> None:
+    if session is None:
+        if key is not None or takeover:
+            raise ArgumentError("connect: key= and takeover= are for coming back to a session; say which, by session=")
+        return
+    if key is None:
+        raise ArgumentError(f"connect: to come back to session {session!r} takes its key=, which detach() returned")
+    if in_process is not None or not (url or os.environ.get("TELEGRAD_URL")):
+        raise ArgumentError(f"connect: session {session!r} is on a server; give its address, or set TELEGRAD_URL")
 
 
 def _checked_lease(lease: float) -> float:
@@ -125,14 +176,21 @@ def _checked_lease(lease: float) -> float:
     return lease
 
 
-def _remote(url: str, token: str | None, flush: Any, tls: Any, lease: float | None) -> Transport:
-    from .handshake import open_session
-
+def _describe(lease: float | None, takeover: bool) -> dict[str, Any]:
+    """Return what the server is told of this client, and of what it wants."""
     client: dict[str, Any] = {"client": "telegrad", "python": platform.python_version()}
     client |= {"pid": os.getpid(), "host": platform.node()}
     if lease is not None:
         client["lease_seconds"] = _checked_lease(lease)
-    return open_session(url, client, token, flush, tls)
+    if takeover:
+        client["takeover"] = True
+    return client
+
+
+def _remote(url: str, client: dict[str, Any], token: str | None, flush: Any, tls: Any, attach_to: Any) -> Transport:
+    from .handshake import open_session
+
+    return open_session(url, client, token, flush, tls, attach_to)
 
 
 def _in_process(host: Any) -> Transport:
@@ -141,6 +199,15 @@ def _in_process(host: Any) -> Transport:
     number = host.new_number()
     hello = Hello(session=f"in-process-{number}", key="", server_version="", lease_seconds=0.0, **host.hello())
     return InProcessTransport(host.open(number, {}), hello)
+
+
+def current_connection() -> Connection:
+    """Return the connection of the current session; SessionLostError where this process has opened none."""
+    session = current_session() if has_session() else None
+    connection = next((c for c in _connections if c.session is session), None)
+    if connection is None:
+        raise SessionLostError("no session is open in this process; connect() opens one")
+    return connection
 
 
 def disconnect() -> None:

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from msgspec import convert
+
 from telegrad._transport.transport import INHERITED
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
 from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError, revive
-from telegrad_protocol.messages import Failure
+from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device, Meta
 
 from .chunked_data import ChunkedData
@@ -49,6 +51,10 @@ class ClientSession(SendQueue):
         self.stream_turns: dict[tuple[str, int], count[int]] = {}
         super().__init__(open_transport)
         hello = self.transport.hello
+        self.kept = self._take_over() if hello.attachment > 1 else Kept([], {})
+        """What the session kept for this client, with the numbers 1 and up; empty for a new session."""
+        self.named: dict[str, Any] | None = None
+        """What the session keeps, by name, as ``telegrad.kept`` shows it; None before it was looked at."""
         self._given_default = given = Device(hello.default_device)
         self.devices = [Device(name) for name in hello.devices]
         gpus = [device for device in (given, *self.devices) if device.type == "cuda"]
@@ -62,6 +68,18 @@ class ClientSession(SendQueue):
             device = Device("cuda") if self._given_default.type == "cuda" else self._given_default
         self.default_device = device
         self.places = (device, *self.devices)
+
+    def _take_over(self) -> Kept:
+        """Wait for what the session keeps; what comes before it was for the client that had the session before."""
+        while True:
+            kind, body = self.transport.receive(None) or (wire.CHUNK, b"")
+            for reply in wire.decode_replies(body) if kind == wire.BATCH else ():
+                if isinstance(reply, messages.Answer) and reply.request == messages.ATTACHED:
+                    kept = convert(reply.value, Kept)
+                    self.new_id = count(len(kept.tensors) + 1).__next__
+                    return kept
+                if isinstance(reply, Failure) and reply.number == 0:
+                    raise _error_of(reply)
 
     def request(self, make: Callable[[int], Any]) -> Any:
         """Send a request and wait for its answer: one round trip."""
@@ -273,6 +291,11 @@ class ClientSession(SendQueue):
         self._waiting = {}
         self.free = _forget
         self._end(CommunicationError(INHERITED))
+
+    def leave(self, why: TelegradError) -> None:
+        """Use the session no more, without ending it; ``why`` is raised where it is used after all."""
+        self._end(why)
+        self.transport.leave()
 
     def close(self) -> None:
         """End the session; its tensors are gone."""

@@ -24,13 +24,14 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 
+from .nested import flatten, unflatten
+
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
 _METADATA_KEY: Final = "telegrad"
 _VERSION: Final = 1
 _ABSENT: Final = object()
 _PICKLE_BEGINS: Final = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-_SCALARS: Final = (type(None), bool, int, float, complex, str)
 _BY_CODE: Final = {
     "BOOL": dtypes.bool_, "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32,
     "I64": dtypes.int64, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64,
@@ -66,7 +67,12 @@ def save(obj: Any, path: PathLike, *, to_raw: Callable[[Any], RawTensor | None])
     ``load``.
     """
     target = _as_path(path, "save")
-    tree, tensors = flatten(obj, to_raw)
+    tree, tensors = flatten(obj, to_raw, "save")
+    for name, raw in tensors.items():
+        if not raw.fits:
+            raise ArgumentError(
+                f"save: {name!r} is {raw}, {raw.nbytes} bytes, but came with {memoryview(raw.data).nbytes}"
+            )
     pairs = [name for name, raw in tensors.items() if raw.dtype is dtypes.complex128]
     structure = json.dumps({"version": _VERSION, "complex128": pairs, "tree": tree}, allow_nan=False)
     # Some readers refuse a file whose format is not a framework's name; "pt" means no more than row-major.
@@ -86,115 +92,6 @@ def load(path: PathLike, *, from_raw: Callable[[RawTensor], Any]) -> Any:
         if file.tree is _ABSENT:
             return {name: tensor(name) for name in file.entries}
         return unflatten(file.tree, tensor)
-
-
-def flatten(obj: Any, to_raw: Callable[[Any], RawTensor | None]) -> tuple[Any, dict[str, RawTensor]]:
-    """Split a structure into a JSON tree that names tensors, and the tensors by name."""
-    flattener = _Flattener(to_raw)
-    return flattener.encode(obj, ()), flattener.tensors
-
-
-def unflatten(tree: Any, tensor: Callable[[str], Any]) -> Any:
-    """Put a structure together again; ``tensor`` gives the tensor of a name."""
-    if not isinstance(tree, dict):
-        return tree
-    ((kind, value),) = tree.items()
-    if kind == "tensor":
-        return tensor(value)
-    if kind == "dict":
-        return {unflatten(key, tensor): unflatten(item, tensor) for key, item in value}
-    return _DECODERS[kind]([unflatten(item, tensor) for item in value] if isinstance(value, list) else value)
-
-
-_DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "list": list,
-    "tuple": tuple,
-    "float": float,
-    "complex": lambda parts: complex(*parts),
-}
-
-
-class _Flattener:
-    """One walk through a structure: the tensors met so far, and the containers being walked through."""
-
-    def __init__(self, to_raw: Callable[[Any], RawTensor | None]) -> None:
-        self.to_raw = to_raw
-        self.tensors: dict[str, RawTensor] = {}
-        self.names: dict[int, str] = {}
-        self.open: set[int] = set()
-
-    def encode(self, obj: Any, path: tuple[str, ...]) -> Any:
-        if isinstance(obj, np.generic):
-            obj = obj.item()
-        if isinstance(obj, _SCALARS):
-            return _encode_scalar(obj)
-        name = self.names.get(id(obj)) or self._add_tensor(obj, path)
-        return {"tensor": name} if name else self._encode_container(obj, path)
-
-    def _add_tensor(self, obj: Any, path: tuple[str, ...]) -> str | None:
-        raw = self.to_raw(obj)
-        if raw is None:
-            return None
-        name = self._free_name(".".join(path) or "tensor")
-        if not raw.fits:
-            raise ArgumentError(
-                f"save: {name!r} is {raw}, {raw.nbytes} bytes, but came with {memoryview(raw.data).nbytes}"
-            )
-        self.names[id(obj)] = name
-        self.tensors[name] = raw
-        return name
-
-    def _free_name(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.tensors or name == "__metadata__":
-            name, count = f"{wanted}#{count}", count + 1
-        return name
-
-    def _encode_container(self, obj: Any, path: tuple[str, ...]) -> Any:
-        if id(obj) in self.open:
-            raise ArgumentError(f"save: {_where(path)} contains itself")
-        self.open.add(id(obj))
-        encoded = self._encode_items(obj, path)
-        self.open.remove(id(obj))
-        return encoded
-
-    def _encode_items(self, obj: Any, path: tuple[str, ...]) -> Any:
-        if isinstance(obj, dict):
-            return {"dict": [[_encode_key(k, path), self.encode(v, (*path, str(k)))] for k, v in obj.items()]}
-        if isinstance(obj, list) or (isinstance(obj, tuple) and not hasattr(obj, "_fields")):
-            kind = "list" if isinstance(obj, list) else "tuple"
-            return {kind: [self.encode(value, (*path, str(i))) for i, value in enumerate(obj)]}
-        _refuse(obj, path)
-
-
-def _refuse(obj: Any, path: tuple[str, ...]) -> NoReturn:
-    remedy = "; save its state_dict()" if hasattr(obj, "state_dict") else ""
-    raise ArgumentTypeError(
-        f"save: {_where(path)} is a {type(obj).__name__}; only dicts, lists and tuples of tensors, numbers, strings"
-        f" and None can be saved{remedy}"
-    )
-
-
-def _where(path: tuple[str, ...]) -> str:
-    return repr(".".join(path)) if path else "the object"
-
-
-def _encode_key(key: Any, path: tuple[str, ...]) -> Any:
-    if not isinstance(key, _SCALARS):
-        raise ArgumentTypeError(f"save: {_where(path)} has a key of type {type(key).__name__}, expected str or number")
-    return _encode_scalar(key)
-
-
-def _encode_scalar(value: Any) -> Any:
-    if isinstance(value, complex):
-        return {"complex": [_encode_scalar(value.real), _encode_scalar(value.imag)]}
-    if isinstance(value, float):
-        # JSON has no words for the others.
-        return float(value) if math.isfinite(value) else {"float": str(float(value))}
-    if value is None or isinstance(value, bool):
-        return value
-    # Subclasses, such as members of enumerations, would be written as their names.
-    return int(value) if isinstance(value, int) else str.__str__(value)
 
 
 def _write_atomically(path: str, tensors: dict[str, RawTensor], metadata: dict[str, str]) -> None:

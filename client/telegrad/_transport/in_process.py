@@ -73,6 +73,9 @@ class InProcessTransport:
     def arm(self) -> None:
         """Do nothing: whoever reads flushes first, and nobody else sees what was not sent."""
 
+    def leave(self) -> None:
+        """Do nothing: the session lives in this process, so nobody else can come back to it."""
+
     def close(self) -> None:
         with self._engine:
             self._session.close()

@@ -45,7 +45,8 @@ class SocketTransport:
         self, address: Address, hello: Hello, flush: Callable[[], object] = lambda: None, window: int = WINDOW_BYTES
     ) -> None:
         self.hello = hello
-        self._address, self._flush = address, flush
+        self.address = address
+        self._flush = flush
         self._link = Link(window)
         self._lock = threading.RLock()
         self._connection: WebSocketConnection | None = None
@@ -119,12 +120,16 @@ class SocketTransport:
         except (CommunicationError, OSError):
             pass  # it is closed already, or out of reach: its lease will end
         finally:
-            self._closed = True
-            with self._lock:
-                self._drop()
-            if self._timer is not None:
-                self._timer.stop()
-            _open_transports.discard(self)
+            self.leave()
+
+    def leave(self) -> None:
+        """Close the connection for good, without ending the session."""
+        self._closed = True
+        with self._lock:
+            self._drop()
+        if self._timer is not None:
+            self._timer.stop()
+        _open_transports.discard(self)
 
     def flush_late(self) -> None:
         """Send what is queued; the timer calls this some time after ``arm``."""
@@ -267,7 +272,7 @@ class SocketTransport:
 
     def _connect(self) -> None:
         link = self._link
-        self._connection = connection = WebSocketConnection(self._address, link.received, link.receive)
+        self._connection = connection = WebSocketConnection(self.address, link.received, link.receive)
         for parts in link.resend_after(link.acknowledged):
             connection.queue(parts)
         connection.write()

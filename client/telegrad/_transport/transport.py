@@ -57,5 +57,8 @@ class Transport(Protocol):
     def arm(self) -> None:
         """Have the flush callback called soon, from another thread."""
 
+    def leave(self) -> None:
+        """Use the session no more, without ending it."""
+
     def close(self) -> None:
         """End the session."""

@@ -72,10 +72,12 @@ class Address:
     key: str
     token: str | None = None
     tls: ssl.SSLContext | None = None
+    attachment: int = 1
 
     def stream(self, received: int) -> str:
         """The WebSocket address that continues after frame ``received``."""
-        return f"ws{self.url.removeprefix('http')}/v1/sessions/{self.session}/stream?received={received}"
+        stream = f"ws{self.url.removeprefix('http')}/v1/sessions/{self.session}/stream"
+        return f"{stream}?received={received}&attachment={self.attachment}"
 
 
 def masked_message(header: bytes, *body: Buffer) -> tuple[Parts, int]:

@@ -106,6 +106,26 @@ class OpenSession(BaseModel):
         return self
 
 
+class AttachSession(OpenSession):
+    """How a client describes itself that takes a session over."""
+
+    takeover: bool = Field(default=False, description="also from a client that is connected, which loses it then")
+
+
+class DetachSession(Strict):
+    """A client leaves a session."""
+
+    attachment: int = Field(description="as the client was told when it attached; another one has left already")
+    lease_seconds: Lease = None
+
+
+class SessionDetached(BaseModel):
+    """A session that no client uses; it ends after `lease_seconds`."""
+
+    session: str
+    lease_seconds: float
+
+
 class SessionOpened(BaseModel):
     """A new session. `key` is a secret: it goes into the header `Telegrad-Session-Key` of every request about it."""
 
@@ -121,6 +141,7 @@ class SessionOpened(BaseModel):
     lease_seconds: float
     worker: int = Field(description="number of the worker that it lives on")
     node_devices: list[str] = Field(description="what operators call `devices`, in the same order")
+    attachment: int
 
 
 class TensorStep(Strict):

@@ -31,7 +31,7 @@ async def open_session(
     """
     described = client or models.OpenSession()
     _check_room(gateway)
-    _check_protocol(described)
+    check_protocol(described)
     lease = gateway.settings.granted_lease(described.lease_seconds)
     gateway.opening += 1
     try:
@@ -69,7 +69,8 @@ def _check_room(gateway: Gateway) -> None:
         unavailable(f"{gateway.settings.max_sessions} sessions are open, which is the limit (TELEGRAD_MAX_SESSIONS)")
 
 
-def _check_protocol(client: models.OpenSession) -> None:
+def check_protocol(client: models.OpenSession) -> None:
+    """Refuse a client of another protocol."""
     if client.protocol not in (None, PROTOCOL_VERSION):
         raise HandshakeError(
             f"the server speaks protocol {PROTOCOL_VERSION}, the client {client.protocol}: install equal versions"

@@ -16,11 +16,18 @@ router = APIRouter()
 
 
 @router.websocket("/v1/sessions/{session_id}/stream")
-async def stream(websocket: WebSocket, session_id: str, received: Annotated[int, Query(ge=0)] = 0) -> None:
-    """Carry the frames of a session; ``received`` is the number of the last frame that the client has."""
+async def stream(
+    websocket: WebSocket, session_id: str, received: Annotated[int, Query(ge=0)] = 0,
+    attachment: Annotated[int, Query(ge=1)] = 1,
+) -> None:  # fmt: skip
+    """Carry the frames of a session; ``received`` is the number of the last frame that the client has.
+
+    ``attachment`` is that of the client's ``Hello``.
+    """
     try:
         session: SessionRelay = websocket.app.state.gateway.registry.get(session_id)
         check_session_key(session, websocket.headers.get(SESSION_KEY_HEADER))
+        session.check_attachment(attachment)
         protocol = websocket.scope["extensions"].get(EXTENSION)
         if protocol is None:
             raise InternalError("the server must run with ws=server.gateway.stream.StreamProtocol")
