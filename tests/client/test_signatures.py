@@ -17,7 +17,8 @@ from telegrad import Tensor
 
 MODULES = (
     tg, tg.nn, tg.nn.functional, tg.nn.init, tg.nn.utils, tg.optim, tg.optim.lr_scheduler, tg.autograd, tg.amp, tg.cuda,
-    tg.random, tg.backends, tg.errors, tg.return_types, tg.special,
+    tg.random, tg.backends, tg.errors, tg.return_types, tg.fft,
+    tg.special,
 )  # fmt: skip
 INTERNAL = re.compile(r"\b(Meta|Metas|Scalar|Size \||_tensor|telegrad_protocol)\b")
 

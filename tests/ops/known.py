@@ -31,7 +31,7 @@ COVERED_ELSEWHERE: set[str] = {
     "_batch_norm", "_batch_norm_gradients", "_group_norm", "_group_norm_gradients",
     "_nll_loss_forward", "_nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
     "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",
-    "_silu_backward", "polygamma", "special_softmax", "special_log_softmax",
+    "_silu_backward",
     "bernoulli_", "uniform_", "normal_", "exponential_", "random_", "randperm", "rand",
     "_softmax_cross_entropy", "_softmax_cross_entropy_backward", "_cross_entropy", "_cross_entropy_backward",
     "_linear_backward", "_linear_recurrence",
@@ -41,6 +41,8 @@ COVERED_ELSEWHERE: set[str] = {
     "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
+COVERED_ELSEWHERE |= {"polygamma", "special_softmax", "special_log_softmax"}
+COVERED_ELSEWHERE |= {"_fft_c2c", "_fft_r2c", "_fft_c2r", "fft_fftfreq", "fft_rfftfreq"}
 COVERED_ELSEWHERE |= {"_addmm_activation", *[name for name in PUBLIC if name.startswith("_foreach_")]}
 
 VIEWS: set[str] = {"as_strided", "transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"}
@@ -91,6 +93,11 @@ SUMS = {
     "nn.functional.conv_transpose1d", "nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d",
 }  # fmt: skip
 """Results whose small elements inherit the rounding of large ones: cancelling products, and a range across zero."""
+
+
+def has_own_strides(name: str) -> bool:
+    """Whether PyTorch's strides tell of the library that computes, and telegrad's results are row-major instead."""
+    return name.startswith("fft.")
 
 
 def is_random(name: str) -> bool:

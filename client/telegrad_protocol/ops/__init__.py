@@ -27,6 +27,7 @@ from . import special
 from . import bessel
 from . import sorting
 from . import linalg
+from . import fft
 from . import indexing
 from . import scattering
 from . import nn
@@ -43,8 +44,8 @@ BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
-    reduce, spread, scans, softmax, special, bessel, sorting, linalg, indexing, scattering, nn, attention, convolution,
-    pooling, normalization, losses, optim, foreach, amp,
+    reduce, spread, scans, softmax, special, bessel, sorting, linalg, fft, indexing, scattering, nn, attention,
+    convolution, pooling, normalization, losses, optim, foreach, amp,
 )  # fmt: skip
 
 

@@ -40,8 +40,10 @@ _TYPES = (
 )  # fmt: skip
 _HOPPER_FAMILY = ".attention."
 """The family with kernels that are for Hopper alone."""
-_LIBRARY_MODULES = ("gemm.operations", "conv.cudnn", "conv.products", "attention.cudnn")
-"""Their factories run kernels of cuBLASLt and cuDNN, and have no texts."""
+_LIBRARY_MODULES = (
+    "gemm.operations", "conv.cudnn", "conv.products", "attention.cudnn", "fourier.operations",
+)  # fmt: skip
+"""Their factories run kernels of cuBLASLt, cuDNN and cuFFT, and have no texts."""
 _FAST = "--Ofast-compile=max"
 """Compiles in half the time, and the code is not to be run."""
 _ERROR_LINE = re.compile(r"kernel\.cu\((\d+)\): error")

@@ -1,0 +1,75 @@
+"""Discrete Fourier transforms of arrays: pocketfft through SciPy on the host, cuFFT through CuPy on a GPU.
+
+Transforms are along several axes, scaled by a mode: 0 for no factor, 1 for one over the root of the number of points, 2
+for one over that number. pocketfft writes into a given array if this release of SciPy lets it, and else into a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import numpy as np
+
+from server.engine.blas_threads import LARGE
+
+_FORWARD = ("backward", "ortho", "forward")
+_BACKWARD = ("forward", "ortho", "backward")
+"""The names of the modes, whose meaning depends on the direction."""
+
+
+def complex_to_complex(xp: Any, input: Any, axes: tuple[int, ...], mode: int, forward: bool, out: Any) -> None:
+    """Write the transform of complex numbers."""
+    if xp is np and _pocketfft() is not None:
+        _pocketfft().c2c(input, axes, forward, mode, out, _threads(input))
+        return
+    library = _library(xp)
+    transform, names = (library.fftn, _FORWARD) if forward else (library.ifftn, _BACKWARD)
+    out[...] = transform(input, axes=axes, norm=names[mode])
+
+
+def real_to_complex(xp: Any, input: Any, axes: tuple[int, ...], mode: int, onesided: bool, out: Any) -> None:
+    """Write the forward transform of real numbers, all of it or the first half along the last axis."""
+    if not onesided:
+        complex_to_complex(xp, input.astype(out.dtype), axes, mode, True, out)
+    elif xp is np and _pocketfft() is not None:
+        _pocketfft().r2c(input, axes, True, mode, out, _threads(input))
+    else:
+        out[...] = _library(xp).rfftn(input, axes=axes, norm=_FORWARD[mode])
+
+
+def complex_to_real(xp: Any, input: Any, axes: tuple[int, ...], mode: int, out: Any) -> None:
+    """Write the backward transform of the first half, along the last axis, of a Hermitian signal."""
+    if xp is np and _pocketfft() is not None:
+        _pocketfft().c2r(input, axes, out.shape[axes[-1]], False, mode, out, _threads(input))
+        return
+    lengths = [out.shape[axis] for axis in axes]
+    out[...] = _library(xp).irfftn(input, lengths, axes=axes, norm=_BACKWARD[mode])
+
+
+def _threads(input: Any) -> int:
+    return _cores() if input.nbytes >= LARGE else 1
+
+
+@functools.cache
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def _pocketfft() -> Any:
+    """SciPy's binding of pocketfft, which takes the result's array; None where SciPy has none of that form."""
+    try:
+        from scipy.fft._pocketfft import pypocketfft
+    except ImportError:
+        return None
+    return pypocketfft
+
+
+def _library(xp: Any) -> Any:
+    if xp is np:
+        import scipy.fft
+
+        return scipy.fft
+    return xp.fft

@@ -1,0 +1,1 @@
+"""Discrete Fourier transforms on GPUs, by cuFFT."""

@@ -1,0 +1,169 @@
+"""Discrete Fourier transforms: three primitives, whose derivatives are transforms too, and what is made of them."""
+
+from __future__ import annotations
+
+import functools
+
+from server.engine import functional as F
+from server.engine.array_library import fourier
+from server.engine.registry import composite, implements
+from telegrad_protocol.dtypes import get_default_dtype
+from telegrad_protocol.layout import wrap_dims
+from telegrad_protocol.ops import fft as ops
+
+from .complex import conj
+
+
+def _wrapped(dim, array):
+    return tuple([d % array.ndim for d in dim])
+
+
+@implements(
+    ops._fft_c2c,
+    input=lambda grad, dim, normalization, forward: F._fft_c2c(grad, dim, normalization, not forward),
+)
+def _fft_c2c(xp, input, dim, normalization, forward, *, out):
+    fourier.complex_to_complex(xp, input, _wrapped(dim, input), normalization, forward, out)
+
+
+def _r2c_backward(grad, input_meta, dim, normalization, onesided):
+    if onesided:
+        grad = _resized(grad, dim[-1:], (input_meta.shape[dim[-1]],))
+    return F.real(F._fft_c2c(grad, dim, normalization, False))
+
+
+@implements(ops._fft_r2c, input=_r2c_backward)
+def _fft_r2c(xp, input, dim, normalization, onesided, *, out):
+    fourier.real_to_complex(xp, input, _wrapped(dim, input), normalization, onesided, out)
+
+
+def _c2r_backward(grad, dim, normalization, last_dim_size):
+    """Elements that stand for two of the whole signal have twice the gradient."""
+    half = F._fft_r2c(grad, dim, normalization, True)
+    doubled = (last_dim_size - 1) // 2
+    if not doubled:
+        return half
+    weights = F.constant_pad_nd(
+        F.full((doubled,), 2.0, dtype=grad.dtype, device=grad.device), (1, last_dim_size // 2 - doubled), 1.0
+    )
+    shape = [1] * half.ndim
+    shape[dim[-1]] = weights.numel
+    return half * F.view(weights, shape)
+
+
+@implements(ops._fft_c2r, input=_c2r_backward)
+def _fft_c2r(xp, input, dim, normalization, last_dim_size, *, out):
+    axes = _wrapped(dim, input)
+    if len(axes) > 1:
+        partial = xp.empty(input.shape, input.dtype)
+        fourier.complex_to_complex(xp, input, axes[:-1], normalization, False, partial)
+        input = partial
+    fourier.complex_to_real(xp, input, axes[-1:], normalization, out)
+
+
+def _resized(input, dims, lengths):
+    """Trim or pad with zeros behind, along dimensions."""
+    padding = [0] * (2 * input.ndim)
+    for d, length in zip(dims, lengths, strict=True):
+        padding[2 * (input.ndim - 1 - d % input.ndim) + 1] = length - input.shape[d]
+    return F.constant_pad_nd(input, tuple(padding)) if any(padding) else input
+
+
+def _floating(input):
+    return input if input.dtype.is_differentiable else F._to_copy(input, dtype=get_default_dtype())
+
+
+def _complex(input):
+    input = _floating(input)
+    return input if input.dtype.is_complex else F._to_copy(input, dtype=input.dtype.to_complex())
+
+
+def _to_complex(forward, name, input, s, dim, norm):
+    dims, lengths = ops.lengths_of(name, input.meta, s, dim)
+    if not dims:
+        return F.clone(_complex(input))
+    mode = ops.normalization(name, norm, forward)
+    resized = _resized(_floating(input), dims, lengths)
+    if forward and not resized.dtype.is_complex:
+        return F._fft_r2c(resized, dims, mode, False)
+    return F._fft_c2c(_complex(resized), dims, mode, forward)
+
+
+def _rfft(name, input, s, dim, norm):
+    dims, lengths = ops.lengths_of(name, input.meta, s, dim)
+    return F._fft_r2c(_resized(_floating(input), dims, lengths), dims, ops.normalization(name, norm, True), True)
+
+
+def _ihfft(name, input, s, dim, norm):
+    dims, lengths = ops.lengths_of(name, input.meta, s, dim)
+    mode = ops.normalization(name, norm, False)
+    half = conj(F._fft_r2c(_resized(_floating(input), dims, lengths), dims[-1:], mode, True))
+    return F._fft_c2c(half, dims[:-1], mode, False) if len(dims) > 1 else half
+
+
+def _half(name, input, s, dim):
+    """The part of the input that a real signal is made of, the dimensions, and the length of the last one."""
+    dims, lengths = ops.real_lengths(name, input.meta, s, dim)
+    given = (*lengths[:-1], lengths[-1] // 2 + 1)
+    return _resized(_complex(input), dims, given), dims, lengths[-1]
+
+
+def _irfft(name, input, s, dim, norm):
+    half, dims, length = _half(name, input, s, dim)
+    return F._fft_c2r(half, dims, ops.normalization(name, norm, False), length)
+
+
+def _hfft(name, input, s, dim, norm):
+    half, dims, length = _half(name, input, s, dim)
+    mode = ops.normalization(name, norm, True)
+    if len(dims) > 1:
+        half = F._fft_c2c(half, dims[:-1], mode, True)
+    return F._fft_c2r(conj(half), dims[-1:], mode, length)
+
+
+_FUNCTIONS = {
+    "fft": functools.partial(_to_complex, True), "ifft": functools.partial(_to_complex, False), "rfft": _rfft,
+    "irfft": _irfft, "hfft": _hfft, "ihfft": _ihfft,
+}  # fmt: skip
+
+
+def _register(name, transform):
+    @composite(getattr(ops, name))
+    def one_dimensional(input, n, dim, norm):
+        return transform(f"fft.{name}", input, None if n is None else (n,), (dim,), norm)
+
+    for suffix in ("2", "n"):
+        composite(getattr(ops, f"{name}{suffix}"))(functools.partial(transform, f"fft.{name}{suffix}"))
+
+
+for _name, _transform in _FUNCTIONS.items():
+    _register(_name, _transform)
+
+
+@implements(ops.fftfreq)
+def fftfreq(xp, n, d, *, dtype, device, out):
+    numbers = xp.arange(n)
+    numbers[(n + 1) // 2 :] -= n
+    out[...] = numbers * (1.0 / (n * d))
+
+
+@implements(ops.rfftfreq)
+def rfftfreq(xp, n, d, *, dtype, device, out):
+    out[...] = xp.arange(n // 2 + 1) * (1.0 / (n * d))
+
+
+def _shifted(input, dim, share):
+    dims = tuple(range(input.ndim)) if dim is None else wrap_dims("fft.fftshift", dim, input.ndim)
+    if not dims or not input.ndim:
+        return F.clone(input)
+    return F.roll(input, tuple([share(input.shape[d]) for d in dims]), dims)
+
+
+@composite(ops.fftshift)
+def fftshift(input, dim):
+    return _shifted(input, dim, lambda size: size // 2)
+
+
+@composite(ops.ifftshift)
+def ifftshift(input, dim):
+    return _shifted(input, dim, lambda size: (size + 1) // 2)
