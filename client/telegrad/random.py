@@ -11,6 +11,7 @@ from telegrad_protocol.messages import Seed
 from ._functions.creation import tensor
 from ._session.current import current_session
 from ._session.devices import DeviceLike, as_device, default_device, require_device
+from ._session.thread_modes import thread
 from ._tensor.tensor import Tensor
 
 
@@ -24,7 +25,7 @@ def seed_device(device: str, seed: int) -> None:
     value = int(seed)
     if not -(2**63) <= value < 2**64:
         raise ArgumentError(f"manual_seed: {seed} does not fit into 64 bits")
-    current_session().submit(Seed(device, value % 2**64))
+    current_session().submit(Seed(device, value % 2**64), thread.modes)
 
 
 def seed() -> int:

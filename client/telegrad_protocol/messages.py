@@ -113,7 +113,10 @@ class Gradient(Struct, frozen=True, array_like=True, tag=7, gc=False):
 
 
 class Mode(Struct, frozen=True, array_like=True, tag=8, gc=False):
-    """Set a mode of the session (``grad``, ``inference``, ``autocast``, ``stream``, ``trace``, ...) from here on."""
+    """Set a mode of the session (``grad``, ``inference``, ``autocast``, ``stream``, ``trace``, ...) from here on.
+
+    The mode ``thread`` says by its number which of the client's threads has queued what follows.
+    """
 
     name: str
     value: Any
@@ -234,9 +237,10 @@ class Answer(Struct, frozen=True, array_like=True, tag=2, gc=False):
 
 
 class Failure(Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """An instruction failed; the session executes nothing but frees until ``Resume(number)``.
+    """An instruction failed; those of its thread are not executed, but for frees, until ``Resume(number)``.
 
-    ``request`` is the request that this answers: it failed itself or was skipped. It is None for other instructions.
+    ``thread`` is the number of the thread, as the ``thread`` mode told it. ``request`` is the request that this
+    answers: it failed itself or was skipped. It is None for other instructions.
     """
 
     number: int
@@ -247,6 +251,7 @@ class Failure(Struct, frozen=True, array_like=True, tag=3, gc=False):
     operands: str
     site: str
     traceback: str
+    thread: int = 0
 
 
 Reply: TypeAlias = Data | Description | Answer | Failure

@@ -1,7 +1,9 @@
 """What a failed instruction does to its session: fail-stop, and the messages that tell the client.
 
 After a failure only frees, sites, modes and the notes that the client makes on its tensors are executed, until the
-client has seen the failure and sends ``Resume``. Results that were not computed are marked as absent, with the reason.
+client has seen the failure and sends ``Resume``. This goes for the instructions of the client's thread that the failed
+one came from; those of other threads are executed, and fail if they use what was not computed. Results that were not
+computed are marked as absent, with the reason.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ def _describe(state: SessionState, instruction: Any, error: Exception) -> messag
     return messages.Failure(
         state.failure, getattr(instruction, "request", None), known.code, known.message, operation,
         describe_operands(state, op, instruction.args) if op else "",
-        describe_site(state, instruction), "".join(traceback.format_exception(error)),
+        describe_site(state, instruction), "".join(traceback.format_exception(error)), state.thread,
     )  # fmt: skip
 
 

@@ -51,6 +51,12 @@ def _set_inference(state: SessionState, enabled: Any) -> None:
     state.context.set_inference(bool(enabled))
 
 
+def _set_thread(state: SessionState, number: Any) -> None:
+    if type(number) is not int or number < 0:
+        raise ValueError("no number of a thread")
+    state.switch_thread(number)
+
+
 def _set_trace(state: SessionState, enabled: Any) -> None:
     state.context.trace = [] if enabled else None
 
@@ -72,5 +78,6 @@ def _clear_casts(state: SessionState, nothing: Any) -> None:
 
 _SETTERS: dict[str, Callable[[SessionState, Any], None]] = {
     "grad": _set_grad, "inference": _set_inference, "trace": _set_trace, "default_dtype": _set_default_dtype,
-    "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream, **switching.SETTERS,
+    "thread": _set_thread, "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream,
+    **switching.SETTERS,
 }  # fmt: skip

@@ -124,6 +124,8 @@ def _is_final(instruction: Any) -> bool:
     kind = instruction.__class__
     if kind is messages.Call:
         return instruction.op in _MUTATING
+    if kind is messages.Mode:
+        return bool(instruction.name == "thread")  # what is undone is one thread's
     if kind is messages.Query:
         return bool(instruction.what != "synchronize")
     return kind not in _REPEATABLE

@@ -302,8 +302,7 @@ def _read(state: SessionState, read: messages.Read) -> int:
 
 
 def _resume(state: SessionState, resume: messages.Resume) -> None:
-    if resume.failure == state.failure:
-        state.failure = 0
+    state.resume(resume.failure)
 
 
 def _refuse(thing: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from server.engine.context import Context
 from server.engine.device.interface import Event
@@ -23,6 +23,8 @@ from .replies import ReplyQueue
 from .uploads import TensorUpload
 
 _ALL_VALUES = {Value}
+MAX_STOPPED_THREADS: Final = 1024
+"""Of so many threads of a client it is kept that they are stopped; the one that stopped first goes on after that."""
 
 
 class Absent:
@@ -32,6 +34,14 @@ class Absent:
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+
+
+class Stop(NamedTuple):
+    """What stopped the instructions of one of the client's threads."""
+
+    failure: int
+    reason: str
+    message: messages.Failure | None
 
 
 class SessionState:
@@ -65,6 +75,10 @@ class SessionState:
         self.failures = 0
         self.failure_reason = ""
         self.last_failure: messages.Failure | None = None
+        self.thread = 0
+        """The number of the client's thread whose instructions are executed; ``failure`` is one of this thread."""
+        self.stopped: dict[int, Stop] = {}
+        """Failures of other threads that the client has not seen yet, by the numbers of the threads."""
         self.operations = 0
         """How many operations were executed."""
         self.opened = time.time()
@@ -115,6 +129,31 @@ class SessionState:
         """Note that results were not computed because of the last failure; existing tensors stay what they were."""
         for id in ids:
             self.values.setdefault(id, Absent(self.failure_reason))
+
+    def switch_thread(self, number: int) -> None:
+        """Let what follows be instructions of another thread of the client: it has a failure of its own, or none."""
+        if number == self.thread:
+            return
+        stopped = self.stopped
+        if self.failure:
+            if len(stopped) >= MAX_STOPPED_THREADS:
+                del stopped[next(iter(stopped))]
+            stopped[self.thread] = Stop(self.failure, self.failure_reason, self.last_failure)
+        self.thread = number
+        self.failure, self.failure_reason, self.last_failure = stopped.pop(number, _NOT_STOPPED)
+
+    def resume(self, failure: int) -> None:
+        """Execute again what comes from the thread whose failure this is."""
+        if failure == self.failure:
+            self.failure = 0
+            return
+        for number, stop in self.stopped.items():
+            if stop.failure == failure:
+                del self.stopped[number]
+                return
+
+
+_NOT_STOPPED: Final = Stop(0, "", None)
 
 
 def find_backend(backends: Mapping[Device, Backend], default_device: Device, name: str) -> Backend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 import telegrad
 from telegrad import Tensor
+from telegrad._session.thread_modes import Modes
 from telegrad.errors import IndexOutOfRangeError
 
 from .server_process import ServerProcess
@@ -145,23 +147,94 @@ def test_sessions_are_chosen_by_block_and_by_use(server: ServerProcess) -> None:
     assert not first.session.is_open and not second.session.is_open
 
 
-def test_a_failure_is_raised_in_one_thread_and_both_go_on(tg: Any) -> None:
-    raised: list[str] = []
+def _failing(tg: Any, index: int = 9) -> Tensor:
+    result: Tensor = tg.zeros(3).index_select(0, tg.tensor([index]))
+    return result
 
-    def work() -> None:
-        for _ in range(30):
+
+def test_every_failure_is_raised_in_its_own_thread(tg: Any) -> None:
+    raised: dict[int, list[int]] = {}
+
+    def work(mine: int) -> None:
+        raised[mine] = []
+        for number in range(30):
+            assert (tg.ones(2) + mine).tolist() == [1.0 + mine] * 2
             try:
-                if (tg.ones(2) + 1).tolist() != [2.0, 2.0]:
-                    raised.append("wrong")
-                tg.zeros(3).index_select(0, tg.tensor([9])).tolist()
-            except IndexOutOfRangeError:
-                raised.append("failed")
-            except telegrad.errors.NotComputedError:
-                pass  # it stood behind the other thread's failure
+                _failing(tg, 1000 * mine + number).tolist()
+            except IndexOutOfRangeError as error:
+                raised[mine].append(int(error.message.split("index ")[1].split()[0]))
 
-    run_together(work, work)
-    assert "wrong" not in raised and "failed" in raised
+    run_together(*(lambda mine=mine: work(mine) for mine in range(1, 5)))
+    assert raised == {mine: [1000 * mine + number for number in range(30)] for mine in range(1, 5)}
     assert tg.ones(1).item() == 1.0
+
+
+def test_a_failure_stops_its_own_thread_and_no_other(tg: Any) -> None:
+    counters = {"failing": tg.zeros(1), "other": tg.zeros(1)}
+    failed, was_seen = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        counters["failing"].add_(1)
+        _failing(tg)
+        counters["failing"].add_(10)
+        failed.set()
+        was_seen.wait()
+        with pytest.raises(IndexOutOfRangeError, match="index 9"):
+            tg.cuda.synchronize()
+        counters["failing"].add_(100)
+
+    def other() -> None:
+        failed.wait()
+        for _ in range(100):  # more than a batch, so that the failure is heard of here
+            counters["other"].add_(1)
+        tg.cuda.synchronize()
+        assert counters["other"].item() == 100.0
+        assert counters["failing"].item() == 1.0
+        was_seen.set()
+
+    run_together(fail, other)
+    assert {name: counter.item() for name, counter in counters.items()} == {"failing": 101.0, "other": 100.0}
+
+
+def test_who_uses_what_another_thread_failed_to_compute_is_told_where(tg: Any) -> None:
+    results: list[Tensor] = []
+    was_made, was_used = threading.Event(), threading.Event()
+
+    def make() -> None:
+        results.append(_failing(tg))
+        was_made.set()
+        was_used.wait()
+        with pytest.raises(IndexOutOfRangeError):
+            results[0].tolist()
+
+    def use() -> None:
+        was_made.wait()
+        with pytest.raises(
+            telegrad.errors.NotComputedError, match=rf"index_select failed at {__file__}:\d+ in _failing"
+        ):
+            (results[0] + 1).tolist()
+        assert (tg.ones(1) + 1).item() == 2.0
+        was_used.set()
+
+    run_together(make, use)
+
+
+def test_the_failure_of_a_thread_that_has_ended_is_raised_in_another(tg: Any) -> None:
+    run_together(lambda: _failing(tg))
+    with pytest.raises(IndexOutOfRangeError) as raised:
+        tg.cuda.synchronize()
+    assert raised.value.__notes__ == ["It failed in a thread that has ended."]
+    tg.cuda.synchronize()
+
+
+def test_modes_of_a_thread_that_has_ended_are_forgotten(tg: Any) -> None:
+    tg.zeros(1)
+    gc.collect()
+    before = sum(isinstance(known, Modes) for known in gc.get_objects())
+    for _ in range(20):
+        run_together(lambda: tg.no_grad()(tg.zeros)(1).item())
+    gc.collect()
+    assert sum(isinstance(known, Modes) for known in gc.get_objects()) <= before + 2
 
 
 def test_a_running_event_loop_is_no_obstacle(tg: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -145,3 +146,15 @@ def test_it_is_raised_without_a_read_too(tg: Any, slow_device: LateRecord) -> No
         for _ in range(10_000):
             tg.zeros(1)
     assert tg.ones(2).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("asked", [0, 3, 1000])
+def test_what_another_thread_has_done_since_then_stays_done(tg: Any, slow_device: LateRecord, asked: int) -> None:
+    slow_device.asked = asked
+    victim, results = _missed(tg), []
+    thread = threading.Thread(target=lambda: results.append((tg.ones(2) + 1).tolist()))
+    thread.start()
+    thread.join()
+    assert results == [[2.0, 2.0]]
+    with pytest.raises(IndexOutOfRangeError, match="index 7 is out of range"):
+        victim.tolist()

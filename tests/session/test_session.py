@@ -10,7 +10,7 @@ import pytest
 
 from server.allocator import CachingAllocator, HostUpstream
 from server.engine.device.cpu_backend import CpuBackend
-from server.session.state import Absent
+from server.session.state import MAX_STOPPED_THREADS, Absent
 from server.worker.host import Host
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import (
@@ -111,6 +111,39 @@ def test_only_the_number_of_the_failure_resumes(talk: Talk) -> None:
     talk.send(Resume(1), call("zeros", 4, [2]))
     assert talk.read(4).shape == (2,)
     assert fails(talk, call("neg", 2, 1)).number == 2
+
+
+def test_a_failure_stops_the_instructions_of_its_thread_alone(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    failure = fails(talk, Mode("thread", 5), call("mm", 2, 1, 1), call("neg", 3, 1))
+    assert failure.thread == 5
+    assert talk.send(Mode("thread", 0), call("neg", 4, 1)) == []
+    np.testing.assert_array_equal(talk.read(4), -ONES)
+    other = fails(talk, call("neg", 6, 3))
+    assert (other.thread, other.code) == (0, "NotComputedError") and "mm failed" in other.message
+    assert talk.read(1).number == other.number
+    assert talk.send(Resume(failure.number), call("neg", 7, 1), Mode("thread", 5), call("neg", 8, 1)) == []
+    np.testing.assert_array_equal(talk.read(8), -ONES)
+    talk.send(Mode("thread", 0))
+    assert talk.read(1).number == other.number, "the first thread has not been resumed"
+    talk.resume()
+    assert talk.read(7).code == "NotComputedError"
+
+
+def test_as_many_threads_are_kept_stopped_as_the_limit_allows(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    for thread in range(MAX_STOPPED_THREADS + 3):
+        fails(talk, Mode("thread", thread), call("mm", 2, 1, 1), Free([2]))
+    assert len(talk.session.state.stopped) == MAX_STOPPED_THREADS
+    talk.send(Mode("thread", 0))
+    np.testing.assert_array_equal(talk.read(1), ONES)
+    talk.send(Mode("thread", 5))
+    assert talk.read(1).code == "ShapeError"
+
+
+@pytest.mark.parametrize("number", [-1, "main", 1.0, None, True])
+def test_a_thread_is_told_by_its_number(talk: Talk, number: object) -> None:
+    assert fails(talk, Mode("thread", number)).code == "ProtocolError"
 
 
 def test_modes_are_kept_while_failed(talk: Talk) -> None:

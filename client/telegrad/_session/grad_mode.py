@@ -10,14 +10,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Self, TypeVar, overload
 
-from .thread_modes import Modes, thread
+from .thread_modes import thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _set_grad(enabled: bool) -> None:
     modes = thread.modes
-    thread.modes = Modes.of(enabled, modes.inference, modes.autocast, modes.streams, modes.gpu, modes.default_device)
+    thread.modes = modes.of(enabled, modes.inference, modes.autocast, modes.streams, modes.gpu, modes.default_device)
 
 
 class ModeBlock:
@@ -136,7 +136,7 @@ class inference_mode(ModeBlock):
 
     def __enter__(self) -> None:
         modes = self.previous = thread.modes
-        thread.modes = Modes.of(
+        thread.modes = modes.of(
             not self.mode, self.mode, modes.autocast, modes.streams, modes.gpu, modes.default_device
         )
 

@@ -31,6 +31,10 @@ BATCH_BYTES: Final = 1 << 15
 """A batch is sent when uploads in it have more bytes than this."""
 _MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read))
 """Instructions whose effect depends on the modes of the thread that queued them."""
+_STOPPABLE: Final = frozenset(
+    (messages.Describe, messages.Query, messages.Seed, messages.RecordEvent, messages.WaitEvent, messages.RecordStream)
+)
+"""Instructions that run under any modes, but are skipped after a failure of the thread that queued them."""
 _ALLOCATING: Final[frozenset[type]] = frozenset((messages.Backward, messages.Gradient, messages.Upload))
 """Instructions, beside calls, that allocate: tensors that died before them are freed first, so that memory is reused.
 
@@ -250,7 +254,9 @@ def _with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
     batch: list[Any] = []
     for item in queued:
         modes, instruction = item if isinstance(item, tuple) else (DEFAULT, item)
-        if modes is not told and type(instruction) in _MODAL:
+        if modes is not told and (
+            (kind := type(instruction)) in _MODAL or (modes.thread != told.thread and kind in _STOPPABLE)
+        ):
             batch.extend(modes.changes_from(told))
             told = modes
         batch.append(instruction)

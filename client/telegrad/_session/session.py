@@ -25,6 +25,7 @@ from telegrad_protocol.meta import Device, Meta
 
 from .chunked_data import ChunkedData
 from .send_queue import SendQueue
+from .thread_modes import has_ended, thread
 
 if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
@@ -42,8 +43,10 @@ class ClientSession(SendQueue):
         self._waiting: dict[int, threading.Event | None] = {}
         self._answers: dict[int, Any] = {}
         self._chunked: dict[int, ChunkedData] = {}
-        self._failure: Failure | None = None
-        self._raised = 0
+        self._failures: dict[int, Failure] = {}
+        """Failures that have arrived and were not raised, by the number of the thread whose instruction failed."""
+        self._raised: dict[int, int] = {}
+        """The last failure that was raised, by the number of the thread."""
         self._lost: TelegradError | None = None
         self._new_request = count(1).__next__
         self.round_trips = 0
@@ -99,6 +102,8 @@ class ClientSession(SendQueue):
             self._forget_request(number)
         if isinstance(answer, Failure):
             self._raise(answer)
+        if self._failures:
+            self._raise_own_failure()
         return answer
 
     def settle(self, seconds: float) -> bool:
@@ -199,9 +204,19 @@ class ClientSession(SendQueue):
             finally:
                 self._stop_reading()
         self._require_open()
-        failure = self._failure
+        if self._failures:
+            self._raise_own_failure()
+
+    def _raise_own_failure(self) -> None:
+        """Raise what has failed of this thread's work, or of that of a thread which has ended."""
+        failure = self._own_failure()
         if failure is not None:
             self._raise(failure)
+
+    def _own_failure(self) -> Failure | None:
+        failures = self._failures
+        own = failures.get(thread.modes.thread)
+        return own or next((failure for number, failure in list(failures.items()) if has_ended(number)), None)
 
     def _receive(self, timeout: float | None) -> bool:
         """Process one frame; the caller holds ``_reading``. Processing it again after an interrupt changes nothing."""
@@ -243,8 +258,8 @@ class ClientSession(SendQueue):
             self._end(_error_of(failure))
         elif failure.request is not None:
             self._answer(failure.request, failure)
-        elif failure.number > self._raised:
-            self._failure = failure
+        elif failure.number > self._raised.get(failure.thread, 0):
+            self._failures[failure.thread] = failure
 
     def _take_chunk(self, body: memoryview) -> None:
         request, offset, data = wire.split_chunk(body)
@@ -257,11 +272,16 @@ class ClientSession(SendQueue):
 
     def _raise(self, failure: Failure) -> None:
         """Raise a failure, once, and let the session go on."""
-        if self._failure is not None and self._failure.number <= failure.number:
-            self._failure = None
-        self._raised = max(self._raised, failure.number)
+        number = failure.thread
+        pending = self._failures.get(number)
+        if pending is not None and pending.number <= failure.number:
+            self._failures.pop(number, None)
+        self._raised[number] = max(self._raised.get(number, 0), failure.number)
         self._pending.append(messages.Resume(failure.number))
-        raise _error_of(failure)
+        error = _error_of(failure)
+        if number != thread.modes.thread:
+            error.add_note("It failed in a thread that has ended.")
+        raise error
 
     def _lose(self, error: TelegradError) -> None:
         """End the session after the transport failed; the server may have said why, in frames that have arrived."""

@@ -200,7 +200,7 @@ class Event:
         if self._session is None:
             self._session, self._id, self._device = session, session.new_id(), chosen._device
         self._check_place("record", chosen)
-        session.submit(RecordEvent(self._id, chosen._device, chosen._number, self._is_timed))
+        session.submit(RecordEvent(self._id, chosen._device, chosen._number, self._is_timed), thread.modes)
 
     def wait(self, stream: Stream | None = None) -> None:
         """Let what is submitted to ``stream``, or the current one, from here on wait for this event."""
@@ -209,7 +209,7 @@ class Event:
             return
         if chosen._session is not self._session:
             raise DeviceError("wait: the event and the stream belong to different sessions")
-        chosen._session.submit(WaitEvent(self._id, chosen._device, chosen._number))
+        chosen._session.submit(WaitEvent(self._id, chosen._device, chosen._number), thread.modes)
 
     def _check_place(self, name: str, stream: Stream) -> None:
         if stream._session is not self._session:
@@ -253,7 +253,7 @@ def record_stream(self: Tensor, stream: Stream) -> None:
         raise NotSupportedError(f"record_stream: {self._meta} is on {self.device}, which has no streams")
     if self._session is not stream._session or self.device is not stream.device:
         raise DeviceError(f"record_stream: {self._meta} is on {self.device}, the stream on another device or session")
-    self._session.submit(RecordStream(self._id, stream._number))
+    self._session.submit(RecordStream(self._id, stream._number), thread.modes)
 
 
 METHODS: dict[str, Any] = {"record_stream": record_stream}
