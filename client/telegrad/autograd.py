@@ -156,7 +156,8 @@ def _update_handles(computed: list[Tensor], roots: list[Tensor], gradients: list
     if not computed:
         return
     parents = tuple(t._gradient_edge() for t in [*roots, *gradients] if t is not None and t.requires_grad)
-    described = computed[0]._session.describe(tuple(gradient._id for gradient in computed), computed[0].device)
+    ids, devices = zip(*[(gradient._id, gradient.device) for gradient in computed], strict=True)
+    described = computed[0]._session.describe(ids, devices)
     for tensor, (meta, requires_grad) in zip(computed, described, strict=True):
         tensor._meta = meta
         if requires_grad:

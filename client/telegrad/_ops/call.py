@@ -23,7 +23,7 @@ from telegrad_protocol.layout import overlaps_itself
 from telegrad_protocol.messages import Call
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
-from telegrad_protocol.ops.contract import is_view
+from telegrad_protocol.ops.contract import device_of, is_view
 
 from . import call_pattern as _call_pattern
 from .call_pattern import CallPattern
@@ -269,7 +269,7 @@ def _plan(
     autocast: Autocast | None,
 ) -> CallPlan:
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
-    device = tensors[0]._meta.device if tensors else default_device(session)
+    device = device_of([tensor._meta for tensor in tensors]) if tensors else default_device(session)
     plan = CallPlan(pattern.op, bound, device, autocast)
     plan.rest = plan.template[len(pattern.positions) :]
     try:
@@ -314,7 +314,7 @@ def _wait_for_shapes(
     ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
     try:
         session.call(plan.op.index, session.sites.current(4), ids, wire, modes)
-        described = session.describe(ids, plan.device)
+        described = session.describe(ids, (plan.device,) * len(ids))
     except BaseException:
         for id in ids:
             session.free(id)

@@ -179,12 +179,15 @@ class ClientSession(SendQueue):
             return ALL[data.dtype], data.shape, memoryview(answer.buffer)
         return ALL[answer.dtype], answer.shape, memoryview(answer.data or b"")
 
-    def describe(self, ids: tuple[int, ...], device: Device) -> list[tuple[Meta, bool]]:
-        """Return the metas of tensors whose shape only the data tell, and whether they require grad. One round trip."""
+    def describe(self, ids: tuple[int, ...], devices: tuple[Device, ...]) -> list[tuple[Meta, bool]]:
+        """Return the metas of tensors whose shape only the data tell, and whether they require grad. One round trip.
+
+        ``devices`` are where the tensors are.
+        """
         answer = self.request(lambda number: messages.Describe(number, ids))
         return [
             (Meta.of(shape, ALL[dtype], device, strides, offset), grad)
-            for shape, strides, offset, dtype, grad in answer.metas
+            for device, (shape, strides, offset, dtype, grad) in zip(devices, answer.metas, strict=True)
         ]
 
     def query(self, what: str, *args: Any) -> Any:

@@ -131,7 +131,7 @@ def _scatter_into(tensor: Tensor, out: Sequence[Tensor], dim: int) -> tuple[Tens
     sizes = [target.shape[dim] for target in out]
     if sum(sizes) != tensor.shape[dim]:
         raise ShapeError(
-            f"scatter: the tensors of out have {sum(sizes)} elements along dim {dim}, not as {tensor._meta}"
+            f"scatter: the tensors of out have {sum(sizes)} elements along dim {dim}, not {tensor.shape[dim]}"
         )
     for target, part in zip(out, tensor.split(sizes, dim), strict=True):
         target.copy_(part)
