@@ -26,14 +26,14 @@ def clean_environment(**variables: str) -> dict[str, str]:
 
 
 class ServerProcess:
-    """``python -m server`` on a free port; a context manager that leaves no process behind."""
+    """``python -m server``, or another module, on a free port; a context manager that leaves no process behind."""
 
-    def __init__(self, **variables: str) -> None:
+    def __init__(self, module: str = "server", **variables: str) -> None:
         ready, ready_end = os.pipe()
         parent_end, self._parent = os.pipe()
         settings = {"TELEGRAD_DEVICES": "cpu", "TELEGRAD_LOG_LEVEL": "ERROR", "TELEGRAD_PORT": "0"} | variables
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "server", "--ready-fd", str(ready_end), "--parent-fd", str(parent_end)],
+            [sys.executable, "-m", module, "--ready-fd", str(ready_end), "--parent-fd", str(parent_end)],
             pass_fds=(ready_end, parent_end), env=clean_environment(**settings), cwd=ROOT,
             stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
         )  # fmt: skip
