@@ -65,14 +65,9 @@ class Device:
         return device
 
     @property
-    def is_current_gpu(self) -> bool:
-        """Whether this is ``cuda`` without an index, which stands for the current GPU."""
-        return self.index is None and self.type == "cuda"
-
-    @property
     def on_server(self) -> Device:
         """The device that a name from outside stands for on a server, which has no current GPU: its first one."""
-        return FIRST_GPU if self.is_current_gpu else self
+        return FIRST_GPU if self is CURRENT_GPU else self
 
     if TYPE_CHECKING:  # the client library attaches them
 
@@ -98,6 +93,8 @@ class Device:
 
 
 CPU = Device("cpu")
+CURRENT_GPU = Device("cuda")
+"""Stands for the current GPU of whoever uses it."""
 FIRST_GPU = Device("cuda", 0)
 
 

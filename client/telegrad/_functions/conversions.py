@@ -10,7 +10,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentTypeError
-from telegrad_protocol.meta import Device
+from telegrad_protocol.meta import CURRENT_GPU, Device
 
 _CONVERSIONS = {
     "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
@@ -23,7 +23,6 @@ _TYPE_NAMES = {
     "ShortTensor": dtypes.int16, "CharTensor": dtypes.int8, "ByteTensor": dtypes.uint8, "BoolTensor": dtypes.bool_,
     "ComplexFloatTensor": dtypes.complex64, "ComplexDoubleTensor": dtypes.complex128,
 }  # fmt: skip
-_CURRENT_GPU = Device("cuda")
 _NAME_OF = {dtype: name for name, dtype in _TYPE_NAMES.items()}
 
 
@@ -34,7 +33,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if wanted is not None:
         return in_memory_format("to", to(self, *args, **options), wanted)
     device, dtype, copy = _target(self, args, options)
-    if device.is_current_gpu:
+    if device is CURRENT_GPU:
         device = require_device(device, self._session, "to")
     if device is self.device and dtype is self.dtype:
         return self.clone() if copy else self
@@ -77,7 +76,7 @@ def cpu(self: Tensor) -> Tensor:
 
 def cuda(self: Tensor, device: int | str | Device | None = None, non_blocking: bool = False) -> Tensor:
     """Return the tensor on a GPU of the server, the current one by default."""
-    return to(self, _CURRENT_GPU if device is None else device)
+    return to(self, CURRENT_GPU if device is None else device)
 
 
 def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:

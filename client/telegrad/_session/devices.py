@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError
-from telegrad_protocol.meta import Device
+from telegrad_protocol.meta import CURRENT_GPU, Device
 
 from .current import current_session
 from .session import ClientSession
@@ -31,7 +31,7 @@ def require_device(device: Device, session: ClientSession, function: str = "") -
 
     Raises DeviceError, in the name of ``function``, if the server does not have it.
     """
-    if device.is_current_gpu:
+    if device is CURRENT_GPU:
         device = thread.modes.gpu or session.first_gpu or device
     if device not in session.devices:
         prefix = f"{function}: " if function else ""
@@ -54,12 +54,9 @@ def device_name(device: DeviceLike) -> str:
     return require_device(as_device(device), session).name
 
 
-_ANY_GPU = Device("cuda")
-
-
 def current_gpu(session: ClientSession, function: str = "") -> Device:
     """Return the calling thread's current GPU; raises DeviceError if the server has none of its index."""
-    return require_device(_ANY_GPU, session, function)
+    return require_device(CURRENT_GPU, session, function)
 
 
 def gpu_of(function: str, device: DeviceLike) -> Device:
