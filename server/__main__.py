@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", help="port to listen on, 0 for a free one")
-    parser.add_argument("--devices", help="devices to serve, such as cuda:0,cuda:1 or cpu")
+    parser.add_argument("--devices", help="devices of the workers, such as 'cuda:0,cuda:1;cuda:2' or cpu")
     parser.add_argument("--log-level", help="DEBUG, INFO, WARNING or ERROR")
     parser.add_argument("--ready-fd", help="file descriptor that gets a line of JSON, url and pid, when ready")
     parser.add_argument("--parent-fd", help="pipe whose closing ends the server")

@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add(commands, "devices", _devices, "list the server's devices and their memory")
     memory = _add(commands, "memory", _memory, "print the allocator's table")
-    memory.add_argument("--device", help="such as cuda:0; all of them by default")
+    memory.add_argument("--device", help="such as cuda:0, as the server lists them; all of them by default")
     _add(commands, "health", _health, "say whether the server is ready")
     run = commands.add_parser("run", help=_RUN, description=_RUN)
     run.add_argument("--url", help="default: TELEGRAD_URL, else a private server on this machine")
@@ -67,11 +67,17 @@ def _add(commands: Any, name: str, run: Callable[[Any], int | None], text: str) 
 
 def _devices(options: argparse.Namespace) -> None:
     for device in _get(options, "/v1/devices").json():
-        gibi = 2**30
         print(
-            f"{device['device']:<8} {device['name']:<24} {device['allocated_memory'] / gibi:8.2f} GiB in tensors "
-            f"{device['free_memory'] / gibi:8.2f} GiB free of {device['total_memory'] / gibi:.2f}"
+            f"worker {device['worker']} {device['device']:<8} {device['name'] or '':<24} "
+            f"{device['sessions']:3d} sessions  {_memory_of(device)}"
         )
+
+
+def _memory_of(device: dict[str, Any]) -> str:
+    if device["state"] != "serving":
+        return str(device["state"])
+    held, free, total = (device[f"{kind}_memory"] / 2**30 for kind in ("allocated", "free", "total"))
+    return f"{held:8.2f} GiB in tensors {free:8.2f} GiB free of {total:.2f}"
 
 
 def _memory(options: argparse.Namespace) -> None:

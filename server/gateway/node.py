@@ -33,9 +33,12 @@ ANSWER_SECONDS: Final = 0.25
 class Node:
     """One worker for each group of devices."""
 
-    def __init__(self, groups: Iterable[DeviceGroup], host: str = ENGINE, log_level: str = "INFO") -> None:
+    def __init__(
+        self, groups: Iterable[DeviceGroup], host: str = ENGINE, log_level: str = "INFO",
+        warming: Warming | None = None,
+    ) -> None:  # fmt: skip
         self.workers = [Supervisor(number, group, host, log_level) for number, group in enumerate(groups)]
-        self._warming = Warming()
+        self._warming = warming or Warming()
 
     async def start(self) -> None:
         """Start all workers and wait for them; fails if none can be started."""

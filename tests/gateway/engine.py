@@ -199,6 +199,7 @@ class Host:
         self.devices = devices or ["cpu"]
         self.sessions: set[Session] = set()
         self.free_memory = CAPACITY
+        self.capability: tuple[int, int] | None = None
 
     def open(self, number: int, options: dict[str, Any]) -> Session:
         session = Session(self)
@@ -225,13 +226,15 @@ class Host:
             return dict.fromkeys([request.device] if request.device else self.devices, stats)
         if verb == "memory_snapshot":
             return {"segments": [], "device_traces": []}
+        if verb == "memory_history":
+            return None
         if verb == "counters":
             return {"operations": 7}
         return verbs.to_answer([self._describe(device) for device in self.devices])
 
     def _describe(self, device: str) -> verbs.DeviceInfo:
         kind, _, index = device.partition(":")
-        ordinal, capability = (int(index), (9, 0)) if index else (None, None)
         return verbs.DeviceInfo(
-            device, "NumPy", kind, ordinal, CAPACITY, self.free_memory, 0, 0, capability, None, os.getpid()
-        )
+            device, "NumPy", kind, int(index) if index else None, CAPACITY, self.free_memory, 0, 0,
+            self.capability if index else None, None, os.getpid(),
+        )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from server.gateway.device_groups import DeviceGroup
-from server.gateway.placement import fitting
+from server.gateway.placement import fitting, smallest
 from server.gateway.supervisor import State
 from telegrad_protocol.errors import SessionDetachedError, SessionLostError, UnknownIdError, WorkerCrashedError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
@@ -56,6 +56,13 @@ class FakeWorker:
     def state(self) -> State:
         return "serving" if self.alive else "restarting"
 
+    async def start(self) -> None:
+        if not self.alive:
+            raise WorkerCrashedError("the engine process has ended before it was ready")
+
+    async def stop(self) -> None:
+        self.alive = False
+
     async def request(self, verb: str, args: list[Any]) -> Any:
         if not self.alive:
             raise WorkerCrashedError(f"the engine process of {self.group} is being started")
@@ -92,7 +99,7 @@ class FakeRegistry:
 
     async def open(self, client: dict[str, Any], lease: float, gpus: int | None = None) -> OpenSession:
         self.options, self.gpus = _sent(client), gpus
-        worker = min(fitting(self.workers, gpus), key=lambda worker: len(worker.host.sessions))
+        worker = min(smallest(fitting(self.workers, gpus)), key=lambda worker: len(worker.host.sessions))
         if not worker.alive:
             raise WorkerCrashedError(f"the engine process of {worker.group} is being started")
         number = next(self._numbers)

@@ -60,7 +60,7 @@ def server(*options: str, **variables: str) -> Iterator[Running]:
         announced = json.loads(process.stdout.readline() or "{}")
         running = Running(process, announced["url"], announced["pid"], write)
         workers = running.workers()
-        assert running.pid == process.pid and len(workers) == 1
+        assert running.pid == process.pid and len(workers) == " ".join(options).count(";") + 1
         yield running
     finally:
         process.kill()

@@ -49,6 +49,11 @@ class Connection:
         """For how many seconds the session outlives a lost connection, as the server granted."""
         return self.session.transport.hello.lease_seconds
 
+    @property
+    def worker(self) -> int:
+        """The number of the server's worker that it lives on, as operators see it."""
+        return self.session.transport.hello.worker
+
     def __enter__(self) -> Connection:
         enter(self.session, is_block=True)
         return self
@@ -119,6 +124,7 @@ def connect(
     session: str | None = None,
     key: str | None = None,
     takeover: bool = False,
+    gpus: int | None = None,
 ) -> Connection:
     """Open a session and make it current.
 
@@ -127,7 +133,9 @@ def connect(
     ``TELEGRAD_TOKEN``. ``tls``: an ``ssl.SSLContext`` for https addresses. ``in_process``: a ``Host`` of
     ``server.worker.host`` to run in this process, without a socket. ``lease``: for how many seconds the session is to
     outlive a lost connection, such as that of a computer that sleeps; by default as the server is set. What was granted
-    is ``Connection.lease``; more than the server allows is an ArgumentError.
+    is ``Connection.lease``; more than the server allows is an ArgumentError. ``gpus``: how many GPUs the session is to
+    have, which are ``cuda:0`` and on to it; by default one where the server has GPUs, and all of a private server.
+    With 0 it may be placed where there is none. A server that can never give so many answers with a DeviceError.
 
     ``session`` and ``key``, as ``detach`` returned them, come back to a session in place of opening one: its generators
     go on, ``kept`` has the tensors that it keeps, and modes are the defaults. If another client is connected to it,
@@ -148,9 +156,9 @@ def connect(
         if url is None:
             from .private_server import PrivateServer
 
-            server = PrivateServer(devices)
+            server = PrivateServer(devices, _checked_gpus(gpus))
             url = server.url
-        client = _describe(lease, takeover)
+        client = _describe(lease, takeover, gpus)
         opened = ClientSession(lambda flush: _remote(url, client, token, flush, tls, attach_to))
     connection = Connection(opened, server)
     _connections.append(connection)
@@ -176,12 +184,20 @@ def _checked_lease(lease: float) -> float:
     return lease
 
 
-def _describe(lease: float | None, takeover: bool) -> dict[str, Any]:
+def _checked_gpus(gpus: int | None) -> int | None:
+    if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0):
+        raise ArgumentError(f"gpus: expected a number of GPUs from 0 on, got {gpus!r}")
+    return gpus
+
+
+def _describe(lease: float | None, takeover: bool, gpus: int | None) -> dict[str, Any]:
     """Return what the server is told of this client, and of what it wants."""
     client: dict[str, Any] = {"client": "telegrad", "python": platform.python_version()}
     client |= {"pid": os.getpid(), "host": platform.node()}
     if lease is not None:
         client["lease_seconds"] = _checked_lease(lease)
+    if gpus is not None:
+        client["gpus"] = _checked_gpus(gpus)
     if takeover:
         client["takeover"] = True
     return client

@@ -17,13 +17,14 @@ STOP_SECONDS = 10.0
 class PrivateServer:
     """Runs ``python -m server`` on a free loopback port; it ends when the pipe to this process closes."""
 
-    def __init__(self, devices: str | None = None) -> None:
+    def __init__(self, devices: str | None = None, gpus: int | None = None) -> None:
         self._owner = os.getpid()
         ready, ready_end = os.pipe()
         parent_end, self._parent = os.pipe()
         command = [sys.executable, "-m", "server", "--host", "127.0.0.1", "--port", "0"]
         command += ["--ready-fd", str(ready_end), "--parent-fd", str(parent_end)]
-        command += ["--devices", devices] if devices else []
+        if devices or not os.environ.get("TELEGRAD_DEVICES"):
+            command += ["--devices", devices or _devices_of_one_worker(gpus)]
         self._process = subprocess.Popen(
             command,
             pass_fds=(ready_end, parent_end),
@@ -73,6 +74,13 @@ class PrivateServer:
         with contextlib.suppress(Exception):
             if self._parent >= 0:
                 self.stop()
+
+
+def _devices_of_one_worker(gpus: int | None) -> str:
+    """Return the devices for as many GPUs as are wanted: all, as PyTorch would show them, where no number is given."""
+    if gpus is None:
+        return "all"
+    return ",".join(f"cuda:{index}" for index in range(gpus)) or "cpu"
 
 
 def _environment() -> dict[str, str]:

@@ -33,6 +33,7 @@ from telegrad_protocol.errors import (
     ArgumentError,
     CommunicationError,
     ConnectError,
+    DeviceError,
     SessionLostError,
     TelegradError,
     UnknownIdError,
@@ -277,7 +278,7 @@ def refusal(status: int, body: bytes) -> TelegradError:
         return ConnectError(f"the server answered with status {status}")
     if isinstance(error, UnknownIdError):
         return SessionLostError(error.message)
-    if isinstance(error, CommunicationError | ArgumentError):
+    if isinstance(error, CommunicationError | ArgumentError | DeviceError):
         return error
     return ConnectError(f"{error.code}: {error.message}")
 

@@ -87,11 +87,17 @@ class Answers(Generic[Answer]):
 
 async def ask_about(
     devices: Sequence[NodeDevice], request_of: Callable[[NodeDevice], msgspec.Struct], answer: Any,
-    seconds: float = ANSWER_SECONDS,
+    seconds: float | None = None,
 ) -> Answers[Any]:  # fmt: skip
-    """Ask about each device. Raises the first error that is not a worker's absence, or that if nobody answers."""
+    """Ask about each device, and wait ``ANSWER_SECONDS`` for the workers where no time is given.
+
+    Raises the first error that is not a worker's absence, or that one if nobody answers.
+    """
     alone = all(device.worker is devices[0].worker for device in devices)
-    asked = [_within(device.worker, request_of(device), answer, None if alone else seconds) for device in devices]
+    asked = [
+        _within(device.worker, request_of(device), answer, None if alone else seconds or ANSWER_SECONDS)
+        for device in devices
+    ]
     answered = await asyncio.gather(*asked)
     answers: Answers[Any] = Answers([], {})
     for device, value in zip(devices, answered, strict=True):
@@ -110,9 +116,7 @@ def _raised(value: Any) -> Any:
     return value
 
 
-async def ask_each(
-    workers: Sequence[WorkerLike], request: msgspec.Struct, answer: Any, seconds: float = ANSWER_SECONDS
-) -> list[Any]:
+async def ask_each(workers: Sequence[WorkerLike], request: msgspec.Struct, answer: Any, seconds: float) -> list[Any]:
     """Ask every worker; its answer, or the error that stands for one, in the order of ``workers``."""
     return await asyncio.gather(*(_within(worker, request, answer, seconds) for worker in workers))
 

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 
 from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike, ask_worker
 from server.gateway.http import models
-from server.gateway.http.every_worker import ANSWER_SECONDS, Answers, NodeDevice, ask_about, chosen_devices
+from server.gateway.http.every_worker import Answers, ask_about, chosen_devices
 from server.gateway.http.snapshot_pickle import viewer_file
 from server.gateway.problems import Problem
 from server.ipc import requests as verbs
@@ -58,19 +58,13 @@ async def memory_stats(
     The header `Telegrad-Missing-Workers` has the numbers of workers that do not answer.
     """
     of = _named(gateway, session)
-    answers = await ask_stats(chosen_devices(gateway, device, of), None if of is None else of.number)
-    answers.note_missing(response)
-    return {one.unique_name: stats for one, stats in answers.by_device}
-
-
-async def ask_stats(
-    devices: list[NodeDevice], session: int | None = None, seconds: float = ANSWER_SECONDS
-) -> Answers[dict[str, int | float]]:
-    """The statistics of each device, of all sessions or of one, by its number."""
+    number = None if of is None else of.number
     answers: Answers[dict[str, dict[str, int | float]]] = await ask_about(
-        devices, lambda one: verbs.MemoryStats(one.session_name, session), dict[str, dict[str, int | float]], seconds
-    )
-    return Answers([(one, next(iter(stats.values()))) for one, stats in answers.by_device], answers.missing)
+        chosen_devices(gateway, device, of), lambda one: verbs.MemoryStats(one.session_name, number),
+        dict[str, dict[str, int | float]],
+    )  # fmt: skip
+    answers.note_missing(response)
+    return {one.unique_name: stats[one.session_name] for one, stats in answers.by_device}
 
 
 @router.get("/memory_snapshot", summary="Show every segment and block", response_model=None)
