@@ -15,7 +15,7 @@ IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
 ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-bounds test-gpu check check-kernels lint format serve bench bench-gpu docs clean
+.PHONY: help demo test test-full test-bounds test-gpu check check-kernels opinfo surface lint format serve bench bench-gpu docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,12 @@ check: lint check-kernels ## lint, types, import layers, generated docs and CUDA
 
 check-kernels: $(VENV)/.dev ## compile every CUDA text with NVRTC, without a GPU
 	$(PY) -m server.engine.cuda.check
+
+opinfo: $(VENV)/.dev ## PyTorch's operator database through a client and a server (ARGS="--only linalg -v")
+	$(IN_TREE) $(ONE_THREAD) $(PY) -m conformance.opinfo $(ARGS)
+
+surface: $(VENV)/.dev ## PyTorch's documented names and their signatures (ARGS="-v --only nn")
+	$(IN_TREE) $(PY) -m conformance.surface $(ARGS)
 
 lint: $(VENV)/.dev ## style, changing nothing
 	$(VENV)/bin/ruff check .

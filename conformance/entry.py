@@ -1,0 +1,260 @@
+"""One entry of PyTorch's operator database, checked in every aspect, through a client and a server.
+
+An aspect is ``forward`` in a dtype, ``gradient`` and ``second gradient`` in float64, ``non-contiguous``, ``inplace``,
+``out`` or ``errors``. Each is checked on all samples, and is what the first failure says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from types import MethodDescriptorType
+from typing import Any, Final
+
+import torch
+from torch.testing import assert_close
+from torch.testing._internal.common_utils import noncontiguous_like
+
+import telegrad
+
+from .served import MissingName, Served, named, to_torch, unwrapped, wrapped
+
+FORWARD: Final = (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64)
+RANDOM: Final = frozenset(
+    (
+        "bernoulli", "multinomial", "normal", "rand", "randn", "randint", "rand_like", "randn_like", "randint_like",
+        "uniform", "cauchy", "exponential", "geometric", "log_normal", "empty", "empty_like", "empty_strided",
+        "new_empty", "new_empty_strided", "empty_permuted", "nn.functional.dropout", "nn.functional.dropout2d",
+        "nn.functional.dropout3d", "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout",
+        "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "nn.functional.rrelu",
+        "torch.ops.aten._safe_softmax.default", "svd_lowrank", "pca_lowrank", "randperm", "poisson",
+        "nn.functional.multi_head_attention_forward",
+    )
+)  # fmt: skip
+"""Operators whose values are drawn: shapes and dtypes are compared."""
+_TOLERANCES: Final = {
+    torch.float32: (2e-5, 2e-5), torch.float64: (1e-7, 1e-8), torch.complex64: (2e-5, 2e-5),
+    torch.complex128: (1e-7, 1e-8), torch.float16: (4e-3, 1e-3), torch.bfloat16: (3e-2, 1e-2),
+}  # fmt: skip
+MAX_SAMPLES: Final = 30
+PASSED: Final = "passed"
+
+
+def check(info: Any) -> dict[str, str]:
+    """Return what came of each aspect that the entry has."""
+    results: dict[str, str] = {}
+    for aspect, run in _aspects(info):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results[aspect] = _outcome(run)
+    return results
+
+
+def _outcome(run: Callable[[], None]) -> str:
+    try:
+        torch.manual_seed(0)
+        telegrad.manual_seed(0)
+        run()
+    except MissingName as error:
+        return f"missing: {error}"
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return PASSED
+
+
+def _aspects(info: Any) -> Iterator[tuple[str, Callable[[], None]]]:
+    for dtype in FORWARD:
+        if info.supports_dtype(dtype, "cpu"):
+            yield f"forward {str(dtype).removeprefix('torch.')}", lambda dtype=dtype: _forward(info, dtype)
+    if info.supports_autograd and info.supports_dtype(torch.float64, "cpu"):
+        yield "gradient", lambda: _gradients(info, second=False)
+        if info.supports_gradgrad:
+            yield "second gradient", lambda: _gradients(info, second=True)
+    dtype = next((d for d in FORWARD if info.supports_dtype(d, "cpu")), torch.float64)
+    yield "non-contiguous", lambda: _noncontiguous(info, dtype)
+    if info.inplace_variant is not None:
+        yield "inplace", lambda: _inplace(info, dtype)
+    if info.supports_out and info.name not in RANDOM:
+        yield "out", lambda: _out(info, dtype)
+    if info.error_inputs_func is not None:
+        yield "errors", lambda: _errors(info)
+
+
+def _samples(info: Any, dtype: torch.dtype, requires_grad: bool = False) -> Iterator[Any]:
+    yield from itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=requires_grad), MAX_SAMPLES)
+
+
+def _call(info: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call an operator on telegrad: by PyTorch's way where a tensor is among the operands, else by its name."""
+    if isinstance(function, MethodDescriptorType) and isinstance(args[0], Served):
+        return unwrapped(getattr(args[0], function.__name__)(*args[1:], **kwargs))
+    if any(isinstance(leaf, Served) for leaf in _leaves([args, kwargs])):
+        return unwrapped(function(*args, **kwargs))
+    return named(info.name)(*unwrapped(args), **unwrapped(kwargs))
+
+
+def _compare(info: Any, ours: Any, theirs: Any, slack: float = 1.0) -> None:
+    mine, reference = list(_leaves(unwrapped(ours))), list(_leaves(theirs))
+    if len(mine) != len(reference):
+        raise AssertionError(f"{len(mine)} results for {len(reference)}")
+    for own, other in zip(mine, reference, strict=True):
+        if not isinstance(other, torch.Tensor):
+            if info.name not in RANDOM and not _is_same(own, other):
+                raise AssertionError(f"{own!r} for {other!r}")
+            continue
+        _compare_tensors(info, to_torch(own), other.detach().resolve_conj().resolve_neg(), slack)
+
+
+def _is_same(own: Any, other: Any) -> bool:
+    if isinstance(other, torch.dtype | torch.device):
+        return str(own).removeprefix("telegrad.") == str(other).removeprefix("torch.")
+    return bool(own == other or (own != own and other != other))
+
+
+def _compare_tensors(info: Any, own: torch.Tensor, other: torch.Tensor, slack: float) -> None:
+    if (own.shape, own.dtype) != (other.shape, other.dtype):
+        raise AssertionError(f"{own.dtype}{tuple(own.shape)} for {other.dtype}{tuple(other.shape)}")
+    if info.name in RANDOM:
+        return
+    rtol, atol = _TOLERANCES.get(other.dtype, (0.0, 0.0))
+    assert_close(own, other, rtol=rtol * slack, atol=atol * slack, equal_nan=True)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif value is not None:
+        yield value
+
+
+def _arguments(sample: Any) -> tuple[list[Any], dict[str, Any]]:
+    """A sample's arguments with stand-ins for telegrad's tensors."""
+    args, kwargs = [sample.input, *sample.args], sample.kwargs
+    own = wrapped(unwrapped([args, kwargs]))
+    return own[0], _in_pytorchs_words(kwargs, own[1])
+
+
+def _in_pytorchs_words(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Keywords that are no tensors, as PyTorch's functions take them; they are translated again on the way."""
+    return {key: ours[key] if any(isinstance(x, Served) for x in _leaves(ours[key])) else theirs[key] for key in theirs}
+
+
+def _forward(info: Any, dtype: torch.dtype) -> None:
+    for sample in _samples(info, dtype):
+        args, kwargs = _arguments(sample)
+        ours = _call(info, info.op, *args, **kwargs)
+        theirs = info.op(sample.input, *sample.args, **sample.kwargs)
+        process = sample.output_process_fn_grad
+        _compare(info, process(wrapped(ours)), process(theirs))
+
+
+def _gradients(info: Any, second: bool) -> None:
+    for sample in _samples(info, torch.float64, requires_grad=True):
+        args, kwargs = _arguments(sample)
+        ours = _call(info, info.op, *args, **kwargs)
+        theirs = info.op(sample.input, *sample.args, **sample.kwargs)
+        process = sample.output_process_fn_grad
+        outs = [t for t in _leaves(process(theirs)) if isinstance(t, torch.Tensor) and t.requires_grad]
+        mine = [t for t in _leaves(unwrapped(process(wrapped(ours)))) if getattr(t, "requires_grad", False)]
+        if len(outs) != len(mine):
+            raise AssertionError(f"{len(mine)} results require a gradient, for {len(outs)}")
+        if outs and info.name not in RANDOM:
+            leaves = [t for t in _leaves([sample.input, *sample.args, sample.kwargs]) if _is_leaf(t)]
+            own = [t.tensor for t in _leaves([args, kwargs]) if isinstance(t, Served) and t.tensor.requires_grad]
+            _compare_gradients(info, (outs, leaves), (mine, own), second)
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _compare_gradients(info: Any, theirs: Any, ours: Any, second: bool) -> None:
+    sides = []
+    weights: list[torch.Tensor] = []
+    for library, (outs, leaves) in ((torch, theirs), (telegrad, ours)):
+        if library is torch:
+            weights = [torch.randn_like(out) for out in outs]
+        given = weights if library is torch else unwrapped(weights)
+        grads = library.autograd.grad(outs, leaves, given, create_graph=second, allow_unused=True)
+        if second:
+            again = [grad for grad in grads if grad is not None and grad.requires_grad]
+            if again:
+                total = sum(
+                    (grad * grad).sum() if not grad.is_complex() else grad.abs().square().sum() for grad in again
+                )
+                grads = library.autograd.grad(total, leaves, allow_unused=True)
+        sides.append(grads)
+    for other, own in zip(*sides, strict=True):
+        if other is None or own is None:
+            known = other if own is None else to_torch(own)
+            if known is not None and known.abs().sum() != 0:
+                raise AssertionError("a gradient is missing on one side")
+            continue
+        _compare_tensors(info, to_torch(own), other.detach().resolve_conj().resolve_neg(), 10 if second else 1)
+
+
+def _noncontiguous(info: Any, dtype: torch.dtype) -> None:
+    for sample in _samples(info, dtype):
+        spread = sample.noncontiguous() if hasattr(sample, "noncontiguous") else sample
+        args, kwargs = _arguments(spread)
+        ours = _call(info, info.op, *args, **kwargs)
+        theirs = info.op(sample.input, *sample.args, **sample.kwargs)
+        process = sample.output_process_fn_grad
+        _compare(info, process(wrapped(ours)), process(theirs))
+
+
+def _inplace(info: Any, dtype: torch.dtype) -> None:
+    for sample in _samples(info, dtype):
+        if sample.broadcasts_input:
+            continue
+        args, kwargs = _arguments(sample)
+        try:
+            theirs = info.inplace_variant(sample.input.clone(), *sample.args, **sample.kwargs)
+        except RuntimeError:  # this operand cannot hold the result
+            continue
+        ours = _call(info, info.inplace_variant, args[0], *args[1:], **kwargs)
+        if ours is not args[0].tensor:
+            raise AssertionError("the operand itself is not returned")
+        _compare(info, ours, theirs)
+
+
+def _out(info: Any, dtype: torch.dtype) -> None:
+    for sample in itertools.islice(_samples(info, dtype), 5):
+        args, kwargs = _arguments(sample)
+        theirs = info.op(sample.input, *sample.args, **sample.kwargs)
+        if not all(isinstance(t, torch.Tensor) for t in _leaves(theirs)):
+            continue
+        targets = [torch.empty_like(t) for t in _leaves(theirs)]
+        out = targets[0] if isinstance(theirs, torch.Tensor) else tuple(targets)
+        own = wrapped(unwrapped(out))
+        _call(info, info.op, *args, **kwargs, out=own)
+        _compare(info, own, theirs)
+        spread = wrapped(unwrapped(_mapped_out(out)))
+        _call(info, info.op, *args, **kwargs, out=spread)
+        _compare(info, spread, theirs)
+
+
+def _mapped_out(out: Any) -> Any:
+    return noncontiguous_like(out) if isinstance(out, torch.Tensor) else tuple(map(noncontiguous_like, out))
+
+
+def _errors(info: Any) -> None:
+    for case in info.error_inputs("cpu"):
+        args, kwargs = _arguments(case.sample_input)
+        try:
+            result = _call(info, info.op, *args, **kwargs)
+            for leaf in _leaves(result):
+                if isinstance(leaf, telegrad.Tensor):
+                    leaf.tolist()
+        except MissingName:
+            raise
+        except Exception as error:
+            if not isinstance(error, telegrad.TelegradError | TypeError | ValueError | IndexError | RuntimeError):
+                raise AssertionError(f"{type(error).__name__} for {case.error_type.__name__}") from error
+            continue
+        raise AssertionError(f"accepted what PyTorch refuses: {case.error_regex[:100]}")

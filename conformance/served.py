@@ -1,0 +1,186 @@
+"""Has PyTorch's own functions call telegrad's: a tensor that stands for one of telegrad's wherever PyTorch takes it.
+
+The operator database calls many operators through small functions of its own. Given these stand-ins, PyTorch hands
+every call of its functions and methods to ``__torch_function__``, which calls what telegrad has under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import resolve_name
+
+import telegrad
+
+_TYPES = {
+    getattr(torch, name): getattr(telegrad, name)
+    for name in (
+        "float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int8", "int16", "int32", "int64",
+        "uint8", "uint16", "uint32", "uint64", "bool", "complex32",
+    )
+    if hasattr(telegrad, name)
+}  # fmt: skip
+
+
+class MissingName(Exception):
+    """Telegrad has nothing under a name of PyTorch's."""
+
+
+class Served:
+    """Stands for a tensor of telegrad's."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = resolve_name(function) or getattr(function, "__qualname__", repr(function))
+        if name.endswith(".__get__"):
+            return wrapped(getattr(unwrapped(args[0]), name.split(".")[-2]))
+        return wrapped(named(name)(*unwrapped(args), **unwrapped(kwargs or {})))
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.tensor, name)
+        if not callable(value):
+            return wrapped(value)
+        return lambda *args, **kwargs: wrapped(value(*unwrapped(args), **unwrapped(kwargs)))
+
+    def __getitem__(self, index: Any) -> Any:
+        return wrapped(self.tensor[unwrapped(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tensor[unwrapped(index)] = unwrapped(value)
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    return lambda self, *args: wrapped(getattr(self.tensor, name)(*unwrapped(args)))
+
+
+for _name in [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+    "radd",
+    "rsub",
+    "rmul",
+    "rtruediv",
+    "rfloordiv",
+    "rmod",
+    "rpow",
+    "rmatmul",
+    "rand",
+    "ror",
+    "rxor",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "neg",
+    "invert",
+    "abs",
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+]:
+    setattr(Served, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def named(name: str) -> Callable[..., Any]:
+    """Return what telegrad has under a dotted name, such as ``torch.Tensor.add`` or ``linalg.det``."""
+    value: Any = telegrad
+    below = name.removeprefix("torch.")
+    for part in below.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            try:
+                value = import_module(f"{value.__name__}.{part}")
+            except (ImportError, AttributeError):
+                if "." not in below and hasattr(telegrad.Tensor, below):
+                    return getattr(telegrad.Tensor, below)  # type: ignore[no-any-return]
+                raise MissingName(below) from None
+    return value  # type: ignore[no-any-return]
+
+
+def wrapped(value: Any) -> Any:
+    """Put stand-ins in place of telegrad's tensors, through containers."""
+    return _mapped(value, lambda leaf: Served(leaf) if isinstance(leaf, telegrad.Tensor) else leaf)
+
+
+def unwrapped(value: Any) -> Any:
+    """Put telegrad's objects in place of PyTorch's."""
+    return _mapped(value, _ours)
+
+
+def _ours(leaf: Any) -> Any:
+    if isinstance(leaf, Served):
+        return leaf.tensor
+    if isinstance(leaf, torch.Tensor):
+        return to_telegrad(leaf)
+    if isinstance(leaf, torch.dtype):
+        return _TYPES[leaf]
+    if isinstance(leaf, torch.device):
+        return telegrad.device(str(leaf))
+    if isinstance(leaf, torch.memory_format | torch.layout):
+        return getattr(telegrad, str(leaf).removeprefix("torch."))
+    return leaf
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[_mapped(item, change) for item in value])
+    if isinstance(value, torch.Size):
+        return tuple(value)
+    if isinstance(value, tuple | list):
+        return type(value)([_mapped(item, change) for item in value])
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*[_mapped(item, change) for item in (value.start, value.stop, value.step)])
+    return change(value)
+
+
+def to_telegrad(tensor: torch.Tensor, device: str | None = None) -> Any:
+    """Return a telegrad tensor of the same elements, layout and ``requires_grad``."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    length = 1 + sum((n - 1) * s for n, s in zip(plain.shape, plain.stride(), strict=True)) if plain.numel() else 0
+    flat = torch.as_strided(plain, (length,), (1,), plain.storage_offset())
+    half = flat.dtype in (torch.bfloat16, torch.complex32)
+    made = telegrad.from_numpy(_numpy(flat.float() if half else flat))
+    made = made.to(_TYPES[tensor.dtype]) if half else made
+    made = made.to(device or telegrad.get_default_device())
+    made = telegrad.as_strided(made, tuple(plain.shape), plain.stride()) if length else made.reshape(tuple(plain.shape))
+    return made.detach().requires_grad_() if tensor.requires_grad else made
+
+
+def _numpy(flat: torch.Tensor) -> np.ndarray[Any, Any]:
+    return np.array(flat.numpy(), copy=True)
+
+
+def to_torch(tensor: Any) -> torch.Tensor:
+    """Return the elements of a telegrad tensor, on the host."""
+    dtype = next(theirs for theirs, ours in _TYPES.items() if ours is tensor.dtype)
+    host = tensor.detach().to("cpu")
+    if dtype in (torch.bfloat16, torch.complex32):
+        return torch.from_numpy(np.array(host.float().numpy())).to(dtype)
+    return torch.from_numpy(np.array(host.numpy()))
