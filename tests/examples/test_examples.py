@@ -42,11 +42,17 @@ def test_the_notebook_runs(environment: dict[str, str], monkeypatch: pytest.Monk
     from nbclient import NotebookClient
 
     monkeypatch.setenv("PYTHONPATH", environment["PYTHONPATH"])
+    monkeypatch.setenv("TELEGRAD_CELL_SECONDS", "60")
     notebook = nbformat.read(EXAMPLES / "first-steps.ipynb", as_version=4)
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     shown = json.dumps([cell.get("outputs") for cell in notebook.cells])
     assert "round trips so far: 0" in shown
-    assert "index 7 is out of range" in shown
+    (failed,) = [
+        (cell, output) for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"
+    ]
+    assert failed[1].evalue.startswith("embedding: index 7 is out of range")
+    assert f"caused by Cell In[{failed[0].execution_count}], line 3" in failed[1].evalue
+    assert f"never computed: embedding failed at Cell In[{failed[0].execution_count}], line 3" in shown
 
 
 @pytest.fixture

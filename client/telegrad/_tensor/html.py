@@ -42,10 +42,10 @@ def format_html(
     size = " × ".join(map(str, shape)) or "scalar"
     about = " · ".join([f"<b>{escape(kind)}</b> {size}", dtype.name, escape(device), *map(escape, notes)])
     parts = [f"<div>{about}</div>"]
+    if len(shape) > 2 and head.size:
+        parts.append(f"<div>[{'0, ' * (len(shape) - 2)}:, :]</div>")
     if head.size:
         parts.append(_table(head, shape, dtype))
-    if len(shape) > 2 and head.size:
-        parts.append(f"<div>[{', '.join(['0'] * (len(shape) - 2))}, :, :]</div>")
     return "<div>" + "".join(parts) + "</div>"
 
 
