@@ -137,6 +137,15 @@ def test_what_is_not_there_is_refused(node: Any, program: str, error: type[Excep
     assert node.cuda.current_device() == 0
 
 
+def test_a_current_gpu_that_another_server_lacks_is_named_with_the_remedy(node: Any, host: Any) -> None:
+    node.cuda.set_device(1)
+    with node.connect(in_process=host):
+        assert node.zeros(1).device == "cpu"
+        with pytest.raises(DeviceError, match=r"cuda:1 is not there; .* choose another current GPU by cuda.set_device"):
+            node.zeros(1, device="cuda")
+    assert node.zeros(1).device == "cuda:1"
+
+
 def test_without_a_gpu_there_is_no_current_one(tg: Any) -> None:
     assert (tg.cuda.is_available(), tg.cuda.device_count()) == (False, 0)
     for ask in (tg.cuda.current_device, lambda: tg.cuda.set_device(0), lambda: tg.cuda.device(0)):
@@ -152,6 +161,7 @@ def test_properties_are_those_of_the_device(node: Any) -> None:
     assert properties.name == properties["name"] == node.cuda.get_device_name("cuda:1")
     assert (properties.major, properties.minor) == node.cuda.get_device_capability(1)
     assert properties.total_memory > 1 << 20 and properties.multi_processor_count > 0
+    assert node.cuda.is_bf16_supported() and node.cuda.is_initialized()
     assert properties.name in repr(properties) and f"major={properties.major}" in repr(properties)
     with pytest.raises(AttributeError, match="no_such_property"):
         _ = properties.no_such_property

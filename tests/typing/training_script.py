@@ -66,4 +66,9 @@ def main(folder: Path, device: str = "cpu") -> tuple[float, float]:
         model.load_state_dict(tg.load(folder / "model.safetensors"))
         order = inputs.sort(dim=0, descending=True)
         assert tg.equal(order.values[0], inputs.amax(dim=0)) and 2 * order.indices.numel() == 1024
+        if tg.cuda.device_count() > 1:
+            with tg.cuda.device(1), tg.device("cuda:1"), tg.cuda.stream(tg.cuda.Stream(device=1)):
+                copies = tg.cuda.comm.broadcast(inputs, [0, 1])
+            scores: Tensor = nn.DataParallel(model, device_ids=[0, 1])(copies[0])
+            assert scores.device == tg.device("cuda", 0) and tg.cuda.get_device_properties(1).total_memory > 0
         return loss, evaluate(model, inputs, labels)

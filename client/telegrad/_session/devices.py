@@ -31,12 +31,14 @@ def require_device(device: Device, session: ClientSession, function: str = "") -
 
     Raises DeviceError, in the name of ``function``, if the server does not have it.
     """
+    is_chosen = device is CURRENT_GPU and thread.modes.gpu is not None
     if device is CURRENT_GPU:
         device = thread.modes.gpu or session.first_gpu or device
     if device not in session.devices:
         prefix = f"{function}: " if function else ""
+        remedy = "; choose another current GPU by cuda.set_device()" if is_chosen else ""
         raise DeviceError(
-            f"{prefix}device {device} is not there; the server has {', '.join(map(str, session.devices))}"
+            f"{prefix}device {device} is not there; the server has {', '.join(map(str, session.devices))}{remedy}"
         )
     return device
 

@@ -16,13 +16,28 @@ from telegrad_protocol.meta import Device
 
 __all__ = [
     "DeviceProperties", "can_device_access_peer", "current_device", "device", "device_count", "device_of",
-    "get_device_capability", "get_device_name", "get_device_properties", "is_available", "set_device", "synchronize",
+    "get_device_capability", "get_device_name", "get_device_properties", "init", "is_available", "is_bf16_supported",
+    "is_initialized", "set_device", "synchronize",
 ]  # fmt: skip
 
 
 def is_available() -> bool:
     """Whether the server has a GPU."""
     return current_session().first_gpu is not None
+
+
+def init() -> None:
+    """Do nothing: the server has its GPUs ready. PyTorch's programs may call it."""
+
+
+def is_initialized() -> bool:
+    """Whether GPUs can be used: wherever there is one."""
+    return is_available()
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether the current GPU computes in bfloat16: from compute capability 8 on, earlier ones by converting."""
+    return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
 def device_count() -> int:
