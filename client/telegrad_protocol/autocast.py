@@ -150,7 +150,7 @@ def _listed(**lists: Iterable[str]) -> dict[str, Rule]:
 
 _CPU: Final[dict[str, Rule]] = {
     **_listed(
-        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS),
+        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn_layer"),
         fp32=(
             *_LOSSES, "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
             "max_unpool1d", "max_unpool2d", "max_unpool3d", "polar", "prod", "trace", "view_as_complex",
@@ -163,7 +163,7 @@ _CPU: Final[dict[str, Rule]] = {
 
 _CUDA: Final[dict[str, Rule]] = {
     **_listed(
-        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "addmv", "addr", "convolution", "mv"),
+        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn_layer", "addmv", "addr", "convolution", "mv"),
         fp32=(
             *_LOSSES, "acos", "asin", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1",
             "group_norm", "l1_loss", "layer_norm", "log", "log10", "log1p", "log2", "logsumexp", "mse_loss",

@@ -35,6 +35,7 @@ from . import attention
 from . import convolution
 from . import pooling
 from . import normalization
+from . import rnn
 from . import losses
 from . import optim
 from . import foreach
@@ -45,7 +46,7 @@ TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, special, bessel, sorting, linalg, fft, indexing, scattering, nn, attention,
-    convolution, pooling, normalization, losses, optim, foreach, amp,
+    convolution, pooling, normalization, rnn, losses, optim, foreach, amp,
 )  # fmt: skip
 
 

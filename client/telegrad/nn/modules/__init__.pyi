@@ -17,6 +17,7 @@ from . import normalization as normalization
 from . import padding as padding
 from . import pixelshuffle as pixelshuffle
 from . import pooling as pooling
+from . import rnn as rnn
 from . import sparse as sparse
 from . import transformer as transformer
 from .activation import *
@@ -36,5 +37,6 @@ from .normalization import *
 from .padding import *
 from .pixelshuffle import *
 from .pooling import *
+from .rnn import *
 from .sparse import *
 from .transformer import *
