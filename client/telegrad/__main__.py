@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from telegrad_protocol.errors import AuthenticationError, CommunicationError, ConnectError, ProtocolError
+from telegrad_protocol.errors import AuthenticationError, CommunicationError, ProtocolError
+
+from ._session.address import DEFAULT_PORT, parse_address
 
 _RUN = "run a PyTorch program, whose `import torch` gives it telegrad"
-DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,11 +93,14 @@ def _health(options: argparse.Namespace) -> None:
 def _get(options: argparse.Namespace, path: str, **query: str) -> Any:
     import httpx
 
+    from ._session.unreachable import unreachable
+
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
+    base = parse_address(options.url)
     try:
-        answer = httpx.get(options.url.rstrip("/") + path, params=query, headers=headers, timeout=10, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ConnectError(f"cannot reach a telegrad server at {options.url}: {error}") from error
+        answer = httpx.get(base + path, params=query, headers=headers, timeout=10, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        raise unreachable(base, error) from None
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise AuthenticationError(f"{options.url} wants another token; pass --token or set TELEGRAD_TOKEN")
     if answer.is_error:

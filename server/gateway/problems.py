@@ -73,9 +73,10 @@ def status_of(error: TelegradError) -> int:
     return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 422)
 
 
-def unavailable(reason: str) -> NoReturn:
-    """Refuse for now: the client may come again."""
-    raise Refused(503, errors.CommunicationError(reason), {"Retry-After": "5"})
+def unavailable(reason: str, retry_after: int | None = 5) -> NoReturn:
+    """Refuse for now: the client may come again after so many seconds; with None, coming again is of no use."""
+    headers = None if retry_after is None else {"Retry-After": str(retry_after)}
+    raise Refused(503, errors.CommunicationError(reason), headers)
 
 
 def problem_response(
@@ -87,6 +88,8 @@ def problem_response(
 ) -> JSONResponse:
     """The answer that tells a client of ``error``."""
     status = status_of(error) if status is None else status
+    if status == 503 and isinstance(error, errors.WorkerCrashedError):
+        headers = {"Retry-After": "1"} | dict(headers or {})  # another worker is being started
     problem = Problem(
         type=f"urn:telegrad:{error.code}", title=(type(error).__doc__ or "").split("\n")[0].rstrip("."), status=status,
         detail=error.message, code=error.code, instance=path, operation=error.operation or None,

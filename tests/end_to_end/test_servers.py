@@ -245,14 +245,22 @@ def test_a_private_server_ends_with_its_connection() -> None:
     assert not any(each.is_running() for each in processes)
 
 
-def test_without_an_address_the_first_tensor_starts_a_private_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TELEGRAD_URL", raising=False)
-    monkeypatch.setenv("TELEGRAD_DEVICES", "cpu")
-    try:
-        assert tg.ones(2).tolist() == [1.0, 1.0]
-        assert tg.zeros(2)._session is tg.ones(2)._session
-    finally:
-        tg.disconnect()
+UNCONNECTED = """
+import telegrad as tg
+print(tg.ones(2).tolist(), tg.zeros(2)._session is tg.ones(2)._session)
+tg.disconnect()
+try:
+    tg.ones(2)
+except tg.errors.SessionLostError as error:
+    print(error)
+"""
+
+
+def test_without_an_address_the_first_tensor_starts_a_private_server(start_program: Start) -> None:
+    output, errors = start_program(UNCONNECTED, TELEGRAD_DEVICES="cpu").communicate()
+    first, second = output.splitlines()
+    assert first == "[1.0, 1.0] True", errors
+    assert "no session is open" in second
 
 
 def test_the_address_may_come_from_the_environment(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,7 @@ def test_nobody_answers(gateway: GatewayProcess) -> None:
     with pytest.raises(ConnectError, match=r"cannot reach a telegrad server at http://127\.0\.0\.1:1"):
         open_session("http://127.0.0.1:1", {})
     with pytest.raises(ConnectError, match="begins with http"):
-        open_session("localhost:8000", {})
+        open_session("ftp://localhost:8000", {})
 
 
 def test_a_session_belongs_to_who_holds_its_key(connect: Connect, gateway: GatewayProcess) -> None:

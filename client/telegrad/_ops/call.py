@@ -118,7 +118,7 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     for tensor in values if pattern.is_plain else pattern.tensors(values):
         if tensor._session is not session:
             if session is not None:
-                raise _several_sessions(pattern.op)
+                raise _several_sessions(pattern.op, session, tensor._session)
             session = tensor._session
         key.append(tensor._meta)
         wire.append(tensor._id)
@@ -190,7 +190,7 @@ def _complete_key(
                 break
             if tensor._session is not session:
                 if session is not None:
-                    raise _several_sessions(pattern.op)
+                    raise _several_sessions(pattern.op, session, tensor._session)
                 session = tensor._session
             metas.append(tensor._meta)
         key.append(tuple(metas))
@@ -236,7 +236,7 @@ def _session_of(op: Op, items: Any, session: ClientSession | None) -> ClientSess
             if session is None:
                 session = item._session
             elif session is not item._session:
-                raise _several_sessions(op)
+                raise _several_sessions(op, session, item._session)
     return session
 
 
@@ -281,7 +281,9 @@ def _plan(
     return plan
 
 
-def _several_sessions(op: Op) -> DeviceError:
+def _several_sessions(op: Op, *sessions: ClientSession) -> DeviceError:
+    for session in sessions:
+        session._require_open()  # that one of them is lost or ended is the better explanation
     return DeviceError(f"{op.public}: operands belong to different sessions; bring them to one with numpy()")
 
 

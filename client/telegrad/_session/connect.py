@@ -9,9 +9,17 @@ from __future__ import annotations
 import atexit
 import os
 import platform
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from telegrad_protocol.errors import ArgumentError, NotSupportedError, SessionDetachedError, SessionLostError
+from telegrad_protocol.errors import (
+    ArgumentError,
+    CommunicationError,
+    NotSupportedError,
+    SessionDetachedError,
+    SessionLostError,
+    TelegradError,
+    revive,
+)
 from telegrad_protocol.messages import Hello
 
 from . import cells
@@ -71,6 +79,7 @@ class Connection:
         leave(self.session)
         if self in _connections:
             _connections.remove(self)
+            _explain_absence(SessionLostError(_ENDED))
         self.session.close()
         if self._server is not None:
             self._server.stop()
@@ -87,6 +96,7 @@ class Connection:
         _connections.remove(self)
         why = f"this session was left by detach(); connect(..., session={self.id!r}, key=...) comes back to it"
         self.session.leave(SessionDetachedError(why))
+        _explain_absence(SessionDetachedError(_DETACHED))
         return DetachedSession(address.url, self.id, self.key, granted, kept)
 
     def require_detachable(self) -> None:
@@ -111,6 +121,15 @@ class Connection:
 
 
 _connections: list[Connection] = []
+_why_none: TelegradError | None = None
+"""The error of operations that need a session where none is open; None where they may open one."""
+_ENDED: Final = "no session is open: the last one was ended by disconnect() or its with block; connect() opens another"
+_DETACHED: Final = "no session is open: the last one was left by detach(); connect() comes back to it, or opens another"
+
+
+def _explain_absence(error: TelegradError) -> None:
+    global _why_none
+    _why_none = error
 
 
 def connect(
@@ -128,14 +147,17 @@ def connect(
 ) -> Connection:
     """Open a session and make it current.
 
-    ``url``: such as ``"http://gpu-node:8000"``; by default that of ``TELEGRAD_URL``, else a private server is started
-    here, on a GPU if there is one (``devices`` chooses). ``token``: as the server wants it, by default
-    ``TELEGRAD_TOKEN``. ``tls``: an ``ssl.SSLContext`` for https addresses. ``in_process``: a ``Host`` of
+    ``url``: such as ``"http://gpu-node:8000"`` or ``"gpu-node:8000"``; by default that of ``TELEGRAD_URL``, else a
+    private server is started here, on a GPU if there is one (``devices`` chooses). ``token``: as the server wants it,
+    by default ``TELEGRAD_TOKEN``. ``tls``: an ``ssl.SSLContext`` for https addresses. ``in_process``: a ``Host`` of
     ``server.worker.host`` to run in this process, without a socket. ``lease``: for how many seconds the session is to
     outlive a lost connection, such as that of a computer that sleeps; by default as the server is set. What was granted
     is ``Connection.lease``; more than the server allows is an ArgumentError. ``gpus``: how many GPUs the session is to
     have, which are ``cuda:0`` and on to it; by default one where the server has GPUs, and all of a private server.
     With 0 it may be placed where there is none. A server that can never give so many answers with a DeviceError.
+
+    A server whose worker is being restarted is waited for. After ``connect`` has failed, and after ``disconnect``, an
+    operation that needs a session raises why there is none, until ``connect`` succeeds.
 
     ``session`` and ``key``, as ``detach`` returned them, come back to a session in place of opening one: its generators
     go on, ``kept`` has the tensors that it keeps, and modes are the defaults. If another client is connected to it,
@@ -143,23 +165,34 @@ def connect(
 
     Raises ConnectError, AuthenticationError, HandshakeError, and SessionLostError where the session has ended.
     """
+    global _why_none
     cells.watch()
     install_in_notebook()
     server = None
     _check_attaching(url, in_process, session, key, takeover)
     attach_to = None if session is None or key is None else (session, key)
-    token = token or os.environ.get("TELEGRAD_TOKEN")
-    if in_process is not None:
-        opened = ClientSession(lambda flush: _in_process(in_process))
-    else:
-        url = url or os.environ.get("TELEGRAD_URL")
-        if url is None:
-            from .private_server import PrivateServer
+    token = (token or os.environ.get("TELEGRAD_TOKEN") or "").strip() or None
+    address = os.environ.get("TELEGRAD_URL") if url is None else url
+    try:
+        if in_process is not None:
+            opened = ClientSession(lambda flush: _in_process(in_process))
+        else:
+            if not address and url is None:
+                from .private_server import PrivateServer
 
-            server = PrivateServer(devices, _checked_gpus(gpus))
-            url = server.url
-        client = _describe(lease, takeover, gpus)
-        opened = ClientSession(lambda flush: _remote(url, client, token, flush, tls, attach_to))
+                server = PrivateServer(devices, _checked_gpus(gpus))
+                address = server.url
+            client = _describe(lease, takeover, gpus)
+            opened = ClientSession(lambda flush: _remote(address, client, token, flush, tls, attach_to))
+    except BaseException as error:
+        if server is not None:
+            server.stop()
+        if not isinstance(error, TelegradError):
+            raise
+        refusal = error if url is not None or server else _naming_origin(error)
+        _explain_absence(revive(error.code, f"no session is open, since connect() failed: {refusal.message}"))
+        raise refusal.with_traceback(None) from None
+    _why_none = None
     connection = Connection(opened, server)
     _connections.append(connection)
     enter(opened)
@@ -184,6 +217,14 @@ def _checked_lease(lease: float) -> float:
     return lease
 
 
+def _naming_origin(error: TelegradError) -> TelegradError:
+    """Return ``error``, which then tells that the address was that of the environment, if there is one."""
+    if os.environ.get("TELEGRAD_URL") and isinstance(error, CommunicationError):
+        what, newline, remedy = error.message.partition("\n")
+        error.args = (f"{what} (the address is that of TELEGRAD_URL){newline}{remedy}",)
+    return error
+
+
 def _checked_gpus(gpus: int | None) -> int | None:
     if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0):
         raise ArgumentError(f"gpus: expected a number of GPUs from 0 on, got {gpus!r}")
@@ -203,7 +244,9 @@ def _describe(lease: float | None, takeover: bool, gpus: int | None) -> dict[str
     return client
 
 
-def _remote(url: str, client: dict[str, Any], token: str | None, flush: Any, tls: Any, attach_to: Any) -> Transport:
+def _remote(
+    url: str | None, client: dict[str, Any], token: str | None, flush: Any, tls: Any, attach_to: Any
+) -> Transport:
     from .handshake import open_session
 
     return open_session(url, client, token, flush, tls, attach_to)
@@ -238,7 +281,15 @@ def disconnect() -> None:
 
 
 def _open_default() -> ClientSession:
-    return connect().session
+    """Open a session for an operation that needs one; not where the program has connected by itself before."""
+    global _why_none
+    if _why_none is not None:
+        raise revive(_why_none.code, _why_none.message)
+    try:
+        return connect().session
+    except TelegradError:
+        _why_none = None  # the next operation tries again
+        raise
 
 
 open_default_with(_open_default)

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
+import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad._transport.websocket import SESSION_KEY_HEADER, Address, refusal
-from telegrad_protocol.errors import ConnectError, HandshakeError, SessionLostError
+from telegrad_protocol.errors import AuthenticationError, HandshakeError, SessionLostError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 from telegrad_protocol.ops import TABLE_HASH
 
+from .address import parse_address
+
+if TYPE_CHECKING:
+    import httpx
+
 OPEN_SECONDS: Final = 30.0
+"""How long a server may take to answer."""
+WAIT_SECONDS: Final = 60.0
+"""How long to wait for a server that says that it will be ready soon; a worker on a GPU takes seconds to start."""
+MAX_PAUSE_SECONDS: Final = 5.0
+
+_log: Final = logging.getLogger("telegrad")
 
 
 def open_session(
-    url: str,
+    url: str | None,
     client: dict[str, Any],
     token: str | None = None,
     flush: Callable[[], object] = lambda: None,
@@ -30,12 +43,10 @@ def open_session(
     ``attach_to``: id and key of a session that is to be taken over; without it a new one is opened.
     ``tls`` says which certificates are trusted where ``url`` begins with https; by default, those that the system does.
     """
-    base = url.rstrip("/")
-    if not base.startswith(("http://", "https://")):
-        raise ConnectError(f"the address of a server begins with http:// or https://, got {url!r}")
+    base = parse_address(url)
     if tls is None and base.startswith("https://"):
         tls = ssl.create_default_context()
-    hello = _request(base, client, token, tls, attach_to)
+    hello = _request(base, client, _checked_token(token), tls, attach_to)
     check_versions(hello)
     return SocketTransport(Address(base, hello.session, hello.key, token, tls, hello.attachment), hello, flush)
 
@@ -44,14 +55,16 @@ def detach_session(address: Address, lease: float | None) -> float:
     """Leave a session without ending it, and return its lease in seconds, which is ``lease`` where that is given."""
     import httpx
 
+    from .unreachable import unreachable
+
     path = f"{address.url}/v1/sessions/{session_path(address.session)}/detach"
     wanted = {"attachment": address.attachment, "lease_seconds": lease}
     headers = _headers(address.token, address.key)
     try:
         with httpx.Client(verify=address.tls or False, timeout=OPEN_SECONDS, trust_env=False) as http:
             answer = http.post(path, json=wanted, headers=headers)
-    except httpx.HTTPError as error:
-        raise ConnectError(f"detach: cannot reach {address.url}: {error}") from None
+    except (httpx.HTTPError, OSError) as error:
+        raise unreachable(address.url, error) from None
     if answer.status_code != httpx.codes.OK:
         raise refusal(answer.status_code, answer.content)
     return float(answer.json()["lease_seconds"])
@@ -71,6 +84,12 @@ def _headers(token: str | None, key: str | None) -> dict[str, str]:
     return headers
 
 
+def _checked_token(token: str | None) -> str | None:
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise AuthenticationError("the token holds a line break or a character that is not ASCII, and cannot be sent")
+    return token
+
+
 def check_versions(hello: Hello) -> None:
     """Refuse a server that does not have the same operations."""
     if hello.protocol != PROTOCOL_VERSION or hello.table_hash != TABLE_HASH:
@@ -85,17 +104,41 @@ def _request(
 ) -> Hello:
     import httpx  # imported here, since it adds a tenth of a second to the import of telegrad
 
+    from .unreachable import refused, unreachable
+
     session, key = attach_to or (None, None)
     path = "/v1/sessions" if session is None else f"/v1/sessions/{session_path(session)}/attach"
     headers = _headers(token, key)
     try:
         with httpx.Client(verify=tls or False, timeout=OPEN_SECONDS, trust_env=False) as http:
-            answer = http.post(f"{base}{path}", json=client, headers=headers)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ConnectError(f"cannot reach a telegrad server at {base}: {error}") from error
-    if answer.status_code not in (httpx.codes.CREATED, httpx.codes.OK):
-        raise refusal(answer.status_code, answer.content)
+            answer = _ask_until_ready(lambda: http.post(f"{base}{path}", json=client, headers=headers), base)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        raise unreachable(base, error) from None
+    if answer.status_code != (httpx.codes.CREATED if session is None else httpx.codes.OK):
+        raise refused(base, answer, token)
     try:
         return msgspec.json.decode(answer.content, type=Hello)
     except msgspec.MsgspecError as error:
-        raise HandshakeError(f"{base} does not answer as this version of telegrad expects: {error}") from error
+        raise HandshakeError(f"{base} does not answer as this version of telegrad expects: {error}") from None
+
+
+def _ask_until_ready(ask: Callable[[], httpx.Response], base: str) -> httpx.Response:
+    """Return the server's answer; ask again while it says that it is not ready, and when it will be."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    told = ""
+    while True:
+        answer = ask()
+        pause = _seconds_to_wait(answer)
+        if pause is None or time.monotonic() + pause > deadline:
+            return answer
+        reason = refusal(answer.status_code, answer.content).message
+        if reason != told:
+            _log.warning("waiting for %s: %s", base, reason)
+            told = reason
+        time.sleep(pause)
+
+
+def _seconds_to_wait(answer: httpx.Response) -> float | None:
+    """Return after how many seconds a server that is not ready is to be asked again; None for any other answer."""
+    wait = answer.headers.get("retry-after", "")
+    return min(float(wait), MAX_PAUSE_SECONDS) if answer.status_code == 503 and wait.isdecimal() else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -18,6 +19,11 @@ class PrivateServer:
     """Runs ``python -m server`` on a free loopback port; it ends when the pipe to this process closes."""
 
     def __init__(self, devices: str | None = None, gpus: int | None = None) -> None:
+        if importlib.util.find_spec("server") is None:
+            raise ConnectError(
+                "no address of a server was given, and telegrad-server is not installed here to start a private one\n"
+                "  call connect('http://gpu-node:8000') with your server's address, set TELEGRAD_URL, or install it"
+            )
         self._owner = os.getpid()
         ready, ready_end = os.pipe()
         parent_end, self._parent = os.pipe()
@@ -44,8 +50,8 @@ class PrivateServer:
             code = self._process.wait()
             self.stop()
             raise ConnectError(
-                f"the private server did not start (exit code {code}, see its message above); "
-                "is telegrad-server installed here? or give connect() the address of a server"
+                f"the private server did not start: it exited with status {code}, and its message stands above\n"
+                "  connect('http://gpu-node:8000') uses a server that runs elsewhere, as TELEGRAD_URL does"
             )
         ready_message: dict[str, Any] = json.loads(line)
         return ready_message

@@ -12,14 +12,21 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import convert
 
 from telegrad._transport.transport import INHERITED
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
-from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError, revive
+from telegrad_protocol.errors import (
+    CommunicationError,
+    ProtocolError,
+    SessionLostError,
+    TelegradError,
+    WorkerCrashedError,
+    revive,
+)
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device, Meta
 
@@ -29,6 +36,9 @@ from .thread_modes import has_ended, thread
 
 if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
+
+
+_REMEDY: Final = "the session and its tensors are gone: connect() again, and load what you saved, such as a checkpoint"
 
 
 class ClientSession(SendQueue):
@@ -294,16 +304,19 @@ class ClientSession(SendQueue):
         self._end(error)
 
     def _end(self, error: TelegradError) -> None:
-        self._lost = self._lost or error
+        self._lost = self._lost or _with_remedy(error)
         self.is_open = False
         self._is_urgent = True
         self._wake()
 
     def _require_open(self) -> None:
         if self._lost is not None:
-            raise copy.copy(self._lost)
+            raise copy.copy(self._lost) from None
         if not self.is_open:
-            raise SessionLostError("this session was closed; connect() again")
+            raise SessionLostError(
+                "this session was ended by disconnect() or its with block, and its tensors are gone; "
+                "connect() opens another"
+            )
 
     def abandon(self) -> None:
         """Give the session up in a forked process: it stays the other one's, and nothing is sent or waited for here.
@@ -331,6 +344,13 @@ class ClientSession(SendQueue):
 
 def _forget(id: int) -> None:
     """Stand for ``free`` in a forked process, whose handles of tensors are copies."""
+
+
+def _with_remedy(error: TelegradError) -> TelegradError:
+    """Return the error that ends a session, with what its user can do."""
+    if isinstance(error, (SessionLostError, WorkerCrashedError, ProtocolError)):
+        error = type(error)(f"{error.message}\n  {_REMEDY}")
+    return error
 
 
 def _error_of(failure: Failure) -> TelegradError:

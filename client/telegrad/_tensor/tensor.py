@@ -39,6 +39,8 @@ def require_one_session(name: str, *tensors: Any) -> None:
         if not isinstance(tensor, Tensor):
             raise ArgumentTypeError(f"{name}: expected a tensor, not {type(tensor).__name__}")
         if tensor._session is not tensors[0]._session:
+            tensors[0]._session._require_open()
+            tensor._session._require_open()
             raise DeviceError(f"{name}: tensors of different sessions; bring them to one with numpy()")
 
 

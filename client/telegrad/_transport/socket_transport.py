@@ -61,7 +61,10 @@ class SocketTransport:
         self._fatal: CommunicationError | None = None
         self._timer: FlushTimer | None = None
         if not self._drive(lambda: self._connection is not None, CLOSE_SECONDS):
-            raise ConnectError(f"{address.url} opened a session but its stream cannot be reached: {self._last_error}")
+            raise ConnectError(
+                f"{address.url} opened a session, but its WebSocket cannot be reached: {self._last_error}\n"
+                "  a proxy in between must pass WebSockets on"
+            )
         self._timer = FlushTimer(self, FLUSH_SECONDS, min(ACK_SECONDS * 0.8, self._heartbeat / 2))
         _open_transports.add(self)
 
@@ -289,10 +292,10 @@ class SocketTransport:
             connection.close()
 
     def _check_lease(self, error: OSError) -> None:
-        self._last_error = str(error)
+        self._last_error = cause = (error.strerror or str(error)).lower()
         lease = self.hello.lease_seconds
         if time.monotonic() - self._last_alive > lease:
-            reason = f"the server could not be reached for {lease:g} s, and the session's lease ended: {error}"
+            reason = f"the server could not be reached for {lease:g} s, and the session's lease ended: {cause}"
             self._fatal = SessionLostError(reason)
 
 

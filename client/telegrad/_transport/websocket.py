@@ -217,7 +217,7 @@ class WebSocketConnection:
         self.unsent.extend(self._protocol.data_to_send())
         self.write()
         if close.code == 1000:
-            raise ClosedByServer("the session was closed")
+            raise ClosedByServer("the session was closed at the server")
         code, _, message = close.reason.partition(": ")
         if code in BY_CODE:
             raise revive(code, message)
@@ -277,7 +277,7 @@ def refusal(status: int, body: bytes) -> TelegradError:
     except (ValueError, KeyError, TypeError):
         return ConnectError(f"the server answered with status {status}")
     if isinstance(error, UnknownIdError):
-        return SessionLostError(error.message)
+        return SessionLostError(f"{error.message}: the server was restarted, or the session ended long ago")
     if isinstance(error, CommunicationError | ArgumentError | DeviceError):
         return error
     return ConnectError(f"{error.code}: {error.message}")

@@ -64,7 +64,7 @@ def _options(gateway: Gateway, client: models.OpenSession) -> dict[str, Any]:
 
 def _check_room(gateway: Gateway) -> None:
     if gateway.draining:
-        unavailable("the server is shutting down and opens no sessions")
+        unavailable("the server is shutting down and opens no sessions", retry_after=None)
     if len(gateway.registry.sessions) + gateway.opening >= gateway.settings.max_sessions:
         unavailable(f"{gateway.settings.max_sessions} sessions are open, which is the limit (TELEGRAD_MAX_SESSIONS)")
 

@@ -1,0 +1,80 @@
+"""Addresses of servers as people write them. Opens nothing: it is known before a connection is made what is wrong."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any, Final, NoReturn
+from urllib.parse import SplitResult, urlsplit
+
+from telegrad_protocol.errors import ArgumentTypeError, ConnectError
+
+DEFAULT_PORT: Final = 8000
+"""The port that a server listens on unless it is told otherwise."""
+
+
+def parse_address(text: Any) -> str:
+    """Return the address in the form ``http://host:port/prefix``, without a slash at its end.
+
+    ``host:port`` means ``http://host:port``, and ``host`` alone the port that servers listen on by default. Raises
+    ConnectError where that is no address of a server, with what to write instead.
+    """
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"connect: expected an address such as 'http://gpu-node:8000', got {text!r}")
+    written = text.strip()
+    if not written or any(c.isspace() for c in written):
+        _refuse(text, "write it such as http://gpu-node:8000")
+    if "://" not in written:
+        written = _with_scheme(text, written)
+    parts = _split(text, written)
+    if parts.scheme not in ("http", "https"):
+        better = "https" if parts.scheme == "wss" else "http"
+        _refuse(text, f"it begins with http:// or https://, so write {better}://{parts.netloc or 'gpu-node:8000'}")
+    if parts.query or parts.fragment:
+        _refuse(text, f"leave out what begins with '?' or '#': {parts.scheme}://{parts.netloc}{parts.path}")
+    return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+
+
+def _with_scheme(text: str, written: str) -> str:
+    host, slash, path = written.partition("/")
+    if host.lower() in ("http", "https", "http:", "https:"):
+        scheme = host.rstrip(":").lower()
+        _refuse(text, f"two slashes follow the colon: {scheme}://{path.lstrip('/') or 'gpu-node:8000'}")
+    if _is_ipv6(host):
+        host = f"[{host}]"
+    if host.isdigit():
+        _refuse(text, f"a port needs a host: http://localhost:{host}")
+    if host.endswith("]") or ":" not in host:
+        host = f"{host}:{DEFAULT_PORT}"
+    return f"http://{host}{slash}{path}"
+
+
+def _split(text: str, written: str) -> SplitResult:
+    scheme, _, rest = written.partition("://")
+    host, slash, path = rest.partition("/")
+    if "@" in host:
+        _refuse(text, "it holds no user and password; give connect(token=...) the server's token")
+    address, _, port = host.rpartition(":")
+    if _is_ipv6(host) or _is_ipv6(address):
+        bracketed = f"[{address}]:{port}" if _is_ipv6(address) else f"[{host}]:{DEFAULT_PORT}"
+        _refuse(text, f"an IPv6 address stands in brackets: {scheme}://{bracketed}{slash}{path}")
+    try:
+        parts = urlsplit(written)
+        has_host = bool(parts.hostname)
+        parts.port  # noqa: B018 - it is looked at here, since that raises ValueError for what is no port
+    except ValueError:
+        _refuse(text, "one colon and a port up to 65535 follow the host, as in http://gpu-node:8000")
+    if not has_host:
+        _refuse(text, "it names no host; write it such as http://gpu-node:8000")
+    return parts
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(text: str, remedy: str) -> NoReturn:
+    raise ConnectError(f"{text!r} is not the address of a server: {remedy}")
