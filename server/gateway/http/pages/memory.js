@@ -180,7 +180,8 @@ async function refresh() {
     fillTables();
     $("lines").checked = state.snapshot.records_lines ?? $("lines").checked;
     $("summary").textContent = await (await ask(`memory_summary?device=${encodeURIComponent($("device").value)}`)).text();
-    $("state").textContent = new Date().toLocaleTimeString();
+    const missing = snapshot.headers.get("Telegrad-Missing-Workers");
+    $("state").textContent = new Date().toLocaleTimeString() + (missing ? `, no answer of worker ${missing}` : "");
     $("login").hidden = true;
   } catch (error) {
     $("login").hidden = !(error instanceof Refused);
