@@ -30,79 +30,24 @@ class MissingName(Exception):
     """Telegrad has nothing under a name of PyTorch's."""
 
 
-class Served:
-    """Stands for a tensor of telegrad's."""
+class Served(torch.Tensor):
+    """Stands for a tensor of telegrad's. To PyTorch it is a subclass of its tensor that decides what functions do."""
 
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
+    tensor: Any
+
+    @staticmethod
+    def __new__(cls, tensor: Any) -> Served:
+        with torch._C.DisableTorchFunctionSubclass():
+            made: Served = torch.Tensor._make_subclass(cls, torch.empty(0, device="meta"))
+        made.tensor = tensor
+        return made
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = resolve_name(function) or getattr(function, "__qualname__", repr(function))
         if name.endswith(".__get__"):
-            return wrapped(getattr(unwrapped(args[0]), name.split(".")[-2]))
+            return in_pytorchs_words(getattr(unwrapped(args[0]), name.split(".")[-2]))
         return wrapped(named(name)(*unwrapped(args), **unwrapped(kwargs or {})))
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.tensor, name)
-        if not callable(value):
-            return wrapped(value)
-        return lambda *args, **kwargs: wrapped(value(*unwrapped(args), **unwrapped(kwargs)))
-
-    def __getitem__(self, index: Any) -> Any:
-        return wrapped(self.tensor[unwrapped(index)])
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.tensor[unwrapped(index)] = unwrapped(value)
-
-    def __len__(self) -> int:
-        return len(self.tensor)
-
-
-def _operator(name: str) -> Callable[..., Any]:
-    return lambda self, *args: wrapped(getattr(self.tensor, name)(*unwrapped(args)))
-
-
-for _name in [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-    "radd",
-    "rsub",
-    "rmul",
-    "rtruediv",
-    "rfloordiv",
-    "rmod",
-    "rpow",
-    "rmatmul",
-    "rand",
-    "ror",
-    "rxor",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "ne",
-    "neg",
-    "invert",
-    "abs",
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-]:
-    setattr(Served, f"__{_name}__", _operator(f"__{_name}__"))
 
 
 def named(name: str) -> Callable[..., Any]:
@@ -127,6 +72,15 @@ def wrapped(value: Any) -> Any:
     return _mapped(value, lambda leaf: Served(leaf) if isinstance(leaf, telegrad.Tensor) else leaf)
 
 
+def in_pytorchs_words(value: Any) -> Any:
+    """Return what a property of a tensor is, as PyTorch has it."""
+    if isinstance(value, type(telegrad.float32)):
+        return next(theirs for theirs, ours in _TYPES.items() if ours is value)
+    if isinstance(value, telegrad.device):
+        return torch.device(str(value))
+    return wrapped(value)
+
+
 def unwrapped(value: Any) -> Any:
     """Put telegrad's objects in place of PyTorch's."""
     return _mapped(value, _ours)
@@ -135,7 +89,7 @@ def unwrapped(value: Any) -> Any:
 def _ours(leaf: Any) -> Any:
     if isinstance(leaf, Served):
         return leaf.tensor
-    if isinstance(leaf, torch.Tensor):
+    if isinstance(leaf, torch.Tensor):  # one that is no stand-in
         return to_telegrad(leaf)
     if isinstance(leaf, torch.dtype):
         return _TYPES[leaf]
