@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError
 
@@ -165,6 +166,10 @@ def test_properties_are_those_of_the_device(node: Any) -> None:
     assert properties.name in repr(properties) and f"major={properties.major}" in repr(properties)
     with pytest.raises(AttributeError, match="no_such_property"):
         _ = properties.no_such_property
+    if torch.cuda.device_count() > 1:
+        theirs = torch.cuda.get_device_properties(1)
+        for name in ("name", "total_memory", "major", "minor", "warp_size", "L2_cache_size", "multi_processor_count"):
+            assert getattr(properties, name) == getattr(theirs, name), name
     free, total = node.cuda.mem_get_info(1)
     assert 0 < free <= total
     with node.cuda.device(1):

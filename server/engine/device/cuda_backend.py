@@ -333,7 +333,18 @@ class CudaBackend(StreamedBackend):
             "total_memory": int(device["totalGlobalMem"]),
             "multi_processor_count": int(device["multiProcessorCount"]),
             "capability": (int(device["major"]), int(device["minor"])),
+            **{name: int(device[theirs]) for name, theirs in _PROPERTIES.items() if theirs in device},
         }
+
+
+_PROPERTIES = {
+    "warp_size": "warpSize", "L2_cache_size": "l2CacheSize", "is_integrated": "integrated",
+    "is_multi_gpu_board": "isMultiGpuBoard", "max_threads_per_multi_processor": "maxThreadsPerMultiProcessor",
+    "max_threads_per_block": "maxThreadsPerBlock", "regs_per_multiprocessor": "regsPerMultiprocessor",
+    "shared_memory_per_block": "sharedMemPerBlock", "shared_memory_per_block_optin": "sharedMemPerBlockOptin",
+    "shared_memory_per_multiprocessor": "sharedMemPerMultiprocessor",
+}  # fmt: skip
+"""Whole numbers by their names in PyTorch and in CUDA; a version of CUDA may lack one."""
 
 
 def _is_laid_out(array: Any, memory: BlockMemory, meta: Meta) -> bool:
