@@ -64,7 +64,9 @@ def test_threads_of_different_modes_share_a_session(tg: Any, seed: int) -> None:
 
     run_together(*(lambda kind=kind: work(kind) for kind in made))
     for kind, results in made.items():
-        described = weight._session.describe(tuple(tensor._id for tensor, _ in results), weight.device)
+        described = weight._session.describe(
+            tuple(tensor._id for tensor, _ in results), (weight.device,) * len(results)
+        )
         for (tensor, recorded), (_, server_says) in zip(results, described, strict=True):
             assert (tensor.requires_grad, server_says) == (recorded, recorded), kind
 

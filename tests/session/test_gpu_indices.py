@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ def test_what_was_computed_before_it_is_there(cuda_tg: Any) -> None:
     with pytest.raises(IndexOutOfRangeError):
         table.index_select(0, tg.tensor([7], device="cuda")).tolist()
     assert before.tolist() == [[2.0, 2.0]] * 3
+
+
+def test_what_another_thread_has_done_since_then_stays_done(cuda_tg: Any) -> None:
+    tg = cuda_tg
+    results: list[Any] = []
+    victim = tg.ones(3, 2, device="cuda").index_select(0, tg.tensor([7], device="cuda"))
+    thread = threading.Thread(target=lambda: results.append((tg.ones(2, device="cuda") + 1).tolist()))
+    thread.start()
+    thread.join()
+    assert results == [[2.0, 2.0]]
+    with pytest.raises(IndexOutOfRangeError):
+        victim.tolist()
 
 
 def test_gradients_seeds_and_modes_after_it_are_as_if_it_had_stopped_there(cuda_tg: Any) -> None:
