@@ -45,9 +45,7 @@ def detach(state: SessionState, message: messages.Detach | messages.Attach) -> N
     for holder in (state.values, state.events, state.handles, state.sites, state.context.programs):
         holder.clear()
     reset_modes(state)
-    state.failure = 0
-    state.last_failure = None
-    state.failure_reason = ""
+    state.forget_failures()
     for backend in state.backends.values():
         with backend.exclusive_allocator() as allocator:
             allocator.end_allocate_to_pool(state.number)

@@ -142,6 +142,12 @@ class SessionState:
         self.thread = number
         self.failure, self.failure_reason, self.last_failure = stopped.pop(number, _NOT_STOPPED)
 
+    def forget_failures(self) -> None:
+        """Go on in all threads; the next client's first instructions are those of its main thread."""
+        self.stopped.clear()
+        self.thread = 0
+        self.failure, self.failure_reason, self.last_failure = _NOT_STOPPED
+
     def resume(self, failure: int) -> None:
         """Execute again what comes from the thread whose failure this is."""
         if failure == self.failure:

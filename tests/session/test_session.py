@@ -16,6 +16,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.messages import (
     Data,
     Describe,
+    Detach,
     Failure,
     Free,
     Mode,
@@ -128,6 +129,15 @@ def test_a_failure_stops_the_instructions_of_its_thread_alone(talk: Talk) -> Non
     assert talk.read(1).number == other.number, "the first thread has not been resumed"
     talk.resume()
     assert talk.read(7).code == "NotComputedError"
+
+
+def test_the_next_client_is_stopped_by_no_thread_of_the_last_one(talk: Talk) -> None:
+    fails(talk, call("mm", 2, 1, 1))
+    fails(talk, Mode("thread", 5), call("mm", 2, 1, 1))
+    assert talk.send(Detach(), call("zeros", 1, [2])) == []
+    np.testing.assert_array_equal(talk.read(1), [0.0, 0.0])
+    assert talk.send(Mode("thread", 5), call("neg", 2, 1)) == []
+    np.testing.assert_array_equal(talk.read(2), [0.0, 0.0])
 
 
 def test_as_many_threads_are_kept_stopped_as_the_limit_allows(talk: Talk) -> None:
