@@ -35,6 +35,13 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "devices", _devices, "list the server's devices and their memory")
     memory = _add(commands, "memory", _memory, "print the allocator's table")
     memory.add_argument("--device", help="such as cuda:0, as the server lists them; all of them by default")
+    sessions = commands.add_parser(
+        "sessions", help="list your sessions, or end one", description="List the sessions that you opened, or end one.",
+        usage="telegrad sessions [URL] | telegrad sessions end SESSION [URL]",
+    )  # fmt: skip
+    sessions.add_argument("words", nargs="*", metavar="URL | end SESSION [URL]", help=f"URL: by default {DEFAULT_URL}")
+    sessions.add_argument("--token", default=os.environ.get("TELEGRAD_TOKEN"), help="default: TELEGRAD_TOKEN")
+    sessions.set_defaults(run=_sessions, refuse=sessions.error)
     _add(commands, "health", _health, "say whether the server is ready")
     run = commands.add_parser("run", help=_RUN, description=_RUN)
     run.add_argument("--url", help="default: TELEGRAD_URL, else a private server on this machine")
@@ -88,6 +95,22 @@ def _memory(options: argparse.Namespace) -> None:
 
 def _health(options: argparse.Namespace) -> None:
     print(_get(options, "/readyz").text)
+
+
+def _sessions(options: argparse.Namespace) -> None:
+    from telegrad._session import own_sessions
+
+    words = options.words
+    ends = words[:1] == ["end"]
+    if len(words) > (3 if ends else 1) or words == ["end"]:
+        options.refuse("expected [URL], or: end SESSION [URL]")
+    url = (words[2:] if ends else words) or [os.environ.get("TELEGRAD_URL", DEFAULT_URL)]
+    if ends:
+        own_sessions.end_session(url[0], options.token, words[1])
+        print(f"ended session {words[1]}")
+        return
+    sessions = own_sessions.list_sessions(url[0], options.token)
+    print(own_sessions.table_of(sessions) if sessions else f"you have no session at {url[0]}")
 
 
 def _get(options: argparse.Namespace, path: str, **query: str) -> Any:

@@ -1,23 +1,28 @@
 """Who may talk to the server: the bearer token for all of it, a session's own key for what is in the session.
 
+Who opens a session may name a secret of his own, the owner, with which he lists, ends and attaches to his sessions.
+
 The token is checked before routing, for HTTP and WebSocket alike, so that a new endpoint is closed unless it is listed
 here. Secrets are compared in constant time and never logged.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from typing import Final, Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from telegrad_protocol.errors import AuthenticationError, TelegradError
+from telegrad_protocol.errors import AuthenticationError, SessionDetachedError, TelegradError
+from telegrad_protocol.messages import Hello
 
 from .problems import Refused, problem_response
 from .settings import Settings, is_loopback
 
 SESSION_KEY_HEADER: Final = "Telegrad-Session-Key"
+OWNER_HEADER: Final = "Telegrad-Owner"
 OPEN_PATHS: Final = frozenset({
     "/healthz", "/readyz", "/openapi.json", "/docs", "/memory", "/static/memory.js", "/static/memory.css",
     "/static/swagger-ui-bundle.js", "/static/swagger-ui.css", "/static/favicon.png",
@@ -28,6 +33,11 @@ class Keyed(Protocol):
     """A session, as far as access to it is concerned."""
 
     key: str
+    owner: bytes
+    """What ``digest_of`` returns for the secret of its owner; empty where it has none."""
+    hello: Hello
+    left: SessionDetachedError
+    """What a client is told that has left the session."""
 
 
 def same_secret(given: str, expected: str) -> bool:
@@ -41,6 +51,30 @@ def check_session_key(session: Keyed, key: str | None) -> None:
         raise Refused(403, AuthenticationError(f"the header {SESSION_KEY_HEADER} is missing"))
     if not same_secret(key, session.key):
         raise Refused(403, AuthenticationError("this is not the key of the session"))
+
+
+def digest_of(owner: str | None) -> bytes:
+    """What is kept of an owner's secret; empty for None."""
+    return b"" if owner is None else hashlib.sha256(owner.encode()).digest()
+
+
+def is_owned(session: Keyed, owner: str | None) -> bool:
+    """Whether ``owner`` is the secret that the session was opened with."""
+    return owner is not None and hmac.compare_digest(digest_of(owner), session.owner)
+
+
+def check_key_or_owner(session: Keyed, key: str | None, owner: str | None) -> None:
+    """Refuse whoever holds neither the session's key nor the secret of its owner."""
+    if key is not None or not is_owned(session, owner):
+        if key is None and owner is not None:
+            raise Refused(403, AuthenticationError("the session belongs to another owner; its key is needed"))
+        check_session_key(session, key)
+
+
+def check_attachment(session: Keyed, number: int) -> None:
+    """Raise why a client may not use the session any more, if it is not the last that attached."""
+    if number != session.hello.attachment:
+        raise session.left
 
 
 def check_token(settings: Settings, headers: Headers) -> None:

@@ -16,11 +16,11 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.requests import HTTPConnection
 
 from server.ipc.requests import DeviceInfo, to_args
-from telegrad_protocol.errors import InternalError, SessionDetachedError
+from telegrad_protocol.errors import InternalError, SessionDetachedError, TelegradError
 from telegrad_protocol.messages import Attach, Detach, Hello
 from telegrad_protocol.queries import request_name
 
-from .auth import SESSION_KEY_HEADER, check_session_key
+from .auth import OWNER_HEADER, SESSION_KEY_HEADER, check_key_or_owner, check_session_key
 from .device_groups import DeviceGroup
 from .metrics import Metrics
 from .settings import Settings
@@ -35,13 +35,15 @@ class SessionLike(Protocol):
     key: str
     hello: Hello
     client: Mapping[str, Any]
+    owner: bytes
+    left: SessionDetachedError
+    opened: float
+    last_sign: float
+    last_work: float
 
     @property
     def is_in_use(self) -> bool:
         """Whether a client is connected that has been heard of lately."""
-
-    def check_attachment(self, number: int) -> None:
-        """Raise why a client may not use the session any more, if it is not the last that attached."""
 
     def change_client(self, lease: float | None, instruction: Detach | Attach, left: SessionDetachedError) -> None:
         """Refuse the client that has the session; ``left`` is what it is told, ``instruction`` what the worker is."""
@@ -93,8 +95,8 @@ class RegistryLike(Protocol):
         It outlives its connection by ``lease`` seconds.
         """
 
-    async def close(self, session: Any) -> None:
-        """End a session and free what it holds."""
+    async def close(self, session: Any, error: TelegradError | None = None) -> None:
+        """End a session and free what it holds; ``error`` is what its client is told."""
 
     def get(self, id: str) -> Any:
         """Return the session of this id; raise ``UnknownIdError`` or ``SessionLostError``."""
@@ -144,11 +146,15 @@ def gateway_of(connection: HTTPConnection) -> Gateway:
 GatewayHere = Annotated[Gateway, Depends(gateway_of)]
 bearer = HTTPBearer(auto_error=False, description="`TELEGRAD_TOKEN` of the server, where it has one")
 _key = APIKeyHeader(name=SESSION_KEY_HEADER, auto_error=False, description="`key` from `POST /v1/sessions`")
+SessionId = Annotated[str, Path(max_length=64, description="`session` from `POST /v1/sessions`")]
+_owner = APIKeyHeader(
+    name=OWNER_HEADER, auto_error=False, description="a secret of the client, 16 characters or more, that owns sessions"
+)
 
 
 def session_of(
     gateway: GatewayHere,
-    session_id: Annotated[str, Path(max_length=64, description="`session` from `POST /v1/sessions`")],
+    session_id: SessionId,
     key: Annotated[str | None, Security(_key)],
 ) -> SessionLike:
     """The session that a request is about, if it holds the session's key."""
@@ -157,4 +163,17 @@ def session_of(
     return session
 
 
+OwnerHere = Annotated[str | None, Security(_owner)]
+
+
+def own_session_of(
+    gateway: GatewayHere, session_id: SessionId, key: Annotated[str | None, Security(_key)], owner: OwnerHere
+) -> SessionLike:
+    """The session that a request is about, if it holds the session's key or the secret of its owner."""
+    session: SessionLike = gateway.registry.get(session_id)
+    check_key_or_owner(session, key, owner)
+    return session
+
+
+OwnSessionHere = Annotated[SessionLike, Depends(own_session_of)]
 SessionHere = Annotated[SessionLike, Depends(session_of)]

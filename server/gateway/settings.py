@@ -21,6 +21,7 @@ from .device_groups import Groups, checked_groups, split_groups
 PREFIX: Final = "TELEGRAD_"
 CLIENT_VARIABLES: Final = {
     "TELEGRAD_URL": "address that `tg.connect()` uses where it is given none",
+    "TELEGRAD_OWNER": "secret by which a server knows your sessions; by default in `~/.config/telegrad/owner`",
     "TELEGRAD_LAUNCH_BLOCKING": "`1`: every call waits for its result, so that an error shows on its own line",
     "TELEGRAD_CELL_SECONDS": "how long the end of a notebook's cell waits for its work, to fail in that cell; `0.25`",
     "TELEGRAD_FULL_TRACEBACK": "`1`: tracebacks show the frames of telegrad, too",

@@ -65,10 +65,12 @@ class SessionRelay:
         on_lease_end: Callable[[SessionRelay], None],
     ) -> None:  # fmt: skip
         self.number, self.id, self.key, self.hello = number, hello.session, hello.key, hello
-        self.last_sign = self.last_sent = time.monotonic()
+        self.last_sign = self.last_sent = self.last_work = time.monotonic()
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
         self.client: Mapping[str, Any] = {}
-        self._left = SessionDetachedError("")
+        self.owner = b""
+        self.opened = time.time()
+        self.left = SessionDetachedError("")
         self._on_close, self._on_lost, self._on_lease_end = on_close, on_lost, on_lease_end
         self._set_lease(hello.lease_seconds)
         self._link = Link(hold=True)
@@ -90,18 +92,13 @@ class SessionRelay:
         """Whether a client is connected that has been heard of lately."""
         return self._connection is not None and time.monotonic() - self.last_sign < 3 * self._heartbeat
 
-    def check_attachment(self, number: int) -> None:
-        """Raise why a client may not use the session any more, if it is not the last that attached."""
-        if number != self.hello.attachment:
-            raise self._left
-
     def change_client(self, lease: float | None, instruction: Detach | Attach, left: SessionDetachedError) -> None:
         """Refuse the client that has the session, and whose answers are dropped; ``left`` is what it is told.
 
         ``instruction`` tells the worker. ``lease`` is the new one, in seconds; None leaves it as it is.
         """
         self._end_connection(LOST, left)
-        self._left = left
+        self.left = left
         self._set_lease(self._lease if lease is None else lease)
         self.hello = structs.replace(self.hello, attachment=self.hello.attachment + 1, lease_seconds=self._lease)
         self.last_sign = time.monotonic()
@@ -118,7 +115,7 @@ class SessionRelay:
         self._heartbeat = heartbeat_seconds(seconds)
         self._tick_seconds = min(ACK_SECONDS * 0.8, self._heartbeat / 2)
 
-    def attach(self, connection: StreamProtocol, received: int) -> None:
+    def connect(self, connection: StreamProtocol, received: int) -> None:
         """Continue over a new connection, from what the client has received; ``ProtocolError`` if that cannot be."""
         missing = self._link.resend_after(received)
         replaced, self._connection = self._connection, None
@@ -131,7 +128,7 @@ class SessionRelay:
             self._write(connection, parts)
         self._hold_worker()
 
-    def detach(self, connection: StreamProtocol) -> None:
+    def disconnect(self, connection: StreamProtocol) -> None:
         """The connection was lost; its session waits for another until the lease ends."""
         if connection is self._connection:
             self._connection = None
@@ -192,6 +189,7 @@ class SessionRelay:
     def _note_load(self) -> None:
         worked = self.worked or self._passed_bytes != self._passed_at_tick
         self.worked, self._passed_at_tick = False, self._passed_bytes
+        self.last_work = self._last_tick if worked else self.last_work
         self.load += (worked - self.load) * min(1.0, self._tick_seconds / LOAD_SECONDS)
 
     def _deliver(self, frame: Received) -> None:
@@ -309,7 +307,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._session = session
         try:
-            session.attach(self, received)
+            session.connect(self, received)
         except ProtocolError as error:
             self.end(REFUSED, f"{error.code}: {error.message}")
         self._take_over_queue()
@@ -317,7 +315,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         try:
             await self._over.wait()
         finally:
-            session.detach(self)
+            session.disconnect(self)
 
     def write(self, parts: Parts) -> None:
         """Send one message, without copying its parts together."""
@@ -381,7 +379,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
         self._over.set()
         if self._session is not None:
-            self._session.detach(self)
+            self._session.disconnect(self)
 
     def resume_writing(self) -> None:
         super().resume_writing()

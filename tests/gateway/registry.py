@@ -11,7 +11,13 @@ import msgspec
 from server.gateway.device_groups import DeviceGroup
 from server.gateway.placement import fitting, smallest
 from server.gateway.supervisor import State
-from telegrad_protocol.errors import SessionDetachedError, SessionLostError, UnknownIdError, WorkerCrashedError
+from telegrad_protocol.errors import (
+    SessionDetachedError,
+    SessionLostError,
+    TelegradError,
+    UnknownIdError,
+    WorkerCrashedError,
+)
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 from .engine import Host, Session
@@ -25,6 +31,8 @@ class OpenSession:
         self.worker = worker
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 10
         self.client: dict[str, Any] = {}
+        self.owner, self.left = b"", SessionDetachedError("")
+        self.opened = self.last_sign = self.last_work = 0.0
         self.hello = Hello(
             session=self.id, key=self.key, protocol=PROTOCOL_VERSION, server_version="0", table_hash="0123",
             dtypes=["float32"], devices=list(worker.group.session_devices),
@@ -35,8 +43,6 @@ class OpenSession:
     @property
     def is_in_use(self) -> bool:
         return False
-
-    def check_attachment(self, number: int) -> None: ...
 
     def change_client(self, lease: float | None, instruction: Any, left: SessionDetachedError) -> None: ...
 
@@ -107,7 +113,7 @@ class FakeRegistry:
         self.sessions[session.id] = session
         return session
 
-    async def close(self, session: OpenSession) -> None:
+    async def close(self, session: OpenSession, error: TelegradError | None = None) -> None:
         self.gone.add(session.id)
         self.sessions.pop(session.id).engine.close()
 

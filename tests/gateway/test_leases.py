@@ -26,7 +26,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, sock: socket.socket) -> None:
         self.now = 1000.0
         self.ended: list[Any] = []
-        monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now))
         loop: Any = self
         self.session = SessionRelay(1, HELLO, sock, loop, _ignore, _ignore, self.ended.append)
 

@@ -21,6 +21,7 @@ STATUSES = {
     "StateDictError": 422, "OutOfMemoryError": 507, "NotSupportedError": 501, "InternalError": 500,
     "ConfigurationError": 500,
     "AuthenticationError": 401, "ProtocolError": 400, "UnknownIdError": 404, "SessionLostError": 410,
+    "SessionDetachedError": 410, "SessionInUseError": 409,
     "CommunicationError": 503, "ConnectError": 503, "WorkerCrashedError": 503,
 }  # fmt: skip
 
@@ -40,7 +41,7 @@ def test_every_error_has_a_status_and_can_be_made_again_from_its_document() -> N
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/nowhere", 404), ("GET", "/v1/sessions", 405), ("PATCH", "/healthz", 405)],
+    [("GET", "/nowhere", 404), ("PUT", "/v1/sessions", 405), ("PATCH", "/healthz", 405)],
 )
 def test_errors_of_the_framework_are_problem_documents(http: Http, method: str, path: str, status: int) -> None:
     answer = http.request(method, path)

@@ -26,6 +26,7 @@ from . import cells
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with
 from .detached import DetachedSession
+from .owner import owner_secret, user_name
 from .session import ClientSession
 from .tracebacks import install_in_notebook
 
@@ -159,9 +160,10 @@ def connect(
     A server whose worker is being restarted is waited for. After ``connect`` has failed, and after ``disconnect``, an
     operation that needs a session raises why there is none, until ``connect`` succeeds.
 
-    ``session`` and ``key``, as ``detach`` returned them, come back to a session in place of opening one: its generators
-    go on, ``kept`` has the tensors that it keeps, and modes are the defaults. If another client is connected to it,
-    that is a SessionInUseError; with ``takeover`` the other one loses it.
+    ``session`` and ``key``, as ``detach`` returned them, come back to a session in place of opening one; the key may be
+    left out where the same user opened it (``TELEGRAD_OWNER``). Its generators go on, ``kept`` has the tensors that it
+    keeps, and modes are the defaults. If another client is connected to it, that is a SessionInUseError; with
+    ``takeover`` the other one loses it.
 
     Raises ConnectError, AuthenticationError, HandshakeError, and SessionLostError where the session has ended.
     """
@@ -170,7 +172,7 @@ def connect(
     install_in_notebook()
     server = None
     _check_attaching(url, in_process, session, key, takeover)
-    attach_to = None if session is None or key is None else (session, key)
+    attach_to = None if session is None else (session, key)
     token = (token or os.environ.get("TELEGRAD_TOKEN") or "").strip() or None
     address = os.environ.get("TELEGRAD_URL") if url is None else url
     try:
@@ -183,7 +185,7 @@ def connect(
                 server = PrivateServer(devices, _checked_gpus(gpus))
                 address = server.url
             client = _describe(lease, takeover, gpus)
-            opened = ClientSession(lambda flush: _remote(address, client, token, flush, tls, attach_to))
+            opened = ClientSession(lambda flush: _remote(address, client, token, flush, tls, attach_to, server is None))
     except BaseException as error:
         if server is not None:
             server.stop()
@@ -205,8 +207,6 @@ def _check_attaching(url: str | None, in_process: Any, session: str | None, key:
         if key is not None or takeover:
             raise ArgumentError("connect: key= and takeover= are for coming back to a session; say which, by session=")
         return
-    if key is None:
-        raise ArgumentError(f"connect: to come back to session {session!r} takes its key=, which detach() returned")
     if in_process is not None or not (url or os.environ.get("TELEGRAD_URL")):
         raise ArgumentError(f"connect: session {session!r} is on a server; give its address, or set TELEGRAD_URL")
 
@@ -234,7 +234,7 @@ def _checked_gpus(gpus: int | None) -> int | None:
 def _describe(lease: float | None, takeover: bool, gpus: int | None) -> dict[str, Any]:
     """Return what the server is told of this client, and of what it wants."""
     client: dict[str, Any] = {"client": "telegrad", "python": platform.python_version()}
-    client |= {"pid": os.getpid(), "host": platform.node()}
+    client |= {"pid": os.getpid(), "host": platform.node(), "user": user_name()}
     if lease is not None:
         client["lease_seconds"] = _checked_lease(lease)
     if gpus is not None:
@@ -245,11 +245,11 @@ def _describe(lease: float | None, takeover: bool, gpus: int | None) -> dict[str
 
 
 def _remote(
-    url: str | None, client: dict[str, Any], token: str | None, flush: Any, tls: Any, attach_to: Any
+    url: str | None, client: dict[str, Any], token: str | None, flush: Any, tls: Any, attach_to: Any, is_owned: bool
 ) -> Transport:
     from .handshake import open_session
 
-    return open_session(url, client, token, flush, tls, attach_to)
+    return open_session(url, client, token, flush, tls, attach_to, owner_secret() if is_owned else None)
 
 
 def _in_process(host: Any) -> Transport:

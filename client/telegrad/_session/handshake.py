@@ -21,6 +21,7 @@ from .address import parse_address
 if TYPE_CHECKING:
     import httpx
 
+OWNER_HEADER: Final = "Telegrad-Owner"
 OPEN_SECONDS: Final = 30.0
 """How long a server may take to answer."""
 WAIT_SECONDS: Final = 60.0
@@ -36,17 +37,19 @@ def open_session(
     token: str | None = None,
     flush: Callable[[], object] = lambda: None,
     tls: ssl.SSLContext | None = None,
-    attach_to: tuple[str, str] | None = None,
+    attach_to: tuple[str, str | None] | None = None,
+    owner: str | None = None,
 ) -> SocketTransport:
     """Open a session at ``url`` for a client that describes itself, and connect to its stream.
 
-    ``attach_to``: id and key of a session that is to be taken over; without it a new one is opened.
+    ``attach_to``: id and key of a session that is to be taken over; without it a new one is opened. ``owner`` is the
+    secret of the sessions' owner, which does for a key that is None.
     ``tls`` says which certificates are trusted where ``url`` begins with https; by default, those that the system does.
     """
     base = parse_address(url)
     if tls is None and base.startswith("https://"):
         tls = ssl.create_default_context()
-    hello = _request(base, client, _checked_token(token), tls, attach_to)
+    hello = _request(base, client, _checked_token(token), tls, attach_to, owner)
     check_versions(hello)
     return SocketTransport(Address(base, hello.session, hello.key, token, tls, hello.attachment), hello, flush)
 
@@ -59,7 +62,7 @@ def detach_session(address: Address, lease: float | None) -> float:
 
     path = f"{address.url}/v1/sessions/{session_path(address.session)}/detach"
     wanted = {"attachment": address.attachment, "lease_seconds": lease}
-    headers = _headers(address.token, address.key)
+    headers = credentials(address.token, address.key)
     try:
         with httpx.Client(verify=address.tls or False, timeout=OPEN_SECONDS, trust_env=False) as http:
             answer = http.post(path, json=wanted, headers=headers)
@@ -77,11 +80,11 @@ def session_path(session: str) -> str:
     return session
 
 
-def _headers(token: str | None, key: str | None) -> dict[str, str]:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    if key is not None:
-        headers[SESSION_KEY_HEADER] = key
-    return headers
+def credentials(token: str | None, key: str | None = None, owner: str | None = None) -> dict[str, str]:
+    """Return the headers that a request shows its secrets in."""
+    bearer = None if token is None else f"Bearer {token}"
+    headers = {"Authorization": bearer, SESSION_KEY_HEADER: key, OWNER_HEADER: owner}
+    return {name: value for name, value in headers.items() if value is not None}
 
 
 def _checked_token(token: str | None) -> str | None:
@@ -100,15 +103,16 @@ def check_versions(hello: Hello) -> None:
 
 
 def _request(
-    base: str, client: dict[str, Any], token: str | None, tls: ssl.SSLContext | None, attach_to: tuple[str, str] | None
-) -> Hello:
+    base: str, client: dict[str, Any], token: str | None, tls: ssl.SSLContext | None,
+    attach_to: tuple[str, str | None] | None, owner: str | None,
+) -> Hello:  # fmt: skip
     import httpx  # imported here, since it adds a tenth of a second to the import of telegrad
 
     from .unreachable import refused, unreachable
 
     session, key = attach_to or (None, None)
     path = "/v1/sessions" if session is None else f"/v1/sessions/{session_path(session)}/attach"
-    headers = _headers(token, key)
+    headers = credentials(token, key, owner)
     try:
         with httpx.Client(verify=tls or False, timeout=OPEN_SECONDS, trust_env=False) as http:
             answer = _ask_until_ready(lambda: http.post(f"{base}{path}", json=client, headers=headers), base)

@@ -126,6 +126,22 @@ class SessionDetached(BaseModel):
     lease_seconds: float
 
 
+class OwnSession(BaseModel):
+    """An open session, as its owner sees it. Without its key: that is told only to who opens it or attaches to it."""
+
+    session: str
+    opened: float = Field(description="when, in seconds since 1970")
+    idle_seconds: float = Field(description="since the client last sent work, to half a second")
+    lease_seconds: float
+    lease_left_seconds: float = Field(description="when the session ends unless something is heard of its client")
+    in_use: bool = Field(description="whether a client is connected and was heard of lately")
+    worker: int
+    devices: list[str]
+    node_devices: list[str] = Field(description="what operators call `devices`, in the same order")
+    allocated_bytes: dict[str, int] = Field(description="in tensors, by device; a worker that does not answer has none")
+    client: dict[str, Any] = Field(description="how the client describes itself: `host`, `user`, `pid`, `python`")
+
+
 class SessionOpened(BaseModel):
     """A new session. `key` is a secret: it goes into the header `Telegrad-Session-Key` of every request about it."""
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter
 
-from server.gateway.dependencies import Gateway, GatewayHere, SessionHere
+from server.gateway.auth import check_attachment
+from server.gateway.dependencies import Gateway, GatewayHere, OwnSessionHere, SessionHere
 from server.gateway.http import models
 from server.gateway.problems import Problem
 from telegrad_protocol.errors import HandshakeError, SessionDetachedError, SessionInUseError
@@ -26,14 +27,14 @@ log = logging.getLogger(__name__)
 @of_session.post("/detach", summary="Leave a session", response_model=models.SessionDetached)
 async def detach(gateway: GatewayHere, session: SessionHere, wanted: models.DetachSession) -> Any:
     """Free what the client holds, except what the session keeps under names; the session waits for another client."""
-    session.check_attachment(wanted.attachment)
+    check_attachment(session, wanted.attachment)
     session.change_client(_lease(gateway, wanted), Detach(), SessionDetachedError("the session was detached"))
     log.info("session detached", extra={"session": session.id})
     return {"session": session.id, "lease_seconds": session.hello.lease_seconds}
 
 
 @of_session.post("/attach", summary="Take a session over", response_model=models.SessionOpened)
-async def attach(gateway: GatewayHere, session: SessionHere, client: models.AttachSession) -> Any:
+async def attach(gateway: GatewayHere, session: OwnSessionHere, client: models.AttachSession) -> Any:
     """Become the client of a session. Nothing but what it keeps under names is there; a stream tells what that is.
 
     A session that a client is connected to is refused, unless `takeover` is set.

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import asyncio
+import time
+from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Header, Response
 
-from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
+from server.gateway.auth import OWNER_HEADER, SESSION_KEY_HEADER, digest_of, is_owned
+from server.gateway.dependencies import Gateway, GatewayHere, OwnerHere, OwnSessionHere, SessionLike
 from server.gateway.http import models
+from server.gateway.http.every_worker import Answers, ask_about, chosen_devices
 from server.gateway.problems import Problem, Refused, unavailable
-from telegrad_protocol.errors import HandshakeError, WorkerCrashedError
+from server.ipc import requests as verbs
+from telegrad_protocol.errors import ArgumentError, HandshakeError, SessionLostError, WorkerCrashedError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+ALLOCATED: Final = "allocated_bytes.all.current"
 
 
 @router.post(
@@ -21,8 +27,9 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
     responses={409: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
 )  # fmt: skip
 async def open_session(
-    gateway: GatewayHere, response: Response, client: Annotated[models.OpenSession | None, Body()] = None
-) -> Any:
+    gateway: GatewayHere, response: Response, owner: OwnerHere,
+    client: Annotated[models.OpenSession | None, Body()] = None,
+) -> Any:  # fmt: skip
     """A session holds the tensors of one client until it is closed, or until nobody has used it for `lease_seconds`.
 
     The answer has the lease that was granted: the one asked for, or `TELEGRAD_LEASE_SECONDS`. The session lives on the
@@ -30,6 +37,7 @@ async def open_session(
     then it is 503.
     """
     described = client or models.OpenSession()
+    _check_owner(owner)
     _check_room(gateway)
     check_protocol(described)
     lease = gateway.settings.granted_lease(described.lease_seconds)
@@ -40,6 +48,7 @@ async def open_session(
         raise Refused(503, error, {"Retry-After": "1"}) from error
     finally:
         gateway.opening -= 1
+    session.owner = digest_of(owner)
     await _check_table(gateway, session, described)
     gateway.metrics.sessions_opened.inc()
     response.headers["Location"] = f"/v1/sessions/{session.id}"
@@ -50,9 +59,40 @@ async def open_session(
     "/{session_id}", status_code=204, summary="Close a session",
     responses={403: {"model": Problem}, 404: {"model": Problem}},
 )  # fmt: skip
-async def close_session(gateway: GatewayHere, session: SessionHere) -> None:
+async def close_session(
+    gateway: GatewayHere, session: OwnSessionHere, key: Annotated[str | None, Header(alias=SESSION_KEY_HEADER)] = None
+) -> None:
     """Free everything that the session holds."""
-    await gateway.registry.close(session)
+    await gateway.registry.close(session, None if key else SessionLostError("its owner has ended the session"))
+
+
+@router.get("", summary="List one's own sessions", response_model=list[models.OwnSession])
+async def list_sessions(gateway: GatewayHere, owner: OwnerHere) -> Any:
+    """The open sessions that were opened with the same `Telegrad-Owner`, the oldest first; none without one."""
+    own = [session for session in gateway.registry.sessions.values() if is_owned(session, owner)]
+    return await asyncio.gather(*(_describe(gateway, session) for session in own))
+
+
+async def _describe(gateway: Gateway, session: SessionLike) -> models.OwnSession:
+    answers: Answers[dict[str, dict[str, int | float]]] = await ask_about(
+        chosen_devices(gateway, "", session), lambda one: verbs.MemoryStats(one.session_name, session.number),
+        dict[str, dict[str, int | float]],
+    )  # fmt: skip
+    now, client = time.monotonic(), session.client
+    return models.OwnSession(
+        session=session.id, opened=session.opened, idle_seconds=max(0.0, now - session.last_work),
+        lease_seconds=session.hello.lease_seconds,
+        lease_left_seconds=max(0.0, session.hello.lease_seconds - (now - session.last_sign)),
+        in_use=session.is_in_use, worker=session.hello.worker, devices=list(session.hello.devices),
+        node_devices=list(session.hello.node_devices),
+        allocated_bytes={one.session_name: int(stats[one.session_name][ALLOCATED]) for one, stats in answers.by_device},
+        client={name: client[name] for name in ("client", "host", "user", "pid", "python") if name in client},
+    )  # fmt: skip
+
+
+def _check_owner(owner: str | None) -> None:
+    if owner is not None and not 16 <= len(owner) <= 200:
+        raise ArgumentError(f"{OWNER_HEADER}: expected a secret of 16 to 200 characters")
 
 
 def _options(gateway: Gateway, client: models.OpenSession) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, WebSocket
 
-from server.gateway.auth import SESSION_KEY_HEADER, check_session_key
+from server.gateway.auth import SESSION_KEY_HEADER, check_attachment, check_session_key
 from server.gateway.problems import Refused, problem_response
 from server.gateway.stream import EXTENSION, SessionRelay
 from telegrad_protocol.errors import InternalError, TelegradError
@@ -27,7 +27,7 @@ async def stream(
     try:
         session: SessionRelay = websocket.app.state.gateway.registry.get(session_id)
         check_session_key(session, websocket.headers.get(SESSION_KEY_HEADER))
-        session.check_attachment(attachment)
+        check_attachment(session, attachment)
         protocol = websocket.scope["extensions"].get(EXTENSION)
         if protocol is None:
             raise InternalError("the server must run with ws=server.gateway.stream.StreamProtocol")
