@@ -18,7 +18,7 @@ from server.gateway.dependencies import Gateway, SessionLike, WorkerLike, ask_wo
 from telegrad_protocol.errors import CommunicationError, DeviceError, TelegradError, WorkerCrashedError
 
 ANSWER_SECONDS: Final = 5.0
-"""How long others' answers wait for a worker that does not answer; where it is the only one, there is no limit."""
+"""How long others' answers wait for a worker that does not answer."""
 MISSING_HEADER: Final = "Telegrad-Missing-Workers"
 """In this header an answer that is incomplete says of which workers."""
 
@@ -89,15 +89,13 @@ async def ask_about(
     devices: Sequence[NodeDevice], request_of: Callable[[NodeDevice], msgspec.Struct], answer: Any,
     seconds: float | None = None,
 ) -> Answers[Any]:  # fmt: skip
-    """Ask about each device, and wait ``ANSWER_SECONDS`` for the workers where no time is given.
+    """Ask about each device. Without a time, one worker alone is waited for, and several for ``ANSWER_SECONDS``.
 
     Raises the first error that is not a worker's absence, or that one if nobody answers.
     """
-    alone = all(device.worker is devices[0].worker for device in devices)
-    asked = [
-        _within(device.worker, request_of(device), answer, None if alone else seconds or ANSWER_SECONDS)
-        for device in devices
-    ]
+    if seconds is None and any(device.worker is not devices[0].worker for device in devices):
+        seconds = ANSWER_SECONDS
+    asked = [_within(device.worker, request_of(device), answer, seconds) for device in devices]
     answered = await asyncio.gather(*asked)
     answers: Answers[Any] = Answers([], {})
     for device, value in zip(devices, answered, strict=True):

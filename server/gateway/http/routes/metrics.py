@@ -57,4 +57,4 @@ async def _scrape(gateway: Gateway) -> None:
             continue
         metrics.operations.set(counted.get("operations", 0), label)
         for device, values in stats.items():
-            metrics.set_memory(label, names[worker.number, device], values)
+            metrics.set_memory(label, names.get((worker.number, device), device), values)
