@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,8 @@ def _ours(leaf: Any) -> Any:
         return _TYPES[leaf]
     if isinstance(leaf, torch.device):
         return telegrad.device(str(leaf))
+    if isinstance(leaf, FunctionType):  # a function of the database's own, such as a distance
+        return lambda *args, **kwargs: unwrapped(leaf(*wrapped(args), **wrapped(kwargs)))
     if isinstance(leaf, torch.memory_format | torch.layout):
         return getattr(telegrad, str(leaf).removeprefix("torch."))
     return leaf
@@ -117,13 +120,13 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 def to_telegrad(tensor: torch.Tensor, device: str | None = None) -> Any:
     """Return a telegrad tensor of the same elements, layout and ``requires_grad``."""
     plain = tensor.detach().resolve_conj().resolve_neg()
-    length = 1 + sum((n - 1) * s for n, s in zip(plain.shape, plain.stride(), strict=True)) if plain.numel() else 0
-    flat = torch.as_strided(plain, (length,), (1,), plain.storage_offset())
+    length = plain.untyped_storage().nbytes() // plain.itemsize
+    flat = torch.as_strided(plain, (length,), (1,), 0)
     half = flat.dtype in (torch.bfloat16, torch.complex32)
     made = telegrad.from_numpy(_numpy(flat.float() if half else flat))
     made = made.to(_TYPES[tensor.dtype]) if half else made
     made = made.to(device or telegrad.get_default_device())
-    made = telegrad.as_strided(made, tuple(plain.shape), plain.stride()) if length else made.reshape(tuple(plain.shape))
+    made = telegrad.as_strided(made, tuple(plain.shape), plain.stride(), plain.storage_offset())
     return made.detach().requires_grad_() if tensor.requires_grad else made
 
 
