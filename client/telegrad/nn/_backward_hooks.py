@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from telegrad._session.grad_mode import is_grad_enabled
+from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
 from telegrad_protocol.errors import NotSupportedError
 
-from ._hooks import GLOBAL, Hook, Hooks, RemovableHandle
+from ._hooks import GLOBAL
 
 _EVERYONES: Hooks = OrderedDict()
 _EVERYONES_BEFORE: Hooks = OrderedDict()

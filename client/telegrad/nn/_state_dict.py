@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from telegrad._session.grad_mode import no_grad
+from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, StateDictError
 
-from ._hooks import Hook, Hooks, RemovableHandle
 from .parameter import Parameter, is_lazy
 
 _EXTRA = "_extra_state"

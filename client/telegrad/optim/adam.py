@@ -29,7 +29,7 @@ class Adam(Optimizer):
         check_at_least("learning rate", lr)
         check_at_least("epsilon", eps)
         check_at_least("weight_decay", weight_decay)
-        _check_betas(betas)
+        check_betas(betas)
         flags = accepted_flags(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused)
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
@@ -76,7 +76,8 @@ class AdamW(Adam):
         )  # fmt: skip
 
 
-def _check_betas(betas: Any) -> None:
+def check_betas(betas: Any) -> None:
+    """Refuse what is no pair of numbers in [0, 1)."""
     is_pair = isinstance(betas, Sequence) and len(betas) == 2
     if not is_pair or not all(is_number(beta) or isinstance(beta, Tensor) for beta in betas):
         raise ArgumentTypeError(f"betas must be two numbers, not {betas!r}")

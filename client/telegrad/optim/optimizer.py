@@ -5,13 +5,15 @@ A step is one instruction per parameter group and device, and never waits. Knows
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from functools import wraps
 from typing import Any
 
 from telegrad._functions.gradients import by_device, clear_gradients
 from telegrad._session.grad_mode import enable_grad
+from telegrad._tensor.hooks import Hooks, RemovableHandle
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
@@ -19,7 +21,48 @@ from telegrad_protocol.meta import Device
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
+_HOOKS = (
+    "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
+    "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks",
+    "_optimizer_load_state_dict_post_hooks",
+)  # fmt: skip
+_EVERYONES_BEFORE: Hooks = OrderedDict()
+_EVERYONES_AFTER: Hooks = OrderedDict()
 _ACCEPTED = ("foreach", "fused", "capturable", "differentiable")
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` before every step of all optimizers."""
+    return RemovableHandle.add(_EVERYONES_BEFORE, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` after every step of all optimizers."""
+    return RemovableHandle.add(_EVERYONES_AFTER, hook)
+
+
+def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method ``step`` with the hooks of the optimizer, and of all optimizers, around it."""
+    if getattr(step, "_runs_hooks", False):
+        return step
+
+    @wraps(step)
+    def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        before = [*_EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()]
+        for pre_hook in before:
+            replaced = pre_hook(self, args, kwargs)
+            if replaced is None:
+                continue
+            if not isinstance(replaced, tuple) or len(replaced) != 2:
+                raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {replaced}.")
+            args, kwargs = replaced
+        result = step(self, *args, **kwargs)
+        for post_hook in (*self._optimizer_step_post_hooks.values(), *_EVERYONES_AFTER.values()):
+            post_hook(self, args, kwargs)
+        return result
+
+    run._runs_hooks = True  # type: ignore[attr-defined]
+    return run
 
 
 class Optimizer:
@@ -31,13 +74,20 @@ class Optimizer:
     found_inf: Tensor | None = None
     """Where this is not zero, a step changes nothing."""
 
+    _optimizer_step_pre_hooks: Hooks
+    _optimizer_step_post_hooks: Hooks
+    _optimizer_state_dict_pre_hooks: Hooks
+    _optimizer_state_dict_post_hooks: Hooks
+    _optimizer_load_state_dict_pre_hooks: Hooks
+    _optimizer_load_state_dict_post_hooks: Hooks
+
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise ArgumentTypeError("optimizer: params should be an iterable of tensors or dictionaries, not a tensor")
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
-        self._step_hooks: list[Callable[..., Any]] = []
+        self._make_hooks()
         given = list(params)
         if not given:
             raise ArgumentError("optimizer got an empty parameter list")
@@ -91,9 +141,12 @@ class Optimizer:
             with_grad = [parameter for parameter in group["params"] if parameter._grad is not None]
             for params in by_device(with_grad):
                 self._update(group, params, [parameter._grad for parameter in params])
-        for hook in self._step_hooks:
-            hook(self)
         return loss
+
+    def __init_subclass__(cls) -> None:
+        """Let the hooks of a step run around a subclass's own ``step``."""
+        if "step" in cls.__dict__:
+            cls.step = with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         """Change parameters of one group and device by their gradients."""
@@ -110,15 +163,30 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """State and settings, with parameters by number."""
+        for pre_hook in self._optimizer_state_dict_pre_hooks.values():
+            pre_hook(self)
         numbers = self._numbered()
         groups = [
             {**{k: v for k, v in group.items() if k != "params"}, "params": [numbers[id(p)] for p in group["params"]]}
             for group in self.param_groups
         ]
-        return {"state": {numbers[id(p)]: dict(entry) for p, entry in self.state.items()}, "param_groups": groups}
+        state = {numbers.get(id(p), p): self._packed(entry) for p, entry in self.state.items()}
+        packed: dict[str, Any] = {"state": state, "param_groups": groups}
+        for post_hook in self._optimizer_state_dict_post_hooks.values():
+            replaced = post_hook(self, packed)
+            packed = packed if replaced is None else replaced
+        return packed
+
+    def _packed(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of a parameter as it stands in a state dictionary."""
+        return dict(entry)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from what ``state_dict`` gave; copies what it holds."""
+        state_dict = dict(state_dict)
+        for pre_hook in self._optimizer_load_state_dict_pre_hooks.values():
+            replaced = pre_hook(self, state_dict)
+            state_dict = state_dict if replaced is None else replaced
         groups, saved = self.param_groups, state_dict["param_groups"]
         if len(groups) != len(saved):
             raise StateDictError("loaded state dict has a different number of parameter groups")
@@ -129,17 +197,52 @@ class Optimizer:
         params = [p for group in groups for p in group["params"]]
         by_number = dict(zip([n for s in saved for n in s["params"]], params, strict=True))
         loaded = {
-            by_number[n]: _copied(entry, by_number[n]) for n, entry in state_dict["state"].items() if n in by_number
+            by_number.get(n, n): _copied(entry, by_number[n]) if n in by_number else entry
+            for n, entry in state_dict["state"].items()
         }
         self.state = defaultdict(dict, loaded)
         self.param_groups = [
             {**deepcopy({k: v for k, v in s.items() if k != "params"}), "params": g["params"]}
             for g, s in zip(groups, saved, strict=True)
         ]
+        for post_hook in self._optimizer_load_state_dict_post_hooks.values():
+            post_hook(self)
 
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> None:
-        """Call ``hook(optimizer)`` after every step."""
-        self._step_hooks.append(hook)
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(optimizer, args, kwargs)`` before every step; it may return other arguments, as a pair."""
+        return RemovableHandle.add(self._optimizer_step_pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(optimizer, args, kwargs)`` after every step."""
+        return RemovableHandle.add(self._optimizer_step_post_hooks, hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call ``hook(optimizer)`` before the state is collected."""
+        return RemovableHandle.add(self._optimizer_state_dict_pre_hooks, hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call ``hook(optimizer, state_dict)`` on the state; what it returns replaces the state."""
+        return RemovableHandle.add(self._optimizer_state_dict_post_hooks, hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call ``hook(optimizer, state_dict)`` before loading; what it returns is loaded instead."""
+        return RemovableHandle.add(self._optimizer_load_state_dict_pre_hooks, hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call ``hook(optimizer)`` after loading."""
+        return RemovableHandle.add(self._optimizer_load_state_dict_post_hooks, hook, prepend)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("defaults", "state", "param_groups")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_hooks()
+        self.defaults.setdefault("differentiable", False)
+
+    def _make_hooks(self) -> None:
+        for name in _HOOKS:
+            self.__dict__.setdefault(name, OrderedDict())
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -180,3 +283,6 @@ def accepted_flags(**flags: Any) -> dict[str, Any]:
 def lr_at(lr: float | Tensor, device: Device) -> float | Tensor:
     """Return a learning rate that a step on ``device`` can read: a tensor there or on the CPU, or the number."""
     return lr.to(device) if isinstance(lr, Tensor) and lr.is_cuda else lr
+
+
+Optimizer.step = with_hooks(Optimizer.step)  # type: ignore[method-assign]

@@ -221,7 +221,10 @@ def describe(value: Any) -> str:
     meta = getattr(value, "_meta", None)
     if meta is not None or isinstance(value, Meta):
         return f"tensor {meta or value}"
-    text = repr(value)
+    if isinstance(value, (list, tuple)) and any(hasattr(item, "_meta") for item in value):  # ``repr`` reads tensors
+        text = f"[{', '.join(map(describe, value[:3]))}{', ...' if len(value) > 3 else ''}]"
+    else:
+        text = repr(value)
     return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
 
 

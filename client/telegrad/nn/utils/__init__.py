@@ -8,17 +8,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from . import clip_grad as clip_grad
+from . import convert_parameters as convert_parameters
 from . import rnn as rnn
-from ._gradients import clip_grad_norm as clip_grad_norm
-from ._gradients import clip_grad_norm_ as clip_grad_norm_
-from ._gradients import clip_grad_value_ as clip_grad_value_
-from ._gradients import clip_grads_with_norm_ as clip_grads_with_norm_
-from ._gradients import get_total_norm as get_total_norm
-from ._gradients import parameters_to_vector as parameters_to_vector
-from ._gradients import vector_to_parameters as vector_to_parameters
+from .clip_grad import clip_grad_norm as clip_grad_norm
+from .clip_grad import clip_grad_norm_ as clip_grad_norm_
+from .clip_grad import clip_grad_value_ as clip_grad_value_
+from .clip_grad import clip_grads_with_norm_ as clip_grads_with_norm_
+from .clip_grad import get_total_norm as get_total_norm
+from .convert_parameters import parameters_to_vector as parameters_to_vector
+from .convert_parameters import vector_to_parameters as vector_to_parameters
 
 _LATER = {
-    "clip_grad": "clip_grad", "convert_parameters": "convert_parameters", "fusion": "fusion", "init": "init",
+    "fusion": "fusion", "init": "init",
     "memory_format": "memory_format", "parametrizations": "parametrizations", "parametrize": "parametrize",
     "prune": "prune", "stateless": "stateless",
     "convert_conv2d_weight_memory_format": "memory_format", "convert_conv3d_weight_memory_format": "memory_format",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .base import LRScheduler
 from .compound import ChainedScheduler, SequentialLR
 from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts
+from .cyclic import CyclicLR
 from .factors import (  # fmt: skip
     ConstantLR,
     ExponentialLR,
@@ -19,7 +20,8 @@ from .one_cycle import OneCycleLR
 from .plateau import ReduceLROnPlateau
 
 __all__ = [
-    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "ExponentialLR",
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",
+    "ExponentialLR",
     "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
     "ReduceLROnPlateau", "SequentialLR", "StepLR",
 ]  # fmt: skip

@@ -41,6 +41,7 @@ class LRScheduler:
         self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._last_lr: list[Any] = []
+        self._step_count = 0
         self.step()
 
     @property
@@ -57,12 +58,14 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next step and set its rates."""
+        self._step_count += 1
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._set(self.get_lr() if epoch is None else self._at(epoch))
 
     def _at(self, epoch: int) -> list[Any]:
         """The rates of any step; schedulers without a closed form go on from the present ones."""
-        return self.get_lr()
+        closed_form = getattr(self, "_get_closed_form_lr", self.get_lr)
+        return closed_form()
 
     def _set(self, rates: Sequence[Any]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):

@@ -51,7 +51,7 @@ class OneCycleLR(LRScheduler):
         )
         for group, low, high in zip(optimizer.param_groups, lows, highs, strict=True):
             group["base_momentum"], group["max_momentum"] = low, high
-            _set_momentum(group, high)
+            set_momentum(group, high)
 
     def get_lr(self) -> list[Any]:
         if self.last_epoch > self.total_steps:
@@ -63,7 +63,7 @@ class OneCycleLR(LRScheduler):
             phase, pct = self._place()
             rates.append(self._anneal(group[phase[1]], group[phase[2]], pct))
             if self.cycle_momentum:
-                _set_momentum(group, self._anneal(group[phase[3]], group[phase[4]], pct))
+                set_momentum(group, self._anneal(group[phase[3]], group[phase[4]], pct))
         return rates
 
     def _place(self) -> tuple[tuple[Any, ...], float]:
@@ -103,7 +103,8 @@ def _phases(total: int, pct: float, three_phase: bool) -> list[tuple[Any, ...]]:
     ]
 
 
-def _set_momentum(group: dict[str, Any], value: float) -> None:
+def set_momentum(group: dict[str, Any], value: float) -> None:
+    """Give a group its momentum, which is the first of ``betas`` where there are any."""
     if "betas" in group:
         group["betas"] = (value, *group["betas"][1:])
     else:

@@ -1,4 +1,4 @@
-"""Work on the gradients of many parameters at once, and on all parameters as one vector. The name is PyTorch's."""
+"""Limits for the gradients of many parameters at once."""
 
 from __future__ import annotations
 
@@ -91,17 +91,3 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
     grads, most = _gradients(parameters), _number("clip_value", clip_value)
     for group in by_device(grads):
         function("_foreach_clamp_")(group, -most, most)
-
-
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All parameters, one after the other."""
-    return function("cat")([parameter.reshape(-1) for parameter in parameters])  # type: ignore[no-any-return]
-
-
-def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Make slices of ``vec`` what the parameters hold."""
-    start = 0
-    for parameter in parameters:
-        part = vec.narrow(0, start, parameter.numel())
-        parameter.data = part.view(parameter.shape).clone()
-        start += parameter.numel()

@@ -1,0 +1,46 @@
+"""Hooks: functions that a user registers and may remove, in the order in which they are called."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+Hook = Callable[..., Any]
+Hooks = OrderedDict[int, Hook]
+
+_numbers = itertools.count()
+
+
+class RemovableHandle:
+    """Removes a hook: by ``remove``, or at the end of a ``with`` block."""
+
+    def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+        self.id = next(_numbers)
+        others = extra_dict if isinstance(extra_dict, list) else [] if extra_dict is None else [extra_dict]
+        self._dicts = [hooks_dict, *others]
+
+    @classmethod
+    def add(
+        cls, hooks: Hooks, hook: Hook, prepend: bool = False, flags: list[dict[int, bool]] | None = None
+    ) -> RemovableHandle:
+        """Add a hook and return its handle; it is called after the others, or with ``prepend`` before them."""
+        handle = cls(hooks, extra_dict=flags or [])
+        hooks[handle.id] = hook
+        for flag in flags or ():
+            flag[handle.id] = True
+        if prepend:
+            hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def remove(self) -> None:
+        """Remove the hook, so that it is not called any more."""
+        for hooks in self._dicts:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()

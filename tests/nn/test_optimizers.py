@@ -1,0 +1,224 @@
+"""Every optimizer, and what works on optimizers: 50 steps of PyTorch's trajectory, its state, hooks and averages."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from telegrad_protocol.errors import NotSupportedError
+
+from .pairs import OURS, assert_close, give_state
+
+OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
+    "Adadelta": [{}, {"lr": 0.5, "rho": 0.8, "weight_decay": 0.1, "maximize": True}],
+    "Adagrad": [{}, {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.2}],
+    "Adamax": [{}, {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1, "maximize": True}],
+    "ASGD": [{}, {"lr": 0.05, "lambd": 0.01, "t0": 10, "weight_decay": 0.1}],
+    "NAdam": [{}, {"weight_decay": 0.1, "momentum_decay": 0.01}, {"weight_decay": 0.1, "decoupled_weight_decay": True}],
+    "RAdam": [{}, {"betas": (0.8, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}],
+    "RMSprop": [{}, {"momentum": 0.9, "centered": True, "weight_decay": 0.1}, {"centered": True, "maximize": True}],
+    "Rprop": [{}, {"lr": 0.05, "etas": (0.4, 1.5), "step_sizes": (1e-3, 0.1), "maximize": True}],
+    "Adafactor": [{}, {"lr": 0.1, "weight_decay": 0.1, "d": 1.5}],
+    "Muon": [{"lr": 0.01}, {"nesterov": False, "adjust_lr_fn": "match_rms_adamw", "weight_decay": 0.01}],
+    "LBFGS": [{"lr": 0.5, "max_iter": 4}, {"line_search_fn": "strong_wolfe", "history_size": 5, "max_iter": 6}],
+    "SGD": [{"lr": 0.1, "momentum": 0.9}], "Adam": [{"amsgrad": True}], "AdamW": [{}],
+}  # fmt: skip
+CASES = [(name, options) for name, listed in OPTIMIZERS.items() for options in listed]
+DTYPE = torch.float64
+
+
+def _models(tg: Any) -> tuple[Any, Any]:
+    """The same small network on both sides; of matrices alone, as Muon wants it."""
+
+    def make(nn: Any, dtype: Any) -> Any:
+        return nn.Sequential(nn.Linear(6, 8, False, dtype=dtype), nn.Tanh(), nn.Linear(8, 3, False, dtype=dtype))
+
+    theirs, ours = make(torch.nn, DTYPE), make(tg.nn, OURS[DTYPE])
+    give_state(tg, theirs, ours)
+    return theirs, ours
+
+
+def _run(t: Any, model: Any, optimizer: Any, x: Any, y: Any, steps: int) -> None:
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = t.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_optimizer_follows_pytorch_for_fifty_steps(tg: Any, name: str, options: dict[str, Any], seed: int) -> None:
+    torch.manual_seed(seed)
+    theirs, ours = _models(tg)
+    x, y = torch.randn(16, 6, dtype=DTYPE), torch.randn(16, 3, dtype=DTYPE)
+    mine = getattr(tg.optim, name)(ours.parameters(), **options)
+    reference = getattr(torch.optim, name)(theirs.parameters(), **options)
+    inputs = tg.tensor(x.numpy()), tg.tensor(y.numpy())
+    steps = 12 if name == "LBFGS" else 50
+    _run(tg, ours, mine, *inputs, steps)
+    _run(torch, theirs, reference, x, y, steps)
+    tolerance = {"Muon": 2e-2, "LBFGS": 1e-6}.get(name, 1e-8)  # Muon computes in bfloat16
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=tolerance, atol=tolerance)
+    _same_layout(mine.state_dict(), reference.state_dict(), name)
+    assert mine.defaults.keys() == reference.defaults.keys()
+    assert [line.split(":")[0] for line in repr(mine).splitlines()] == [
+        line.split(":")[0] for line in repr(reference).splitlines()
+    ]
+    _continue(tg, ours, mine, name, options, inputs)
+
+
+def _same_layout(ours: dict[str, Any], theirs: dict[str, Any], name: str) -> None:
+    """Keys, shapes and numbers of a state dictionary are PyTorch's."""
+    assert ours["state"].keys() == theirs["state"].keys()
+    for number, state in theirs["state"].items():
+        mine = ours["state"][number]
+        assert set(state) - {"al", "prev_loss", "_step_t"} <= set(mine), f"{name}: {set(state)} is not {set(mine)}"
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor) and name != "LBFGS":
+                assert tuple(mine[key].shape) == tuple(value.shape), key
+                if name != "Muon":
+                    np.testing.assert_allclose(mine[key].numpy(), value.numpy(), rtol=1e-5, atol=1e-7, err_msg=key)
+    for mine, group in zip(ours["param_groups"], theirs["param_groups"], strict=True):
+        assert mine.keys() == group.keys()
+
+
+def _continue(tg: Any, model: Any, optimizer: Any, name: str, options: Any, inputs: Any) -> None:
+    """A copy that takes over the state goes on as the first one does."""
+    twin = copy.deepcopy(model)
+    second = getattr(tg.optim, name)(twin.parameters(), **options)
+    second.load_state_dict(optimizer.state_dict())
+    for a, o in ((model, optimizer), (twin, second)):
+        _run(tg, a, o, *inputs, 2)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n != "LBFGS"])
+def test_a_step_waits_for_nothing(tg: Any, name: str) -> None:
+    _, ours = _models(tg)
+    optimizer = getattr(tg.optim, name)(ours.parameters())
+    for _ in range(2):
+        ours(tg.randn(4, 6, dtype=tg.float64)).sum().backward()
+        before = tg.wire_stats().round_trips
+        optimizer.step()
+        assert tg.wire_stats().round_trips == before
+
+
+@pytest.mark.parametrize("name", ["Adadelta", "Adagrad", "Adamax", "NAdam", "RMSprop", "Rprop", "ASGD"])
+def test_complex_parameters(tg: Any, name: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    start, target = (torch.randn(5, dtype=torch.complex128) for _ in range(2))
+    theirs, ours = start.clone().requires_grad_(), tg.tensor(start.numpy(), requires_grad=True)
+    reference, mine = getattr(torch.optim, name)([theirs]), getattr(tg.optim, name)([ours])
+    aim = tg.tensor(target.numpy())
+    for _ in range(10):
+        for parameter, optimizer, wanted in ((theirs, reference, target), (ours, mine, aim)):
+            optimizer.zero_grad()
+            (parameter - wanted).abs().pow(2).sum().backward()
+            optimizer.step()
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-8, atol=1e-8)
+
+
+def test_sparse_adam_says_that_gradients_are_dense(tg: Any) -> None:
+    weight = tg.ones(2, requires_grad=True)
+    optimizer = tg.optim.SparseAdam([weight])
+    weight.sum().backward()
+    with pytest.raises(NotSupportedError, match="does not support dense gradients, please consider Adam"):
+        optimizer.step()
+
+
+def test_hooks_run_around_steps_and_state(tg: Any) -> None:
+    from telegrad.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    class Own(tg.optim.Optimizer):
+        def step(self, closure: Any = None) -> None:
+            seen.append("step")
+
+    seen: list[str] = []
+    optimizer = Own([tg.ones(1, requires_grad=True)], {})
+    handles = [
+        optimizer.register_step_pre_hook(lambda o, args, kwargs: seen.append("before")),
+        optimizer.register_step_post_hook(lambda o, args, kwargs: seen.append("after")),
+        register_optimizer_step_pre_hook(lambda o, args, kwargs: seen.append("every before")),
+        register_optimizer_step_post_hook(lambda o, args, kwargs: seen.append("every after")),
+        optimizer.register_state_dict_pre_hook(lambda o: seen.append("saving")),
+        optimizer.register_state_dict_post_hook(lambda o, state: {**state, "extra": 1}),
+        optimizer.register_load_state_dict_pre_hook(lambda o, state: state if state.pop("extra") else None),
+        optimizer.register_load_state_dict_post_hook(lambda o: seen.append("loaded")),
+    ]
+    optimizer.step()
+    state = optimizer.state_dict()
+    assert state["extra"] == 1
+    optimizer.load_state_dict(state)
+    assert seen == ["every before", "before", "step", "after", "every after", "saving", "loaded"]
+    for handle in handles:
+        handle.remove()
+    optimizer.step()
+    assert seen[7:] == ["step"]
+
+
+SCHEDULERS: dict[str, Any] = {
+    "triangular": lambda s, u, o: s.CyclicLR(o, 0.01, 0.1, 5),
+    "triangular2": lambda s, u, o: s.CyclicLR(o, [0.01], [0.1], 4, 7, "triangular2", base_momentum=0.5),
+    "exp_range": lambda s, u, o: s.CyclicLR(o, 0.01, 0.1, 3, mode="exp_range", gamma=0.9, cycle_momentum=False),
+    "own function": lambda s, u, o: s.CyclicLR(o, 0.01, 0.1, 3, scale_fn=lambda x: 1 / x, scale_mode="cycle"),
+    "swa": lambda s, u, o: u.SWALR(o, 0.5, 8),
+    "swa linear": lambda s, u, o: u.SWALR(o, 0.001, 5, "linear"),
+    "swa at once": lambda s, u, o: u.SWALR(o, 0.001, 0),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_scheduler_follows_pytorch(tg: Any, name: str) -> None:
+    optimizers = [t.optim.SGD([t.ones(2, requires_grad=True)], lr=0.3, momentum=0.9) for t in (tg, torch)]
+    ours, theirs = (
+        SCHEDULERS[name](t.optim.lr_scheduler, t.optim.swa_utils, o)
+        for t, o in zip((tg, torch), optimizers, strict=True)
+    )
+    for _ in range(40):
+        for scheduler, optimizer in zip((ours, theirs), optimizers, strict=True):
+            optimizer.step()
+            scheduler.step()
+        assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), rel=1e-9)
+        momenta = [o.param_groups[0]["momentum"] for o in optimizers]
+        assert momenta[0] == pytest.approx(momenta[1], rel=1e-9)
+
+
+AVERAGES: dict[str, Any] = {
+    "mean": lambda u: {}, "ema": lambda u: {"multi_avg_fn": u.get_ema_multi_avg_fn(0.9)},
+    "ema one by one": lambda u: {"avg_fn": u.get_ema_avg_fn(0.8), "use_buffers": True},
+    "mean one by one": lambda u: {"avg_fn": u.get_swa_avg_fn()},
+    "buffers": lambda u: {"multi_avg_fn": u.get_ema_multi_avg_fn(0.5), "use_buffers": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_averaged_models(tg: Any, name: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    theirs, ours = (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)) for nn in (torch.nn, tg.nn))
+    give_state(tg, theirs, ours)
+    reference = torch.optim.swa_utils.AveragedModel(theirs, **AVERAGES[name](torch.optim.swa_utils))
+    mine = tg.optim.swa_utils.AveragedModel(ours, **AVERAGES[name](tg.optim.swa_utils))
+    for _ in range(3):
+        with torch.no_grad():
+            for parameter in theirs.parameters():
+                parameter.add_(torch.randn_like(parameter))
+        theirs(torch.randn(5, 4))
+        give_state(tg, theirs, ours)
+        reference.update_parameters(theirs)
+        mine.update_parameters(ours)
+    for key, value in reference.state_dict().items():
+        assert_close(mine.state_dict()[key], value, key)
+    batches = [torch.randn(6, 4) for _ in range(3)]
+    torch.optim.swa_utils.update_bn([(batch, 0) for batch in batches], reference)
+    tg.optim.swa_utils.update_bn([(tg.tensor(batch.numpy()), 0) for batch in batches], mine)
+    for key, value in reference.state_dict().items():
+        assert_close(mine.state_dict()[key], value, key)
