@@ -26,7 +26,6 @@ from . import cells
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with
 from .detached import DetachedSession
-from .owner import owner_secret, user_name
 from .session import ClientSession
 from .tracebacks import install_in_notebook
 
@@ -233,6 +232,8 @@ def _checked_gpus(gpus: int | None) -> int | None:
 
 def _describe(lease: float | None, takeover: bool, gpus: int | None) -> dict[str, Any]:
     """Return what the server is told of this client, and of what it wants."""
+    from .owner import user_name
+
     client: dict[str, Any] = {"client": "telegrad", "python": platform.python_version()}
     client |= {"pid": os.getpid(), "host": platform.node(), "user": user_name()}
     if lease is not None:
@@ -248,6 +249,7 @@ def _remote(
     url: str | None, client: dict[str, Any], token: str | None, flush: Any, tls: Any, attach_to: Any, is_owned: bool
 ) -> Transport:
     from .handshake import open_session
+    from .owner import owner_secret
 
     return open_session(url, client, token, flush, tls, attach_to, owner_secret() if is_owned else None)
 
