@@ -111,6 +111,33 @@ def test_pools_of_forked_processes_have_sessions_of_their_own(server: ServerProc
     assert output.splitlines() == ["[0.0, 4.0, 8.0, 12.0, 16.0, 20.0]", "True", "[1.0, 1.0]"], errors
 
 
+ENDING = """
+import multiprocessing, sys
+import telegrad as tg
+
+def child():
+    tg.connect(sys.argv[1])
+    assert tg.ones(2).sum().item() == 2
+
+tg.connect(sys.argv[1])
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join()
+print(process.exitcode, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_session_ends_with_the_process_that_multiprocessing_forked(
+    server: ServerProcess, start_program: Start
+) -> None:
+    program = start_program(ENDING, server.url)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "0\n"
+    assert server.sessions == 1, "that of the parent"
+    assert program.communicate("\n")[1] == ""
+
+
 PRIVATE = """
 import os, time
 import telegrad as tg

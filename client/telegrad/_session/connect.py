@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from telegrad_protocol.errors import (
@@ -198,6 +199,7 @@ def connect(
     _connections.append(connection)
     enter(opened)
     _settings.announce(opened)
+    _end_with_child_process()
     return connection
 
 
@@ -301,6 +303,14 @@ open_default_with(_open_default)
 def _disconnect_all() -> None:
     for connection in reversed(_connections[:]):
         connection.disconnect()
+
+
+def _end_with_child_process() -> None:
+    """In a process that ``multiprocessing`` has forked: disconnect when it ends, since it runs no exit functions."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, _disconnect_all, exitpriority=0)
 
 
 def _leave_inherited() -> None:

@@ -64,6 +64,8 @@ def folded(error: BaseException | None) -> Iterator[TracebackType | None]:
         if one is not None and not any(one is other for other, _ in full):
             full.append((one, one.__traceback__))
             pending += [one.__cause__, one.__context__]
+            if isinstance(one, BaseExceptionGroup):
+                pending += one.exceptions
     try:
         for one, _ in full:
             one.__traceback__ = fold(one)
