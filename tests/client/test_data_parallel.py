@@ -83,6 +83,7 @@ REFUSED = {
         DeviceError, r"parameters and buffers on device cuda:0 \(device_ids\[0\]\) .* on device: cuda:1"),
     "tg.nn.DataParallel(tg.nn.Linear(6, 1, device=0), [1, 0])(x)": (DeviceError, r"on device cuda:1 .* cuda:0"),
     "tg.nn.DataParallel(tg.nn.Linear(6, 1), [0, 3])": (DeviceError, "cuda:3 is not there"),
+    "tg.nn.DataParallel(tg.nn.LazyLinear(1))(x)": (RuntimeError, "uninitialized parameters can't be used"),
     "tg.nn.DataParallel(tg.nn.Linear(6, 1)).bias": (AttributeError, "'DataParallel' object has no attribute 'bias'"),
 }  # fmt: skip
 

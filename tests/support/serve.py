@@ -1,4 +1,4 @@
-"""``python -m server`` with a simulated node's host in its worker, which has to be given both of its GPUs."""
+"""``python -m server`` on a simulated node: two GPUs, which its workers simulate, and nothing to compile for them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from server.gateway.node import Node
 from server.gateway.warmup import Warming
 
 if __name__ == "__main__":
-    hardware.visible_gpus = lambda environ=os.environ: ["GPU-0", "GPU-1"]
-    hardware.has_cupy = lambda: True
     node = functools.partial(Node, host="tests.support.node:SimulatedHost", warming=Warming(("true",)))
     server.gateway.app.Node = node  # type: ignore[misc,assignment]
+    hardware.visible_gpus = lambda environ=os.environ: ["GPU-0", "GPU-1"]
+    hardware.has_cupy = lambda: True
     sys.exit(main())

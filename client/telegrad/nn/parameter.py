@@ -70,7 +70,7 @@ class UninitializedTensorMixin:
     def materialize(self, shape: Any, device: DeviceLike = None, dtype: DType | None = None) -> None:
         """Become a tensor of this shape in uninitialised memory, by default of the device and type asked for first."""
         mine: Any = self
-        place, kind = device or mine.device, dtype or mine.dtype
+        place, kind = mine.device if device is None else device, dtype or mine.dtype
         self.__class__ = self.cls_to_become  # type: ignore[assignment]
         mine._become(function("empty")(tuple(shape), dtype=kind, device=place))
 

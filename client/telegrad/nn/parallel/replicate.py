@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from telegrad._session.devices import DeviceLike, gpu_of
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.module import Module
+from telegrad.nn.parameter import is_lazy
 from telegrad_protocol.meta import Device
 
 M = TypeVar("M", bound=Module)
@@ -45,6 +46,11 @@ def _copy_on(gpu: Device, network: M, detach: bool) -> M:
 
 def _shallow_copy(module: Module) -> Module:
     """Return an object like ``module`` with registries of its own, which has the same entries in them."""
+    if any(is_lazy(tensor) for tensor in (*module._parameters.values(), *module._buffers.values())):
+        raise RuntimeError(
+            "Modules with uninitialized parameters can't be used with `DataParallel`. "
+            "Run a dummy forward pass to correctly initialize the modules"
+        )
     copy: Module = object.__new__(type(module))
     copy.__dict__.update(module.__dict__)
     for registry in ("_parameters", "_buffers", "_modules"):
