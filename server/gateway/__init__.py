@@ -1,4 +1,4 @@
-"""Process 1: HTTP and WebSocket, authentication, the registry of sessions, and the supervisor of the worker.
+"""Process 1: HTTP and WebSocket, authentication, the registry of sessions, and the workers' supervisors.
 
 It forwards the frames of sessions without decoding their operations, and imports nothing that computes.
 """

@@ -26,7 +26,7 @@ from .worker_process import ENGINE
 PLACE_SECONDS: Final = 5.0
 """How long a session waits while all workers that fit it are being started."""
 POLL_SECONDS: Final = 0.05
-ANSWER_SECONDS: Final = 0.25
+ANSWER_SECONDS: Final = 1.0
 """A worker that has not told its free memory for so long is busy, and comes last."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import telegrad as tg
 from server.gateway.hardware import visible_gpus
+from telegrad.__main__ import main
 from telegrad.errors import ArgumentError, DeviceError, WorkerCrashedError
 from tests.transport.waiting import wait_until
 
@@ -88,6 +90,36 @@ def test_a_killed_worker_touches_no_session_of_another(server: ServerProcess) ->
     assert tg.ones(3).tolist() == [1.0] * 3
     for connection in (survivor, victim, successor):
         connection.disconnect()
+
+
+def test_a_worker_that_hangs_keeps_no_other_back() -> None:
+    with ServerProcess(TELEGRAD_DEVICES="cpu;cpu") as server, tg.connect(server.url) as survivor:
+        hanging = 1 - survivor.worker
+        process = server.worker_process(hanging)
+        process.suspend()
+        try:
+            with ThreadPoolExecutor() as threads:
+                metrics, devices = threads.map(server.get, ["/metrics", "/v1/devices"])
+            assert f'telegrad_worker_up{{worker="{hanging}"}} 0.0' in metrics
+            assert f'telegrad_worker_up{{worker="{survivor.worker}"}} 1.0' in metrics
+            listed = {device["worker"]: (device["state"], device["pid"]) for device in devices}
+            assert listed[hanging] == ("unresponsive", None)
+            assert listed[survivor.worker][0] == "serving"
+            with tg.connect(server.url) as connection:
+                assert connection.worker == survivor.worker
+        finally:
+            process.resume()
+        with tg.connect(server.url) as connection:
+            assert connection.worker == hanging
+
+
+def test_a_private_server_may_have_several_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    with tg.connect(devices="cpu;cpu") as connection:
+        assert connection._server is not None
+        assert main(["devices", connection._server.url]) == 0
+        lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines] == [["worker", "0", "cpu"], ["worker", "1", "cpu"]]
+    assert sorted(line.split("sessions")[0].split()[-1] for line in lines) == ["0", "1"]
 
 
 def test_memory_is_each_workers_own(server: ServerProcess) -> None:
