@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,6 +45,11 @@ COVERED_ELSEWHERE: set[str] = {
 """Operations without a counterpart in the database, tested in files of their own."""
 COVERED_ELSEWHERE |= {"polygamma", "special_softmax", "special_log_softmax"}
 COVERED_ELSEWHERE |= {"_fft_c2c", "_fft_r2c", "_fft_c2r", "fft_fftfreq", "fft_rfftfreq"}
+COVERED_ELSEWHERE |= {
+    "_cofactors", "_eigvals", "_eigvalsh", "_householder_product", "_linalg_lstsq", "_linalg_pinv", "_linalg_solve",
+    "_lu_with_info", "_permutation", "_svdvals", "det", "frobenius_norm", "inverse", "linalg_matmul",
+    "linalg_matrix_exp", "matrix_power", "nuclear_norm", "orgqr", "slogdet", "vander",
+}  # fmt: skip
 COVERED_ELSEWHERE |= {"_addmm_activation", *[name for name in PUBLIC if name.startswith("_foreach_")]}
 
 VIEWS: set[str] = {"as_strided", "transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"}
@@ -70,11 +76,11 @@ ROUNDS_OFTEN: set[str] = {
 
 SLACK: dict[str, float] = {
     "nn.functional.scaled_dot_product_attention": 10.0, "special.i1": 20.0, "special.i1e": 20.0,
-    "special.log_ndtr": 20.0,
+    "special.log_ndtr": 20.0, "linalg.eigh": 20.0, "linalg.householder_product": 1000.0,
 }  # fmt: skip
 """How much more loosely some are compared: scores up to 200 are sums of terms that cancel, and exp multiplies that.
 
-The terms of the second derivatives of some special functions cancel.
+The terms of the second derivatives of some special functions and factorizations cancel.
 """
 
 
@@ -96,9 +102,65 @@ SUMS = {
 """Results whose small elements inherit the rounding of large ones: cancelling products, and a range across zero."""
 
 
+LAPACK: set[str] = {
+    "cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "inverse", "lu", "lu_solve", "lu_unpack", "matrix_exp",
+    "ormqr", "pinverse", "qr", "svd", "triangular_solve",
+}  # fmt: skip
+"""Linear algebra at the top level."""
+
+
+def composed(info: Any, operation: Callable[..., Any]) -> Callable[..., Any]:
+    """What the database makes of an operation for some entries, made of telegrad's."""
+    if info.name == "linalg.pinv" and info.variant_test_name == "singular":
+        return lambda a, b, **kwargs: operation(a.matmul(b.transpose(-2, -1)), **kwargs)
+    if info.name == "linalg.lstsq" and info.variant_test_name == "grad_oriented":
+        return lambda *args, **kwargs: operation(*args, **kwargs)[:2]
+    return operation
+
+
+_TRIANGLES = {"cholesky_inverse": 0, "cholesky_solve": 1}
+"""The operand of which one triangle is read, and gets a gradient from PyTorch in the other."""
+
+
+_HERMITIAN = ("cholesky", "linalg.cholesky", "linalg.cholesky_ex")
+"""Of whose gradients only the Hermitian part means anything."""
+
+
+def comparable(info: Any, operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation without what is left open: phases of vectors, null spaces, a triangle that is not read."""
+    position = _TRIANGLES.get(info.name)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if info.name in _HERMITIAN:
+            args = ((args[0] + args[0].transpose(-2, -1).conj()) * 0.5, *args[1:])
+        if position is not None:
+            factor = args[position].triu() if kwargs.get("upper") else args[position].tril()
+            args = (*args[:position], factor, *args[position + 1 :])
+        return _of_any_phase(info.name, operation(*args, **kwargs))
+
+    return run
+
+
+def _of_any_phase(name: str, results: Any) -> Any:
+    if name in ("linalg.eigh", "linalg.eig"):
+        return results[0], results[1].abs()
+    if name in ("linalg.svd", "svd"):
+        left, values, right = results
+        count = values.shape[-1]
+        return left.narrow(-1, 0, count).abs(), values, right.narrow(-2 if "." in name else -1, 0, count).abs()
+    if name == "linalg.lstsq":  # which of the others is differentiable depends on the driver there
+        return results[0], *(result.detach() for result in results[1:])
+    return results
+
+
+def is_kink(name: str, args: Any) -> bool:
+    """Whether PyTorch's second derivative is NaN where a subgradient has none."""
+    return name == "linalg.norm" and not bool(args[0].any())
+
+
 def has_own_strides(name: str) -> bool:
     """Whether PyTorch's strides tell of the library that computes, and telegrad's results are row-major instead."""
-    return name.startswith("fft.")
+    return name.startswith(("fft.", "linalg.")) or name in LAPACK
 
 
 def is_random(name: str) -> bool:

@@ -14,7 +14,7 @@ PACKAGES = {
     "telegrad": ROOT / "client/telegrad",
     "telegrad_protocol": ROOT / "client/telegrad_protocol",
 }
-OPTIONAL = frozenset(("cupy", "cupyx", "cuda", "cudnn", "nvmath"))
+OPTIONAL = frozenset(("cupy", "cupyx", "cupy_backends", "cuda", "cudnn", "nvmath"))
 """What a machine without a GPU does not have: these, and modules that need them, may be imported inside functions."""
 
 
@@ -107,6 +107,7 @@ LATE = {
     "telegrad_protocol.ops.reduce": "contracts are numbered in the order in which their modules are imported",
     "telegrad_protocol.ops.spread": "contracts are numbered in the order in which their modules are imported",
     "server.engine.array_library.special_functions": "scipy.special takes long to import, and few programs need it",
+    "server.engine.array_library.host_lapack": "scipy.linalg takes long to import, and few programs need it",
     "server.engine.array_library.fourier": "scipy.fft takes long to import, and few programs need it",
 }
 """Modules that import inside functions for another reason than an optional package, and the reason."""

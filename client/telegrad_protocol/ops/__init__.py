@@ -27,6 +27,11 @@ from . import special
 from . import bessel
 from . import sorting
 from . import linalg
+from . import factorizations
+from . import spectra
+from . import solvers
+from . import matrix_functions
+from . import legacy_linalg
 from . import fft
 from . import indexing
 from . import scattering
@@ -45,8 +50,9 @@ BY_INDEX: list[Op] = list(TABLE.values())
 TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
-    reduce, spread, scans, softmax, special, bessel, sorting, linalg, fft, indexing, scattering, nn, attention,
-    convolution, pooling, normalization, rnn, losses, optim, foreach, amp,
+    reduce, spread, scans, softmax, special, bessel, sorting, linalg, factorizations, spectra, solvers,
+    matrix_functions, legacy_linalg, fft, indexing, scattering, nn, attention, convolution, pooling, normalization,
+    rnn, losses, optim, foreach, amp,
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NAMESPACES = ("fft", "special")
+NAMESPACES = ("fft", "linalg", "special")
 _PREFIXES = {f"{namespace.replace('.', '_')}_": namespace for namespace in NAMESPACES}
 
 

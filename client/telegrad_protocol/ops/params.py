@@ -64,7 +64,10 @@ class Param:
         return self.name if self.required else f"{self.name}={self.default!r}"
 
 
-_ALIASES: dict[str, tuple[str, ...]] = {"input": ("self", "x"), "dim": ("axis",), "keepdim": ("keepdims",)}
+_ALIASES: dict[str, tuple[str, ...]] = {
+    "input": ("self", "x"), "dim": ("axis",), "keepdim": ("keepdims",),
+    "A": ("input", "self"), "tau": ("input2",), "B": ("self", "input"), "b": ("self", "input"),
+}  # fmt: skip
 
 
 def _is_int(value: Any) -> bool:

@@ -1,0 +1,285 @@
+"""Factorizations of matrices by LAPACK or cuSOLVER; derivatives are compositions of differentiable operations."""
+
+from __future__ import annotations
+
+from server.engine import functional as F
+from server.engine.array_library.lapack import library_of
+from server.engine.autograd.inplace import requires_grad
+from server.engine.registry import composite, implements
+from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.ops import factorizations as ops
+
+from .complex import conj
+from .matrices import adjoint, check_info, constant_of, diagonal, expanded, not_differentiable, swapped
+
+
+def _cholesky_backward(grad_L, L, upper):
+    """L^-H phi(L^H grad_L) L^-1, where phi takes the Hermitian part of the lower triangle"""
+    if upper:
+        L, grad_L = adjoint(L), adjoint(grad_L)
+    below = F.tril(F.matmul(adjoint(L), grad_L), -1)
+    on_diagonal = F.sum(conj(L) * grad_L, -2)  # the diagonal of L^H grad_L
+    real = F.real(on_diagonal) if on_diagonal.dtype.is_complex else on_diagonal
+    inner = (below + adjoint(below) + F.diag_embed(F._to_copy(real, dtype=L.dtype))) * 0.5
+    half = F.linalg_solve_triangular(adjoint(L), inner, upper=True)
+    return F.linalg_solve_triangular(L, half, upper=False, left=False)
+
+
+def _not_positive(info):
+    return (
+        "The factorization could not be completed because the input is not positive-definite "
+        f"(the leading minor of order {info} is not positive-definite)"
+    )
+
+
+@implements(ops.cholesky_ex, A=_cholesky_backward)
+def cholesky_ex(xp, A, *, upper, check_errors):
+    factor, info = library_of(xp).cholesky(A, upper)
+    if check_errors:
+        check_info(xp, "linalg.cholesky", info, _not_positive)
+    return factor, info
+
+
+@composite(ops.cholesky)
+def cholesky(A, *, upper):
+    return F.linalg_cholesky_ex(A, upper=upper, check_errors=True)[0]
+
+
+def _split(LU):
+    """The unit lower and the upper triangular matrix of a compact factorization."""
+    m, n = LU.shape[-2:]
+    k = min(m, n)
+    lower = F.tril(F.narrow(LU, -1, 0, k), -1) + F.eye(m, k, dtype=LU.dtype, device=LU.device)
+    return lower, F.triu(F.narrow(LU, -2, 0, k))
+
+
+def _lu_backward(grad_LU, LU, pivots, pivot):
+    """The gradient of A = P L U: that of square matrices for the leading block, and what the rest adds to it."""
+    m, n = LU.shape[-2:]
+    k = min(m, n)
+    L, U = _split(LU)
+    L1, U1 = F.narrow(L, -2, 0, k), F.narrow(U, -1, 0, k)
+    lower, upper = F.narrow(grad_LU, -1, 0, k), F.narrow(grad_LU, -2, 0, k)
+    gL1, gU1 = F.tril(F.narrow(lower, -2, 0, k), -1), F.triu(F.narrow(upper, -1, 0, k))
+    below, above = F.matmul(adjoint(L1), gL1), F.matmul(gU1, adjoint(U1))
+    if m > n:
+        gL2 = F.narrow(lower, -2, k, m - k)
+        above = above - F.matmul(adjoint(F.narrow(L, -2, k, m - k)), gL2)
+    if n > m:
+        gU2 = F.narrow(upper, -1, k, n - k)
+        below = below - F.matmul(gU2, adjoint(F.narrow(U, -1, k, n - k)))
+    block = F.linalg_solve_triangular(adjoint(L1), F.tril(below, -1) + F.triu(above), upper=True, unitriangular=True)
+    if m > n:
+        block = F.cat([block, gL2], -2)
+    block = F.linalg_solve_triangular(adjoint(U1), block, upper=False, left=False)
+    if n > m:
+        rest = F.linalg_solve_triangular(adjoint(L1), gU2, upper=True, unitriangular=True)
+        block = F.cat([block, rest], -1)
+    return F.matmul(F._permutation(pivots, LU, m), block) if pivot else block
+
+
+def _zero_pivot(info):
+    return f"U[{info},{info}] is zero and using it on lu_solve would result in a division by zero"
+
+
+@implements(ops.lu_factor_ex, A=_lu_backward)
+def lu_factor_ex(xp, A, *, pivot, check_errors):
+    factor, pivots, info = library_of(xp).lu_factor(A, pivot)
+    if check_errors:
+        check_info(xp, "linalg.lu_factor", info, _zero_pivot)
+    return factor, pivots, info
+
+
+@composite(ops.lu_factor)
+def lu_factor(A, *, pivot):
+    return F.linalg_lu_factor_ex(A, pivot=pivot, check_errors=True)[:2]
+
+
+@composite(ops.lu)
+def lu(A, *, pivot):
+    LU, pivots, _ = F.linalg_lu_factor_ex(A, pivot=pivot)
+    permutation = F._permutation(pivots, LU, A.shape[-2]) if pivot else _nothing(LU)
+    return permutation, *_split(LU)
+
+
+def _nothing(like):
+    return F.empty((0,), dtype=like.dtype, device=like.device)
+
+
+@composite(ops.lu_unpack)
+def lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots):
+    nothing = _nothing(LU_data)
+    permutation = F._permutation(LU_pivots, LU_data, LU_data.shape[-2]) if unpack_pivots else nothing
+    return permutation, *(_split(LU_data) if unpack_data else (nothing, nothing))
+
+
+@implements(ops.permutation)
+def permutation(xp, pivots, like, size):
+    """The rows of the identity, exchanged one after the other in all matrices at once."""
+    flat = pivots.reshape(-1, pivots.shape[-1])
+    count = flat.shape[0]
+    order = xp.tile(xp.arange(size), (count, 1))
+    numbers = xp.arange(count)
+    for row in range(flat.shape[1]):
+        other = flat[:, row] - 1
+        first, second = order[:, row].copy(), order[numbers, other].copy()
+        order[:, row], order[numbers, other] = second, first
+    matrices = xp.zeros((count, size, size), like.dtype)
+    matrices[numbers[:, None], order, xp.arange(size)[None, :]] = 1
+    return matrices.reshape(*pivots.shape[:-1], size, size)
+
+
+def _lu_solve_B(grad, LU, pivots, left, adjoint):
+    return F.linalg_lu_solve(LU, pivots, grad, left=left, adjoint=not adjoint)
+
+
+_adjoint_of = adjoint
+
+
+def _lu_solve_LU(grad, LU, pivots, out, left, adjoint):
+    """The gradient of A = P L U, from which those of L and U follow."""
+    side = _lu_solve_B(grad, LU, pivots, left, adjoint)
+    first, second = (side, out) if left else (out, side)
+    if not left:
+        of_A = -F.matmul(_adjoint_of(first), second)
+    else:
+        of_A = -F.matmul(first, _adjoint_of(second))
+    if adjoint:
+        of_A = _adjoint_of(of_A)
+    L, U = _split(LU)
+    permuted = F.matmul(_adjoint_of(F._permutation(pivots, LU, LU.shape[-1])), of_A)
+    return F.tril(F.matmul(permuted, _adjoint_of(U)), -1) + F.triu(F.matmul(_adjoint_of(L), permuted))
+
+
+@implements(ops.lu_solve, LU=_lu_solve_LU, B=_lu_solve_B)
+def lu_solve(xp, LU, pivots, B, *, left, adjoint):
+    if not left:  # X A = B is A^H X^H = B^H
+        B = swapped(B).conj()
+    LU, B = expanded(xp, LU, B)
+    rows = xp.broadcast_to(pivots, LU.shape[:-1])
+    solved = library_of(xp).lu_solve(LU, rows, B, adjoint == left)
+    return solved if left else swapped(solved).conj()
+
+
+@implements(ops.ldl_factor_ex, A=not_differentiable("linalg.ldl_factor", "A"))
+def ldl_factor_ex(xp, A, *, hermitian, check_errors):
+    factor, pivots, info = library_of(xp).ldl_factor(A, hermitian)
+    if check_errors:
+        check_info(xp, "linalg.ldl_factor", info, lambda row: f"D[{row},{row}] is zero: the matrix is singular")
+    return factor, pivots, info
+
+
+@composite(ops.ldl_factor)
+def ldl_factor(A, *, hermitian):
+    return F.linalg_ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2]
+
+
+@implements(
+    ops.ldl_solve,
+    LD=not_differentiable("linalg.ldl_solve", "LD"),
+    B=not_differentiable("linalg.ldl_solve", "B"),
+)
+def ldl_solve(xp, LD, pivots, B, *, hermitian):
+    LD, B = expanded(xp, LD, B)
+    return library_of(xp).ldl_solve(LD, xp.broadcast_to(pivots, LD.shape[:-1]), B, hermitian)
+
+
+def _inverse_projection(matrix):
+    """X + X^H with half of its diagonal: the adjoint of what takes an upper triangle with a real diagonal"""
+    total = matrix + adjoint(matrix)
+    return total - F.diag_embed(diagonal(total) * 0.5)
+
+
+def _qr_backward(grad_Q, grad_R, Q, R, A_meta, mode):
+    m, n = A_meta.shape[-2:]
+    if mode == "r":
+        raise NotSupportedError("linalg.qr: the derivative is not implemented for mode='r', which computes no Q")
+    if mode == "complete" and m > n:
+        raise NotSupportedError("linalg.qr: the derivative is not implemented for mode='complete' and tall matrices")
+    if m < n:  # A2 = Q R2
+        grad_R, other = F.narrow(grad_R, -1, 0, m), F.narrow(grad_R, -1, m, n - m)
+        right = F.matmul(Q, F.narrow(R, -1, m, n - m))
+        grad_Q = grad_Q + F.matmul(right, adjoint(other))
+        R = F.narrow(R, -1, 0, m)
+    inner = F.matmul(grad_R, adjoint(R)) - F.matmul(adjoint(Q), grad_Q)
+    total = grad_Q + F.matmul(Q, _inverse_projection(F.triu(inner)))
+    leading = F.linalg_solve_triangular(adjoint(R), total, upper=False, left=False)
+    return leading if m >= n else F.cat([leading, F.matmul(Q, other)], -1)
+
+
+@implements(ops.qr, A=_qr_backward)
+def qr(xp, A, mode):
+    m, n = A.shape[-2:]
+    if mode == "r":
+        return xp.empty((0,), A.dtype), library_of(xp).qr(A, None)[1]
+    return library_of(xp).qr(A, m if mode == "complete" else min(m, n))
+
+
+@implements(ops.geqrf, input=not_differentiable("geqrf", "input"))
+def geqrf(xp, input):
+    return library_of(xp).geqrf(input)
+
+
+def _reflectors(A):
+    """The vectors of Householder reflectors as columns: 1 on the diagonal, what LAPACK stored below."""
+    m, k = A.shape[-2:]
+    return F.tril(A, -1) + F.eye(m, k, dtype=A.dtype, device=A.device)
+
+
+def _reflected(V, tau, number, matrix):
+    """matrix - tau v v^H matrix"""
+    v = F.narrow(V, -1, number, 1)
+    scale = F.unsqueeze(F.narrow(tau, -1, number, 1), -1)
+    return matrix - scale * F.matmul(v, F.matmul(adjoint(v), matrix))
+
+
+@implements(ops.plain_householder_product, A=None, tau=None)
+def plain_householder_product(xp, A, tau):
+    return library_of(xp).householder_product(A, tau)
+
+
+@composite(ops.householder_product)
+def householder_product(A, tau):
+    """A kernel, or one reflection after the other where these are differentiated."""
+    if not (requires_grad(A) or requires_grad(tau)):
+        return F._householder_product(A, tau)
+    V = _reflectors(A)
+    product = constant_of(A, F.eye(*A.shape[-2:], dtype=A.dtype, device=A.device))
+    for number in reversed(range(tau.shape[-1])):
+        product = _reflected(V, tau, number, product)
+    return product
+
+
+@composite(ops.orgqr)
+def orgqr(input, tau):
+    return F.linalg_householder_product(input, tau)
+
+
+@composite(ops.ormqr)
+def ormqr(input, tau, other, left, transpose):
+    count = tau.shape[-1]
+    is_differentiated = requires_grad(input) or requires_grad(tau)
+    if not is_differentiated:
+        rows = input.shape[-2]
+        padded = F.constant_pad_nd(F.narrow(input, -1, 0, count), (0, rows - count))
+        product = F._householder_product(padded, tau)
+        product = adjoint(product) if transpose else product
+        return F.matmul(product, other) if left else F.matmul(other, product)
+    if not left:  # C Q is the adjoint of Q^H C^H
+        return adjoint(ormqr(input, tau, adjoint(other), True, not transpose))
+    V, scales = _reflectors(input), conj(tau) if transpose else tau
+    numbers = range(count) if transpose else reversed(range(count))
+    for number in numbers:
+        other = _reflected(V, scales, number, other)
+    return other
+
+
+@composite(ops.cholesky_solve)
+def cholesky_solve(B, L, upper):
+    first = F.linalg_solve_triangular(adjoint(L) if upper else L, B, upper=False)
+    return F.linalg_solve_triangular(L if upper else adjoint(L), first, upper=True)
+
+
+@composite(ops.cholesky_inverse)
+def cholesky_inverse(L, upper):
+    return F.cholesky_solve(F.eye(L.shape[-1], dtype=L.dtype, device=L.device), L, upper)

@@ -1,0 +1,256 @@
+"""Norms, powers, exponentials, ranks and products of matrices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from server.engine import functional as F
+from server.engine.registry import composite, derive, implements
+from telegrad_protocol.ops import matrix_functions as ops
+
+from .complex import conj
+from .matrices import adjoint, constant_of
+from .solvers import tolerances
+
+
+@composite(ops.vector_norm)
+def vector_norm(x, ord, dim, keepdim, *, dtype):
+    return F.norm(x, ord, dim, keepdim, dtype=dtype)
+
+
+def _matrix_norm(A, ord, dim, keepdim, dtype):
+    A = A if dtype is None or dtype is A.dtype else F._to_copy(A, dtype=dtype)
+    rows, columns = ops.matrix_dims("linalg.matrix_norm", A.meta, dim)
+    if ord == "fro":
+        return F.norm(A, 2, (rows, columns), keepdim)
+    if ord in ("nuc", 2, -2):
+        values = F.linalg_svdvals(F.movedim(A, (rows, columns), (-2, -1)))
+        result = F.sum(values, -1) if ord == "nuc" else (F.amax if ord == 2 else F.amin)(values, -1)
+    else:
+        if abs(ord) == math.inf:
+            rows, columns = columns, rows
+        sums = F.sum(F.abs(A), rows, True)
+        result = (F.amax if ord > 0 else F.amin)(sums, columns, True)
+    removed = {d % A.ndim for d in dim}
+    shape = [1 if d in removed else size for d, size in enumerate(A.shape) if keepdim or d not in removed]
+    return F.reshape(result, shape)
+
+
+@composite(ops.matrix_norm)
+def matrix_norm(A, ord, dim, keepdim, *, dtype):
+    return _matrix_norm(A, ord, dim, keepdim, dtype)
+
+
+@composite(ops.matrix_norm_named)
+def matrix_norm_named(A, ord, dim, keepdim, *, dtype):
+    return _matrix_norm(A, ord, dim, keepdim, dtype)
+
+
+@composite(ops.norm)
+def norm(input, ord, dim, keepdim, *, dtype):
+    if ord is None:
+        return F.norm(input, 2, dim, keepdim, dtype=dtype)
+    listed = (dim,) if isinstance(dim, int) else dim
+    if len(listed) == 2 if listed is not None else input.ndim == 2:
+        return _matrix_norm(input, ord, listed or (0, 1), keepdim, dtype)
+    return F.norm(input, ord, dim, keepdim, dtype=dtype)
+
+
+@composite(ops.norm_named)
+def norm_named(input, ord, dim, keepdim, *, dtype):
+    return _matrix_norm(input, ord, dim or (0, 1), keepdim, dtype)
+
+
+@composite(ops.nuclear_norm)
+def nuclear_norm(input, dim, keepdim):
+    return _matrix_norm(input, "nuc", dim or (0, 1), keepdim, None)
+
+
+def _cond(A, p):
+    if not A.numel:
+        return F.zeros(A.shape[:-2], dtype=A.dtype.to_real(), device=A.device)
+    if p in (None, 2, -2):
+        values = F.linalg_svdvals(A)
+        largest, smallest = F.select(values, -1, 0), F.select(values, -1, -1)
+        return smallest / largest if p == -2 else largest / smallest
+    inverse, info = F.linalg_inv_ex(A)
+    is_singular = F.unsqueeze(F.unsqueeze(F.ne(info, 0), -1), -1)
+    inverse = F.masked_fill(inverse, is_singular, math.inf)
+    return _matrix_norm(A, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
+
+
+composite(ops.cond)(_cond)
+composite(ops.cond_named)(_cond)
+
+
+def _rank(A, atol, rtol, hermitian):
+    if not A.numel:
+        return F.zeros(A.shape[:-2], dtype=ops.int64, device=A.device)
+    values = F.abs(F._eigvalsh(A, "L")) if hermitian else F._svdvals(A)
+    absolute, relative = tolerances(A, atol, rtol)
+    cutoff = F.maximum(absolute, relative * F.amax(values, -1))
+    return F.sum(F.gt(values, F.unsqueeze(cutoff, -1)), -1)
+
+
+@composite(ops.matrix_rank_tolerances)
+def matrix_rank_tolerances(A, *, atol, rtol, hermitian):
+    return _rank(A, atol, rtol, hermitian)
+
+
+@composite(ops.matrix_rank)
+def matrix_rank(A, tol, hermitian):
+    return _rank(A, tol, 0.0, hermitian)
+
+
+@composite(ops.matrix_power)
+def matrix_power(input, n):
+    """By repeated squaring."""
+    if n == 0:
+        return constant_of(input, F.eye(input.shape[-1], dtype=input.dtype, device=input.device))
+    if n < 0:
+        input, n = F.linalg_inv(input), -n
+    result, square = None, input
+    while True:
+        if n & 1:
+            result = square if result is None else F.matmul(result, square)
+        n >>= 1
+        if not n:
+            return F.clone(result) if result is input else result
+        square = F.matmul(square, square)
+
+
+@composite(ops.linalg_matrix_power)
+def linalg_matrix_power(A, n):
+    return matrix_power(A, n)
+
+
+_PADE = (
+    64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0,
+    10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0,
+)  # fmt: skip
+_PADE_RADIUS = 5.371920351148152
+"""Up to this 1-norm the approximant of degree 13 is exact in double precision (Higham 2005)."""
+
+
+def _exp_backward(grad, A):
+    """The upper right block of exp([[A^H, grad], [0, A^H]])"""
+    size, transposed = A.shape[-1], adjoint(A)
+    above = F.cat([transposed, grad], -1)
+    below = F.cat([F.zeros_like(grad), transposed], -1)
+    return F.narrow(F.narrow(F.matrix_exp(F.cat([above, below], -2)), -2, 0, size), -1, size, size)
+
+
+@implements(ops.matrix_exp, A=_exp_backward)
+def matrix_exp(xp, A):
+    """By scaling and squaring of the Padé approximant of degree 13, in double precision."""
+    if not A.size:
+        return A
+    given = A.dtype
+    A = A.astype(np.result_type(given, np.float64), copy=False)
+    norms = xp.abs(A).sum(-2).max(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squarings = xp.nan_to_num(xp.ceil(xp.log2(norms / _PADE_RADIUS)), nan=0.0, posinf=0.0, neginf=0.0)
+    squarings = xp.clip(squarings, 0, 1100)[..., None, None]
+    A = A * xp.exp2(-squarings)
+    b, identity = _PADE, xp.eye(A.shape[-1], dtype=A.dtype)
+    A2 = A @ A
+    A4 = A2 @ A2
+    A6 = A4 @ A2
+    odd = A @ (A6 @ (b[13] * A6 + b[11] * A4 + b[9] * A2) + b[7] * A6 + b[5] * A4 + b[3] * A2 + b[1] * identity)
+    even = A6 @ (b[12] * A6 + b[10] * A4 + b[8] * A2) + b[6] * A6 + b[4] * A4 + b[2] * A2 + b[0] * identity
+    result = xp.linalg.solve(even - odd, even + odd)
+    for step in range(int(squarings.max())):
+        result = xp.where(squarings > step, result @ result, result)
+    return result.astype(given, copy=False)
+
+
+@composite(ops.linalg_matrix_exp)
+def linalg_matrix_exp(A):
+    return F.matrix_exp(A)
+
+
+@composite(ops.multi_dot)
+def multi_dot(tensors):
+    """In the order of the fewest multiplications, found by dynamic programming."""
+    first, last = tensors[0], tensors[-1]
+    matrices = list(tensors)
+    if first.ndim == 1:
+        matrices[0] = F.unsqueeze(first, 0)
+    if last.ndim == 1:
+        matrices[-1] = F.unsqueeze(last, -1)
+    sizes = [matrix.shape[0] for matrix in matrices] + [matrices[-1].shape[1]]
+    splits = _best_splits(sizes)
+
+    def product(begin, end):
+        if begin == end:
+            return matrices[begin]
+        middle = splits[begin, end]
+        return F.mm(product(begin, middle), product(middle + 1, end))
+
+    return F.reshape(product(0, len(matrices) - 1), first.shape[:-1] + last.shape[1:])
+
+
+def _best_splits(sizes):
+    """After which matrix each range of a chain is split, where matrix i has the sizes i and i + 1."""
+    count = len(sizes) - 1
+    costs, splits = {(i, i): 0 for i in range(count)}, {}
+    for length in range(2, count + 1):
+        for begin in range(count - length + 1):
+            end = begin + length - 1
+            costs[begin, end], splits[begin, end] = min(
+                (costs[begin, k] + costs[k + 1, end] + sizes[begin] * sizes[k + 1] * sizes[end + 1], k)
+                for k in range(begin, end)
+            )
+    return splits
+
+
+@composite(ops.matmul)
+def matmul(input, other):
+    return F.matmul(input, other)
+
+
+@composite(ops.cross)
+def cross(input, other, *, dim):
+    return F.cross(input, other, dim)
+
+
+derive(
+    ops.diagonal,
+    A=lambda grad, A_meta, offset, dim1, dim2: F.diagonal_scatter(
+        F.zeros(A_meta.shape, dtype=grad.dtype, device=grad.device), grad, offset, dim1, dim2
+    ),
+)
+
+
+@composite(ops.vecdot)
+def vecdot(x, y, *, dim):
+    return F.sum(conj(x) * y, dim)
+
+
+@composite(ops.vander)
+def vander(x, *, N):
+    x = x if x.ndim else F.unsqueeze(x, 0)
+    count = x.shape[-1] if N is None else N
+    x = x if x.dtype.category >= 2 else F._to_copy(x, dtype=ops.int64)
+    ones = F.ones((*x.shape, 1), dtype=x.dtype, device=x.device)
+    if count < 2:
+        return ones
+    powers = F.cumprod(F.expand(F.unsqueeze(x, -1), (*x.shape, count - 1)), -1)
+    return F.cat([ones, powers], -1)
+
+
+@composite(ops.tensorinv)
+def tensorinv(A, ind):
+    rows, columns = A.shape[:ind], A.shape[ind:]
+    inverse = F.linalg_inv(F.reshape(A, (math.prod(rows), math.prod(columns))))
+    return F.reshape(inverse, columns + rows)
+
+
+@composite(ops.tensorsolve)
+def tensorsolve(A, B, dims):
+    if dims is not None:
+        A = F.movedim(A, dims, tuple(range(A.ndim - len(dims), A.ndim)))
+    size = B.numel
+    return F.reshape(F.linalg_solve(F.reshape(A, (size, size)), F.reshape(B, (size,))), A.shape[B.ndim :])

@@ -1,0 +1,255 @@
+"""Systems of linear equations, inverses, determinants and least squares."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from server.engine import functional as F
+from server.engine.array_library.lapack import library_of
+from server.engine.registry import composite, implements
+from server.engine.value import Value
+from telegrad_protocol.ops import solvers as ops
+
+from .complex import conj
+from .matrices import adjoint, check_info, expanded, swapped
+
+
+def _solve_backward_B(grad_result, A, left):
+    return F._linalg_solve(adjoint(A), grad_result, left, False)[0]
+
+
+def _solve_backward_A(grad_result, A, result, left):
+    side = _solve_backward_B(grad_result, A, left)
+    return -F.matmul(side, adjoint(result)) if left else -F.matmul(adjoint(result), side)
+
+
+def _solve_backward(grad_result, A, result, left, wanted):
+    """Both gradients, of which that of A needs that of B."""
+    side = _solve_backward_B(grad_result, A, left)
+    of_A = -F.matmul(side, adjoint(result)) if left else -F.matmul(adjoint(result), side)
+    return of_A, side
+
+
+def _singular(info):
+    return "The solver failed because the input matrix is singular"
+
+
+@implements(ops.plain_solve, A=_solve_backward_A, B=_solve_backward_B, together=_solve_backward)
+def plain_solve(xp, A, B, left, check_errors):
+    A, B = expanded(xp, A, B)
+    result, info = library_of(xp).solve(A, B) if left else library_of(xp).solve(swapped(A), swapped(B))
+    if check_errors:
+        check_info(xp, "linalg.solve", info, _singular)
+    return (result if left else swapped(result)), info
+
+
+@composite(ops.solve_ex)
+def solve_ex(A, B, *, left, check_errors):
+    if not ops.is_vector(A.meta, B.meta):
+        return F._linalg_solve(A, B, left, check_errors)
+    result, info = F._linalg_solve(A, F.unsqueeze(B, -1), left, check_errors)
+    return F.squeeze(result, -1), info
+
+
+@composite(ops.solve)
+def solve(A, B, *, left):
+    return solve_ex(A, B, left=left, check_errors=True)[0]
+
+
+def _triangle(matrix, upper, unitriangular):
+    if upper:
+        return F.triu(matrix, 1 if unitriangular else 0)
+    return F.tril(matrix, -1 if unitriangular else 0)
+
+
+def _triangular_B(grad, A, upper, left, unitriangular):
+    return F.linalg_solve_triangular(adjoint(A), grad, upper=not upper, left=left, unitriangular=unitriangular)
+
+
+def _triangular_A(grad, A, out, upper, left, unitriangular):
+    return _triangular_both(grad, A, out, upper, left, unitriangular, None)[0]
+
+
+def _triangular_both(grad, A, out, upper, left, unitriangular, wanted):
+    side = _triangular_B(grad, A, upper, left, unitriangular)
+    product = F.matmul(side, adjoint(out)) if left else F.matmul(adjoint(out), side)
+    return _triangle(-product, upper, unitriangular), side
+
+
+@implements(ops.solve_triangular, A=_triangular_A, B=_triangular_B, together=_triangular_both)
+def solve_triangular(xp, A, B, *, upper, left, unitriangular):
+    A, B = expanded(xp, A, B)
+    if left:
+        return library_of(xp).solve_triangular(A, B, upper, unitriangular)
+    return swapped(library_of(xp).solve_triangular(swapped(A), swapped(B), not upper, unitriangular))
+
+
+def _not_invertible(info):
+    reason = "the inversion could not be completed because the input matrix is singular"
+    return f"The diagonal element {info} is zero, {reason}"
+
+
+def _inv_backward(grad_inverse, inverse):
+    return -F.matmul(adjoint(inverse), F.matmul(grad_inverse, adjoint(inverse)))
+
+
+@implements(ops.inv_ex, A=_inv_backward)
+def inv_ex(xp, A, *, check_errors):
+    inverse, info = library_of(xp).inv(A)
+    if check_errors:
+        check_info(xp, "linalg.inv", info, _not_invertible)
+    return inverse, info
+
+
+@composite(ops.inv)
+def inv(A):
+    return F.linalg_inv_ex(A, check_errors=True)[0]
+
+
+def _per_matrix(value):
+    return F.unsqueeze(F.unsqueeze(value, -1), -1)
+
+
+@implements(ops.det, A=lambda grad, A: _per_matrix(grad) * conj(F._cofactors(A)))
+def det(xp, A):
+    return library_of(xp).det(A)
+
+
+def _cofactors_backward(grad, A):
+    """The derivative of det(A) A^-T, where A is regular; the cofactor of a number is 1."""
+    if A.shape[-1] == 1:
+        return F.zeros_like(A)
+    inverse, _ = F.linalg_inv_ex(A)
+    determinant = F.linalg_det(A)
+    of_determinant = F.sum(grad * conj(F.transpose(inverse, -2, -1)), (-2, -1))
+    of_inverse = F.transpose(grad * _per_matrix(conj(determinant)), -2, -1)
+    through = _per_matrix(of_determinant) * conj(F._cofactors(A))
+    return through - F.matmul(adjoint(inverse), F.matmul(of_inverse, adjoint(inverse)))
+
+
+@implements(ops.cofactors, A=_cofactors_backward)
+def cofactors(xp, A):
+    """det(A) A^-T; for singular matrices by singular values, leaving one out at a time."""
+    library = library_of(xp)
+    inverse, info = library.inv(A)
+    result = swapped(inverse) * library.det(A)[..., None, None]
+    if not A.size or not bool(xp.any(info)):
+        return result
+    U, S, Vh, _ = library.svd(A, True, True)
+    size = S.shape[-1]
+    others = xp.repeat(S[..., None, :], size, -2)
+    others[..., xp.arange(size), xp.arange(size)] = 1
+    sign = (library.det(U) * library.det(Vh))[..., None]
+    adjugate = (swapped(Vh).conj() * (sign * xp.prod(others, -1))[..., None, :]) @ swapped(U).conj()
+    return xp.where((info != 0)[..., None, None], swapped(adjugate), result).astype(A.dtype, copy=False)
+
+
+def _slogdet_backward(grad_sign, grad_logabsdet, A, sign):
+    """The gradient of log(det(A)) is A^-H; the sign turns with its imaginary part."""
+    factor = grad_logabsdet
+    if A.dtype.is_complex:
+        factor = F.complex(grad_logabsdet, F.imag(grad_sign * conj(sign)))
+    return _per_matrix(factor) * adjoint(F.linalg_inv_ex(A)[0])
+
+
+@implements(ops.slogdet, A=_slogdet_backward)
+def slogdet(xp, A):
+    return library_of(xp).slogdet(A)
+
+
+@composite(ops.logdet)
+def logdet(input):
+    sign, logarithm = F.linalg_slogdet(input)
+    if input.dtype.is_complex:
+        return F.log(sign) + logarithm
+    return F.where(F.eq(sign, -1), float("nan"), logarithm)
+
+
+def _pinv_backward(grad, A, pinv):
+    """The derivative of the pseudo-inverse of matrices whose rank does not change."""
+    m, n = A.shape[-2:]
+    pinv_adjoint, grad_adjoint = adjoint(pinv), adjoint(grad)
+    if m <= n:
+        K = F.matmul(grad_adjoint, pinv)
+        through = F.matmul(K, pinv_adjoint)
+        rest = F.matmul(F.matmul(pinv_adjoint, pinv), grad_adjoint - F.matmul(K, A))
+        return -adjoint(F.matmul(pinv, K)) + through - F.matmul(F.matmul(A, pinv), through) + rest
+    K = F.matmul(pinv, grad_adjoint)
+    through = F.matmul(pinv_adjoint, K)
+    rest = F.matmul(F.matmul(grad_adjoint - F.matmul(A, K), pinv), pinv_adjoint)
+    return -adjoint(F.matmul(K, pinv)) + rest + through - F.matmul(F.matmul(through, pinv), A)
+
+
+@implements(ops.plain_pinv, A=lambda grad, A, out: _pinv_backward(grad, A, out))
+def plain_pinv(xp, A, atol, rtol, hermitian):
+    library = library_of(xp)
+    if not A.size:
+        return xp.zeros((*A.shape[:-2], A.shape[-1], A.shape[-2]), A.dtype)
+    if hermitian:
+        values, vectors, _ = library.eigh(A, False, True)
+        size, left, right = xp.abs(values), vectors, swapped(vectors).conj()
+    else:
+        left, values, right, _ = library.svd(A, False, True)
+        left, right, size = swapped(right).conj(), swapped(left).conj(), values
+    cutoff = xp.maximum(atol[..., None], rtol[..., None] * size.max(-1, keepdims=True))
+    inverse = xp.where(size > cutoff, 1 / xp.where(size > cutoff, values, 1), 0)
+    return ((left * inverse[..., None, :].astype(A.dtype)) @ right).astype(A.dtype, copy=False)
+
+
+def tolerances(A, atol, rtol):
+    """Both tolerances as values; what is not given is 0, but the relative one is the usual if both are missing or 0."""
+    real = A.dtype.to_real()
+    usual = max(A.shape[-2:]) * float(np.finfo(real.name).eps)
+
+    def as_value(tolerance):
+        if tolerance.__class__ is Value:
+            return F._to_copy(tolerance, dtype=real, device=A.device)
+        return F.full((), float(tolerance), dtype=real, device=A.device)
+
+    absolute = as_value(0.0 if atol is None else atol)
+    if rtol is not None:
+        return absolute, as_value(rtol)
+    if atol is None:
+        return absolute, as_value(usual)
+    return absolute, F.where(absolute > 0, 0.0, F.full_like(absolute, usual))
+
+
+@composite(ops.pinv_tolerances)
+def pinv_tolerances(A, *, atol, rtol, hermitian):
+    return F._linalg_pinv(A, *tolerances(A, atol, rtol), hermitian)
+
+
+@composite(ops.pinv)
+def pinv(A, rcond, hermitian):
+    return F._linalg_pinv(A, *tolerances(A, 0.0, rcond), hermitian)
+
+
+def _lstsq_B(grad_solution, A):
+    return F.matmul(adjoint(F.linalg_pinv(A)), grad_solution)
+
+
+def _lstsq_A(grad_solution, A, B):
+    return _pinv_backward(F.matmul(grad_solution, adjoint(B)), A, F.linalg_pinv(A))
+
+
+@implements(ops.plain_lstsq, A=_lstsq_A, B=_lstsq_B)
+def plain_lstsq(xp, A, B, rcond, driver):
+    solution, rank, singular = library_of(xp).lstsq(A, B, rcond, driver)
+    nothing = xp.empty((0,), np.int64), xp.empty((0,), singular.dtype)
+    return solution, rank if driver != "gels" else nothing[0], singular if driver in ("gelsd", "gelss") else nothing[1]
+
+
+@composite(ops.lstsq)
+def lstsq(A, B, rcond, *, driver):
+    chosen, is_vectors = ops.check_least_squares(A.meta, B.meta, driver)
+    sides = F.unsqueeze(B, -1) if is_vectors else B
+    batch = ops.broadcast_shapes("linalg.lstsq", A.shape[:-2], sides.shape[:-2])
+    m, n = A.shape[-2:]
+    spread, sides = F.expand(A, (*batch, m, n)), F.expand(sides, (*batch, *sides.shape[-2:]))
+    cutoff = float(np.finfo(A.dtype.to_real().name).eps) * max(m, n) if rcond is None else rcond
+    solution, rank, singular = F._linalg_lstsq(spread, sides, cutoff, chosen)
+    residuals = F.empty((0,), dtype=A.dtype.to_real(), device=A.device)
+    if m > n and chosen != "gelsy":
+        difference = F.abs(F.matmul(spread, solution) - sides)
+        residuals = F.sum(F.square(difference), -2)
+    return F.squeeze(solution, -1) if is_vectors else solution, residuals, rank, singular

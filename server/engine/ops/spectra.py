@@ -1,0 +1,150 @@
+"""Eigenvalues, eigenvectors and singular values, with derivatives where they are distinct."""
+
+from __future__ import annotations
+
+from server.engine import functional as F
+from server.engine.array_library.lapack import library_of
+from server.engine.autograd.inplace import requires_grad
+from server.engine.registry import composite, implements
+from telegrad_protocol.errors import LinearAlgebraError
+from telegrad_protocol.ops import spectra as ops
+
+from .complex import conj
+from .matrices import adjoint, check_info, diagonal
+
+
+def _to(value, dtype):
+    return value if value.dtype is dtype else F._to_copy(value, dtype=dtype)
+
+
+def _over_gaps(numerator, values):
+    """numerator[i, j] / (values[j] - values[i]), and 0 on the diagonal.
+
+    Where values are equal it is infinite, but 0 where the numerator is: vectors that no gradient has reached may be
+    those of repeated values.
+    """
+    numerator = numerator - F.diag_embed(diagonal(numerator))
+    gaps = F.unsqueeze(values, -2) - F.unsqueeze(values, -1)
+    is_nothing = F.logical_and(F.eq(gaps, 0), F.eq(numerator, 0))
+    return numerator / F.where(is_nothing, F.ones_like(gaps), gaps)
+
+
+def _eigh_backward(grad_eigenvalues, grad_eigenvectors, eigenvalues, eigenvectors):
+    V = eigenvectors
+    projected = F.matmul(adjoint(V), grad_eigenvectors)
+    inner = _over_gaps((projected - adjoint(projected)) * 0.5, eigenvalues)
+    inner = inner + F.diag_embed(_to(grad_eigenvalues, V.dtype))
+    return F.matmul(V, F.matmul(inner, adjoint(V)))
+
+
+def _not_converged(info):
+    return (
+        "The algorithm failed to converge because the input matrix is ill-conditioned, has too many repeated "
+        f"eigenvalues or non-finite values (error code: {info})"
+    )
+
+
+@implements(ops.eigh, A=_eigh_backward)
+def eigh(xp, A, UPLO):
+    values, vectors, info = library_of(xp).eigh(A, UPLO in "Uu", True)
+    check_info(xp, "linalg.eigh", info, _not_converged)
+    return values, vectors
+
+
+@implements(ops.plain_eigvalsh)
+def plain_eigvalsh(xp, A, UPLO):
+    values, _, info = library_of(xp).eigh(A, UPLO in "Uu", False)
+    check_info(xp, "linalg.eigvalsh", info, _not_converged)
+    return values
+
+
+@composite(ops.eigvalsh)
+def eigvalsh(A, UPLO):
+    return F.linalg_eigh(A, UPLO)[0] if requires_grad(A) else F._eigvalsh(A, UPLO)
+
+
+def _eig_backward(grad_eigenvalues, grad_eigenvectors, eigenvalues, eigenvectors, A_meta):
+    """V^-H (diag(grad_L) + (V^H grad_V - V^H V Re(diag(V^H grad_V))) / conj(E)) V^H"""
+    V = eigenvectors
+    projected = F.matmul(adjoint(V), grad_eigenvectors)
+    lengths = _to(F.real(diagonal(projected)), V.dtype)
+    inner = projected - F.matmul(adjoint(V), V * F.unsqueeze(lengths, -2))
+    inner = _over_gaps(inner, conj(eigenvalues)) + F.diag_embed(grad_eigenvalues)
+    grad = F.linalg_solve(adjoint(V), F.matmul(inner, adjoint(V)))
+    return grad if A_meta.dtype.is_complex else F.real(grad)
+
+
+def _check_finite(xp, name, A):
+    if not bool(xp.isfinite(A).all()):
+        raise LinearAlgebraError(f"{name}: input tensor should not contain infs or NaNs")
+
+
+@implements(ops.eig, A=_eig_backward)
+def eig(xp, A):
+    _check_finite(xp, "linalg.eig", A)
+    values, vectors, info = library_of(xp).eig(A, True)
+    check_info(xp, "linalg.eig", info, _not_converged)
+    return values, vectors
+
+
+@implements(ops.plain_eigvals)
+def plain_eigvals(xp, A):
+    _check_finite(xp, "linalg.eigvals", A)
+    values, _, info = library_of(xp).eig(A, False)
+    check_info(xp, "linalg.eigvals", info, _not_converged)
+    return values
+
+
+@composite(ops.eigvals)
+def eigvals(A):
+    return F.linalg_eig(A)[0] if requires_grad(A) else F._eigvals(A)
+
+
+def _skew(matrix):
+    return matrix - adjoint(matrix)
+
+
+def _svd_backward(grad_U, grad_S, grad_Vh, U, S, Vh):
+    m, n, k = U.shape[-2], Vh.shape[-1], S.shape[-1]
+    U, grad_U = F.narrow(U, -1, 0, k), F.narrow(grad_U, -1, 0, k)
+    Vh, grad_Vh = F.narrow(Vh, -2, 0, k), F.narrow(grad_Vh, -2, 0, k)
+    S = _to(S, U.dtype)
+    columns, rows = F.unsqueeze(S, -2), F.unsqueeze(S, -1)
+    left, right = _skew(F.matmul(adjoint(U), grad_U)), _skew(F.matmul(Vh, adjoint(grad_Vh)))
+    inner = _over_gaps(left * columns + rows * right, S * S) + F.diag_embed(_to(grad_S, U.dtype))
+    if U.dtype.is_complex:
+        inner = inner + F.diag_embed(diagonal(left) / (2 * S))
+    if m > k:
+        scaled = grad_U / columns
+        grad = F.matmul(U, inner) + scaled - F.matmul(U, F.matmul(adjoint(U), scaled))
+        return F.matmul(grad, Vh)
+    if n > k:
+        scaled = grad_Vh / rows
+        grad = F.matmul(inner, Vh) + scaled - F.matmul(F.matmul(scaled, adjoint(Vh)), Vh)
+        return F.matmul(U, grad)
+    return F.matmul(U, F.matmul(inner, Vh))
+
+
+def _svd_failed(info):
+    if info < 0:
+        return "The algorithm failed to converge because the input matrix contained non-finite values"
+    return _not_converged(info)
+
+
+@implements(ops.svd, A=_svd_backward)
+def svd(xp, A, full_matrices, *, driver):
+    U, S, Vh, info = library_of(xp).svd(A, full_matrices, True)
+    check_info(xp, "linalg.svd", info, _svd_failed)
+    return U, S, Vh
+
+
+@implements(ops.plain_svdvals)
+def plain_svdvals(xp, A):
+    _, S, _, info = library_of(xp).svd(A, False, False)
+    check_info(xp, "linalg.svdvals", info, _svd_failed)
+    return S
+
+
+@composite(ops.svdvals)
+def svdvals(A, *, driver):
+    return F.linalg_svd(A, False, driver=driver)[1] if requires_grad(A) else F._svdvals(A)
