@@ -10,7 +10,7 @@ from typing import Any
 
 from telegrad_protocol.errors import AuthenticationError, CommunicationError, ProtocolError
 
-from ._session.address import DEFAULT_PORT, parse_address
+from ._transport.address import DEFAULT_PORT, parse_address
 
 _RUN = "run a PyTorch program, whose `import torch` gives it telegrad"
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
@@ -116,7 +116,7 @@ def _sessions(options: argparse.Namespace) -> None:
 def _get(options: argparse.Namespace, path: str, **query: str) -> Any:
     import httpx
 
-    from ._session.unreachable import unreachable
+    from ._transport.unreachable import unreachable
 
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
     base = parse_address(options.url)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import telegrad as tg
-from telegrad._session.address import parse_address
+from telegrad._transport.address import parse_address
 from telegrad.errors import ArgumentTypeError, AuthenticationError, ConnectError
 
 from .server_process import ServerProcess

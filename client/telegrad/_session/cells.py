@@ -7,16 +7,16 @@ meanwhile fails this cell; one that comes later is raised by the next use of the
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any, Final
 
-from telegrad_protocol.errors import ConfigurationError, TelegradError
+from telegrad_protocol.errors import TelegradError
 
 from .current import open_sessions
 from .own_code import running_shell
 from .session import ClientSession
+from .settings import seconds_from
 
 DEFAULT_SECONDS: Final = 0.25
 
@@ -65,7 +65,7 @@ def watch() -> None:
     shell = running_shell()
     if shell is None or (_watched and _watched[0].shell is shell):
         return
-    _watched[:] = [_CellEnd(shell, _seconds())]
+    _watched[:] = [_CellEnd(shell, seconds_from("TELEGRAD_CELL_SECONDS", DEFAULT_SECONDS))]
     shell.events.register("post_run_cell", _watched[0])
 
 
@@ -78,14 +78,3 @@ def raise_at_end(error: TelegradError) -> bool:
         return False
     _watched[0].deferred.append(error)
     return True
-
-
-def _seconds() -> float:
-    text = os.environ.get("TELEGRAD_CELL_SECONDS", "")
-    try:
-        seconds = float(text or DEFAULT_SECONDS)
-    except ValueError:
-        seconds = -1.0
-    if not seconds >= 0:
-        raise ConfigurationError(f"TELEGRAD_CELL_SECONDS must be a number of seconds, got {text!r}")
-    return seconds

@@ -23,11 +23,13 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.messages import Hello
 
-from . import cells
+from . import cells, last_errors
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with
 from .detached import DetachedSession
+from .ending import DISCONNECT_SECONDS, finish
 from .session import ClientSession
+from .settings import seconds_from
 from .tracebacks import install_in_notebook
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
 class Connection:
     """An open session; current from ``connect`` on until ``disconnect`` or the end of its ``with`` block."""
 
-    def __init__(self, session: ClientSession, server: PrivateServer | None = None) -> None:
+    def __init__(self, session: ClientSession, server: PrivateServer | None, seconds: float) -> None:
+        self._seconds = seconds
         self.session = session
         self._server = server
 
@@ -67,8 +70,15 @@ class Connection:
         enter(self.session, is_block=True)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.disconnect()
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self.disconnect()
+            return
+        for later in self.end(waits=not isinstance(error, KeyboardInterrupt)):
+            if isinstance(error, SystemExit):
+                last_errors.report(later)
+            else:
+                error.add_note(f"Queued work of the session had failed, too: {type(later).__name__}: {later}")
 
     def use(self) -> Connection:
         """Make this the session that new tensors of this thread belong to."""
@@ -76,7 +86,25 @@ class Connection:
         return self
 
     def disconnect(self) -> None:
-        """End the session, and the private server if this started one."""
+        """End the session, and the private server if this started one.
+
+        First everything that was queued is executed, for up to ``TELEGRAD_DISCONNECT_SECONDS``. What has failed of it
+        is raised here, as any synchronization raises it; the session has ended then, too.
+        """
+        errors = self.end()
+        if errors:
+            for other in errors[1:]:
+                errors[0].add_note(f"Work of another thread had failed, too: {type(other).__name__}: {other}")
+            raise errors[0]
+
+    def end(self, waits: bool = True) -> list[TelegradError]:
+        """End the session as ``disconnect`` does, and return what failed; ``waits``: of what is not done, too."""
+        try:
+            return finish(self.session, self._seconds if waits else None) if self in _connections else []
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         leave(self.session)
         if self in _connections:
             _connections.remove(self)
@@ -171,6 +199,7 @@ def connect(
     cells.watch()
     install_in_notebook()
     server = None
+    seconds = seconds_from("TELEGRAD_DISCONNECT_SECONDS", DISCONNECT_SECONDS)
     _check_attaching(url, in_process, session, key, takeover)
     attach_to = None if session is None else (session, key)
     token = (token or os.environ.get("TELEGRAD_TOKEN") or "").strip() or None
@@ -195,11 +224,12 @@ def connect(
         _explain_absence(revive(error.code, f"no session is open, since connect() failed: {refusal.message}"))
         raise refusal.with_traceback(None) from None
     _why_none = None
-    connection = Connection(opened, server)
+    connection = Connection(opened, server, seconds)
+    last_errors.watch()
+    _watch_process_end()
     _connections.append(connection)
     enter(opened)
     _settings.announce(opened)
-    _end_with_child_process()
     return connection
 
 
@@ -300,17 +330,39 @@ open_default_with(_open_default)
 
 
 @atexit.register
-def _disconnect_all() -> None:
+def _disconnect_all() -> bool:
+    """End all sessions, print what has failed and nobody has seen, and tell whether there was something."""
+    waits, reported = not last_errors.was_interrupted(), False
     for connection in reversed(_connections[:]):
-        connection.disconnect()
+        errors: list[TelegradError] = []
+        try:
+            errors = connection.end(waits)
+        except KeyboardInterrupt:
+            waits = False
+        for error in errors:
+            last_errors.report(error)
+            reported = True
+    return reported
 
 
-def _end_with_child_process() -> None:
-    """In a process that ``multiprocessing`` has forked: disconnect when it ends, since it runs no exit functions."""
-    util = sys.modules.get("multiprocessing.util")
+_watched_process = 0
+
+
+def _watch_process_end() -> None:
+    """Have sessions ended where multiprocessing ends this process: it calls no functions of ``atexit`` then."""
+    global _watched_process
     process = sys.modules.get("multiprocessing.process")
-    if util is not None and process is not None and process.parent_process() is not None:
-        util.Finalize(None, _disconnect_all, exitpriority=0)
+    if process is None or process.parent_process() is None or _watched_process == os.getpid():
+        return
+    from multiprocessing.util import Finalize
+
+    _watched_process = os.getpid()
+    Finalize(None, _end_process, exitpriority=-1000)  # the last one: sessions may be used by those before it
+
+
+def _end_process() -> None:
+    if _disconnect_all() and sys.exc_info()[1] is None:
+        raise SystemExit(1)
 
 
 def _leave_inherited() -> None:

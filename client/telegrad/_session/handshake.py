@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from telegrad._transport.address import parse_address
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad._transport.websocket import SESSION_KEY_HEADER, Address, refusal
 from telegrad_protocol.errors import AuthenticationError, HandshakeError, SessionLostError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 from telegrad_protocol.ops import TABLE_HASH
-
-from .address import parse_address
 
 if TYPE_CHECKING:
     import httpx
@@ -58,7 +57,7 @@ def detach_session(address: Address, lease: float | None) -> float:
     """Leave a session without ending it, and return its lease in seconds, which is ``lease`` where that is given."""
     import httpx
 
-    from .unreachable import unreachable
+    from telegrad._transport.unreachable import unreachable
 
     path = f"{address.url}/v1/sessions/{session_path(address.session)}/detach"
     wanted = {"attachment": address.attachment, "lease_seconds": lease}
@@ -108,7 +107,7 @@ def _request(
 ) -> Hello:  # fmt: skip
     import httpx  # imported here, since it adds a tenth of a second to the import of telegrad
 
-    from .unreachable import refused, unreachable
+    from telegrad._transport.unreachable import refused, unreachable
 
     session, key = attach_to or (None, None)
     path = "/v1/sessions" if session is None else f"/v1/sessions/{session_path(session)}/attach"

@@ -58,6 +58,8 @@ class ClientSession(SendQueue):
         self._raised: dict[int, int] = {}
         """The last failure that was raised, by the number of the thread."""
         self._lost: TelegradError | None = None
+        self._is_lost_told = False
+        self._confirmed = 0
         self._new_request = count(1).__next__
         self.round_trips = 0
         self.was_left = False
@@ -102,6 +104,7 @@ class ClientSession(SendQueue):
         try:
             if self._dead:
                 self._pending.append(self._frees())  # they are freed before the request, which may be about memory
+            sent = self.operations + 1
             self._pending.append(self._under_modes(make(number)))
             self.operations += 1
             self.round_trips += 1
@@ -114,6 +117,7 @@ class ClientSession(SendQueue):
             self._raise(answer)
         if self._failures:
             self._raise_own_failure()
+        self._confirmed = sent
         return answer
 
     def settle(self, seconds: float) -> bool:
@@ -124,6 +128,7 @@ class ClientSession(SendQueue):
         self._require_open()
         number = self._new_request()
         self._waiting[number] = None
+        sent = self.operations
         try:
             self._pending.append(self._under_modes(messages.Query(number, "synchronize", [""])))
             with self._sending:
@@ -134,7 +139,19 @@ class ClientSession(SendQueue):
         if isinstance(answer, Failure):
             self._raise(answer)
         self._poll()
+        if answer is not None:
+            self._confirmed = sent
         return answer is not None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether an answer has followed all that was queued."""
+        return self._confirmed == self.operations
+
+    def unraised(self) -> list[TelegradError]:
+        """Return what is known to have failed and was not raised, of all threads."""
+        lost = [self._lost] if self._lost is not None and not (self._is_lost_told or self.is_confirmed) else []
+        return [*map(copy.copy, lost), *map(_error_of, self._failures.values())]
 
     def _forget_request(self, number: int) -> None:
         del self._waiting[number]
@@ -210,15 +227,19 @@ class ClientSession(SendQueue):
 
     def _poll(self) -> None:
         """Process what has arrived without waiting, and raise the failure that it reports, if any."""
+        self.receive_arrived()
+        self._require_open()
+        if self._failures:
+            self._raise_own_failure()
+
+    def receive_arrived(self) -> None:
+        """Process what has arrived, without waiting."""
         if self._reading.acquire(blocking=False):
             try:
                 while self._receive(0):
                     pass
             finally:
                 self._stop_reading()
-        self._require_open()
-        if self._failures:
-            self._raise_own_failure()
 
     def _raise_own_failure(self) -> None:
         """Raise what has failed of this thread's work, or of that of a thread which has ended."""
@@ -311,6 +332,7 @@ class ClientSession(SendQueue):
 
     def _require_open(self) -> None:
         if self._lost is not None:
+            self._is_lost_told = True
             raise copy.copy(self._lost) from None
         if not self.is_open:
             raise SessionLostError(
@@ -332,6 +354,11 @@ class ClientSession(SendQueue):
         """Use the session no more, without ending it; ``why`` is raised where it is used after all."""
         self._end(why)
         self.transport.leave()
+
+    def flush_quietly(self) -> None:
+        is_told = self._is_lost_told
+        super().flush_quietly()
+        self._is_lost_told = is_told  # nobody was told: the timer's thread ignores errors
 
     def close(self) -> None:
         """End the session; its tensors are gone."""

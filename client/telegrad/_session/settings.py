@@ -6,11 +6,12 @@ They are submitted in order with the operations, so a setting holds for what com
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ConfigurationError
 from telegrad_protocol.messages import Mode
 
 from .current import open_sessions
@@ -73,3 +74,15 @@ def announce(session: ClientSession) -> None:
     for name, value in _chosen.items():
         if value != _DEFAULTS[name]:
             session.submit(Mode(name, value))
+
+
+def seconds_from(variable: str, default: float) -> float:
+    """Return the seconds that a variable gives, or ``default`` where it is not set; or ConfigurationError."""
+    text = os.environ.get(variable, "")
+    try:
+        seconds = float(text or default)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise ConfigurationError(f"{variable} must be a number of seconds, got {text!r}")
+    return seconds

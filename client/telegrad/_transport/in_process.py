@@ -76,6 +76,9 @@ class InProcessTransport:
     def leave(self) -> None:
         """Do nothing: the session lives in this process, so nobody else can come back to it."""
 
+    def give_up_after(self, seconds: float, unreachable: float) -> None:
+        """Do nothing: what was sent has been executed."""
+
     def close(self) -> None:
         with self._engine:
             self._session.close()

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLostError
@@ -21,7 +21,7 @@ from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, heartbeat_se
 from telegrad_protocol.messages import Hello
 
 from .flush_timer import FlushTimer
-from .transport import INHERITED, TransportStats
+from .transport import INHERITED, TOO_LATE, TransportStats
 from .websocket import READ, WRITE, Address, WebSocketConnection, masked_message
 
 FLUSH_SECONDS: Final = 0.002
@@ -32,6 +32,14 @@ LOOK_SECONDS: Final = 0.25
 FIRST_PAUSE_SECONDS: Final = 0.01
 """The first pause before connecting again; each failure doubles it, up to the maximum."""
 MAX_PAUSE_SECONDS: Final = 1.0
+
+
+class _Limits(NamedTuple):
+    """For how many seconds since a time a server is waited for, and one that cannot be reached."""
+
+    since: float
+    seconds: float
+    unreachable: float
 
 
 class SocketTransport:
@@ -59,6 +67,7 @@ class SocketTransport:
         self._pause = 0.0
         self._busy = self._closed = self._waiting = False
         self._fatal: CommunicationError | None = None
+        self._limits: _Limits | None = None
         self._timer: FlushTimer | None = None
         if not self._drive(lambda: self._connection is not None, CLOSE_SECONDS):
             raise ConnectError(
@@ -113,7 +122,11 @@ class SocketTransport:
         if self._timer is not None:
             self._timer.arm()
 
+    def give_up_after(self, seconds: float, unreachable: float) -> None:
+        self._limits = _Limits(time.monotonic(), seconds, unreachable)
+
     def close(self) -> None:
+        self._limits = None
         if self._closed or self._pid != os.getpid():
             return
         try:
@@ -191,10 +204,24 @@ class SocketTransport:
                 if timeout == 0:
                     return False
                 self._waiting = True
+                if self._limits is not None:
+                    self._check_limits(self._limits)
             left = LOOK_SECONDS if deadline is None else min(deadline - time.monotonic(), LOOK_SECONDS)
             if left <= 0:
                 return False
             happened = self._wait(connection, left)
+
+    def _check_limits(self, limits: _Limits) -> None:
+        """Raise that the server is waited for no longer, if that is so."""
+        waited = time.monotonic() - limits.since
+        if self._connection is None and waited >= limits.unreachable:
+            self._fatal = CommunicationError(
+                f"the server at {self.address.url} cannot be reached ({self._last_error}), so it is unknown whether "
+                "the last operations of the session have failed"
+            )
+            raise self._fatal
+        if waited >= limits.seconds:
+            raise CommunicationError(TOO_LATE.format(limits.seconds))
 
     def _first_look(self, timeout: float | None) -> int:
         """Return what happened on the connection; waits for it where there is nothing to send or to read."""

@@ -13,6 +13,12 @@ INHERITED: Final = (
 )
 """What is wrong with using, in a forked process, a session or a tensor that it has inherited."""
 
+TOO_LATE: Final = (
+    "the session's work was not done within {:g} s of its end, and was dropped; whether it fails is unknown\n"
+    "  TELEGRAD_DISCONNECT_SECONDS says how long to wait"
+)
+"""What is wrong where ``give_up_after`` has set a limit; takes the seconds."""
+
 
 @dataclass
 class TransportStats:
@@ -59,6 +65,9 @@ class Transport(Protocol):
 
     def leave(self) -> None:
         """Use the session no more, without ending it."""
+
+    def give_up_after(self, seconds: float, unreachable: float) -> None:
+        """Let nothing wait longer than ``seconds`` from now, nor ``unreachable`` seconds for a server that is gone."""
 
     def close(self) -> None:
         """End the session."""

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from telegrad._transport.websocket import refusal
 from telegrad_protocol.errors import AuthenticationError, ConnectError, ProtocolError, TelegradError, WorkerCrashedError
 
 from .address import DEFAULT_PORT
+from .websocket import refusal
 
 if TYPE_CHECKING:
     import httpx
