@@ -29,7 +29,13 @@ def registry() -> FakeRegistry:
 @pytest.fixture
 def http(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Http]:
     """A server that is impatient with workers that hang."""
-    for name in ("every_worker.ANSWER", "routes.memory.SNAPSHOT", "routes.devices.DEVICES", "routes.metrics.SCRAPE"):
+    for name in (
+        "every_worker.ANSWER",
+        "routes.memory.SNAPSHOT",
+        "routes.devices.DEVICES",
+        "routes.metrics.SCRAPE",
+        "routes.sessions.LIST",
+    ):
         monkeypatch.setattr(f"server.gateway.http.{name}_SECONDS", 0.01)
     with Http(create_app(settings_of(), registry)) as client:
         yield client
@@ -166,3 +172,13 @@ def test_readiness_lists_the_workers_and_ends_with_the_last(http: Http, registry
     refused = http.get("/readyz")
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert "worker 1 (cuda:2, cpu) restarting" in refused.json()["detail"]
+
+
+def test_ones_sessions_are_listed_though_a_worker_hangs(http: Http, registry: FakeRegistry) -> None:
+    owner = {"Telegrad-Owner": "a-secret-of-one-user"}
+    for gpus in (1, 2):
+        assert http.post("/v1/sessions", json={"gpus": gpus}, headers=owner).status_code == 201
+    registry.workers[1].hangs = True
+    single, pair = http.get("/v1/sessions", headers=owner).json()
+    assert (single["worker"], single["node_devices"], single["allocated_bytes"]) == (1, ["cuda:2", "cpu"], {})
+    assert (pair["worker"], pair["allocated_bytes"]) == (0, {"cuda:0": 0, "cuda:1": 0, "cpu": 0})

@@ -12,14 +12,16 @@ from fastapi import APIRouter, Body, Header, Response
 from server.gateway.auth import OWNER_HEADER, SESSION_KEY_HEADER, digest_of, is_owned
 from server.gateway.dependencies import Gateway, GatewayHere, OwnerHere, OwnSessionHere, SessionLike
 from server.gateway.http import models
-from server.gateway.http.every_worker import Answers, ask_about, chosen_devices
+from server.gateway.http.every_worker import ask_each
 from server.gateway.problems import Problem, Refused, unavailable
 from server.ipc import requests as verbs
-from telegrad_protocol.errors import ArgumentError, HandshakeError, SessionLostError, WorkerCrashedError
+from telegrad_protocol.errors import ArgumentError, HandshakeError, SessionLostError, TelegradError, WorkerCrashedError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 ALLOCATED: Final = "allocated_bytes.all.current"
+LIST_SECONDS: Final = 2.0
+"""A list waits so long for a worker that does not answer."""
 
 
 @router.post(
@@ -74,10 +76,9 @@ async def list_sessions(gateway: GatewayHere, owner: OwnerHere) -> Any:
 
 
 async def _describe(gateway: Gateway, session: SessionLike) -> models.OwnSession:
-    answers: Answers[dict[str, dict[str, int | float]]] = await ask_about(
-        chosen_devices(gateway, "", session), lambda one: verbs.MemoryStats(one.session_name, session.number),
-        dict[str, dict[str, int | float]],
-    )  # fmt: skip
+    request, worker = verbs.MemoryStats(session=session.number), gateway.registry.worker_of(session)
+    (stats,) = await ask_each([worker], request, dict[str, dict[str, int | float]], LIST_SECONDS)
+    known = {} if isinstance(stats, TelegradError) else stats
     now, client = time.monotonic(), session.client
     return models.OwnSession(
         session=session.id, opened=session.opened, idle_seconds=max(0.0, now - session.last_work),
@@ -85,7 +86,7 @@ async def _describe(gateway: Gateway, session: SessionLike) -> models.OwnSession
         lease_left_seconds=max(0.0, session.hello.lease_seconds - (now - session.last_sign)),
         in_use=session.is_in_use, worker=session.hello.worker, devices=list(session.hello.devices),
         node_devices=list(session.hello.node_devices),
-        allocated_bytes={one.session_name: int(stats[one.session_name][ALLOCATED]) for one, stats in answers.by_device},
+        allocated_bytes={device: int(values[ALLOCATED]) for device, values in known.items()},
         client={name: client[name] for name in ("client", "host", "user", "pid", "python") if name in client},
     )  # fmt: skip
 
