@@ -132,7 +132,7 @@ from .random import (
 )
 
 if TYPE_CHECKING:
-    from . import fft as fft, linalg as linalg, special as special
+    from . import fft as fft, linalg as linalg, signal as signal, special as special
     from ._programs.run import as_torch as as_torch
     from ._attached import *
 
@@ -172,7 +172,7 @@ def is_complex(input: Tensor) -> _bool:
     return input.is_complex()
 
 
-_LAZY = frozenset(("fft", "linalg", "special"))
+_LAZY = frozenset(("fft", "linalg", "signal", "special"))
 """Public modules that are imported when a program first names them."""
 
 

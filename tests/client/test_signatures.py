@@ -18,7 +18,7 @@ from telegrad import Tensor
 MODULES = (
     tg, tg.nn, tg.nn.functional, tg.nn.init, tg.nn.utils, tg.optim, tg.optim.lr_scheduler, tg.autograd, tg.amp, tg.cuda,
     tg.random, tg.backends, tg.errors, tg.return_types, tg.fft,
-    tg.linalg, tg.special,
+    tg.linalg, tg.signal.windows, tg.special,
 )  # fmt: skip
 INTERNAL = re.compile(r"\b(Meta|Metas|Scalar|Size \||_tensor|telegrad_protocol)\b")
 
@@ -150,6 +150,7 @@ def test_parameters_are_named_and_ordered_as_pytorch_documents_them() -> None:
 ONLY_ON_THE_PAGE: dict[str, tuple[str, ...]] = {
     "broadcast_to": ("shape",), "concatenate": ("axis",), "searchsorted": ("values", "sorter"),
     "true_divide": ("dividend", "divisor"), "qr": ("List",),
+    "hamming_window": ("pin_memory",),
 }  # fmt: skip
 
 

@@ -50,6 +50,9 @@ COVERED_ELSEWHERE |= {
     "_lu_with_info", "_permutation", "_svdvals", "det", "frobenius_norm", "inverse", "linalg_matmul",
     "linalg_matrix_exp", "matrix_power", "nuclear_norm", "orgqr", "slogdet", "vander",
 }  # fmt: skip
+COVERED_ELSEWHERE |= {
+    "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window", "_over_envelope",
+}  # fmt: skip
 COVERED_ELSEWHERE |= {"_addmm_activation", *[name for name in PUBLIC if name.startswith("_foreach_")]}
 
 VIEWS: set[str] = {"as_strided", "transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"}
@@ -160,7 +163,7 @@ def is_kink(name: str, args: Any) -> bool:
 
 def has_own_strides(name: str) -> bool:
     """Whether PyTorch's strides tell of the library that computes, and telegrad's results are row-major instead."""
-    return name.startswith(("fft.", "linalg.")) or name in LAPACK
+    return name.startswith(("fft.", "linalg.")) or name in LAPACK or name in ("stft", "istft")
 
 
 def is_random(name: str) -> bool:
@@ -224,6 +227,8 @@ def _foreign(thing: Any) -> bool:
         return thing.layout is not torch.strided or thing.dtype in _FOREIGN_DTYPES or thing.is_quantized
     if isinstance(thing, (list, tuple)):
         return any(map(_foreign, thing))
+    if isinstance(thing, torch.layout):
+        return thing is not torch.strided
     return thing in _FOREIGN_DTYPES if isinstance(thing, torch.dtype) else False
 
 

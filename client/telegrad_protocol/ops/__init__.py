@@ -33,6 +33,8 @@ from . import solvers
 from . import matrix_functions
 from . import legacy_linalg
 from . import fft
+from . import window_functions
+from . import stft
 from . import indexing
 from . import scattering
 from . import nn
@@ -52,7 +54,7 @@ FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, special, bessel, sorting, linalg, factorizations, spectra, solvers,
     matrix_functions, legacy_linalg, fft, indexing, scattering, nn, attention, convolution, pooling, normalization,
-    rnn, losses, optim, foreach, amp,
+    rnn, losses, optim, foreach, amp, window_functions, stft,
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NAMESPACES = ("fft", "linalg", "special")
+NAMESPACES = ("fft", "linalg", "signal.windows", "special")
 _PREFIXES = {f"{namespace.replace('.', '_')}_": namespace for namespace in NAMESPACES}
 
 
