@@ -176,12 +176,14 @@ _LAZY = frozenset(("fft", "linalg", "signal", "special"))
 """Public modules that are imported when a program first names them."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return import_module(f"telegrad.{name}")
-    if name == "as_torch":
-        return import_module("telegrad._programs.run").as_torch
-    raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return import_module(f"telegrad.{name}")
+        if name == "as_torch":
+            return import_module("telegrad._programs.run").as_torch
+        raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
 
 
 _tracebacks.install()

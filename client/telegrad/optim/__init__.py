@@ -41,13 +41,15 @@ _LATER = {"SparseAdam": "sparse_adam", "swa_utils": "swa_utils"} | {
 """Names and the files that have them; a name that is a file's own stands for the file."""
 
 
-def __getattr__(name: str) -> Any:
-    file = _LATER.get(name, name if name in _LATER.values() else None)
-    if file is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{file}")
-    globals()[name] = value = module if file == name else getattr(module, name)
-    return value
+if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
+
+    def __getattr__(name: str) -> Any:
+        file = _LATER.get(name, name if name in _LATER.values() else None)
+        if file is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(f"{__name__}.{file}")
+        globals()[name] = value = module if file == name else getattr(module, name)
+        return value
 
 
 def __dir__() -> list[str]:
