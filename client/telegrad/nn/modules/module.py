@@ -71,7 +71,7 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
-    def forward(self, *input: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the output of the module; calling the module calls this."""
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
