@@ -71,7 +71,7 @@ class Program:
 
     def compare_all(self) -> None:
         session = self.ours[0]._session
-        described = session.describe(tuple(t._id for t in self.ours), self.ours[0].device)
+        described = session.describe(tuple(t._id for t in self.ours), tuple(t.device for t in self.ours))
         for at, (ours, theirs) in enumerate(zip(self.ours, self.theirs, strict=True)):
             meta, requires_grad = described[at]
             assert (meta, requires_grad) == (ours._meta, ours.requires_grad), (

@@ -163,8 +163,10 @@ def test_replayed_passes_over_two_gpus_give_the_gradients_of_the_engine(
     node: Any, rng: np.random.Generator, both: bool
 ) -> None:
     """A graph whose root, leaves and saved tensors are on two GPUs, the same in every step, with data that changes."""
-    w = node.tensor(rng.standard_normal((4, 4), np.float32), device="cuda:0", requires_grad=True)
-    v = node.tensor(rng.standard_normal((4, 4), np.float32), device="cuda:1", requires_grad=True)
+    w, v = (
+        node.tensor(rng.standard_normal((4, 4), np.float32) / 3, device=place, requires_grad=True)
+        for place in ("cuda:0", "cuda:1")
+    )
     for step in range(25):
         data = rng.standard_normal((4, 4), np.float32)
         x = node.tensor(data, device="cuda:0")

@@ -72,7 +72,7 @@ def test_the_default_dtype_is_everybodys(tg: Any) -> None:
         assert tg.get_default_dtype() is tg.float64
         for made in (tg.zeros(1), tg.tensor(1.5), tg.arange(3) / 2, tg.tensor([1j]).real, tg.ones(2).mean()):
             assert made.dtype is tg.float64
-            (meta, _), *_ = made._session.describe((made._id,), made.device)
+            (meta, _), *_ = made._session.describe((made._id,), (made.device,))
             assert meta == made._meta
         with pytest.raises(DTypeError, match="floating-point"):
             tg.set_default_dtype(tg.int32)
