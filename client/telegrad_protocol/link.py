@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from .errors import ProtocolError
-from .wire import ACK, BATCH, CHUNK, CLOSE, LINK_HEADER
+from .wire import ACK, BATCH, CHUNK, CLOSE, INTERRUPT, LINK_HEADER
 
 WINDOW_BYTES: Final = 16 << 20
 """Bytes that may be unacknowledged before the sender has to wait."""
@@ -95,6 +95,10 @@ class Link:
         self._unannounced_bytes = 0
         return LINK_HEADER.pack(kind, self.sent + 1 if kind in _NUMBERED else 0, released)
 
+    def interruption(self, number: int) -> bytes:
+        """The whole of an ``INTERRUPT``, which is not numbered itself: the interrupt of this number was noted."""
+        return LINK_HEADER.pack(INTERRUPT, number, self.released)
+
     def keep(self, parts: Parts, nbytes: int) -> None:
         """Keep a frame, in the form in which it is written, until the other end has acknowledged it."""
         start = self._tail[-1].end if self._tail else 0
@@ -108,7 +112,7 @@ class Link:
         self.forget(acknowledged)
         if kind in _NUMBERED:
             self._admit(sequence, kind, frame)
-        elif kind != ACK:
+        elif kind not in (ACK, INTERRUPT):
             raise ProtocolError(f"unknown kind of frame {kind}")
         return int(kind)
 

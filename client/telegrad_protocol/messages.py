@@ -12,9 +12,11 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 CHUNK_BYTES = 1 << 20
 """Payloads that are not inline travel in chunks of at most this size, so that other frames can pass between them."""
+DROPPED = -1
+"""The number of a ``Failure`` that answers a request which an interrupt dropped: nothing is to be resumed."""
 INLINE_BYTES = 1 << 16
 """Payloads of at most this many bytes are inline in their message; larger ones follow it as chunks."""
 SERVER_IDS = 1 << 52
@@ -169,6 +171,15 @@ class Resume(Struct, frozen=True, array_like=True, tag=14, gc=False):
     failure: int
 
 
+class Interrupt(Struct, frozen=True, array_like=True, tag=19, gc=False):
+    """The client was interrupted here, for the ``number``-th time: what follows is executed again.
+
+    What precedes it may be dropped, as an ``INTERRUPT`` frame of this number asks, which overtakes the queue.
+    """
+
+    number: int
+
+
 class RecordEvent(Struct, frozen=True, array_like=True, tag=15, gc=False):
     """Record in an event all work that a stream was given so far; the event is created if it is new."""
 
@@ -207,7 +218,7 @@ class Attach(Struct, frozen=True, array_like=True, tag=21, gc=False):
 
 Instruction: TypeAlias = (
     Call | Free | Site | Upload | Read | Describe | Backward | Gradient | Mode | SetRequiresGrad | RetainGrad | SetGrad
-    | DropGrads | Seed | Query | Resume | RecordEvent | WaitEvent | RecordStream | Detach
+    | DropGrads | Seed | Query | Resume | Interrupt | RecordEvent | WaitEvent | RecordStream | Detach
     | Attach
 )  # fmt: skip
 
@@ -241,6 +252,7 @@ class Failure(Struct, frozen=True, array_like=True, tag=3, gc=False):
 
     ``thread`` is the number of the thread, as the ``thread`` mode told it. ``request`` is the request that this
     answers: it failed itself or was skipped. It is None for other instructions.
+    With ``DROPPED`` for a number it answers a request that an interrupt dropped, and the session goes on by itself.
     """
 
     number: int

@@ -2,7 +2,9 @@
 
 A frame is a link header (``kind``, ``sequence``, ``acknowledged``; little endian, 17 bytes) and a body. The body of a
 ``BATCH`` is a MessagePack array of messages; of a ``CHUNK``, ``(owner, offset)`` and raw bytes, where the owner is the
-tensor's id on the way up and the request on the way down; an ``ACK`` and a ``CLOSE`` have none.
+tensor's id on the way up and the request on the way down; an ``ACK``, a ``CLOSE`` and an ``INTERRUPT`` have none. The
+sequence of an ``INTERRUPT`` is the number of the ``Interrupt`` instruction up to which the worker drops what has not
+started; it overtakes the frames before it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ BATCH: Final = 1
 CHUNK: Final = 2
 ACK: Final = 3
 CLOSE: Final = 4
+INTERRUPT: Final = 5
 
 LINK_HEADER: Final = struct.Struct("<BQQ")
 CHUNK_HEADER: Final = struct.Struct("<QQ")

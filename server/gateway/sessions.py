@@ -107,7 +107,7 @@ class Registry:
             raise
         session = SessionRelay(
             number, self._hello(worker, lease), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
-            self._lease_ended,
+            self._lease_ended, self._interrupted,
         )  # fmt: skip
         session.client = client
         self._sessions[session.id] = session
@@ -191,6 +191,13 @@ class Registry:
         self._gone[session.id] = error.message
         while len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
+
+    def _interrupted(self, session: SessionRelay, number: int) -> None:
+        self._spawn(self._interrupt(session, number))
+
+    async def _interrupt(self, session: SessionRelay, number: int) -> None:
+        with contextlib.suppress(TelegradError):  # the session may have ended
+            await self.request(session, "interrupt", [number])
 
     def _lease_ended(self, session: SessionRelay) -> None:
         self._spawn(self._reclaim(session))

@@ -23,6 +23,8 @@ CLIENT_VARIABLES: Final = {
     "TELEGRAD_URL": "address that `tg.connect()` uses where it is given none",
     "TELEGRAD_OWNER": "secret by which a server knows your sessions; by default in `~/.config/telegrad/owner`",
     "TELEGRAD_DISCONNECT_SECONDS": "how long `disconnect` and the end of a program wait for queued work; `30`",
+    "TELEGRAD_MAX_AHEAD_SECONDS": "seconds of measured work that may be queued on the server before a program waits; "
+    "`1` by default, `inf` for no bound",
     "TELEGRAD_LAUNCH_BLOCKING": "`1`: every call waits for its result, so that an error shows on its own line",
     "TELEGRAD_CELL_SECONDS": "how long the end of a notebook's cell waits for its work, to fail in that cell; `0.25`",
     "TELEGRAD_FULL_TRACEBACK": "`1`: tracebacks show the frames of telegrad, too",

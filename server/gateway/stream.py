@@ -55,14 +55,15 @@ class SessionRelay:
 
     ``key`` is the secret that its client proves itself with; ``client`` is how that describes itself. ``on_close`` is
     called when the client ends the session, ``on_lost`` when the worker does, ``on_lease_end`` when nothing was heard
-    of the client for ``lease`` seconds. ``load`` is in how much of the last seconds the client sent work, from 0 to 1;
+    of the client for ``lease`` seconds, ``on_interrupt`` with the number of an interrupt, which overtakes what waits for
+    the worker. ``load`` is in how much of the last seconds the client sent work, from 0 to 1;
     over HTTP, ``worked`` notes it.
     """
 
     def __init__(
         self, number: int, hello: Hello, sock: socket.socket, loop: asyncio.AbstractEventLoop,
         on_close: Callable[[SessionRelay], None], on_lost: Callable[[SessionRelay, bool], None],
-        on_lease_end: Callable[[SessionRelay], None],
+        on_lease_end: Callable[[SessionRelay], None], on_interrupt: Callable[[SessionRelay, int], None],
     ) -> None:  # fmt: skip
         self.number, self.id, self.key, self.hello = number, hello.session, hello.key, hello
         self.last_sign = self.last_sent = self.last_work = time.monotonic()
@@ -72,6 +73,7 @@ class SessionRelay:
         self.opened = time.time()
         self.left = SessionDetachedError("")
         self._on_close, self._on_lost, self._on_lease_end = on_close, on_lost, on_lease_end
+        self._on_interrupt = on_interrupt
         self._set_lease(hello.lease_seconds)
         self._link = Link(hold=True)
         self._connection: StreamProtocol | None = None
@@ -142,10 +144,12 @@ class SessionRelay:
         self.bytes_received += len(frame)
         link = self._link
         try:
-            link.receive(frame)
+            kind = link.receive(frame)
         except ProtocolError as error:
             self.refuse(error)
             return
+        if kind == wire.INTERRUPT:
+            self._on_interrupt(self, wire.LINK_HEADER.unpack_from(frame)[1])
         while link.inbox:
             self._deliver(link.inbox.popleft())
         self._release()

@@ -80,6 +80,12 @@ class RunOp(Struct, frozen=True, array_like=True, tag="op"):
 Step: TypeAlias = NewTensor | RunOp
 
 
+class Interrupt(SessionRequest, frozen=True):
+    """Execute nothing of the stream up to its ``Interrupt`` of this number, or of a higher one. Answer: None."""
+
+    number: int
+
+
 class RunOps(SessionRequest, frozen=True):
     """Run ``steps`` in order, and stop at the first that fails; those before it keep their results.
 

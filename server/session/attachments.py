@@ -36,7 +36,7 @@ def _stop_keeping(state: SessionState, query: queries.StopKeeping) -> None:
 
 
 def detach(state: SessionState, message: messages.Detach | messages.Attach) -> None:
-    """Free all that the client named, but what is kept, forget its failure, and reset its modes."""
+    """Free all that the client named, but what is kept, forget its failure and its interrupts, and reset its modes."""
     kept = {id(value): value for _, values in state.kept.values() for value in values}
     settled = {number: _without_history(value) for number, value in kept.items()}
     for name, (structure, values) in state.kept.items():
@@ -46,6 +46,8 @@ def detach(state: SessionState, message: messages.Detach | messages.Attach) -> N
         holder.clear()
     reset_modes(state)
     state.forget_failures()
+    state.interrupt = state.passed_interrupt = 0
+    state.update_stop()
     for backend in state.backends.values():
         with backend.exclusive_allocator() as allocator:
             allocator.end_allocate_to_pool(state.number)

@@ -34,7 +34,7 @@ class EarlyReads:
     def __call__(self, is_sound: Callable[[], bool]) -> None:
         """Answer the read that waits, if there is one: a pass begins that cannot fail where ``is_sound()``."""
         state = self._state
-        if not state.inbox or state.failure or state.replies.pending or state.context.checks.outstanding:
+        if not state.inbox or state.is_stopped or state.replies.pending or state.context.checks.outstanding:
             return
         waiting = _until_read(state)
         if waiting and _leaves_alone(state, waiting) and is_sound():

@@ -1,9 +1,12 @@
-"""What a failed instruction does to its session: fail-stop, and the messages that tell the client.
+"""What stops a session, a failed instruction or an interrupt, and the messages that tell the client.
 
 After a failure only frees, sites, modes and the notes that the client makes on its tensors are executed, until the
 client has seen the failure and sends ``Resume``. This goes for the instructions of the client's thread that the failed
 one came from; those of other threads are executed, and fail if they use what was not computed. Results that were not
 computed are marked as absent, with the reason.
+
+An interrupt overtakes the queue, so the worker learns of it after the instruction that it is executing. From then on
+instructions are passed over in the same way, up to ``Interrupt``, which the client has queued where it was interrupted.
 """
 
 from __future__ import annotations
@@ -17,14 +20,23 @@ import msgspec
 
 from server.engine.value import Value
 from telegrad_protocol import messages
-from telegrad_protocol.errors import InternalError, OutOfMemoryError, TelegradError
+from telegrad_protocol.errors import InternalError, NotComputedError, OutOfMemoryError, TelegradError
+from telegrad_protocol.ops import Op
 
 from .arguments import BY_INDEX, describe_operands
 from .call_stack import describe_site
 from .state import SessionState
 
 ALWAYS_EXECUTED: frozenset[type] = frozenset(
-    (messages.Free, messages.Site, messages.Mode, messages.Resume, messages.Detach, messages.Attach)
+    (
+        messages.Free,
+        messages.Site,
+        messages.Mode,
+        messages.Resume,
+        messages.Interrupt,
+        messages.Detach,
+        messages.Attach,
+    )
 )
 _NOTES: frozenset[type] = frozenset(
     (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad)
@@ -68,18 +80,19 @@ class FailStop:
         state = self._state
         state.failures += 1
         state.failure = state.failures
+        state.update_stop()
         failure = _describe(state, instruction, error)
         where = f" at {failure.site}" if failure.site else ""
         state.failure_reason = f"{failure.operation} failed{where}: {failure.message}"
-        state.mark_absent(results_of(instruction))
+        state.mark_absent(results_of(instruction), state.failure_reason)
         if state.upload is not None:
-            state.mark_absent((state.upload.id,))
+            state.mark_absent((state.upload.id,), state.failure_reason)
             state.upload = None
         state.last_failure = failure
         state.replies.add(failure)
 
     def pass_over(self, instruction: Any) -> None:
-        """Do with an instruction what a failed session does."""
+        """Do with an instruction what a stopped session does."""
         if instruction.__class__ in _NOTES:
             self._follow(instruction)
         else:
@@ -90,10 +103,27 @@ class FailStop:
         state = self._state
         if instruction.__class__ is messages.Call and instruction.freed:
             self._free_before(state, instruction)
-        state.mark_absent(results_of(instruction))
+        if not state.failure:
+            self._drop(instruction)
+            return
+        state.mark_absent(results_of(instruction), state.failure_reason)
         request = getattr(instruction, "request", None)
         if request is not None and state.last_failure is not None:
             state.replies.add(msgspec.structs.replace(state.last_failure, request=request))
+
+    def _drop(self, instruction: Any) -> None:
+        """Leave undone what an interrupt drops; who asked for something is told."""
+        state, results = self._state, results_of(instruction)
+        request = getattr(instruction, "request", None)
+        if not results and request is None:
+            return
+        operation = _name_of(instruction)
+        site = describe_site(state, instruction)
+        state.mark_absent(results, f"an interrupt dropped {operation}{f' at {site}' if site else ''} before it ran")
+        if request is not None:
+            message = f"{operation}: an interrupt dropped this request before it was answered"
+            code = NotComputedError.__name__
+            state.replies.add(messages.Failure(messages.DROPPED, request, code, message, operation, "", "", ""))
 
     def _follow(self, instruction: Any) -> None:
         """Execute a note. The client's tensors have changed already; the server's follow where they were computed."""
@@ -104,10 +134,28 @@ class FailStop:
             self._handlers[instruction.__class__](instruction)
 
 
+def begin_interrupt(state: SessionState, number: int) -> None:
+    """Execute nothing up to the client's interrupt of this number, unless the stream has passed it already."""
+    if number <= max(state.passed_interrupt, state.interrupt):
+        return
+    state.interrupt = number
+    state.update_stop()
+    if state.upload is not None:
+        state.mark_absent((state.upload.id,), "an interrupt dropped the upload before it was complete")
+        state.upload = None
+
+
+def end_interrupt(state: SessionState, interrupt: messages.Interrupt) -> None:
+    """Handle the instruction: execute again what comes from here on."""
+    state.passed_interrupt = max(state.passed_interrupt, interrupt.number)
+    if state.interrupt <= interrupt.number:
+        state.interrupt = 0
+        state.update_stop()
+
+
 def _describe(state: SessionState, instruction: Any, error: Exception) -> messages.Failure:
     """Return the message that tells the client which operation failed, on which operands, and on which of its lines."""
-    op = BY_INDEX[instruction.op].op if _names_operation(instruction) else None
-    operation = op.public if op else type(instruction).__name__.lower()
+    op, operation = _operation_of(instruction), _name_of(instruction)
     known = as_telegrad_error(error, operation)
     return messages.Failure(
         state.failure, getattr(instruction, "request", None), known.code, known.message, operation,
@@ -116,5 +164,12 @@ def _describe(state: SessionState, instruction: Any, error: Exception) -> messag
     )  # fmt: skip
 
 
-def _names_operation(instruction: Any) -> bool:
-    return isinstance(instruction, messages.Call) and 0 <= instruction.op < len(BY_INDEX)
+def _operation_of(instruction: Any) -> Op | None:
+    if isinstance(instruction, messages.Call) and 0 <= instruction.op < len(BY_INDEX):
+        return BY_INDEX[instruction.op].op
+    return None
+
+
+def _name_of(instruction: Any) -> str:
+    op = _operation_of(instruction)
+    return op.public if op is not None else type(instruction).__name__.lower()

@@ -1,22 +1,33 @@
-"""When launches on a session's devices may wait for each other: from one call to the next, within a run.
+"""When launches on a session's devices may wait for each other, and how many may wait for the devices.
 
-Knows instructions by their types, and devices only by what backends offer for this.
+For each other launches wait from one call to the next, within a run. For the devices no more wait than these do in a
+short time: what is launched cannot be taken back, so an interrupt has to wait for it. The rest stays in the queue of
+instructions. Knows instructions by their types, and devices only by what backends offer for this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from server.engine.context import Context
+from server.engine.device.interface import Mark
 from server.engine.value import Backend
 from telegrad_protocol import messages
+from telegrad_protocol.pace import Pace
 
 Handler = Callable[[Any], "int | None"]
 _HOST_ONLY: frozenset[type] = frozenset(
-    (messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume)
+    (messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume, messages.Interrupt)
 )
 """Instructions that ask nothing of a device; the mode that changes the stream ends waiting by itself."""
+AHEAD_SECONDS: Final = 0.05
+"""So much measured work may be launched ahead: many times what passes until the worker's loop looks again."""
+UNMEASURED: Final = 64
+"""How many instructions may be launched ahead while nothing was measured."""
+MOST_BETWEEN_MARKS: Final = 1024
 
 
 class LaunchScope:
@@ -66,3 +77,41 @@ class LaunchScope:
                 self.allow_waiting()
 
         return run
+
+
+class LaunchedAhead:
+    """Marks what one session launches on ``backends``, and measures by the marks how fast the devices come along."""
+
+    __slots__ = ("_backends", "_context", "_marked", "_marks", "pace")
+
+    def __init__(self, backends: Sequence[Backend], context: Context) -> None:
+        self.pace = Pace(AHEAD_SECONDS, UNMEASURED)
+        self._backends = backends
+        self._context = context
+        self._marked = 0
+        self._marks: deque[tuple[int, list[Mark]]] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the devices have enough to do."""
+        return self.pace.ahead >= self.pace.limit
+
+    def add(self, count: int) -> None:
+        """Note that so many instructions were executed, which may have launched something."""
+        pace = self.pace
+        launched = pace.submitted + count
+        pace.submit(launched, time.monotonic())
+        if launched - self._marked >= min(pace.limit // 4, MOST_BETWEEN_MARKS):
+            self._marked = launched
+            self._marks.append((launched, [mark for b in self._backends for mark in b.marks(self._context)]))
+
+    def look(self) -> None:
+        """See how far the devices have come."""
+        marks = self._marks
+        while marks and all([mark.is_ready() for mark in marks[0][1]]):
+            self.pace.complete(marks.popleft()[0], time.monotonic())
+
+    def clear(self) -> None:
+        """Forget the marks of a session that has ended."""
+        self._marks.clear()
+        self.pace.complete(self.pace.submitted, time.monotonic())

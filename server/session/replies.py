@@ -106,11 +106,11 @@ class ReplyQueue:
 
     Where checks are ``outstanding``, ``check`` sees what devices have found wrong, which may withdraw replies.
 
-    The loop reads ``messages``, ``frames``, ``pending`` and ``shows_memory`` directly, to call nothing where nothing
-    is there.
+    The loop reads ``messages``, ``frames``, ``pending``, ``shows_memory`` and ``holds`` directly, to call nothing where
+    nothing is there.
     """
 
-    __slots__ = ("check", "frames", "messages", "outstanding", "pending", "shows_memory")
+    __slots__ = ("check", "frames", "holds", "messages", "outstanding", "pending", "shows_memory")
 
     def __init__(self, outstanding: Collection[Any]) -> None:
         self.outstanding = outstanding
@@ -123,6 +123,8 @@ class ReplyQueue:
         """Replies that wait for a device."""
         self.shows_memory = False
         """Whether frames that refer to memory of tensors were not sent yet; nothing may be executed until they are."""
+        self.holds = False
+        """Whether no further instruction is executed in this run: because of such frames, or since it is to pause."""
 
     def add(self, reply: messages.Reply) -> None:
         """Reply at once."""
@@ -172,7 +174,8 @@ class ReplyQueue:
             if not self.pending or self.pending[0] is not first:
                 return
         message, chunks = self.pending.popleft().frames()
-        self.shows_memory = self.shows_memory or first.shows_memory
+        if first.shows_memory:
+            self.shows_memory = self.holds = True
         self.messages.append(message)
         if chunks:
             self._close_batch()

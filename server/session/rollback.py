@@ -20,7 +20,8 @@ from .uploads import Chunk
 
 _REPEATABLE: frozenset[type] = frozenset(
     (messages.Free, messages.Site, messages.Upload, Chunk, messages.Mode, messages.Read, messages.Resume,
-     messages.SetRequiresGrad, messages.RetainGrad, messages.RecordEvent, messages.WaitEvent, messages.RecordStream)
+     messages.Interrupt, messages.SetRequiresGrad, messages.RetainGrad, messages.RecordEvent, messages.WaitEvent,
+     messages.RecordStream)
 )  # fmt: skip
 """May be executed while a check is outstanding: these are executed after failures too, or can be undone."""
 _MUTATING = frozenset(operator.op.index for operator in BY_INDEX if operator.op.mutates)
@@ -50,7 +51,7 @@ class Rollback:
 
     def must_wait(self, instruction: Any) -> bool:
         """Return whether ``instruction`` is held back until the outstanding checks are seen to be good."""
-        if self._state.failure or not (self._checks.are_too_many or _is_final(instruction)):
+        if self._state.is_stopped or not (self._checks.are_too_many or _is_final(instruction)):
             return False
         for _ in range(_LOOKS):
             self.look()

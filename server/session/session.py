@@ -4,7 +4,8 @@ It owns no socket and knows nothing of HTTP; what the session keeps is in ``stat
 ``failures``; what only a device can find wrong is found later, see ``rollback``.
 
 ``run`` is passed by every operation: calls that it could make are written out in it. What the worker's loop looks at
-between two runs (``has_work``, ``blocked``, ``waits``, ``shows_memory``) are plain attributes, set by ``_update``.
+between two runs (``has_work``, ``blocked``, ``waits``, ``is_ahead``, ``shows_memory``) are plain attributes, which
+``_update`` sets.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from . import attachments, gradients, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .call_cache import CALLERS
 from .early_reads import EarlyReads
-from .failures import ALWAYS_EXECUTED, FailStop
-from .launch_scope import LaunchScope
+from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt
+from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .replies import Frame, PendingData
 from .rollback import Rollback
@@ -62,12 +63,15 @@ class Session:
         """Whether replies or checks wait for a device, so that ``poll`` should be called."""
         self.shows_memory = False
         """Whether frames that show memory of tensors are on their way; ``frames_left`` says that they were sent."""
+        self.is_ahead = False
+        """Whether devices have enough to do: what is launched cannot be taken back, so ``run`` should wait."""
         self.expects_more = False
         """Whether the owner has further frames, which it hands over once these instructions are executed."""
         self.send: Callable[[], None] = _keep
         """Sends the replies that there are at once, where the owner can."""
         self._on_close = on_close
         self._launches = LaunchScope(backends.values())
+        self._launched = LaunchedAhead(self._launches.backends, state.context)
         self._handlers = self._launches.guarded(self._handlers_of(state))
         failing = FailStop(state, self._handlers, check_devices, _free_before)
         self._fail, self._pass_over = failing.fail, failing.pass_over
@@ -84,6 +88,7 @@ class Session:
             messages.SetRequiresGrad: gradients.set_requires_grad, messages.RetainGrad: gradients.retain_grad,
             messages.SetGrad: gradients.set_grad, messages.DropGrads: gradients.drop_grads, messages.Mode: set_mode,
             messages.Seed: queries.set_seed, messages.Query: queries.answer_query, messages.Resume: _resume,
+            messages.Interrupt: end_interrupt,
             messages.RecordEvent: streams.record_event, messages.WaitEvent: streams.wait_event,
             messages.RecordStream: streams.record_stream, messages.Detach: attachments.detach,
             messages.Attach: attachments.attach,
@@ -116,14 +121,15 @@ class Session:
         launching = self._launches.backends
         used = executed = 0
         if launching:
+            self._launched.look()
             self._launches.allow_waiting()
-        while used < budget and inbox and not replies.shows_memory:
+        while used < budget and inbox and not replies.holds:
             if outstanding and rollback.must_wait(inbox[0]):
                 break
             state.instruction = instruction = inbox.popleft()
             kind = instruction.__class__
             used += 1
-            if state.failure and kind not in ALWAYS_EXECUTED:
+            if state.is_stopped and kind not in ALWAYS_EXECUTED:
                 self._pass_over(instruction)
                 continue
             if outstanding:
@@ -157,6 +163,8 @@ class Session:
         if launching:
             try:
                 self._launches.end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
+                if not state.is_stopped:
+                    self._launched.add(used)
             except Exception as error:
                 self._fail(state.instruction or _FREE, error)
         self._update()
@@ -171,12 +179,22 @@ class Session:
             self._launches.enter(state.context)
         dtypes.set_default_dtype(state.default_dtype)
 
+    def pause(self) -> None:
+        """End the run that is going on after its present instruction. A signal handler may call this."""
+        self.state.replies.holds = True
+
+    def unpause(self) -> None:
+        """Let ``run`` execute again what it is given."""
+        self.state.replies.holds = self.state.replies.shows_memory
+
     def poll(self) -> None:
         """See what devices have found wrong, and complete the replies that they have come to, in order."""
         rollback = self._rollback
         if rollback.outstanding:
             rollback.look()
         rollback.holds = rollback.holds and bool(rollback.outstanding)
+        if self.is_ahead:
+            self._launched.look()
         self.state.replies.deliver()
         self._update()
 
@@ -187,7 +205,8 @@ class Session:
 
     def frames_left(self) -> None:
         """Note that the frames taken were sent, or copied: memory that they show may change again."""
-        self.state.replies.shows_memory = False
+        replies = self.state.replies
+        replies.shows_memory = replies.holds = False
         self._update()
 
     def between_instructions(self, work: Callable[[SessionState], Result]) -> Result:
@@ -207,6 +226,7 @@ class Session:
         state.clear()
         self._launches.leave(state.context)
         self._rollback.close()
+        self._launched.clear()
         state.context = context.current = Context({})
         self._update()
         self._on_close(self)
@@ -218,7 +238,8 @@ class Session:
         self.shows_memory = replies.shows_memory
         self.blocked = blocked = replies.shows_memory or rollback.holds
         self.has_work = not blocked and bool(state.inbox)
-        self.waits = bool(replies.pending) or bool(rollback.outstanding)
+        self.is_ahead = ahead = bool(self._launches.backends) and self._launched.is_full and not state.is_stopped
+        self.waits = ahead or bool(replies.pending) or bool(rollback.outstanding)
 
     def _answer_early(self, read: messages.Read) -> None:
         """Reply to a read that is still in the inbox; one that fails does so in its turn."""

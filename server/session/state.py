@@ -79,6 +79,12 @@ class SessionState:
         """The number of the client's thread whose instructions are executed; ``failure`` is one of this thread."""
         self.stopped: dict[int, Stop] = {}
         """Failures of other threads that the client has not seen yet, by the numbers of the threads."""
+        self.interrupt = 0
+        """The number of the client's interrupt up to which nothing is executed; 0 where there is none."""
+        self.passed_interrupt = 0
+        """The number of the last interrupt that the stream of instructions came to."""
+        self.is_stopped = False
+        """Whether instructions are passed over: after a failure, or before an interrupt. ``update_stop`` sets it."""
         self.operations = 0
         """How many operations were executed."""
         self.opened = time.time()
@@ -125,10 +131,14 @@ class SessionState:
         self.kept.clear()
         self.events.clear()
 
-    def mark_absent(self, ids: Collection[int]) -> None:
-        """Note that results were not computed because of the last failure; existing tensors stay what they were."""
+    def mark_absent(self, ids: Collection[int], reason: str) -> None:
+        """Note why results were not computed; existing tensors stay what they were."""
         for id in ids:
-            self.values.setdefault(id, Absent(self.failure_reason))
+            self.values.setdefault(id, Absent(reason))
+
+    def update_stop(self) -> None:
+        """Set ``is_stopped``, after ``failure`` or ``interrupt`` has changed."""
+        self.is_stopped = bool(self.failure or self.interrupt)
 
     def switch_thread(self, number: int) -> None:
         """Let what follows be instructions of another thread of the client: it has a failure of its own, or none."""
@@ -141,6 +151,7 @@ class SessionState:
             stopped[self.thread] = Stop(self.failure, self.failure_reason, self.last_failure)
         self.thread = number
         self.failure, self.failure_reason, self.last_failure = stopped.pop(number, _NOT_STOPPED)
+        self.update_stop()
 
     def forget_failures(self) -> None:
         """Go on in all threads; the next client's first instructions are those of its main thread."""
@@ -152,6 +163,7 @@ class SessionState:
         """Execute again what comes from the thread whose failure this is."""
         if failure == self.failure:
             self.failure = 0
+            self.update_stop()
             return
         for number, stop in self.stopped.items():
             if stop.failure == failure:

@@ -1,7 +1,7 @@
 """One session in the worker: its socket, what waits to be executed, and what waits to be sent. Knows no other session.
 
-A turn executes a bounded number of instructions. Neither direction holds more than its limit: beyond it the socket is
-not read, or nothing is executed.
+A turn executes a bounded number of instructions, which take a bounded time as far as the last turn tells. Neither
+direction holds more than its limit: beyond it the socket is not read, or nothing is executed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from telegrad_protocol.errors import InternalError, TelegradError
 from telegrad_protocol.messages import Failure
 
 INSTRUCTIONS_PER_TURN: Final = 64
+TURN_SECONDS: Final = 0.01
+"""Where instructions take long, a turn has fewer of them, so that it takes about as long as this or executes one."""
 CHUNK_COST: Final = 16
 """A chunk counts as this many instructions: about the time of copying 1 MiB."""
 INBOX_BYTES: Final = 4 << 20
@@ -44,6 +47,8 @@ class Session(Protocol):
     @property
     def waits(self) -> bool: ...
     @property
+    def is_ahead(self) -> bool: ...
+    @property
     def shows_memory(self) -> bool: ...
 
     expects_more: bool
@@ -51,6 +56,8 @@ class Session(Protocol):
 
     def receive(self, kind: int, body: memoryview) -> None: ...
     def run(self, budget: int) -> int: ...
+    def pause(self) -> None: ...
+    def unpause(self) -> None: ...
     def poll(self) -> None: ...
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
     def frames_left(self) -> None: ...
@@ -69,6 +76,8 @@ class SessionConnection:
         self.activity = IDLE
         self.interest = selectors.EVENT_READ
         """Which of the socket's events to wait for."""
+        self._budget = INSTRUCTIONS_PER_TURN
+        self._is_paused = False
         session.send = self._send_now
         self._reader = FrameReader(sock)
         self._inbox: deque[Frame] = deque()
@@ -82,20 +91,25 @@ class SessionConnection:
             for frame in self._reader.read():
                 inbox.append(frame)
                 self._inbox_bytes += len(frame.body)
-        if session.waits and not session.has_work and not self.ended:
+        if session.waits and (session.is_ahead or not session.has_work) and not self.ended:
             session.poll()
             self._collect()
-        budget = INSTRUCTIONS_PER_TURN
-        while budget > 0 and not self.ended and writer.pending <= OUTBOX_BYTES:
+        begin = time.perf_counter()
+        budget = self._budget
+        while budget > 0 and not (self.ended or self._is_paused) and writer.pending <= OUTBOX_BYTES:
             if session.shows_memory:
                 if writer.pending:
                     break
                 session.frames_left()
             if session.has_work:
+                if session.is_ahead:
+                    break
                 session.expects_more = bool(inbox)
                 budget -= session.run(budget) or 1
                 for kind, parts in session.take_replies():
                     writer.put(kind, 0, parts)
+                if time.perf_counter() - begin > TURN_SECONDS:
+                    break
             elif inbox and not session.blocked:
                 frame = inbox.popleft()
                 self._inbox_bytes -= len(frame.body)
@@ -106,7 +120,18 @@ class SessionConnection:
                 break
         if writer.pending:
             writer.flush()
+        self._set_budget(self._budget - budget, time.perf_counter() - begin)
         self._rate()
+
+    def pause(self) -> None:
+        """End the turn that is going on after its present instruction. A signal handler may call this."""
+        self._is_paused = True
+        self.session.pause()
+
+    def unpause(self) -> None:
+        """Let turns execute again."""
+        self._is_paused = False
+        self.session.unpause()
 
     def end(self, error: Exception) -> None:
         """Close the session; what is left is to tell its client why."""
@@ -117,6 +142,13 @@ class SessionConnection:
         self.writer.put(channel.CLOSE, 0, [])
         self.writer.flush()
         self._rate()
+
+    def _set_budget(self, used: int, seconds: float) -> None:
+        """Give the next turn as many instructions as fit into its time, after one that used and took so much."""
+        if seconds > TURN_SECONDS:
+            self._budget = max(1, min(self._budget, int(used * TURN_SECONDS / seconds)))
+        elif self._budget < INSTRUCTIONS_PER_TURN and seconds < TURN_SECONDS / 2:
+            self._budget = min(2 * self._budget, INSTRUCTIONS_PER_TURN)
 
     def _rate(self) -> None:
         """Set what the loop looks at, so that neither direction holds more than its limit."""
@@ -134,6 +166,8 @@ class SessionConnection:
 
     def _can_go_on(self) -> bool:
         session = self.session
+        if session.is_ahead:
+            return session.shows_memory
         return session.has_work or session.shows_memory or (bool(self._inbox) and not session.blocked)
 
     def _send_now(self) -> None:

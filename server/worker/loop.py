@@ -1,7 +1,8 @@
 """The worker process: one thread, one loop over its sockets, nothing that blocks while there is work.
 
 It reads frames from the gateway, lets sessions execute them in turn, a bounded number of instructions at a time, writes
-their replies, and answers control requests between turns. What is in a frame it leaves to sessions. A defect that
+their replies, and answers control requests between turns. A control request ends the turn that is going on, after its
+present instruction: the socket that it comes over signals it. What is in a frame it leaves to sessions. A defect that
 shows in one session ends this session and no other; the death of the gateway ends the process, and so does a device
 that will never answer again: the gateway is told why, tells all sessions, and starts another process.
 """
@@ -9,10 +10,14 @@ that will never answer again: the gateway is told why, tells all sessions, and s
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
+import os
 import select
 import selectors
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -60,9 +65,13 @@ class Worker:
         self._watch(control, selectors.EVENT_READ, None)
         self._own_requests: dict[str, Callable[[int, list[Any]], Any]] = {"open": self._open, "close": self._close}
         self._waiting_since = 0.0
+        self._is_called = False
+        """Whether a control request may have come since the sockets were last looked at."""
+        self._running: SessionConnection | None = None
 
     def run(self) -> None:
         """Serve until the gateway is gone; raises WorkerCrashedError where a device is beyond use."""
+        self._have_requests_signalled()
         self._send(channel.HELLO, 0, self._host.hello())
         try:
             self._serve()
@@ -77,14 +86,34 @@ class Worker:
         self._flush_control()
         activity = IDLE
         while True:
+            if self._is_called:
+                self._is_called = False
+                for connection in self._connections.values():
+                    connection.unpause()
             for key, mask in self._select(activity):
-                connection = key.data
-                if connection is None:
+                waiting = key.data
+                if waiting is None:
                     self._serve_control(mask)
                 else:
-                    connection.activity = BUSY
-                    connection.readable = bool(mask & selectors.EVENT_READ)
+                    waiting.activity = BUSY
+                    waiting.readable = bool(mask & selectors.EVENT_READ)
             activity = self._run_sessions()
+
+    def _have_requests_signalled(self) -> None:
+        """Let the control socket send a signal when something comes; without it requests wait for the turn's end."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # as in tests: only the main thread handles signals
+        signal.signal(signal.SIGIO, self._control_signalled)
+        signal.siginterrupt(signal.SIGIO, False)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._control, fcntl.F_SETOWN, os.getpid())
+            flags = fcntl.fcntl(self._control, fcntl.F_GETFL)
+            fcntl.fcntl(self._control, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+    def _control_signalled(self, *_: object) -> None:
+        self._is_called = True
+        if self._running is not None:
+            self._running.pause()
 
     def _report_crash(self, crash: WorkerCrashedError) -> None:
         """Tell the gateway why; what the sessions hold is gone with the device, and they cannot be closed."""
@@ -113,6 +142,9 @@ class Worker:
         for connection in list(self._connections.values()):
             if connection.activity == IDLE:
                 continue
+            self._running = connection
+            if self._is_called:
+                return BUSY
             try:
                 connection.turn()
             except EOFError:

@@ -40,6 +40,14 @@ def tg(server: ServerProcess) -> Iterator[Any]:
 
 
 @pytest.fixture
+def unbounded_tg(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The same, with no bound on what may be queued ahead."""
+    monkeypatch.setenv("TELEGRAD_MAX_AHEAD_SECONDS", "inf")
+    with telegrad.connect(server.url):
+        yield telegrad
+
+
+@pytest.fixture
 def start_program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts Python programs; those that still run at the end of the test are killed."""
     started: list[subprocess.Popen[str]] = []

@@ -77,7 +77,7 @@ class Session:
         self._numbers = itertools.count(1)
         self._named = itertools.count(SERVER_IDS)
 
-    has_work = waits = blocked = shows_memory = False
+    has_work = waits = blocked = is_ahead = shows_memory = False
 
     def receive(self, kind: int, body: memoryview) -> None: ...
     def run(self, budget: int) -> int:
@@ -85,6 +85,10 @@ class Session:
 
     def poll(self) -> None: ...
     def frames_left(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def unpause(self) -> None: ...
     def take_replies(self) -> list[Any]:
         return []
 

@@ -28,7 +28,7 @@ class Clock:
         self.ended: list[Any] = []
         monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now))
         loop: Any = self
-        self.session = SessionRelay(1, HELLO, sock, loop, _ignore, _ignore, self.ended.append)
+        self.session = SessionRelay(1, HELLO, sock, loop, _ignore, _ignore, self.ended.append, _ignore)
 
     def add_reader(self, *_: Any) -> None: ...
     def remove_reader(self, *_: Any) -> None: ...

@@ -36,9 +36,13 @@ class StubSession:
             done += 1
         return done
 
-    shows_memory = blocked = False
+    shows_memory = blocked = is_ahead = False
 
     def frames_left(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def unpause(self) -> None: ...
 
     @property
     def has_work(self) -> bool:

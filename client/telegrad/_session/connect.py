@@ -23,9 +23,13 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.messages import Hello
 
+<<<<<<< HEAD
 from . import cells, last_errors
+=======
+from . import cells, interrupts
+>>>>>>> a58bb73 (Ctrl-C drops what has not started, and what is queued ahead is bounded in seconds)
 from . import settings as _settings
-from .current import current_session, enter, has_session, leave, open_default_with
+from .current import current_session, enter, has_session, leave, open_default_with, thread_sessions
 from .detached import DetachedSession
 from .ending import DISCONNECT_SECONDS, finish
 from .session import ClientSession
@@ -107,11 +111,17 @@ class Connection:
     def _close(self) -> None:
         leave(self.session)
         if self in _connections:
-            _connections.remove(self)
             _explain_absence(SessionLostError(_ENDED))
         self.session.close()
+        self._forget()
         if self._server is not None:
             self._server.stop()
+
+    def _forget(self) -> None:
+        if self in _connections:
+            _connections.remove(self)
+        if not _connections:
+            interrupts.stop_watching()
 
     def detach(self, lease: float | None = None, kept: tuple[str, ...] = ()) -> DetachedSession:
         """Leave the session without ending it, and return what is needed to come back; see ``telegrad.detach``."""
@@ -122,7 +132,7 @@ class Connection:
         address = self.session.transport.address  # type: ignore[attr-defined]  # only sockets have a key
         granted = detach_session(address, lease if lease is None else _checked_lease(lease))
         leave(self.session)
-        _connections.remove(self)
+        self._forget()
         why = f"this session was left by detach(); connect(..., session={self.id!r}, key=...) comes back to it"
         self.session.leave(SessionDetachedError(why))
         _explain_absence(SessionDetachedError(_DETACHED))
@@ -229,6 +239,7 @@ def connect(
     _watch_process_end()
     _connections.append(connection)
     enter(opened)
+    interrupts.watch(thread_sessions)
     _settings.announce(opened)
     return connection
 
@@ -370,6 +381,7 @@ def _leave_inherited() -> None:
     for connection in _connections:
         connection.abandon()
     _connections.clear()
+    interrupts.forget_thread()
 
 
 if hasattr(os, "register_at_fork"):

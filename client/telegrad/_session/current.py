@@ -76,6 +76,11 @@ def leave(session: ClientSession) -> None:
             sessions.remove(session)
 
 
+def thread_sessions() -> list[ClientSession]:
+    """Return the open sessions that this thread has entered or shares."""
+    return [session for session in dict.fromkeys((*_shared, *_thread.entered)) if session.is_open]
+
+
 def open_sessions() -> list[ClientSession]:
     """Return all sessions that instructions can be submitted to."""
     return [session for session in _open if session.is_open]

@@ -7,6 +7,7 @@ after the transport accepted it, so that it is neither lost nor sent twice. Know
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 from collections import deque
@@ -19,6 +20,7 @@ from telegrad_protocol.errors import CommunicationError, TelegradError
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
 from telegrad_protocol.meta import Meta
 
+from .ahead import Ahead, max_ahead_seconds
 from .call_sites import CallSites
 from .thread_modes import DEFAULT, Modes, thread
 
@@ -46,12 +48,13 @@ class _Draft(NamedTuple):
     """A batch that is being sent.
 
     ``end`` is its last instruction; ``accepted`` is how many frames the transport had accepted before; ``told`` are the
-    modes that the server has after it.
+    modes that the server has after it, ``submitted`` the number of its last instruction.
     """
 
     end: object
     accepted: int
     told: Modes
+    submitted: int
 
 
 class SendQueue:
@@ -71,11 +74,18 @@ class SendQueue:
         self.new_id = count(1).__next__
         self.operations = 0
         self._full_at = BATCH_OPERATIONS
+        self._has_new_line = False
+        self._new_interrupt = count(1).__next__
+        self._new_request = count(1).__next__
         self.is_open = True
-        self.sites = CallSites(self._pending.append)
+        self.sites = CallSites(self._introduce)
         self.blocking = os.environ.get("TELEGRAD_LAUNCH_BLOCKING", "0") not in ("", "0")
         self._is_urgent = self.blocking
+        self.ahead = Ahead(max_ahead_seconds())
         self.transport = open_transport(self.flush_quietly)
+        if self.transport.executes_at_once:
+            self.ahead = Ahead(math.inf)
+        self._full_at = self.ahead.room(BATCH_OPERATIONS)
 
     def synchronize(self, device: str = "") -> None:
         """Wait until everything submitted so far has run; raises what failed."""
@@ -91,6 +101,10 @@ class SendQueue:
 
     def _require_open(self) -> None:
         """Raise why the session has ended, if it has."""
+        raise NotImplementedError
+
+    def _wait_for_room(self) -> None:
+        """Wait until the server has come far enough for the program to go on."""
         raise NotImplementedError
 
     def call(self, op: int, site: int, outs: tuple[int, ...], args: list[Any], modes: Modes) -> None:
@@ -145,6 +159,32 @@ class SendQueue:
             return
         self.flush()
         self._poll()
+        if self.ahead.is_full():
+            self._wait_for_room()
+
+    def note_interrupt(self) -> int:
+        """Note where an interrupt came, and return its number; signal handlers call this, so it only appends."""
+        number = self._new_interrupt()
+        self._pending.append(messages.Interrupt(number))
+        self._has_new_line = True
+        return number
+
+    def announce_interrupt(self, number: int) -> None:
+        """Tell the server of an interrupt, past what is queued; then send what is queued."""
+        self.transport.interrupt(number)
+        self.flush_quietly()
+
+    def _introduce(self, site: messages.Site) -> None:
+        """Queue a line of the program that is new; it may do what takes longer than anything before."""
+        self._pending.append(site)
+        self._has_new_line = True
+        self._full_at = min(self._full_at, self.operations + self.ahead.first_portion)
+
+    def _ask_for_report(self, submitted: int) -> None:
+        """Queue a question that is answered when all before it is completed, and for which nobody waits."""
+        report = self._new_request()
+        self._pending.append(messages.Query(report, "synchronize", [""]))
+        self.ahead.expect(report, submitted)
 
     def flush(self) -> None:
         """Send what is queued."""
@@ -157,14 +197,20 @@ class SendQueue:
         if self._draft is not None:
             self._recover(self._draft)
         self._is_armed = False
-        self._full_at = self.operations + BATCH_OPERATIONS
-        pending = self._pending
+        pending, ahead = self._pending, self.ahead
+        self._full_at = self.operations + ahead.room(BATCH_OPERATIONS)
         if self._uploading is not uploading:
             self._end_cut_upload()
         if self._dead:
             pending.append(self._frees())
         if not pending:
             return
+        submitted = ahead.pace.submitted + len(pending)
+        if self._has_new_line:
+            self._has_new_line = False
+            ahead.forget(submitted)
+        if ahead.wants_report(submitted):
+            self._ask_for_report(submitted)
         end = pending[-1]
         batch = list(pending)
         while batch[-1] is not end:  # other threads queue meanwhile
@@ -174,7 +220,7 @@ class SendQueue:
             self._is_mixed = False
             batch, told = _with_modes(batch, told)
         body = wire.encode_batch(batch)
-        self._draft = _Draft(end, self.transport.accepted, told)
+        self._draft = _Draft(end, self.transport.accepted, told, ahead.pace.submitted + len(batch))
         try:
             self.transport.send_batch(body)
         except CommunicationError as error:
@@ -203,6 +249,8 @@ class SendQueue:
     def _forget_sent(self, draft: _Draft) -> None:
         self._told = draft.told
         self._pending_bytes = 0
+        self.ahead.submit(draft.submitted)
+        self._full_at = self.operations + self.ahead.room(BATCH_OPERATIONS)
         pending, end = self._pending, draft.end
         while pending.popleft() is not end:
             pass

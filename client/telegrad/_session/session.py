@@ -30,8 +30,9 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device, Meta
 
+from . import interrupts
 from .chunked_data import ChunkedData
-from .send_queue import SendQueue
+from .send_queue import BATCH_OPERATIONS, SendQueue
 from .thread_modes import has_ended, thread
 
 if TYPE_CHECKING:
@@ -58,9 +59,12 @@ class ClientSession(SendQueue):
         self._raised: dict[int, int] = {}
         """The last failure that was raised, by the number of the thread."""
         self._lost: TelegradError | None = None
+<<<<<<< HEAD
         self._is_lost_told = False
         self._confirmed = 0
         self._new_request = count(1).__next__
+=======
+>>>>>>> a58bb73 (Ctrl-C drops what has not started, and what is queued ahead is bounded in seconds)
         self.round_trips = 0
         self.was_left = False
         self.stream_turns: dict[tuple[str, int], count[int]] = {}
@@ -110,7 +114,14 @@ class ClientSession(SendQueue):
             self.round_trips += 1
             with self._sending:
                 self._send_pending()
-            answer = self._await(number)
+                submitted = self.ahead.pace.submitted
+            answers = self._answers
+            self._await(number, lambda: number in answers)
+            answer = answers[number]
+            self.ahead.complete(submitted)
+        except KeyboardInterrupt:
+            self._note_unhandled_interrupt()
+            raise
         finally:
             self._forget_request(number)
         if isinstance(answer, Failure):
@@ -133,7 +144,12 @@ class ClientSession(SendQueue):
             self._pending.append(self._under_modes(messages.Query(number, "synchronize", [""])))
             with self._sending:
                 self._send_pending()
-            answer = self._await(number, time.monotonic() + seconds)
+                submitted = self.ahead.pace.submitted
+            answers = self._answers
+            has_arrived = self._await(number, lambda: number in answers, time.monotonic() + seconds)
+            answer = answers[number] if has_arrived else None
+            if has_arrived:
+                self.ahead.complete(submitted)
         finally:
             self._forget_request(number)
         if isinstance(answer, Failure):
@@ -163,18 +179,44 @@ class ClientSession(SendQueue):
         """Whether no request waits and nothing is kept of an answer."""
         return not (self._waiting or self._answers or self._chunked)
 
-    def _await(self, number: int, deadline: float | None = None) -> Any:
-        """Return the answer to a request, or None where it has not come before ``deadline`` on the monotonic clock."""
-        answers = self._answers
+    def _note_unhandled_interrupt(self) -> None:
+        """Drop what is queued after an interrupt came into a wait, where the handler of interrupts was replaced."""
+        if not interrupts.is_handled():
+            interrupts.interrupt(self)
+
+    def _wait_for_room(self) -> None:
+        number = self._new_request()  # of no request: whoever reads wakes all that wait
+        self._waiting[number] = None
+        try:
+            while self.ahead.is_full() and self._own_failure() is None:
+                self._await_report(number)
+        except KeyboardInterrupt:
+            self._note_unhandled_interrupt()
+            raise
+        finally:
+            self._forget_request(number)
+        self._full_at = self.operations + self.ahead.room(BATCH_OPERATIONS)
+
+    def _await_report(self, number: int) -> None:
+        """Wait until there is room, as far as reports that are expected tell, or until something has failed."""
+        ahead = self.ahead
+        if not ahead.is_reported:
+            with self._sending:
+                self._ask_for_report(ahead.pace.submitted + len(self._pending))
+                self._send_pending()
+        self._await(number, lambda: not (ahead.is_reported and ahead.is_full()) or self._own_failure() is not None)
+
+    def _await(self, number: int, has_arrived: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait until that has arrived, and return whether it has before ``deadline`` on the monotonic clock."""
         answered: threading.Event | None = None
         left: float | None = None
-        while number not in answers:
+        while not has_arrived():
             self._require_open()
             if deadline is not None and (left := deadline - time.monotonic()) <= 0:
-                return None
+                return False
             if self._reading.acquire(blocking=False):
                 try:
-                    if number not in answers:
+                    if not has_arrived():
                         self._receive(left)
                 finally:
                     self._stop_reading(number)
@@ -185,7 +227,7 @@ class ClientSession(SendQueue):
             else:
                 answered.wait(left)
                 answered.clear()
-        return answers[number]
+        return True
 
     def _stop_reading(self, number: int | None = None) -> None:
         """Stop reading, and wake the other threads that wait, so that one of them reads."""
@@ -286,6 +328,8 @@ class ClientSession(SendQueue):
             answered = self._waiting.get(request)
             if answered is not None:
                 answered.set()
+        else:
+            self.ahead.take_report(request)
 
     def _take_failure(self, failure: Failure) -> None:
         if failure.number == 0:
@@ -306,12 +350,15 @@ class ClientSession(SendQueue):
 
     def _raise(self, failure: Failure) -> None:
         """Raise a failure, once, and let the session go on."""
+        if failure.number == messages.DROPPED:
+            raise _error_of(failure)
         number = failure.thread
         pending = self._failures.get(number)
         if pending is not None and pending.number <= failure.number:
             self._failures.pop(number, None)
         self._raised[number] = max(self._raised.get(number, 0), failure.number)
         self._pending.append(messages.Resume(failure.number))
+        self._has_new_line = True  # what was passed over has measured nothing
         error = _error_of(failure)
         if number != thread.modes.thread:
             error.add_note("It failed in a thread that has ended.")

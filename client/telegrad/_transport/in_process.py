@@ -32,6 +32,7 @@ class LocalSession(Protocol):
 class InProcessTransport:
     """Drives a server's ``Session`` that lives in this process; what is sent is executed before the call returns."""
 
+    executes_at_once = True
     _engine = threading.RLock()
     """The engine expects one thread at a time; the threads of this process take turns."""
 
@@ -69,6 +70,9 @@ class InProcessTransport:
 
     def drop(self) -> None:
         self._inbox.popleft()
+
+    def interrupt(self, number: int) -> None:
+        """Do nothing: nothing is on its way."""
 
     def arm(self) -> None:
         """Do nothing: whoever reads flushes first, and nobody else sees what was not sent."""

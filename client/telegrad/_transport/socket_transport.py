@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLostError
-from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, heartbeat_seconds
+from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, Parts, heartbeat_seconds
 from telegrad_protocol.messages import Hello
 
 from .flush_timer import FlushTimer
@@ -49,6 +49,8 @@ class SocketTransport:
     dropped, and the link resends. ``flush`` is called from a timer thread after ``arm``.
     """
 
+    executes_at_once = False
+
     def __init__(
         self, address: Address, hello: Hello, flush: Callable[[], object] = lambda: None, window: int = WINDOW_BYTES
     ) -> None:
@@ -65,6 +67,7 @@ class SocketTransport:
         self._last_alive = time.monotonic()
         self._last_error = ""
         self._pause = 0.0
+        self._interrupt = 0
         self._busy = self._closed = self._waiting = False
         self._fatal: CommunicationError | None = None
         self._limits: _Limits | None = None
@@ -117,6 +120,14 @@ class SocketTransport:
     def drop(self) -> None:
         with self._lock:
             self._link.inbox.popleft()
+
+    def interrupt(self, number: int) -> None:
+        with self._lock:
+            self._check()
+            self._interrupt = number
+            if self._connection is not None:
+                self._connection.queue(self._interruption())
+                self._advance(0)
 
     def arm(self) -> None:
         if self._timer is not None:
@@ -182,6 +193,10 @@ class SocketTransport:
                 self._connection.queue(parts)
             self._counted.frames += 1
             self._busy = False
+
+    def _interruption(self) -> Parts:
+        """Return the frame of the last interrupt. Sent again it changes nothing, so it is after a lost connection."""
+        return masked_message(self._link.interruption(self._interrupt))[0]
 
     def _has_room(self) -> bool:
         connection = self._connection
@@ -305,6 +320,8 @@ class SocketTransport:
         self._connection = connection = WebSocketConnection(self.address, link.received, link.receive)
         for parts in link.resend_after(link.acknowledged):
             connection.queue(parts)
+        if self._interrupt:
+            connection.queue(self._interruption())
         connection.write()
         self._counted.reconnects += self._pause > 0
         self._pause = 0.0

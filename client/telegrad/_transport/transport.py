@@ -34,6 +34,8 @@ class Transport(Protocol):
     """Carries the frames of one session, each exactly once and in order."""
 
     hello: Hello
+    executes_at_once: bool
+    """Whether what is sent is executed before the call returns."""
 
     @property
     def stats(self) -> TransportStats: ...
@@ -59,6 +61,9 @@ class Transport(Protocol):
     @property
     def accepted(self) -> int:
         """How many frames were accepted for sending: tells after an interrupt whether a send had begun."""
+
+    def interrupt(self, number: int) -> None:
+        """Tell the server, before all that is on its way, of the interrupt of this number in the stream."""
 
     def arm(self) -> None:
         """Have the flush callback called soon, from another thread."""

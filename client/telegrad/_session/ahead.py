@@ -1,0 +1,112 @@
+"""How far a session's queue is ahead of the server, and when the program has to wait for it.
+
+What is ahead is bounded in seconds of measured work, so that a progress bar tells the truth. The server is asked for
+reports, within the stream of instructions, once half of the bound is used; nobody waits for them, unless all of it is.
+Knows neither transports nor messages.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import Final
+
+from telegrad_protocol.errors import ConfigurationError
+from telegrad_protocol.pace import Pace
+
+VARIABLE: Final = "TELEGRAD_MAX_AHEAD_SECONDS"
+DEFAULT_SECONDS: Final = 1.0
+UNMEASURED: Final = 16
+"""How many instructions of unknown duration may be ahead."""
+MOST_BETWEEN_REPORTS: Final = 1024
+"""Reports are asked for after so many instructions at most, so that they tell soon that work takes longer."""
+
+
+def max_ahead_seconds() -> float:
+    """Return what the environment says about how far a queue may be ahead; raises ConfigurationError."""
+    text = os.environ.get(VARIABLE) or str(DEFAULT_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise ConfigurationError(f"{VARIABLE}: expected a positive number of seconds or 'inf', got {text!r}")
+    return seconds
+
+
+class Ahead:
+    """Counts the instructions of one session that were sent, and those known to be completed."""
+
+    __slots__ = ("_asked_up_to", "_expected", "_is_bounded", "pace")
+
+    def __init__(self, seconds: float) -> None:
+        self.pace = Pace(seconds, UNMEASURED)
+        self._is_bounded = seconds < math.inf
+        self._expected: dict[int, tuple[int, float]] = {}
+        """Numbers of reports that are expected; up to where each tells of completion, and when it was asked for."""
+        self._asked_up_to = 0
+
+    @property
+    def limit(self) -> float:
+        """The most instructions that may be ahead."""
+        return self.pace.limit if self._is_bounded else math.inf
+
+    @property
+    def first_portion(self) -> int:
+        """How many instructions of unknown duration are queued before they are sent."""
+        return UNMEASURED // 2 if self._is_bounded else 1 << 30
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether a report is expected."""
+        return bool(self._expected)
+
+    def wants_report(self, submitted: int) -> bool:
+        """Return whether to ask for a report after the instruction of this number."""
+        pace = self.pace
+        return (
+            self._is_bounded
+            and submitted - pace.completed > pace.limit // 2
+            and submitted - self._asked_up_to >= min(pace.limit // 4, MOST_BETWEEN_REPORTS)
+        )
+
+    def expect(self, report: int, submitted: int) -> None:
+        """Note that a report was asked for after the instruction of number ``submitted``."""
+        self._asked_up_to = submitted
+        self._expected[report] = (submitted, time.monotonic())
+
+    def take_report(self, report: int) -> None:
+        """Note that a report has arrived; numbers of other answers are ignored."""
+        expected = self._expected.pop(report, None)
+        if expected is not None:
+            self.pace.complete(expected[0], time.monotonic())
+
+    def submit(self, submitted: int) -> None:
+        """Note that instructions up to this number were sent."""
+        self.pace.submit(submitted, time.monotonic())
+
+    def room(self, most: int) -> int:
+        """Return how many instructions, ``most`` or fewer, the program may queue before it looks whether to wait."""
+        pace = self.pace
+        return min(most, pace.portion, max(pace.limit - pace.ahead, 0)) if self._is_bounded else most
+
+    def complete(self, submitted: int) -> None:
+        """Note that an answer has come, and that instructions up to this number are completed, or all but a few.
+
+        A read may be answered a little before its turn.
+        """
+        self.pace.complete(submitted, time.monotonic())
+
+    def forget(self, submitted: int) -> None:
+        """Take what follows the instruction of this number for work of unknown duration."""
+        self.pace.forget(submitted)
+
+    def is_full(self) -> bool:
+        """Return whether the program has to wait before it queues more."""
+        pace = self.pace
+        ahead = pace.ahead
+        if ahead < 2 or not self._is_bounded:
+            return False
+        expected = next(iter(self._expected.values()), None)
+        return ahead >= (pace.limit if expected is None else pace.allowed(*expected, time.monotonic()))

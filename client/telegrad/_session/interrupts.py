@@ -1,0 +1,123 @@
+"""Ctrl-C: what the interrupted program has queued and the server has not started is dropped.
+
+While sessions are connected, a handler stands before Python's own for SIGINT, and before no other: a program that
+handles the signal itself decides what becomes of its work. The handler notes in the queue of each session where the
+interrupt came, and leaves it to a thread to tell the server, since the program may have been stopped anywhere. Then it
+raises KeyboardInterrupt, as Python's does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from telegrad_protocol.errors import CommunicationError
+
+from .own_code import running_shell
+
+
+class Interruptible(Protocol):
+    """A session, as far as interrupts are concerned."""
+
+    def note_interrupt(self) -> int:
+        """Note in the queue that an interrupt came here, and return its number; a signal handler calls this."""
+
+    def announce_interrupt(self, number: int) -> None:
+        """Tell the server of it, past the queue."""
+
+
+class _Announcer:
+    """A thread that tells servers of interrupts. ``SimpleQueue.put`` may be called wherever a signal arrives."""
+
+    def __init__(self) -> None:
+        self.interrupted: SimpleQueue[tuple[Interruptible, int] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="telegrad-interrupts", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.interrupted.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (interrupted := self.interrupted.get()) is not None:
+            session, number = interrupted
+            with contextlib.suppress(CommunicationError, OSError):  # the user's next call raises it
+                session.announce_interrupt(number)
+
+
+_announcer: _Announcer | None = None
+
+
+def _no_sessions() -> Iterable[Interruptible]:
+    """Stand for the function that ``watch`` is given."""
+    return ()
+
+
+_sessions_of_thread: Callable[[], Iterable[Interruptible]] = _no_sessions
+
+
+def interrupt(session: Interruptible) -> None:
+    """Have the server drop what this session has queued up to now and what has not started."""
+    number = session.note_interrupt()
+    if _announcer is not None:
+        _announcer.interrupted.put((session, number))
+
+
+def forget_thread() -> None:
+    """In a forked process: there is no thread that tells servers until ``watch`` starts one."""
+    global _announcer
+    _announcer = None
+
+
+def is_handled() -> bool:
+    """Return whether an interrupt that has come was noted by the handler of this module."""
+    return signal.getsignal(signal.SIGINT) is _handle
+
+
+def _handle(number: int, frame: Any) -> None:
+    for session in _sessions_of_thread():
+        interrupt(session)
+    signal.default_int_handler(number, frame)
+
+
+def watch(sessions_of_thread: Callable[[], Iterable[Interruptible]]) -> None:
+    """Notice interrupts from here on, which concern the sessions of the main thread; call this for every connection."""
+    global _announcer, _sessions_of_thread
+    _sessions_of_thread = sessions_of_thread
+    if _announcer is None:
+        _announcer = _Announcer()
+        _each_cell("register")
+    _stand_before_python()
+
+
+def stop_watching() -> None:
+    """Give the signal back to Python; call this after the last connection has ended."""
+    global _announcer
+    if _announcer is None:
+        return
+    _announcer.stop()
+    _announcer = None
+    _each_cell("unregister")
+    if is_handled() and _is_main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _stand_before_python(*_: object) -> None:
+    if _is_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _handle)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _each_cell(action: str) -> None:
+    """Let IPython call ``_stand_before_python`` before each cell, since it sets Python's handler for each."""
+    shell = running_shell()
+    if shell is not None:
+        with contextlib.suppress(ValueError):  # the shell was replaced meanwhile
+            getattr(shell.events, action)("pre_run_cell", _stand_before_python)
