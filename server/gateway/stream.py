@@ -55,8 +55,8 @@ class SessionRelay:
 
     ``key`` is the secret that its client proves itself with; ``client`` is how that describes itself. ``on_close`` is
     called when the client ends the session, ``on_lost`` when the worker does, ``on_lease_end`` when nothing was heard
-    of the client for ``lease`` seconds, ``on_interrupt`` with the number of an interrupt, which overtakes what waits for
-    the worker. ``load`` is in how much of the last seconds the client sent work, from 0 to 1;
+    of the client for ``lease`` seconds, ``on_interrupt`` with the number of an interrupt, which overtakes what waits
+    for the worker. ``load`` is in how much of the last seconds the client sent work, from 0 to 1;
     over HTTP, ``worked`` notes it.
     """
 
