@@ -46,8 +46,6 @@ def detach(state: SessionState, message: messages.Detach | messages.Attach) -> N
         holder.clear()
     reset_modes(state)
     state.forget_failures()
-    state.interrupt = state.passed_interrupt = 0
-    state.update_stop()
     for backend in state.backends.values():
         with backend.exclusive_allocator() as allocator:
             allocator.end_allocate_to_pool(state.number)

@@ -155,9 +155,11 @@ class SessionState:
 
     def forget_failures(self) -> None:
         """Go on in all threads; the next client's first instructions are those of its main thread."""
+        self.interrupt = self.passed_interrupt = 0
         self.stopped.clear()
         self.thread = 0
         self.failure, self.failure_reason, self.last_failure = _NOT_STOPPED
+        self.update_stop()
 
     def resume(self, failure: int) -> None:
         """Execute again what comes from the thread whose failure this is."""
