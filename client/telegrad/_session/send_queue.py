@@ -15,12 +15,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from telegrad._transport.ahead import Ahead, max_ahead_seconds
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import CommunicationError, TelegradError
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
 from telegrad_protocol.meta import Meta
 
-from .ahead import Ahead, max_ahead_seconds
 from .call_sites import CallSites
 from .thread_modes import DEFAULT, Modes, thread
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import convert
 
+from telegrad._transport.chunked_data import ChunkedData
 from telegrad._transport.transport import INHERITED
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
@@ -31,7 +32,6 @@ from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device, Meta
 
 from . import interrupts
-from .chunked_data import ChunkedData
 from .send_queue import BATCH_OPERATIONS, SendQueue
 from .thread_modes import has_ended, thread
 
