@@ -23,11 +23,7 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.messages import Hello
 
-<<<<<<< HEAD
-from . import cells, last_errors
-=======
-from . import cells, interrupts
->>>>>>> a58bb73 (Ctrl-C drops what has not started, and what is queued ahead is bounded in seconds)
+from . import cells, interrupts, last_errors
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with, thread_sessions
 from .detached import DetachedSession

@@ -73,8 +73,13 @@ def forget_thread() -> None:
     _announcer = None
 
 
-def is_handled() -> bool:
-    """Return whether an interrupt that has come was noted by the handler of this module."""
+def note_unhandled(session: Interruptible) -> None:
+    """Drop what is queued after an interrupt came into a wait, where the handler of interrupts was replaced."""
+    if not _is_handled():
+        interrupt(session)
+
+
+def _is_handled() -> bool:
     return signal.getsignal(signal.SIGINT) is _handle
 
 
@@ -102,7 +107,7 @@ def stop_watching() -> None:
     _announcer.stop()
     _announcer = None
     _each_cell("unregister")
-    if is_handled() and _is_main_thread():
+    if _is_handled() and _is_main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -103,8 +103,8 @@ class SendQueue:
         """Raise why the session has ended, if it has."""
         raise NotImplementedError
 
-    def _wait_for_room(self) -> None:
-        """Wait until the server has come far enough for the program to go on."""
+    def _await_condition(self, holds: Callable[[], bool]) -> bool:
+        """Wait until what arrives makes ``holds`` true, or something has failed; returns False where it has."""
         raise NotImplementedError
 
     def call(self, op: int, site: int, outs: tuple[int, ...], args: list[Any], modes: Modes) -> None:
@@ -161,6 +161,18 @@ class SendQueue:
         self._poll()
         if self.ahead.is_full():
             self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        """Wait until the server has come far enough for the program to go on."""
+        ahead = self.ahead
+        while ahead.is_full():
+            if not ahead.is_reported:
+                with self._sending:
+                    self._ask_for_report(ahead.pace.submitted + len(self._pending))
+                    self._send_pending()
+            if not self._await_condition(lambda: not (ahead.is_reported and ahead.is_full())):
+                break
+        self._full_at = self.operations + ahead.room(BATCH_OPERATIONS)
 
     def note_interrupt(self) -> int:
         """Note where an interrupt came, and return its number; signal handlers call this, so it only appends."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from msgspec import convert
 
@@ -22,24 +22,19 @@ from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
 from telegrad_protocol.errors import (
     CommunicationError,
-    ProtocolError,
     SessionLostError,
     TelegradError,
-    WorkerCrashedError,
-    revive,
 )
+from telegrad_protocol.failures import error_of, with_remedy
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device, Meta
 
 from . import interrupts
-from .send_queue import BATCH_OPERATIONS, SendQueue
+from .send_queue import SendQueue
 from .thread_modes import has_ended, thread
 
 if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
-
-
-_REMEDY: Final = "the session and its tensors are gone: connect() again, and load what you saved, such as a checkpoint"
 
 
 class ClientSession(SendQueue):
@@ -59,12 +54,8 @@ class ClientSession(SendQueue):
         self._raised: dict[int, int] = {}
         """The last failure that was raised, by the number of the thread."""
         self._lost: TelegradError | None = None
-<<<<<<< HEAD
         self._is_lost_told = False
         self._confirmed = 0
-        self._new_request = count(1).__next__
-=======
->>>>>>> a58bb73 (Ctrl-C drops what has not started, and what is queued ahead is bounded in seconds)
         self.round_trips = 0
         self.was_left = False
         self.stream_turns: dict[tuple[str, int], count[int]] = {}
@@ -98,7 +89,7 @@ class ClientSession(SendQueue):
                     self.new_id = count(len(kept.tensors) + 1).__next__
                     return kept
                 if isinstance(reply, Failure) and reply.number == 0:
-                    raise _error_of(reply)
+                    raise error_of(reply)
 
     def request(self, make: Callable[[int], Any]) -> Any:
         """Send a request and wait for its answer: one round trip."""
@@ -120,7 +111,7 @@ class ClientSession(SendQueue):
             answer = answers[number]
             self.ahead.complete(submitted)
         except KeyboardInterrupt:
-            self._note_unhandled_interrupt()
+            interrupts.note_unhandled(self)
             raise
         finally:
             self._forget_request(number)
@@ -167,7 +158,7 @@ class ClientSession(SendQueue):
     def unraised(self) -> list[TelegradError]:
         """Return what is known to have failed and was not raised, of all threads."""
         lost = [self._lost] if self._lost is not None and not (self._is_lost_told or self.is_confirmed) else []
-        return [*map(copy.copy, lost), *map(_error_of, self._failures.values())]
+        return [*map(copy.copy, lost), *map(error_of, self._failures.values())]
 
     def _forget_request(self, number: int) -> None:
         del self._waiting[number]
@@ -179,32 +170,17 @@ class ClientSession(SendQueue):
         """Whether no request waits and nothing is kept of an answer."""
         return not (self._waiting or self._answers or self._chunked)
 
-    def _note_unhandled_interrupt(self) -> None:
-        """Drop what is queued after an interrupt came into a wait, where the handler of interrupts was replaced."""
-        if not interrupts.is_handled():
-            interrupts.interrupt(self)
-
-    def _wait_for_room(self) -> None:
+    def _await_condition(self, holds: Callable[[], bool]) -> bool:
         number = self._new_request()  # of no request: whoever reads wakes all that wait
         self._waiting[number] = None
         try:
-            while self.ahead.is_full() and self._own_failure() is None:
-                self._await_report(number)
+            self._await(number, lambda: holds() or self._own_failure() is not None)
         except KeyboardInterrupt:
-            self._note_unhandled_interrupt()
+            interrupts.note_unhandled(self)
             raise
         finally:
             self._forget_request(number)
-        self._full_at = self.operations + self.ahead.room(BATCH_OPERATIONS)
-
-    def _await_report(self, number: int) -> None:
-        """Wait until there is room, as far as reports that are expected tell, or until something has failed."""
-        ahead = self.ahead
-        if not ahead.is_reported:
-            with self._sending:
-                self._ask_for_report(ahead.pace.submitted + len(self._pending))
-                self._send_pending()
-        self._await(number, lambda: not (ahead.is_reported and ahead.is_full()) or self._own_failure() is not None)
+        return self._own_failure() is None
 
     def _await(self, number: int, has_arrived: Callable[[], bool], deadline: float | None = None) -> bool:
         """Wait until that has arrived, and return whether it has before ``deadline`` on the monotonic clock."""
@@ -333,7 +309,7 @@ class ClientSession(SendQueue):
 
     def _take_failure(self, failure: Failure) -> None:
         if failure.number == 0:
-            self._end(_error_of(failure))
+            self._end(error_of(failure))
         elif failure.request is not None:
             self._answer(failure.request, failure)
         elif failure.number > self._raised.get(failure.thread, 0):
@@ -351,7 +327,7 @@ class ClientSession(SendQueue):
     def _raise(self, failure: Failure) -> None:
         """Raise a failure, once, and let the session go on."""
         if failure.number == messages.DROPPED:
-            raise _error_of(failure)
+            raise error_of(failure)
         number = failure.thread
         pending = self._failures.get(number)
         if pending is not None and pending.number <= failure.number:
@@ -359,7 +335,7 @@ class ClientSession(SendQueue):
         self._raised[number] = max(self._raised.get(number, 0), failure.number)
         self._pending.append(messages.Resume(failure.number))
         self._has_new_line = True  # what was passed over has measured nothing
-        error = _error_of(failure)
+        error = error_of(failure)
         if number != thread.modes.thread:
             error.add_note("It failed in a thread that has ended.")
         raise error
@@ -372,7 +348,7 @@ class ClientSession(SendQueue):
         self._end(error)
 
     def _end(self, error: TelegradError) -> None:
-        self._lost = self._lost or _with_remedy(error)
+        self._lost = self._lost or with_remedy(error)
         self.is_open = False
         self._is_urgent = True
         self._wake()
@@ -418,14 +394,3 @@ class ClientSession(SendQueue):
 
 def _forget(id: int) -> None:
     """Stand for ``free`` in a forked process, whose handles of tensors are copies."""
-
-
-def _with_remedy(error: TelegradError) -> TelegradError:
-    """Return the error that ends a session, with what its user can do."""
-    if isinstance(error, (SessionLostError, WorkerCrashedError, ProtocolError)):
-        error = type(error)(f"{error.message}\n  {_REMEDY}")
-    return error
-
-
-def _error_of(failure: Failure) -> TelegradError:
-    return revive(failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback)

@@ -1,0 +1,22 @@
+"""Failures as the errors that they tell of, and what a user can do about those that end a session."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .errors import ProtocolError, SessionLostError, TelegradError, WorkerCrashedError, revive
+from .messages import Failure
+
+_REMEDY: Final = "the session and its tensors are gone: connect() again, and load what you saved, such as a checkpoint"
+
+
+def error_of(failure: Failure) -> TelegradError:
+    """Return the error that the other end raised."""
+    return revive(failure.code, failure.message, failure.operation, failure.operands, failure.site, failure.traceback)
+
+
+def with_remedy(error: TelegradError) -> TelegradError:
+    """Return the error that ends a session, with what its user can do."""
+    if isinstance(error, (SessionLostError, WorkerCrashedError, ProtocolError)):
+        error = type(error)(f"{error.message}\n  {_REMEDY}")
+    return error
