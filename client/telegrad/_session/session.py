@@ -113,8 +113,10 @@ class ClientSession(SendQueue):
         except KeyboardInterrupt:
             interrupts.note_unhandled(self)
             raise
-        finally:
-            self._forget_request(number)
+        finally:  # without a call, at whose beginning another interrupt could come
+            del self._waiting[number]
+            self._answers.pop(number, None)
+            self._chunked.pop(number, None)
         if isinstance(answer, Failure):
             self._raise(answer)
         if self._failures:
