@@ -50,17 +50,21 @@ def to_value(tensor: torch.Tensor) -> Any:
 
 def run(threads: list[int], only: str = "") -> list[Figure]:
     """One figure per case and number of threads."""
+    return compare_all([case for case in CASES if only in case.name], threads)
+
+
+def compare_all(cases: list[Case], threads: list[int], at_most: float | None = None) -> list[Figure]:
+    """One figure per case and number of threads, held against a goal if there is one."""
     context.activate(Context({CPU: open_device(CPU)}))
-    chosen = [case for case in CASES if only in case.name]
-    return [each for count in threads for each in _at(count, chosen)]
+    return [each for count in threads for each in _at(count, cases, at_most)]
 
 
-def _at(threads: int, cases: list[Case]) -> list[Figure]:
+def _at(threads: int, cases: list[Case], at_most: float | None) -> list[Figure]:
     torch.set_num_threads(threads)
-    return [_compare(case, threads) for case in cases]
+    return [_compare(case, threads, at_most) for case in cases]
 
 
-def _compare(case: Case, threads: int) -> Figure:
+def _compare(case: Case, threads: int, at_most: float | None) -> Figure:
     torch.manual_seed(1)
     tensors = case.inputs()
     values = [to_value(t) if isinstance(t, torch.Tensor) else t for t in tensors]
@@ -72,7 +76,7 @@ def _compare(case: Case, threads: int) -> Figure:
     note = f"telegrad {mine:.3g} {unit}, PyTorch {reference:.3g} {unit}"
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     label = f"{case.name}, {threads} thread{'s' * (threads > 1)}"
-    return figure(label, "x torch", ratios, baseline=note, telegrad=mine, pytorch=reference, per=unit)
+    return figure(label, "x torch", ratios, at_most=at_most, baseline=note, telegrad=mine, pytorch=reference, per=unit)
 
 
 def _turns(ours: Callable[[], Any], theirs: Callable[[], Any], threads: int) -> tuple[list[float], list[float]]:

@@ -28,6 +28,7 @@ _ = ops  # files every operation's kernels
 GPU = Device("cuda:0")
 TYPES = {
     torch.float32: dtypes.float32, torch.float16: dtypes.float16, torch.bfloat16: dtypes.bfloat16,
+    torch.float64: dtypes.float64, torch.complex64: dtypes.complex64, torch.complex128: dtypes.complex128,
     torch.int64: dtypes.int64, torch.bool: dtypes.bool_,
 }  # fmt: skip
 _SAMPLE_SECONDS = 20e-3

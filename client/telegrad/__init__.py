@@ -85,7 +85,15 @@ from ._functions.creation import (
 )
 from ._functions.einsum import einsum as einsum, tensordot as tensordot
 from ._functions.files import load as load, save as save
+from ._functions.low_rank import (
+    chain_matmul as chain_matmul,
+    lobpcg as lobpcg,
+    lu as lu,
+    pca_lowrank as pca_lowrank,
+    svd_lowrank as svd_lowrank,
+)
 from ._functions.memory_formats import clone as clone
+from ._functions.properties import adjoint as adjoint
 from ._ops import signatures as _signatures
 from ._ops.functions import populate as _populate
 from ._session.connect import Connection as Connection, connect as connect, disconnect as disconnect

@@ -20,6 +20,7 @@ from ._functions import (
     copying,
     creation,
     inplace_views,
+    low_rank,
     memory_formats,
     operators,
     properties,
@@ -33,7 +34,7 @@ from .cuda import streams
 
 _MODULES = (
     operators, reading, repr, special, copying, memory_formats, conversions, creation, properties, inplace_views,
-    composites, autograd, streams,
+    composites, low_rank, autograd, streams,
 )  # fmt: skip
 
 

@@ -185,8 +185,6 @@ def is_out_of_scope(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
         return True  # random; see test_nn
     if name == "nonzero" and kwargs.get("as_tuple"):
         return True  # the client takes the columns apart
-    if "nuc" in args:  # the nuclear norm needs singular values
-        return True
     if name in ("fmod", "remainder") and _quotient_overflows(*args[:2]):
         return True  # PyTorch's vectorised fmod gives NaN for these; see test_pointwise
     if _chooses_among_equals(name, args, kwargs) or _normalizes_single_elements(name, args, kwargs):

@@ -65,6 +65,13 @@ def _matrix_transposed(self: Tensor) -> Any:
     return self.transpose(-2, -1)
 
 
+def adjoint(input: Tensor) -> Tensor:
+    """Return the conjugates of the transposes of matrices in the last two dimensions."""
+    if input.ndim < 2:
+        raise ShapeError(f"adjoint: expected a tensor of at least two dimensions, not {input._meta}")
+    return function("conj")(input.transpose(-2, -1))  # type: ignore[no-any-return]
+
+
 def _conjugate_transposed(self: Tensor) -> Any:
     if self.ndim not in (0, 2):
         raise ShapeError(f"H: expected a matrix, not {self._meta}")
@@ -93,6 +100,8 @@ METHODS: dict[str, Any] = {
     "is_nested": property(lambda self: False),
     "T": property(_transposed),
     "mT": property(_matrix_transposed),
+    "mH": property(adjoint),
+    "adjoint": adjoint,
     "H": property(_conjugate_transposed),
     "real": _part("real"),
     "imag": _part("imag"),

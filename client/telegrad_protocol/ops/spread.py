@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
@@ -29,9 +29,12 @@ def norm(
 def norm_named(
     input: Meta, p: str, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Meta:  # fmt: skip
-    """Compute the Frobenius norm, which is named ``fro``."""
-    if p != "fro":
-        raise ArgumentError(f"norm: expected a number or 'fro' for p, got {p!r}; for 'nuc' see linalg.matrix_norm")
+    """Compute the Frobenius norm, ``fro``, or the nuclear norm of matrices, ``nuc``: the sum of singular values."""
+    if p not in ("fro", "nuc"):
+        raise ArgumentError(f"norm: expected a number, 'fro' or 'nuc' for p, got {p!r}")
+    count = input.ndim if dim is None else 1 if isinstance(dim, int) else len(dim)
+    if p == "nuc" and count != 2:
+        raise ShapeError(f"norm: the nuclear norm is of matrices in two dimensions, got {input} and dim={dim}")
     check_differentiable("norm", dtype or input.dtype, input)
     return input.like(reduced("norm", input, dim, keepdim), dtype=(dtype or input.dtype).to_real())
 

@@ -61,6 +61,8 @@ def _accumulator(input, out):
 
 @composite(ops.norm_named)
 def norm_named(input, p, dim, keepdim, *, dtype):
+    if p == "nuc":
+        return F.linalg_matrix_norm(input, p, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
     return F.norm(input, 2, dim, keepdim, dtype=dtype)
 
 
