@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -12,10 +13,8 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
-_GAINS: dict[str, float] = {
-    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0),
-    "selu": 0.75,
-}  # fmt: skip
+_LINEAR = ("linear", *(f"conv{kind}{dims}d" for kind in ("", "_transpose") for dims in (1, 2, 3)), "sigmoid")
+_GAINS: dict[str, float] = {**dict.fromkeys(_LINEAR, 1.0), "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 0.75}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -44,20 +43,20 @@ def _in_place(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @_in_place
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: None = None) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform between ``a`` and ``b``."""
     return tensor.uniform_(a, b)
 
 
 @_in_place
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: None = None) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normally distributed."""
     return tensor.normal_(mean, std)
 
 
 @_in_place
 def trunc_normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: None = None
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
 ) -> Tensor:
     """Normally distributed, given that it is between ``a`` and ``b``: the inverse of the distribution function."""
     low, high = (2 * _normal_cdf((limit - mean) / std) - 1 for limit in (a, b))
@@ -95,6 +94,48 @@ def eye_(tensor: Tensor) -> Tensor:
     return tensor.copy_(function("eye")(*tensor.shape, device=tensor.device))
 
 
+@_in_place
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The weight of a convolution that gives back as many channels as it can, group by group."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ArgumentError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if tensor.shape[0] % groups:
+        raise ArgumentError("dim 0 must be divisible by groups")
+    outputs, center = tensor.shape[0] // groups, [size // 2 for size in tensor.shape[2:]]
+    count = min(outputs, tensor.shape[1])
+    tensor.zero_()
+    middle = tensor[(slice(None), slice(None), *center)]
+    for group in range(groups):
+        middle[group * outputs : group * outputs + count, :count].diagonal().fill_(1)
+    return tensor
+
+
+@_in_place
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
+    """A. Saxe et al., Exact solutions to the nonlinear dynamics of learning (2013): a (semi-)orthogonal matrix."""
+    if tensor.ndim < 2:
+        raise ArgumentError("Only tensors with 2 or more dimensions are supported")
+    if not tensor.numel():
+        return tensor
+    rows = tensor.shape[0]
+    columns = tensor.numel() // rows
+    drawn: Tensor = tensor.new_empty((rows, columns)).normal_(0, 1)
+    q, r = function("linalg_qr")(drawn.t() if rows < columns else drawn)
+    q = q * r.diagonal().sign()
+    return tensor.copy_((q.t() if rows < columns else q).reshape(tensor.shape)).mul_(gain)
+
+
+@_in_place
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """Normally distributed, with a share ``sparsity`` of every column zero (J. Martens, 2010)."""
+    if tensor.ndim != 2:
+        raise ArgumentError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    zeros = math.ceil(sparsity * rows)
+    order = function("rand")((rows, columns), device=tensor.device).argsort(0)
+    return tensor.normal_(0, std).scatter_(0, order[:zeros], 0)
+
+
 def _fans(tensor: Tensor) -> tuple[int, int]:
     """How many inputs and outputs each element of a weight is connected to."""
     if tensor.ndim < 2:
@@ -105,13 +146,13 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: None = None) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """X. Glorot, Y. Bengio, Understanding the difficulty of training deep networks (2010), uniform."""
     bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
     return uniform_(tensor, -bound, bound)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: None = None) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """The same with a normal distribution."""
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))))
 
@@ -124,7 +165,7 @@ def _deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
 
 
 def kaiming_uniform_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: None = None
+    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
     """K. He et al., Delving deep into rectifiers (2015), with a uniform distribution."""
     if not tensor.numel():
@@ -134,7 +175,25 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: None = None
+    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
     """The same with a normal distribution."""
     return normal_(tensor, 0.0, _deviation(tensor, a, mode, nonlinearity)) if tensor.numel() else tensor
+
+
+def _former(name: str) -> Callable[..., Tensor]:
+    current = globals()[f"{name}_"]
+
+    @wraps(current)
+    def run(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
+        return current(*args, **kwargs)  # type: ignore[no-any-return]
+
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+uniform, normal, constant, eye, dirac = (_former(n) for n in ("uniform", "normal", "constant", "eye", "dirac"))
+xavier_uniform, xavier_normal = _former("xavier_uniform"), _former("xavier_normal")
+kaiming_uniform, kaiming_normal = _former("kaiming_uniform"), _former("kaiming_normal")
+orthogonal, sparse = _former("orthogonal"), _former("sparse")

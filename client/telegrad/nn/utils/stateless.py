@@ -1,0 +1,79 @@
+"""Calls of a module with other tensors in the place of its parameters and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn.modules.module import Module
+
+__all__ = ["functional_call"]
+
+
+def functional_call(
+    module: Module, parameters_and_buffers: Mapping[str, Tensor], args: Any = None,
+    kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
+    """Call the module with tensors by path in the place of its own, which it has again afterwards.
+
+    With ``tie_weights`` a tensor also takes the place of its other names; with ``strict`` all must be replaced.
+    """
+    given = () if args is None else args if isinstance(args, tuple) else (args,)
+    with _replaced(module, parameters_and_buffers, tie_weights, strict):
+        return module(*given, **(kwargs or {}))
+
+
+def _own(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
+    """Return where every parameter and buffer is kept, by path: a registry and a name in it."""
+    places = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        for registry in (part._parameters, part._buffers):
+            for name, tensor in registry.items():
+                if tensor is not None:
+                    places[f"{path}.{name}" if path else name] = (registry, name)
+    return places
+
+
+@contextmanager
+def _replaced(module: Module, tensors: Mapping[str, Tensor], tie_weights: bool, strict: bool) -> Iterator[None]:
+    places = _own(module)
+    chosen = dict(tensors)
+    if tie_weights:
+        chosen = _with_tied(places, chosen)
+    unexpected, missing = [k for k in chosen if k not in places], [k for k in places if k not in chosen]
+    if strict and (unexpected or missing):
+        listed = (("Unexpected", unexpected), ("Missing", missing))
+        problems = [f"{what} key(s): {', '.join(keys)}." for what, keys in listed if keys]
+        raise RuntimeError(f"Error(s) in parametrizing {type(module).__name__}:\n\t" + "\n\t".join(problems))
+    if unexpected:
+        raise KeyError(f"{unexpected[0]} is neither a parameter nor a buffer of {type(module).__name__}")
+    before = {key: places[key][0][places[key][1]] for key in chosen}
+    try:
+        for key, tensor in chosen.items():
+            registry, name = places[key]
+            registry[name] = tensor
+        yield
+    finally:
+        for key, tensor in before.items():
+            registry, name = places[key]
+            registry[name] = tensor
+
+
+def _with_tied(places: Mapping[str, Any], chosen: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors under the other names of what they replace, too."""
+    by_tensor: dict[int, list[str]] = {}
+    for key, (registry, name) in places.items():
+        by_tensor.setdefault(id(registry[name]), []).append(key)
+    tied = dict(chosen)
+    for keys in by_tensor.values():
+        replacements = {id(chosen[key]): chosen[key] for key in keys if key in chosen}
+        if len(replacements) > 1:
+            raise ValueError(
+                f"functional_call got multiple values for keys {sorted(keys)}, which are tied. "
+                "Consider using tie_weights=False"
+            )
+        for key in keys if replacements else ():
+            tied[key] = next(iter(replacements.values()))
+    return tied
