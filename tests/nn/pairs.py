@@ -60,7 +60,9 @@ class Arguments:
 
 
 def twin_of(tg: Any, module: torch.nn.Module) -> Any:
-    """The encoder layer that is an argument of the encoder."""
+    """The module that is an argument: an encoder layer, or one without settings."""
+    if not isinstance(module, torch.nn.TransformerEncoderLayer):
+        return getattr(tg.nn, type(module).__name__)()
     attention = module.self_attn
     twin = tg.nn.TransformerEncoderLayer(
         attention.embed_dim, attention.num_heads, module.linear1.out_features, module.dropout.p,

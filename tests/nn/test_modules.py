@@ -15,7 +15,7 @@ from .pairs import Arguments, Pair
 
 MOST_SAMPLES = 16
 """So many of a module's samples are run, evenly chosen."""
-NOT_YET = {"CTCLoss", "FractionalMaxPool2d", "FractionalMaxPool3d"}
+NOT_YET = {"FractionalMaxPool2d", "FractionalMaxPool3d"}
 INFOS: dict[str, ModuleInfo] = {info.name.removeprefix("nn."): info for info in module_db}
 CASES = [
     (name, training)

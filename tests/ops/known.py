@@ -41,6 +41,7 @@ COVERED_ELSEWHERE: set[str] = {
     "_max_pool", "_max_pool_backward", "_avg_pool", "_avg_pool_backward",
     "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",
     "_rnn_layer", "_rnn_sequence", "_rnn_sequence_backward",
+    "_ctc_loss", "_ctc_loss_backward",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""
 COVERED_ELSEWHERE |= {"polygamma", "special_softmax", "special_log_softmax"}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._functions.creation import tensor
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import int64
@@ -113,7 +114,8 @@ def multi_margin_loss(
         raise ArgumentError("only p == 1 and p == 2 supported")
     if weight is not None and weight.ndim != 1:
         raise ArgumentError("weight must be one-dimensional")
-    if input.ndim not in (1, 2) or not input.shape[-1]:
+    input = input.reshape(1) if input.ndim == 0 else input
+    if input.ndim > 2 or not input.shape[-1]:
         raise ShapeError(f"multi_margin_loss: expected (N, C) or (C), got {input._meta}")
     scores, classes = (input, target) if input.ndim == 2 else (input.unsqueeze(0), target.reshape(1))
     if classes.shape != scores.shape[:1]:
@@ -137,7 +139,8 @@ def multilabel_margin_loss(
     """
     if target.dtype is not int64:
         raise DTypeError(f"multilabel_margin_loss: target must be int64, got {target._meta}")
-    if input.ndim not in (1, 2) or target.shape != input.shape:
+    input, target = (t.reshape(1) if t.ndim == 0 else t for t in (input, target))
+    if input.ndim > 2 or target.shape != input.shape:
         raise ShapeError(f"multilabel_margin_loss: expected (N, C) or (C) twice, got {input._meta} and {target._meta}")
     scores, classes = (input, target) if input.ndim == 2 else (input.unsqueeze(0), target.unsqueeze(0))
     is_listed = (classes < 0).cumsum(1) == 0
@@ -165,6 +168,47 @@ def cosine_embedding_loss(
     near = function("where")(target == 1, 1 - cosine, 0)
     far = function("where")(target == -1, (cosine - margin).clamp(min=0), 0)
     return _reduced(near + far, size_average, reduce, reduction)
+
+
+def ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
+    reduction: str = "mean", zero_infinity: bool = False,
+) -> Tensor:  # fmt: skip
+    """The negative log-likelihood of labellings of unknown alignment: (t, n, c) or (t, c) log-probabilities.
+
+    ``targets`` are padded (n, s), or all in a row; for the latter, lengths that are tensors are read once.
+    """
+    is_batched = log_probs.ndim == 3
+    probs = log_probs if is_batched else log_probs.unsqueeze(1)
+    batch, device = probs.shape[1], probs.device
+    lengths = []
+    for name, given in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
+        listed = given if isinstance(given, Tensor) else tensor(list(given) if is_batched else given, dtype=int64)
+        if listed.numel() != batch:
+            raise ShapeError(f"ctc_loss: {name} must be of size batch_size, which is {batch}, got {listed._meta}")
+        lengths.append(listed.to(device, int64).reshape(batch))
+    if targets.ndim == 1 and is_batched:
+        targets = _padded_labels(targets, target_lengths, blank)
+    padded = targets.to(device, int64).reshape(batch, -1)
+    loss = function("_ctc_loss")(probs, padded, *lengths, blank, zero_infinity)[0]
+    if reduction == "mean":
+        return (loss / lengths[1].clamp(min=1).to(loss.dtype)).mean()  # type: ignore[no-any-return]
+    return _reduced(loss if is_batched else loss.squeeze(0), None, None, reduction)
+
+
+def _padded_labels(targets: Tensor, lengths: Any, blank: int) -> Tensor:
+    """Return labels that follow each other without gaps as one row per sequence."""
+    numbers = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    if sum(numbers) > targets.shape[0]:
+        raise ShapeError(f"ctc_loss: expected {sum(numbers)} labels, got {targets._meta}")
+    starts = [sum(numbers[:place]) for place in range(len(numbers))]
+    width = max([*numbers, 1])
+    rows = [[start + min(k, max(n - 1, 0)) for k in range(width)] for start, n in zip(starts, numbers, strict=True)]
+    last = max(targets.shape[0] - 1, 0)
+    positions = tensor([[min(place, last) for place in row] for row in rows], dtype=int64, device=targets.device)
+    if not targets.shape[0]:
+        return function("full")((len(numbers), width), blank, dtype=targets.dtype, device=targets.device)  # type: ignore[no-any-return]
+    return targets.index_select(0, positions.reshape(-1)).reshape(len(numbers), width)
 
 
 def triplet_margin_loss(

@@ -17,8 +17,10 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 from ._attention import multi_head_attention_forward as multi_head_attention_forward
+from ._bags import embedding_bag as embedding_bag
 from ._losses import (
     cosine_embedding_loss as cosine_embedding_loss,
+    ctc_loss as ctc_loss,
     gaussian_nll_loss as gaussian_nll_loss,
     hinge_embedding_loss as hinge_embedding_loss,
     linear_cross_entropy as linear_cross_entropy,
@@ -44,6 +46,14 @@ from ._rearrangements import (
     pixel_unshuffle as pixel_unshuffle,
     rrelu as rrelu,
     rrelu_ as rrelu_,
+)
+from ._resampling import (
+    affine_grid as affine_grid,
+    grid_sample as grid_sample,
+    interpolate as interpolate,
+    upsample as upsample,
+    upsample_bilinear as upsample_bilinear,
+    upsample_nearest as upsample_nearest,
 )
 from ._windows import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,

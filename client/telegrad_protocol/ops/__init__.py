@@ -44,6 +44,7 @@ from . import pooling
 from . import normalization
 from . import rnn
 from . import losses
+from . import ctc
 from . import optim
 from . import foreach
 from . import amp
@@ -54,7 +55,7 @@ FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, special, bessel, sorting, linalg, factorizations, spectra, solvers,
     matrix_functions, legacy_linalg, fft, indexing, scattering, nn, attention, convolution, pooling, normalization,
-    rnn, losses, optim, foreach, amp, window_functions, stft,
+    rnn, losses, ctc, optim, foreach, amp, window_functions, stft,
 )  # fmt: skip
 
 

@@ -168,9 +168,9 @@ class _Orthogonal(Module):
                 "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
                 "use_trivialization=False."
             )
-        reflectors, _ = function("geqrf")(tall)
+        reflectors, scales = function("geqrf")(tall)
         signs = reflectors.diagonal(0, -2, -1).sign()
-        signs = function("where")(signs == 0, -1.0, signs)
+        signs = function("where")(scales == 0, -signs, signs)  # a reflector that LAPACK leaves out is one here
         result = reflectors.diagonal_scatter(signs, 0, -2, -1)
         return result.mT if is_wide else result  # type: ignore[no-any-return]
 
