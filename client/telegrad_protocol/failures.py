@@ -17,6 +17,7 @@ def error_of(failure: Failure) -> TelegradError:
 
 def with_remedy(error: TelegradError) -> TelegradError:
     """Return the error that ends a session, with what its user can do."""
-    if isinstance(error, (SessionLostError, WorkerCrashedError, ProtocolError)):
-        error = type(error)(f"{error.message}\n  {_REMEDY}")
+    for kind in (SessionLostError, WorkerCrashedError, ProtocolError):
+        if isinstance(error, kind):
+            return kind(f"{error.message}\n  {_REMEDY}")
     return error

@@ -89,6 +89,14 @@ def test_every_end_of_a_program(run: Run, end: str, status: int, times: int) -> 
     assert got == status, errors
 
 
+@pytest.mark.parametrize("end", ["", "fail()"])
+def test_threads_that_end_with_the_program_say_nothing(run: Run, end: str) -> None:
+    work = "is_at_work = threading.Event()\ndef work():\n    while True: tg.ones(2).sum().item(); is_at_work.set()\n"
+    start = "threading.Thread(target=work, daemon=True).start(); is_at_work.wait()\n"
+    status, _, errors = run(work + start + end)
+    assert (status, errors.count("Error")) == ((1, 1) if end else (0, 0)), errors
+
+
 def test_the_failure_of_a_private_server_is_printed_too(run: Run) -> None:
     status, _, errors = run("tg.disconnect(); tg.connect(devices='cpu'); fail()")
     assert status == 1 and "IndexOutOfRangeError" in errors

@@ -342,6 +342,7 @@ def _disconnect_all() -> bool:
     waits, reported = not last_errors.was_interrupted(), False
     for connection in reversed(_connections[:]):
         errors: list[TelegradError] = []
+        connection.session.ends_with_program = True
         try:
             errors = connection.end(waits)
         except KeyboardInterrupt:

@@ -57,7 +57,7 @@ class ClientSession(SendQueue):
         self._is_lost_told = False
         self._confirmed = 0
         self.round_trips = 0
-        self.was_left = False
+        self.was_left = self.ends_with_program = False
         self.stream_turns: dict[tuple[str, int], count[int]] = {}
         super().__init__(open_transport)
         hello = self.transport.hello
@@ -356,14 +356,16 @@ class ClientSession(SendQueue):
         self._wake()
 
     def _require_open(self) -> None:
+        if self.is_open:
+            return
+        if self.ends_with_program and threading.current_thread().daemon:
+            raise SystemExit  # ends the thread without a word, as the end of the program does
         if self._lost is not None:
             self._is_lost_told = True
             raise copy.copy(self._lost) from None
-        if not self.is_open:
-            raise SessionLostError(
-                "this session was ended by disconnect() or its with block, and its tensors are gone; "
-                "connect() opens another"
-            )
+        raise SessionLostError(
+            "this session was ended by disconnect() or its block, and its tensors are gone; connect() opens another"
+        )
 
     def abandon(self) -> None:
         """Give the session up in a forked process: it stays the other one's, and nothing is sent or waited for here.
