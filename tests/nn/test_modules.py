@@ -15,13 +15,11 @@ from .pairs import Arguments, Pair
 
 MOST_SAMPLES = 16
 """So many of a module's samples are run, evenly chosen."""
-NOT_YET = {"FractionalMaxPool2d", "FractionalMaxPool3d"}
 INFOS: dict[str, ModuleInfo] = {info.name.removeprefix("nn."): info for info in module_db}
 CASES = [
     (name, training)
     for name, info in INFOS.items()
     for training in ((True, False) if info.train_and_eval_differ else (True,))
-    if name not in NOT_YET
 ]
 
 

@@ -14,4 +14,7 @@ from . import parameter as parameter
 from . import utils as utils
 from .modules import *  # noqa: F403 - each of its files says in ``__all__`` what users find
 from .parallel import DataParallel as DataParallel
+from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
+from .parameter import UninitializedBuffer as UninitializedBuffer
+from .parameter import UninitializedParameter as UninitializedParameter

@@ -22,19 +22,43 @@ adaptive_avg_pool1d = function("adaptive_avg_pool1d")
 unfold = function("im2col")
 
 
-def max_pool1d_with_indices(input: Tensor, kernel_size: Numbers, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+def max_pool1d_with_indices(
+    input: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0, dilation: Numbers = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """``max_pool1d`` with the positions of the maxima."""
-    return max_pool1d(input, kernel_size, *args[:4], **{**kwargs, "return_indices": True})  # type: ignore[no-any-return]
+    return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)  # type: ignore[no-any-return]
 
 
-def max_pool2d_with_indices(input: Tensor, kernel_size: Numbers, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+def max_pool2d_with_indices(
+    input: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0, dilation: Numbers = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """``max_pool2d`` with the positions of the maxima."""
-    return max_pool2d(input, kernel_size, *args[:4], **{**kwargs, "return_indices": True})  # type: ignore[no-any-return]
+    return max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, True)  # type: ignore[no-any-return]
 
 
-def max_pool3d_with_indices(input: Tensor, kernel_size: Numbers, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+def max_pool3d_with_indices(
+    input: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0, dilation: Numbers = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """``max_pool3d`` with the positions of the maxima."""
-    return max_pool3d(input, kernel_size, *args[:4], **{**kwargs, "return_indices": True})  # type: ignore[no-any-return]
+    return max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, True)  # type: ignore[no-any-return]
+
+
+def adaptive_max_pool1d_with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """``adaptive_max_pool1d`` with the positions of the maxima."""
+    return function("adaptive_max_pool1d")(input, output_size, return_indices=True)
+
+
+def adaptive_max_pool2d_with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """``adaptive_max_pool2d`` with the positions of the maxima."""
+    return function("adaptive_max_pool2d")(input, output_size, return_indices=True)
+
+
+def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """``adaptive_max_pool3d`` with the positions of the maxima."""
+    return function("adaptive_max_pool3d")(input, output_size, return_indices=True)
 
 
 def spread(what: str, numbers: Numbers, dims: int) -> tuple[int, ...]:

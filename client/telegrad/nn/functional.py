@@ -18,6 +18,12 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeErro
 
 from ._attention import multi_head_attention_forward as multi_head_attention_forward
 from ._bags import embedding_bag as embedding_bag
+from ._fractional import (
+    fractional_max_pool2d as fractional_max_pool2d,
+    fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices,
+    fractional_max_pool3d as fractional_max_pool3d,
+    fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices,
+)
 from ._losses import (
     cosine_embedding_loss as cosine_embedding_loss,
     ctc_loss as ctc_loss,
@@ -57,6 +63,9 @@ from ._resampling import (
 )
 from ._windows import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices,
     avg_pool1d as avg_pool1d,
     conv1d as conv1d,
     conv2d as conv2d,

@@ -184,12 +184,12 @@ def kaiming_normal_(
 def _former(name: str) -> Callable[..., Tensor]:
     current = globals()[f"{name}_"]
 
-    @wraps(current)
     def run(*args: Any, **kwargs: Any) -> Tensor:
         warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
         return current(*args, **kwargs)  # type: ignore[no-any-return]
 
     run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"The former name of ``{name}_``."
     return run
 
 

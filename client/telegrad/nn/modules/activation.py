@@ -62,6 +62,8 @@ class _Activation(Module):
         """Give a class that names a function a constructor with the signature that its settings say."""
         if "_function" not in cls.__dict__:
             return
+        if not cls._required and not cls._settings:
+            return
         names = [*((name, _Argument.empty) for name in cls._required), *cls._settings.items()]
         listed = [_SELF, *(_Argument(name, _Argument.POSITIONAL_OR_KEYWORD, default=value) for name, value in names)]
         signature = Signature(listed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -10,11 +11,11 @@ from typing import Any, overload
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn._repr import indent
 from telegrad.nn.parameter import Parameter
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .module import Module
 
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+__all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
 def _position(index: Any, length: int) -> int:
@@ -75,10 +76,10 @@ class _Ordered(Module):
         self._renumber(modules)
         return self
 
-    def pop(self, index: int = -1) -> Any:
+    def pop(self, key: int | slice) -> Any:
         """Take a module out."""
-        module = self[index]
-        del self[index]
+        module = self[key]
+        del self[key]
         return module
 
 
@@ -113,7 +114,53 @@ class Sequential(_Ordered):
             delattr(self, name)
 
     def __add__(self, other: Sequential) -> Sequential:
+        _require_sequential("add", other)
         return Sequential(*self, *other)
+
+    def __iadd__(self, other: Sequential) -> Sequential:
+        _require_sequential("add", other)
+        return self.extend(other)
+
+    def __mul__(self, other: int) -> Sequential:
+        _require_count(other)
+        return Sequential(*(copy.deepcopy(module) for _ in range(other) for module in self))
+
+    def __rmul__(self, other: int) -> Sequential:
+        return self * other
+
+    def __imul__(self, other: int) -> Sequential:
+        _require_count(other)
+        own = list(self)
+        for _ in range(other - 1):
+            self.extend(copy.deepcopy(own))
+        return self
+
+    def extend(self, sequential: Iterable[Module]) -> Sequential:
+        """Add several modules at the end."""
+        for module in sequential:
+            self.append(module)
+        return self
+
+
+def _require_sequential(what: str, other: Any) -> None:
+    if not isinstance(other, Sequential):
+        raise ArgumentError(f"{what} operator supports only objects of Sequential class, but {type(other)} is given.")
+
+
+def _require_count(count: Any) -> None:
+    if not isinstance(count, int):
+        raise ArgumentTypeError(f"unsupported operand type(s) for *: {type(Sequential())} and {type(count)}")
+    if count <= 0:
+        raise ArgumentError(f"Non-positive multiplication factor {count} for {Sequential}")
+
+
+class Container(Module):
+    """Modules by keyword; ``Module`` itself does as much."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        for name, module in kwargs.items():
+            self.add_module(name, module)
 
 
 class ModuleList(_Ordered):
@@ -277,6 +324,57 @@ class ParameterDict(Module):
     def values(self) -> Iterator[Any]:
         """The parameters."""
         return (self[key] for key in self._keys)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._keys)
+
+    def __or__(self, other: Any) -> ParameterDict:
+        made = self.copy()
+        made.update(other)
+        return made
+
+    def __ror__(self, other: Any) -> ParameterDict:
+        made = ParameterDict(dict(other.items()))
+        made.update(self)
+        return made
+
+    def __ior__(self, other: Any) -> ParameterDict:
+        self.update(other)
+        return self
+
+    def copy(self) -> ParameterDict:
+        """Return a dictionary of the same parameters."""
+        return ParameterDict(dict(self.items()))
+
+    def clear(self) -> None:
+        """Take all parameters out."""
+        for key in list(self._keys):
+            del self[key]
+
+    def pop(self, key: str) -> Any:
+        """Take a parameter out."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """Take the parameter out that was added last, and return its name, too."""
+        key = next(reversed(self._keys))
+        return key, self.pop(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a parameter, or ``default`` if there is none of this name."""
+        return getattr(self, key) if key in self._keys else default
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Return a parameter; add ``default`` if there is none of this name."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """Return a dictionary of one value under several names."""
+        return ParameterDict(dict.fromkeys(keys, default))
 
     def update(self, parameters: Any) -> None:
         """Add parameters of a dictionary, or of pairs."""
