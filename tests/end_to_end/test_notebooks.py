@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from .server_process import ServerProcess, clean_environment
 
+nbformat = pytest.importorskip("nbformat", reason="machines with a GPU have no Jupyter")
+NotebookClient = pytest.importorskip("nbclient").NotebookClient
 CELLS = {
     "connect": "import telegrad as tg\nconnection = tg.connect()\nx = tg.arange(6.0).reshape(2, 3)",
     "define": "def pick(t, index):\n    return t.index_select(0, tg.tensor([index]))",

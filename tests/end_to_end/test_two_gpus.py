@@ -80,6 +80,7 @@ def _staged(net: Any) -> Any:
     return lambda x: second(first(x).to("cuda:1"))
 
 
+@pytest.mark.filterwarnings("ignore:.*Attempting to run cuBLAS, but there was no current CUDA context")
 def test_data_parallel_trains_as_under_pytorch(tg: Any, rng: np.random.Generator) -> None:
     """Where there are GPUs, PyTorch's DataParallel runs on the same two; else PyTorch trains on the CPU."""
     reference, batches = _reference(rng), _batches(rng)

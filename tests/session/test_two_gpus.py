@@ -67,6 +67,20 @@ def test_copies_overwrite_parts_of_a_tensor(two: Any, origin: str, target: str, 
 
 
 @pytest.mark.parametrize(("origin", "target"), WAYS)
+def test_copies_are_packed_where_gpus_cannot_access_each_other(
+    two: Any, cuda_host: Any, origin: str, target: str, rng: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(cuda_host.backend(origin)), "can_access_peer", lambda self, peer: False)
+    data = rng.integers(-60, 60, (41, 29)).astype(np.int16)
+    source = two.tensor(data, device=origin)
+    whole = two.zeros(58, 41, device=target)
+    whole[::2].copy_(source.t())
+    np.testing.assert_array_equal(whole[::2].numpy(), data.T)
+    np.testing.assert_array_equal(source[::3, 1:].to(target, two.float64).numpy(), data[::3, 1:])
+    assert whole[1::2].abs().sum().item() == 0
+
+
+@pytest.mark.parametrize(("origin", "target"), WAYS)
 def test_work_before_and_after_a_copy_keeps_its_order(two: Any, origin: str, target: str) -> None:
     """The source is long in the making and overwritten at once; so is the memory that the copy goes to."""
     two.cuda.synchronize()

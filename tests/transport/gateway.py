@@ -36,7 +36,8 @@ def main() -> None:
     host = os.environ.get("STUB_HOST", "tests.transport.stub:StubHost")
     lease = float(os.environ.get("STUB_LEASE", "60"))
     settings = Settings(lease_seconds=lease, devices=("cpu",))
-    registry = Registry(Node([DeviceGroup(("cpu",))], host, "WARNING"))
+    group = DeviceGroup(("cuda:0", "cpu"), ("0",)) if "STUB_GPU" in os.environ else DeviceGroup(("cpu",))
+    registry = Registry(Node([group], host, "WARNING"))
     app = create_app(settings, registry)
     config = uvicorn.Config(
         app, port=0, ws=StreamProtocol, ws_max_size=8 << 20, loop=os.environ.get("STUB_LOOP", "uvloop"),

@@ -246,18 +246,24 @@ class CudaBackend(StreamedBackend):
     def can_access_peer(self, peer: Device) -> bool:
         return peer.type == "cuda" and peer != self.device and has_peer_access(self.index, peer.index or 0)
 
-    @on_its_device
-    def send(self, peer: CudaBackend, pointer: int, target: int, nbytes: int) -> None:
-        """Copy memory to another GPU, in the order of both GPUs' current streams; the host does not wait.
+    def send(self, peer: CudaBackend, work: Callable[[], None]) -> None:
+        """Have ``work``, launched on this GPU's current stream, write to memory of another GPU in the order of both.
 
-        The driver copies directly where the GPUs can access each other, and else through pinned memory of the host.
-        ``pointer`` is an address on this GPU and ``target`` one on ``peer``.
+        It comes after all that the other GPU's current stream was given, and before all that this will be given. The
+        host does not wait.
         """
         enable_peer_access(self.index, peer.index)
-        peer.join(peer.stream, self.stream)  # what still uses the target comes first
+        peer.join(peer.stream, self.stream)
         self.flush()
-        cp.cuda.runtime.memcpyPeerAsync(target, peer.index, pointer, self.index, nbytes, self.stream)
+        work()
         self.join(self.stream, peer.stream)
+
+    def copy_to_peer(self, peer: CudaBackend, pointer: int, target: int, nbytes: int) -> None:
+        """Copy memory from an address on this GPU to one on another, for ``send``.
+
+        The driver copies directly where the GPUs can access each other, and else through pinned memory of the host.
+        """
+        cp.cuda.runtime.memcpyPeerAsync(target, peer.index, pointer, self.index, nbytes, self.stream)
 
     def array(self, storage: Storage, meta: Meta) -> Any:
         itemsize = meta.dtype.itemsize

@@ -7,7 +7,7 @@ from typing import Any
 
 from server.engine.device.cupy_module import cp
 
-from .current_device import on_its_device
+from .current_device import current_device, on_its_device
 
 
 class StreamPool:
@@ -40,11 +40,11 @@ class StreamPool:
         stream.synchronize()
         self._idle[priority].append(stream)
 
-    @on_its_device
     def join(self, producer: int, consumer: int) -> None:
         """Make later work of ``consumer`` wait for all work that ``producer`` has been given so far."""
         if self._link is None:
-            self._link = cp.cuda.Event(disable_timing=True)
+            with current_device(self.index):
+                self._link = cp.cuda.Event(disable_timing=True)
         runtime = cp.cuda.runtime
         runtime.eventRecord(self._link.ptr, producer)
         runtime.streamWaitEvent(consumer, self._link.ptr)  # waits for this record, even if another follows

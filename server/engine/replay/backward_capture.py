@@ -109,7 +109,9 @@ class BackwardCaptures:
         storages = []
         if self._places is None:
             self._places = tuple(_all_saved(nodes))
-            self._is_on_one_device = len({meta.device for node in nodes for meta in node.metas}) == 1
+            self._is_on_one_device = (
+                len({meta.device for node in nodes if node is not None for meta in node.metas}) == 1
+            )
         if not self._is_on_one_device:
             return None
         for place in self._places:
