@@ -10,6 +10,7 @@ import atexit
 import os
 import platform
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from telegrad_protocol.errors import (
@@ -160,6 +161,10 @@ _why_none: TelegradError | None = None
 """The error of operations that need a session where none is open; None where they may open one."""
 _ENDED: Final = "no session is open: the last one was ended by disconnect() or its with block; connect() opens another"
 _DETACHED: Final = "no session is open: the last one was left by detach(); connect() comes back to it, or opens another"
+
+
+_is_at_end = False
+"""Whether the program has ended, and its sessions with it."""
 
 
 def _explain_absence(error: TelegradError) -> None:
@@ -324,6 +329,8 @@ def disconnect() -> None:
 def _open_default() -> ClientSession:
     """Open a session for an operation that needs one; not where the program has connected by itself before."""
     global _why_none
+    if _is_at_end and threading.current_thread().daemon:
+        raise SystemExit  # ends the thread without a word, as the end of the program does
     if _why_none is not None:
         raise revive(_why_none.code, _why_none.message)
     try:
@@ -339,6 +346,8 @@ open_default_with(_open_default)
 @atexit.register
 def _disconnect_all() -> bool:
     """End all sessions, print what has failed and nobody has seen, and tell whether there was something."""
+    global _is_at_end
+    _is_at_end = True
     waits, reported = not last_errors.was_interrupted(), False
     for connection in reversed(_connections[:]):
         errors: list[TelegradError] = []
