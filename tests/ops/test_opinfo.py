@@ -43,6 +43,9 @@ from .samples import SAMPLES
 QUICK = (torch.float32, torch.int64, torch.bool)
 MAX_SAMPLES = 40
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:stft with return_complex=False:UserWarning"),
+    pytest.mark.filterwarnings("ignore:A window was not provided:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The length of signal is shorter:UserWarning"),
     pytest.mark.filterwarnings("ignore:torch.(cholesky|qr|svd|lu_solve|triangular_solve) is deprecated:UserWarning"),
     pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter"),
     pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning"),

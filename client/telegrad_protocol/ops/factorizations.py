@@ -7,7 +7,7 @@ from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.meta import Meta
 
 from .contract import op
-from .matrices import batch_of, check_floating, check_matrix, check_side, check_square
+from .matrices import batch_of, check_floating, check_matrix, check_side, check_square, column_major
 
 
 def _info(A: Meta) -> Meta:
@@ -18,14 +18,14 @@ def _info(A: Meta) -> Meta:
 def cholesky_ex(A: Meta, *, upper: bool = False, check_errors: bool = False) -> tuple[Meta, Meta]:
     """Factor Hermitian positive-definite matrices into L @ L.mH; ``info`` is not 0 where a matrix is none."""
     check_square("linalg.cholesky", A)
-    return A.like(), _info(A)
+    return column_major(A), _info(A)
 
 
 @op(name="linalg_cholesky", method=False, module="linalg")
 def cholesky(A: Meta, *, upper: bool = False) -> Meta:
     """Factor Hermitian positive-definite matrices into L @ L.mH, or U.mH @ U with ``upper``."""
     check_square("linalg.cholesky", A)
-    return A.like()
+    return column_major(A)
 
 
 @op(name="linalg_lu_factor_ex", method=False, module="linalg", returns=("LU", "pivots", "info"))
@@ -33,7 +33,7 @@ def lu_factor_ex(A: Meta, *, pivot: bool = True, check_errors: bool = False) -> 
     """Factor matrices into P @ L @ U, compactly; ``info`` is not 0 where a pivot is 0."""
     check_matrix("linalg.lu_factor", A)
     check_floating("linalg.lu_factor", A)
-    return A.like(), A.like((*A.shape[:-2], min(A.shape[-2:])), int32), _info(A)
+    return column_major(A), A.like((*A.shape[:-2], min(A.shape[-2:])), int32), _info(A)
 
 
 @op(name="linalg_lu_factor", method=False, module="linalg", returns=("LU", "pivots"))
@@ -41,7 +41,7 @@ def lu_factor(A: Meta, *, pivot: bool = True) -> tuple[Meta, Meta]:
     """Factor matrices into P @ L @ U, compactly: L below the diagonal, U above, and the rows that were exchanged."""
     check_matrix("linalg.lu_factor", A)
     check_floating("linalg.lu_factor", A)
-    return A.like(), A.like((*A.shape[:-2], min(A.shape[-2:])), int32)
+    return column_major(A), A.like((*A.shape[:-2], min(A.shape[-2:])), int32)
 
 
 def _unpacked(A: Meta) -> tuple[Meta, Meta, Meta]:
@@ -86,7 +86,7 @@ def lu_solve(LU: Meta, pivots: Meta, B: Meta, *, left: bool = True, adjoint: boo
     check_square("linalg.lu_solve", LU)
     if pivots.dtype is not int32 or pivots.shape != LU.shape[:-1]:
         raise ShapeError(f"linalg.lu_solve: the pivots {pivots} do not fit {LU}")
-    return B.like(check_side("linalg.lu_solve", LU, B, left))
+    return column_major(B, check_side("linalg.lu_solve", LU, B, left))
 
 
 @op(name="linalg_ldl_factor_ex", method=False, module="linalg", returns=("LD", "pivots", "info"))
@@ -122,7 +122,7 @@ def qr(A: Meta, mode: str = "reduced") -> tuple[Meta, Meta]:
         raise ArgumentError(f"linalg.qr: mode must be 'reduced', 'complete' or 'r', not {mode!r}")
     (m, n), batch = A.shape[-2:], A.shape[:-2]
     k = m if mode == "complete" else min(m, n)
-    return A.like((0,) if mode == "r" else (*batch, m, k)), A.like((*batch, k, n))
+    return A.like((0,)) if mode == "r" else column_major(A, (*batch, m, k)), column_major(A, (*batch, k, n))
 
 
 @op(returns=("a", "tau"))
@@ -130,7 +130,7 @@ def geqrf(input: Meta) -> tuple[Meta, Meta]:
     """Compute a QR factorization as LAPACK keeps it: R above the diagonal, and Householder reflectors below."""
     check_matrix("geqrf", input)
     check_floating("geqrf", input)
-    return input.like(), input.like((*input.shape[:-2], min(input.shape[-2:])))
+    return column_major(input), input.like((*input.shape[:-2], min(input.shape[-2:])))
 
 
 def _check_reflectors(name: str, A: Meta, tau: Meta) -> None:
@@ -146,21 +146,21 @@ def _check_reflectors(name: str, A: Meta, tau: Meta) -> None:
 def householder_product(A: Meta, tau: Meta) -> Meta:
     """Compute the first columns of the product of Householder reflectors, as ``geqrf`` returns them."""
     _check_reflectors("linalg.householder_product", A, tau)
-    return A.like()
+    return column_major(A)
 
 
 @op(name="_householder_product", method=False, out=False)
 def plain_householder_product(A: Meta, tau: Meta) -> Meta:
     """Compute ``linalg.householder_product`` without a derivative."""
     _check_reflectors("linalg.householder_product", A, tau)
-    return A.like()
+    return column_major(A)
 
 
 @op
 def orgqr(input: Meta, tau: Meta) -> Meta:
     """Compute ``linalg.householder_product``."""
     _check_reflectors("orgqr", input, tau)
-    return input.like()
+    return column_major(input)
 
 
 @op
@@ -185,11 +185,11 @@ def cholesky_solve(B: Meta, L: Meta, upper: bool = False) -> Meta:
     if B.shape[-2] != L.shape[-1]:
         raise ShapeError(f"cholesky_solve: incompatible matrix sizes {B} and {L}")
     check_floating("cholesky_solve", B, L)
-    return B.like((*batch_of("cholesky_solve", B, L), *B.shape[-2:]))
+    return column_major(B, (*batch_of("cholesky_solve", B, L), *B.shape[-2:]))
 
 
 @op
 def cholesky_inverse(L: Meta, upper: bool = False) -> Meta:
     """Compute the inverse of A given its Cholesky factor L."""
     check_square("cholesky_inverse", L)
-    return L.like()
+    return column_major(L)

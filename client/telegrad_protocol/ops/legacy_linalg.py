@@ -9,7 +9,7 @@ from telegrad_protocol.meta import Meta
 
 from . import factorizations, matrix_functions, solvers
 from .contract import op
-from .matrices import check_floating, check_matrix, check_square, real_like
+from .matrices import check_floating, check_matrix, check_square, column_major, real_like
 
 
 @op(out=False)
@@ -82,7 +82,7 @@ def triangular_solve(
     if b.shape[-2] != A.shape[-1]:
         raise ShapeError(f"triangular_solve: incompatible matrix sizes {b} and {A}")
     batch = broadcast_shapes("triangular_solve", b.shape[:-2], A.shape[:-2])
-    return b.like((*batch, *b.shape[-2:])), A.like((*batch, *A.shape[-2:]))
+    return column_major(b, (*batch, *b.shape[-2:])), A.like((*batch, *A.shape[-2:]))
 
 
 @op(method=False)

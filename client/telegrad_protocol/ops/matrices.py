@@ -59,6 +59,14 @@ def is_vector(A: Meta, B: Meta) -> bool:
     return B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape)
 
 
+def column_major(operand: Meta, shape: Size | None = None) -> Meta:
+    """Return the meta of new matrices whose columns are contiguous, as LAPACK and cuSOLVER return them."""
+    size = operand.shape if shape is None else shape
+    rows, columns = size[-2:]
+    strides = (*operand.like(size).strides[:-2], 1, max(rows, 1))
+    return operand.like(size, strides=strides) if rows and columns else operand.like(size)
+
+
 def real_like(A: Meta, shape: Size) -> Meta:
     """Return the meta of real numbers of the precision of ``A``."""
     return A.like(shape, A.dtype.to_real())

@@ -8,7 +8,16 @@ from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.meta import Meta
 
 from .contract import Scalar, op
-from .matrices import batch_of, check_floating, check_matrix, check_side, check_square, is_vector, real_like
+from .matrices import (
+    batch_of,
+    check_floating,
+    check_matrix,
+    check_side,
+    check_square,
+    column_major,
+    is_vector,
+    real_like,
+)
 
 
 def _solution(A: Meta, B: Meta, left: bool) -> Meta:
@@ -16,7 +25,7 @@ def _solution(A: Meta, B: Meta, left: bool) -> Meta:
     if not B.ndim:
         raise ShapeError(f"linalg.solve: B must have at least 1 dimension, got {B}")
     if not is_vector(A, B):
-        return B.like(check_side("linalg.solve", A, B, left))
+        return column_major(B, check_side("linalg.solve", A, B, left))
     if not left:
         raise ShapeError("linalg.solve: vector broadcasting of the left hand side is not supported for left=False")
     check_floating("linalg.solve", A, B)
@@ -30,7 +39,7 @@ def plain_solve(A: Meta, B: Meta, left: bool, check_errors: bool) -> tuple[Meta,
     """Solve systems of linear equations whose right sides are matrices, with an ``info`` per matrix of ``A``."""
     check_square("linalg.solve", A)
     shape = check_side("linalg.solve", A, B, left)
-    return B.like(shape), A.like(shape[:-2], int32)
+    return column_major(B, shape), A.like(shape[:-2], int32)
 
 
 @op(name="linalg_solve_ex", method=False, module="linalg", returns=("result", "info"))
@@ -50,21 +59,21 @@ def solve(A: Meta, B: Meta, *, left: bool = True) -> Meta:
 def solve_triangular(A: Meta, B: Meta, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Meta:
     """Solve systems of linear equations with triangular matrices A; the other triangle of A is not read."""
     check_square("linalg.solve_triangular", A)
-    return B.like(check_side("linalg.solve_triangular", A, B, left))
+    return column_major(B, check_side("linalg.solve_triangular", A, B, left))
 
 
 @op(name="linalg_inv_ex", method=False, module="linalg", returns=("inverse", "info"))
 def inv_ex(A: Meta, *, check_errors: bool = False) -> tuple[Meta, Meta]:
     """Invert square matrices; ``info`` is not 0 where a matrix is singular."""
     check_square("linalg.inv", A)
-    return A.like(), A.like(A.shape[:-2], int32)
+    return column_major(A), A.like(A.shape[:-2], int32)
 
 
 @op(name="linalg_inv", method=False, module="linalg")
 def inv(A: Meta) -> Meta:
     """Invert square matrices."""
     check_square("linalg.inv", A)
-    return A.like()
+    return column_major(A)
 
 
 @op(name="linalg_det", method=False, module="linalg")

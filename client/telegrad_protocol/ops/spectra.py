@@ -6,7 +6,7 @@ from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.meta import Meta
 
 from .contract import op
-from .matrices import check_floating, check_matrix, check_square, real_like
+from .matrices import check_floating, check_matrix, check_square, column_major, real_like
 
 
 def _check_triangle(name: str, UPLO: str) -> None:
@@ -75,7 +75,7 @@ def svd(A: Meta, full_matrices: bool = True, *, driver: str | None = None) -> tu
     (m, n), batch = A.shape[-2:], A.shape[:-2]
     k = min(m, n)
     left, right = (m, n) if full_matrices else (k, k)
-    return A.like((*batch, m, left)), real_like(A, (*batch, k)), A.like((*batch, right, n))
+    return column_major(A, (*batch, m, left)), real_like(A, (*batch, k)), column_major(A, (*batch, right, n))
 
 
 @op(name="linalg_svdvals", method=False, module="linalg")

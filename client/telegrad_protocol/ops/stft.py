@@ -7,6 +7,7 @@ from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.meta import Meta
 
 from .contract import op
+from .matrices import column_major
 
 
 def _is_complex(*operands: Meta | None) -> bool:
@@ -56,7 +57,10 @@ def stft(
     count = 1 + (length - (width if align_to_window else n_fft)) // hop
     shape = (*input.shape[:-1], n_fft // 2 + 1 if sides else n_fft, count)
     dtype = _wider(input, window).to_complex()
-    return input.like(shape, dtype) if return_complex is not False else input.like((*shape, 2), dtype.to_real())
+    result = column_major(input.like(dtype=dtype), shape)
+    if return_complex is not False:
+        return result
+    return input.like((*shape, 2), dtype.to_real(), strides=(*(2 * stride for stride in result.strides), 1))
 
 
 def _wider(input: Meta, window: Meta | None) -> DType:

@@ -177,6 +177,8 @@ def geqrf(a: Array) -> tuple[Array, Array]:
 
 def householder_product(a: Array, tau: Array) -> Array:
     """The first columns of the product of reflectors."""
+    if not tau.shape[-1]:
+        return cp.broadcast_to(cp.eye(*a.shape[-2:], dtype=a.dtype), a.shape).copy()
     product = _columns(a)
     count, n, m = product.shape
     scales = cp.ascontiguousarray(tau.reshape(-1, tau.shape[-1]))

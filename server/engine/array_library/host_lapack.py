@@ -20,6 +20,8 @@ Array = Any
 _loops: Any = _umath_linalg
 _SMALL = 64
 """Up to this size batches go through NumPy's loops, which compute small matrices with little overhead."""
+_TINY = 12
+"""Up to this size NumPy's inverses, by solving for the identity, are faster than LAPACK's own."""
 _PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
@@ -46,9 +48,14 @@ def matrices(array: Array) -> Array:
     return array.reshape(math.prod(array.shape[:-2]), *array.shape[-2:])
 
 
-def is_batch_of_small(array: Array) -> bool:
+def is_batch_of_small(array: Array, largest: int = _SMALL) -> bool:
     """Whether NumPy's loops are faster than LAPACK called matrix by matrix."""
-    return bool(array.ndim > 2 and array.shape[-1] <= _SMALL)
+    return bool(array.ndim > 2 and max(array.shape[-2:]) <= largest)
+
+
+def column_major(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An uninitialized batch of matrices whose columns are contiguous, as LAPACK returns them."""
+    return np.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-2, -1)
 
 
 def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
@@ -58,7 +65,7 @@ def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
         factor = (_loops.cholesky_up if upper else _loops.cholesky_lo)(a)
         if not np.isnan(factor).any():
             return factor, info
-    factor = np.empty(a.shape, a.dtype)
+    factor = column_major(a.shape, a.dtype)
     potrf, infos = routine("potrf", a.dtype), info.reshape(-1)
     for number, (matrix, target) in enumerate(zip(matrices(a), matrices(factor), strict=True)):
         target[...], infos[number] = potrf(matrix, lower=not upper, clean=1)
@@ -69,7 +76,7 @@ def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
     """The compact LU factorization, the rows exchanged, counted from 1, and info."""
     if not pivot:
         raise NotSupportedError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    lu = np.empty(a.shape, a.dtype)
+    lu = column_major(a.shape, a.dtype)
     pivots = np.empty((*a.shape[:-2], min(a.shape[-2:])), np.int32)
     info = np.zeros(a.shape[:-2], np.int32)
     if lu.size:
@@ -83,7 +90,7 @@ def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
 
 def lu_solve(lu: Array, pivots: Array, b: Array, adjoint: bool) -> Array:
     """The solution of A X = B, or of A^H X = B, where A is given as its LU factorization; batches are equal."""
-    x = np.empty(b.shape, b.dtype)
+    x = column_major(b.shape, b.dtype)
     if x.size:
         getrs, trans = routine("getrs", b.dtype), 2 if adjoint else 0
         rows = pivots.reshape(-1, pivots.shape[-1]) - 1
@@ -99,7 +106,7 @@ def solve(a: Array, b: Array) -> tuple[Array, Array]:
         x = _loops.solve(a, b)
         if not np.isnan(x).any():
             return x, info
-    x = np.empty(b.shape, b.dtype)
+    x = column_major(b.shape, b.dtype)
     gesv, infos = routine("gesv", b.dtype), info.reshape(-1)
     for number, (matrix, side, target) in enumerate(zip(matrices(a), matrices(b), matrices(x), strict=True)):
         _, _, target[...], infos[number] = gesv(matrix, side)
@@ -109,11 +116,11 @@ def solve(a: Array, b: Array) -> tuple[Array, Array]:
 def inv(a: Array) -> tuple[Array, Array]:
     """The inverse and info per matrix."""
     info = np.zeros(a.shape[:-2], np.int32)
-    if is_batch_of_small(a) or not a.size:
+    if is_batch_of_small(a, _TINY) or not a.size:
         inverse = _loops.inv(a)
         if not np.isnan(inverse).any():
             return inverse, info
-    inverse = np.empty(a.shape, a.dtype)
+    inverse = column_major(a.shape, a.dtype)
     getrf, getri, infos = routine("getrf", a.dtype), routine("getri", a.dtype), info.reshape(-1)
     work = _optimal(routine("getri_lwork", a.dtype)(a.shape[-1])[0])
     for number, (matrix, target) in enumerate(zip(matrices(a), matrices(inverse), strict=True)):
@@ -143,7 +150,7 @@ def slogdet(a: Array) -> tuple[Array, Array]:
 
 def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Array:
     """The solution of A X = B for triangular A; batches are equal."""
-    x = np.empty(b.shape, b.dtype)
+    x = column_major(b.shape, b.dtype)
     if x.size:
         trtrs = routine("trtrs", b.dtype)
         for matrix, side, target in zip(matrices(a), matrices(b), matrices(x), strict=True):
@@ -167,7 +174,7 @@ def _by_division(a: Array, b: Array, upper: bool) -> Array:
 
 def geqrf(a: Array) -> tuple[Array, Array]:
     """LAPACK's QR factorization: R and reflectors, and the reflectors' scales."""
-    factor = np.empty(a.shape, a.dtype)
+    factor = column_major(a.shape, a.dtype)
     tau = np.empty((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
     if factor.size:
         function, scales = routine("geqrf", a.dtype), tau.reshape(-1, tau.shape[-1])
@@ -179,10 +186,13 @@ def geqrf(a: Array) -> tuple[Array, Array]:
 
 def householder_product(a: Array, tau: Array) -> Array:
     """The first columns of the product of reflectors; there are as many as columns of ``a``."""
-    product = np.empty(a.shape, a.dtype)
+    product = column_major(a.shape, a.dtype)
     if product.size:
         function = _orthogonal("gqr", a.dtype)
         work = max(1, 32 * a.shape[-1])
+        if not tau.shape[-1]:
+            product[...] = np.eye(*a.shape[-2:])
+            return product
         scales = tau.reshape(-1, tau.shape[-1])
         for number, (matrix, target) in enumerate(zip(matrices(a), matrices(product), strict=True)):
             target[...] = function(matrix, scales[number], lwork=work)[0]
@@ -193,11 +203,15 @@ def qr(a: Array, columns: int | None) -> tuple[Array, Array]:
     """Q with so many columns, and R; None means that only R is wanted."""
     (m, n), batch = a.shape[-2:], a.shape[:-2]
     k = min(m, n)
+    if is_batch_of_small(a) and a.size and columns is not None:
+        q, r = np.linalg.qr(a, "complete" if columns > k else "reduced")
+        return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)
     factor, tau = geqrf(a)
     r = np.triu(factor[..., : k if columns is None else columns, :])
     if columns is None:
         return r, r
-    padded = np.zeros((*batch, m, columns), a.dtype)
+    padded = column_major((*batch, m, columns), a.dtype)
+    padded[...] = 0
     padded[..., : min(n, columns)] = factor[..., : min(n, columns)]
     if not k:
         padded[...] = np.eye(m, columns)
@@ -235,7 +249,9 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
     (m, n), batch = a.shape[-2:], a.shape[:-2]
     k, real = min(m, n), a.real.dtype
     left, right = (m, n) if full else (k, k)
-    u, vh = np.empty((*batch, m, left), a.dtype), np.empty((*batch, right, n), a.dtype)
+    if is_batch_of_small(a) and a.size and np.isfinite(a).all():
+        return _small_svd(a, full, vectors)
+    u, vh = column_major((*batch, m, left), a.dtype), column_major((*batch, right, n), a.dtype)
     s, info = np.empty((*batch, k), real), np.zeros(batch, np.int32)
     if not a.size:
         u[...], vh[...] = np.eye(m, left), np.eye(right, n)
@@ -252,6 +268,16 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
         if vectors:
             to_u[...], to_vh[...] = left_vectors, right_vectors
     return u, s, vh, info
+
+
+def _small_svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array]:
+    """The same by NumPy, which computes in double precision."""
+    info = np.zeros(a.shape[:-2], np.int32)
+    if not vectors:
+        s = np.linalg.svd(a, compute_uv=False).astype(a.real.dtype, copy=False)
+        return a, s, a, info
+    u, s, vh = np.linalg.svd(a, full_matrices=full)
+    return u.astype(a.dtype, copy=False), s.astype(a.real.dtype, copy=False), vh.astype(a.dtype, copy=False), info
 
 
 def ldl_factor(a: Array, hermitian: bool) -> tuple[Array, Array, Array]:

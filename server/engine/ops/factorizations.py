@@ -53,6 +53,11 @@ def _split(LU):
     return lower, F.triu(F.narrow(LU, -2, 0, k))
 
 
+def _unpacked(LU):
+    """The same in row-major memory."""
+    return tuple(map(F.contiguous, _split(LU)))
+
+
 def _lu_backward(grad_LU, LU, pivots, pivot):
     """The gradient of A = P L U: that of square matrices for the leading block, and what the rest adds to it."""
     m, n = LU.shape[-2:]
@@ -99,7 +104,7 @@ def lu_factor(A, *, pivot):
 def lu(A, *, pivot):
     LU, pivots, _ = F.linalg_lu_factor_ex(A, pivot=pivot)
     permutation = F._permutation(pivots, LU, A.shape[-2]) if pivot else _nothing(LU)
-    return permutation, *_split(LU)
+    return permutation, *_unpacked(LU)
 
 
 def _nothing(like):
@@ -110,7 +115,7 @@ def _nothing(like):
 def lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots):
     nothing = _nothing(LU_data)
     permutation = F._permutation(LU_pivots, LU_data, LU_data.shape[-2]) if unpack_pivots else nothing
-    return permutation, *(_split(LU_data) if unpack_data else (nothing, nothing))
+    return permutation, *(_unpacked(LU_data) if unpack_data else (nothing, nothing))
 
 
 @implements(ops.permutation)

@@ -107,6 +107,7 @@ def matrix_rank(A, tol, hermitian):
 @composite(ops.matrix_power)
 def matrix_power(input, n):
     """By repeated squaring."""
+    given = input
     if n == 0:
         return constant_of(input, F.eye(input.shape[-1], dtype=input.dtype, device=input.device))
     if n < 0:
@@ -117,7 +118,7 @@ def matrix_power(input, n):
             result = square if result is None else F.matmul(result, square)
         n >>= 1
         if not n:
-            return F.clone(result) if result is input else result
+            return F.clone(result) if result is given else F.contiguous(result)
         square = F.matmul(square, square)
 
 
@@ -245,7 +246,7 @@ def vander(x, *, N):
 def tensorinv(A, ind):
     rows, columns = A.shape[:ind], A.shape[ind:]
     inverse = F.linalg_inv(F.reshape(A, (math.prod(rows), math.prod(columns))))
-    return F.reshape(inverse, columns + rows)
+    return F.reshape(F.contiguous(inverse), columns + rows)
 
 
 @composite(ops.tensorsolve)
