@@ -322,3 +322,20 @@ OUT_OF_SCOPE = {
     "is_traceable_wrapper_subclass", "bind", "PackedSequence_", "copy_method_params",
 }  # fmt: skip
 """What PyTorch's modules import, or mean for themselves."""
+
+
+def test_what_other_peoples_layers_import_is_there(tg: Any) -> None:
+    modules = tg.nn.modules
+    assert modules._pair(3) == (3, 3) and modules._triple([1, 2, 3]) == (1, 2, 3)
+    assert modules._reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1)
+    assert issubclass(tg.nn.InstanceNorm1d, modules._InstanceNorm)
+    assert issubclass(tg.nn.LazyLinear, modules.LazyModuleMixin)
+
+    class Halved(tg.nn.Conv2d):
+        def forward(self, input: Any) -> Any:
+            return self._conv_forward(input, self.weight / 2, None)
+
+    layer, x = Halved(1, 2, 3, padding=1, padding_mode="circular"), tg.randn(1, 1, 4, 4)
+    plain = tg.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular", bias=False)
+    plain.load_state_dict({"weight": layer.weight.detach() / 2})
+    assert layer(x).tolist() == plain(x).tolist()

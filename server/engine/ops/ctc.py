@@ -96,4 +96,5 @@ def _ctc_loss_backward(
         gradient = (xp.exp(log_probs[step]) - by_class) * grad_loss[:, None]
         out[step] = xp.where((step < input_lengths)[:, None], gradient, 0)
     is_lost = ~(xp.isfinite(log_alpha[-1]) & ends).any(axis=1)
-    out[:, is_lost] = 0 if zero_infinity else np.nan
+    is_real = xp.arange(steps)[:, None] < input_lengths
+    out[...] = xp.where((is_real & is_lost)[:, :, None], 0.0 if zero_infinity else np.nan, out)

@@ -10,9 +10,20 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
+from telegrad.nn._lazy import LazyModuleMixin as LazyModuleMixin
+
 __all__: list[str] = []
 
 for _info in iter_modules(__path__):
     _file = import_module(f"{__name__}.{_info.name}")
     globals().update({name: getattr(_file, name) for name in _file.__all__})
     __all__ += _file.__all__
+
+# what files of PyTorch have that are parts of others here
+from ._ntuples import _ntuple as _ntuple  # noqa: E402
+from ._ntuples import _pair as _pair  # noqa: E402
+from ._ntuples import _quadruple as _quadruple  # noqa: E402
+from ._ntuples import _reverse_repeat_tuple as _reverse_repeat_tuple  # noqa: E402
+from ._ntuples import _single as _single  # noqa: E402
+from ._ntuples import _triple as _triple  # noqa: E402
+from .batchnorm import _InstanceNorm as _InstanceNorm  # noqa: E402

@@ -1,5 +1,6 @@
 """Layers, as type checkers see them; written by docs/generate.py."""
 
+from . import _ntuples as _ntuples
 from . import activation as activation
 from . import adaptive as adaptive
 from . import attention as attention
@@ -20,6 +21,7 @@ from . import pooling as pooling
 from . import rnn as rnn
 from . import sparse as sparse
 from . import transformer as transformer
+from ._ntuples import *
 from .activation import *
 from .adaptive import *
 from .attention import *

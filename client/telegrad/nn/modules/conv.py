@@ -61,7 +61,7 @@ class _ConvNd(Module):
         self.output_padding = spread("output_padding", output_padding, self._dims)
         self.transposed, self.padding_mode = self._transposed, padding_mode
         self.padding = padding if isinstance(padding, str) else spread("padding", padding, self._dims)
-        self._around = self._padding_around()
+        self._reversed_padding_repeated_twice = self._padding_around()
         rows, columns = (in_channels, out_channels) if self._transposed else (out_channels, in_channels)
         self.weight = new_parameter(rows, columns // groups, *self.kernel_size, device=device, dtype=dtype)
         self.register_parameter("bias", new_parameter(out_channels, device=device, dtype=dtype) if bias else None)
@@ -115,13 +115,16 @@ class _Conv(_ConvNd):
         )  # fmt: skip
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Convolve with another weight and bias, by the layer's settings."""
         convolve = function(f"conv{self._dims}d")
         padding: tuple[int, ...] | str = self.padding
         if self.padding_mode != "zeros":
-            input, padding = F.pad(input, self._around, mode=self.padding_mode), (0,) * self._dims
-        return convolve(  # type: ignore[no-any-return]
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+            around = self._reversed_padding_repeated_twice
+            input, padding = F.pad(input, around, mode=self.padding_mode), (0,) * self._dims
+        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)  # type: ignore[no-any-return]
 
 
 class Conv1d(_Conv):
