@@ -19,6 +19,8 @@ OUT_OF_SCOPE: Final = {
         "machinery of PyTorch's compiler and dispatcher"
     ),
     r".*(Storage|storage).*": "memory is the server's; a tensor has no storage object",
+    r".*DataPipe|functional_datapipe|DataChunk|guaranteed_datapipes_determinism|non_deterministic|argument_validation|"
+    r"runtime_validation(_disabled)?": "PyTorch keeps its data pipes for old programs only",
     r".*(legacy|deterministic_debug_mode|warn_always).*|get_file_path|prepare_multiprocessing_environment": (
         "a detail of PyTorch's own process"
     ),

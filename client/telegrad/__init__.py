@@ -140,7 +140,7 @@ from .random import (
 )
 
 if TYPE_CHECKING:
-    from . import fft as fft, linalg as linalg, signal as signal, special as special
+    from . import fft as fft, linalg as linalg, signal as signal, special as special, utils as utils
     from ._programs.run import as_torch as as_torch
     from ._attached import *
 
@@ -180,7 +180,7 @@ def is_complex(input: Tensor) -> _bool:
     return input.is_complex()
 
 
-_LAZY = frozenset(("fft", "linalg", "signal", "special"))
+_LAZY = frozenset(("fft", "linalg", "signal", "special", "utils"))
 """Public modules that are imported when a program first names them."""
 
 

@@ -18,11 +18,14 @@ INSTEAD: Final = {
     "hub": "load the model's own source file, and its weights with torch.load",
     "jit": "TorchScript is not served; leave the decorator out and call the function or the module itself",
     "mps": "the server's GPUs are CUDA devices; see torch.cuda",
+    "multiprocessing": "a process connects to a session of its own; use Python's multiprocessing, and pass arrays",
     "onnx": "telegrad exports no graphs; save a state_dict with torch.save and export where PyTorch is installed",
     "package": "save a state_dict with torch.save",
     "quantization": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
     "utils.bottleneck": "see telegrad.wire_stats and the server's /metrics",
     "utils.cpp_extension": "extensions run in PyTorch's process; the server runs telegrad's own kernels",
+    "utils.data.datapipes": "use torch.utils.data.Dataset or IterableDataset",
+    "utils.tensorboard": "use the SummaryWriter of the package tensorboardX, with numbers: loss.item()",
     "xpu": "the server's GPUs are CUDA devices; see torch.cuda",
 }
 """By name below ``torch``."""

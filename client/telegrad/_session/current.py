@@ -67,6 +67,11 @@ def enter(session: ClientSession, is_block: bool = False) -> None:
         _shared[:] = [*[other for other in _shared if other is not session], session]
 
 
+def share_with_this_thread(session: ClientSession) -> None:
+    """Make ``session`` the current one of the calling thread alone, for a thread that works for another one."""
+    _thread.entered = (*_thread.entered, session)
+
+
 def leave(session: ClientSession) -> None:
     """Forget ``session`` in all threads."""
     session.was_left = True

@@ -1,0 +1,5 @@
+"""What programs have around their models, under the names of PyTorch's ``torch.utils``."""
+
+from __future__ import annotations
+
+from . import data as data
