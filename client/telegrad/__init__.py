@@ -84,7 +84,6 @@ from ._functions.creation import (
     where as where,
 )
 from ._functions.einsum import einsum as einsum, tensordot as tensordot
-from ._functions.files import load as load, save as save
 from ._functions.low_rank import (
     chain_matmul as chain_matmul,
     lobpcg as lobpcg,
@@ -140,8 +139,16 @@ from .random import (
 )
 
 if TYPE_CHECKING:
-    from . import fft as fft, linalg as linalg, signal as signal, special as special, utils as utils
+    from . import (
+        fft as fft,
+        linalg as linalg,
+        serialization as serialization,
+        signal as signal,
+        special as special,
+        utils as utils,
+    )
     from ._programs.run import as_torch as as_torch
+    from .serialization import load as load, save as save
     from ._attached import *
 
 __version__ = "0.1.0"
@@ -180,8 +187,12 @@ def is_complex(input: Tensor) -> _bool:
     return input.is_complex()
 
 
-_LAZY = frozenset(("fft", "linalg", "signal", "special", "utils"))
+_LAZY = frozenset(("fft", "linalg", "signal", "serialization", "special", "utils"))
 """Public modules that are imported when a program first names them."""
+_LAZY_FUNCTIONS = {
+    "as_torch": "telegrad._programs.run", "load": "telegrad.serialization", "save": "telegrad.serialization",
+}  # fmt: skip
+"""Functions whose modules are."""
 
 
 if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
@@ -189,8 +200,8 @@ if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
     def __getattr__(name: str) -> Any:
         if name in _LAZY:
             return import_module(f"telegrad.{name}")
-        if name == "as_torch":
-            return import_module("telegrad._programs.run").as_torch
+        if name in _LAZY_FUNCTIONS:
+            return getattr(import_module(_LAZY_FUNCTIONS[name]), name)
         raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
 
 
@@ -205,4 +216,4 @@ if not TYPE_CHECKING:  # type checkers read the imports, and stubs of what is at
         name
         for name in globals()
         if not name.startswith("_") and name not in ("annotations", "sys", "Any", "TYPE_CHECKING", "import_module")
-    ] + ["as_torch", *sorted(_LAZY)]
+    ] + sorted([*_LAZY_FUNCTIONS, *_LAZY])

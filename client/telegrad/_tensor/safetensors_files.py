@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NoReturn, TypeAlias
@@ -24,6 +22,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 
+from .atomic_files import write_atomically
 from .nested import flatten, unflatten
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -76,7 +75,8 @@ def save(obj: Any, path: PathLike, *, to_raw: Callable[[Any], RawTensor | None])
     pairs = [name for name, raw in tensors.items() if raw.dtype is dtypes.complex128]
     structure = json.dumps({"version": _VERSION, "complex128": pairs, "tree": tree}, allow_nan=False)
     # Some readers refuse a file whose format is not a framework's name; "pt" means no more than row-major.
-    _write_atomically(os.path.realpath(target), tensors, {_METADATA_KEY: structure, "format": "pt"})
+    metadata = {_METADATA_KEY: structure, "format": "pt"}
+    write_atomically(os.path.realpath(target), lambda path: _serialize(tensors, path, metadata))
 
 
 def load(path: PathLike, *, from_raw: Callable[[RawTensor], Any]) -> Any:
@@ -92,32 +92,6 @@ def load(path: PathLike, *, from_raw: Callable[[RawTensor], Any]) -> Any:
         if file.tree is _ABSENT:
             return {name: tensor(name) for name in file.entries}
         return unflatten(file.tree, tensor)
-
-
-def _write_atomically(path: str, tensors: dict[str, RawTensor], metadata: dict[str, str]) -> None:
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
-    try:
-        mode = _create(temporary)
-        _serialize(tensors, temporary, metadata)
-        # The library's own file is readable by its owner only, whatever the umask says.
-        os.chmod(temporary, mode)
-        _sync(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
-
-def _create(path: str) -> int:
-    with open(path, "xb") as file:
-        return os.fstat(file.fileno()).st_mode & 0o777
-
-
-def _sync(path: str) -> None:
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
 
 
 def _serialize(tensors: dict[str, RawTensor], path: str, metadata: dict[str, str]) -> None:

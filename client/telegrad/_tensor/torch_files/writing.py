@@ -1,0 +1,217 @@
+"""Pickles of tensors, parameters and plain containers, in the instructions that ``torch.load`` reads."""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from telegrad._tensor.size import Size
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.meta import Device
+
+from .reading import STORAGE_TYPES
+
+_STORAGE_NAMES: Final = {dtype: name for name, dtype in STORAGE_TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a file says of a tensor beside its elements."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    location: str
+    requires_grad: bool
+    is_parameter: bool
+
+
+def pickled(obj: Any, describe: Callable[[Any], Described | None]) -> tuple[bytes, list[Any]]:
+    """Return the pickle of a structure, and its tensors in the order of their keys; ``describe`` knows what is one."""
+    writer = _Writer(describe)
+    writer.write(obj, ())
+    return b"\x80\x02" + b"".join(writer.parts) + b".", writer.tensors
+
+
+class _Writer:
+    """One walk through a structure."""
+
+    def __init__(self, describe: Callable[[Any], Described | None]) -> None:
+        self.describe = describe
+        self.parts: list[bytes] = []
+        self.tensors: list[Any] = []
+        self.memo: dict[int, int] = {}
+        self.kept: list[Any] = []
+        self.open: set[int] = set()
+
+    def write(self, obj: Any, path: tuple[str, ...]) -> None:
+        if id(obj) in self.memo:
+            self.emit(b"j" + struct.pack("<I", self.memo[id(obj)]))
+        elif isinstance(obj, np.generic):
+            self.write(obj.item(), path)
+        elif not self.write_scalar(obj):
+            described = self.describe(obj)
+            if described is None:
+                self.write_container(obj, path)
+            else:
+                self.write_tensor(obj, described)
+
+    def emit(self, *parts: bytes) -> None:
+        self.parts += parts
+
+    def remember(self, obj: Any) -> None:
+        self.memo[id(obj)] = len(self.kept)
+        self.emit(b"r" + struct.pack("<I", len(self.kept)))
+        self.kept.append(obj)
+
+    def name(self, module: str, name: str) -> None:
+        self.emit(f"c{module}\n{name}\n".encode())
+
+    def write_scalar(self, obj: Any) -> bool:
+        if obj is None or isinstance(obj, bool):
+            self.emit(b"N" if obj is None else b"\x88" if obj else b"\x89")
+        elif isinstance(obj, int):
+            self.integer(int(obj))
+        elif isinstance(obj, float):
+            self.emit(b"G" + struct.pack(">d", obj))
+        elif isinstance(obj, str):
+            self.text(str.__str__(obj))
+        elif isinstance(obj, complex):
+            self.call("__builtin__", "complex", obj.real, obj.imag)
+        elif isinstance(obj, bytes):
+            self.call("_codecs", "encode", obj.decode("latin-1"), "latin1")
+        elif isinstance(obj, DType):
+            self.name("torch", obj.name)
+        elif isinstance(obj, Device):
+            kind, _, index = obj.name.partition(":")
+            self.call("torch", "device", kind, *([int(index)] if index else []))
+        else:
+            return False
+        return True
+
+    def integer(self, value: int) -> None:
+        if -(2**31) <= value < 2**31:
+            self.emit(b"J" + struct.pack("<i", value))
+            return
+        data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+        if len(data) > 255:
+            raise ArgumentError("save: an integer of more than 255 bytes")
+        self.emit(b"\x8a" + bytes([len(data)]) + data)
+
+    def text(self, value: str) -> None:
+        data = value.encode("utf-8", "surrogatepass")
+        self.emit(b"X" + struct.pack("<I", len(data)) + data)
+
+    def call(self, module: str, name: str, *arguments: Any) -> None:
+        self.name(module, name)
+        self.emit(b"(")
+        for argument in arguments:
+            self.write_scalar(argument)
+        self.emit(b"tR")
+
+    def integers(self, values: tuple[int, ...]) -> None:
+        self.emit(b"(")
+        for value in values:
+            self.integer(value)
+        self.emit(b"t")
+
+    def write_tensor(self, obj: Any, described: Described) -> None:
+        if described.is_parameter:
+            self.name("torch._utils", "_rebuild_parameter")
+            self.emit(b"(")
+            self.rebuilt(obj, described, False)
+            self.emit(b"\x88" if described.requires_grad else b"\x89")
+            self.call("collections", "OrderedDict")
+            self.emit(b"tR")
+        else:
+            self.rebuilt(obj, described, described.requires_grad)
+        self.remember(obj)
+
+    def rebuilt(self, obj: Any, described: Described, requires_grad: bool) -> None:
+        strides, count = [], 1
+        for size in reversed(described.shape):
+            strides.append(count)
+            count *= max(size, 1)
+        self.name("torch._utils", "_rebuild_tensor_v2")
+        self.emit(b"((")
+        self.text("storage")
+        self.name("torch", _STORAGE_NAMES[described.dtype])
+        self.text(str(len(self.tensors)))
+        self.text(described.location)
+        self.integer(0 if 0 in described.shape else count)
+        self.emit(b"tQ")
+        self.integer(0)
+        self.integers(described.shape)
+        self.integers(tuple(reversed(strides)))
+        self.emit(b"\x88" if requires_grad else b"\x89")
+        self.call("collections", "OrderedDict")
+        self.emit(b"tR")
+        self.tensors.append(obj)
+
+    def write_container(self, obj: Any, path: tuple[str, ...]) -> None:
+        if id(obj) in self.open:
+            raise ArgumentError(f"save: {_where(path)} contains itself")
+        self.open.add(id(obj))
+        if isinstance(obj, dict):
+            self.write_dict(obj, path)
+        elif isinstance(obj, Size):
+            self.name("torch", "Size")
+            self.integers(tuple(obj))
+            self.emit(b"\x85R")
+        elif isinstance(obj, list) or (isinstance(obj, tuple) and not hasattr(obj, "_fields")):
+            self.write_elements(obj, path)
+        elif type(obj) in (set, bytearray):
+            self.write_called(obj, path)
+        else:
+            _refuse(obj, path)
+        self.open.remove(id(obj))
+        self.remember(obj)
+
+    def write_elements(self, obj: Any, path: tuple[str, ...]) -> None:
+        self.emit(b"](" if isinstance(obj, list) else b"(")
+        for place, value in enumerate(obj):
+            self.write(value, (*path, str(place)))
+        self.emit(b"e" if isinstance(obj, list) else b"t")
+
+    def write_called(self, obj: Any, path: tuple[str, ...]) -> None:
+        self.name("__builtin__", type(obj).__name__)
+        if isinstance(obj, bytearray):
+            self.write_scalar(bytes(obj))
+        else:
+            self.write_elements(list(obj), path)
+        self.emit(b"\x85R")
+
+    def write_dict(self, obj: dict[Any, Any], path: tuple[str, ...]) -> None:
+        if isinstance(obj, OrderedDict):
+            self.call("collections", "OrderedDict")
+        else:
+            self.emit(b"}")
+        self.emit(b"(")
+        for key, value in obj.items():
+            self.write(key, path)
+            self.write(value, (*path, str(key)))
+        self.emit(b"u")
+        metadata = getattr(obj, "_metadata", None)
+        if isinstance(obj, OrderedDict) and metadata is not None:
+            self.emit(b"}")
+            self.text("_metadata")
+            self.write(metadata, (*path, "_metadata"))
+            self.emit(b"sb")
+
+
+def _where(path: tuple[str, ...]) -> str:
+    return repr(".".join(path)) if path else "the object"
+
+
+def _refuse(obj: Any, path: tuple[str, ...]) -> None:
+    remedy = "; save its state_dict()" if hasattr(obj, "state_dict") else ""
+    remedy = "; save telegrad.from_numpy(array)" if isinstance(obj, np.ndarray) else remedy
+    raise ArgumentTypeError(
+        f"save: {_where(path)} is a {type(obj).__name__}; only dicts, lists, tuples and sets of tensors, numbers, "
+        f"strings, dtypes, devices and None can be saved{remedy}"
+    )

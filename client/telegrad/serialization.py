@@ -1,0 +1,198 @@
+"""``save`` and ``load``: tensors and nested containers of them, in PyTorch's files or in safetensors files.
+
+Nothing in a file is ever run: what is no tensor, plain container, number or string is refused by its name.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from typing import IO, Any, TypeAlias
+
+from telegrad._ops.functions import function
+from telegrad._session.current import current_session
+from telegrad._session.devices import as_device, default_device, require_device
+from telegrad._session.session import ClientSession
+from telegrad._tensor import safetensors_files as _safetensors_files
+from telegrad._tensor.atomic_files import write_atomically
+from telegrad._tensor.safetensors_files import RawTensor
+from telegrad._tensor.tensor import Tensor
+from telegrad._tensor.torch_files.archive import Archive, write_archive
+from telegrad._tensor.torch_files.opcodes import interpret
+from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
+from telegrad._tensor.torch_files.writing import Described, pickled
+from telegrad.nn.parameter import Parameter
+from telegrad_protocol.dtypes import DType, uint8
+from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
+from telegrad_protocol.meta import Device, Meta
+
+FileLike: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
+MapLocation: TypeAlias = "Callable[[Any, str], Any] | Device | str | int | dict[str, str] | None"
+
+_ZIP = b"PK\x03\x04"
+
+
+def save(
+    obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True, _disable_byteorder_record: bool = False,
+) -> None:  # fmt: skip
+    """Write a tensor, or nested dicts, lists, tuples and sets of tensors, numbers, strings and None.
+
+    The file is one that PyTorch's ``torch.load`` reads, unless the name ends in ``.safetensors``. At a path it appears
+    complete or not at all. One tensor object that occurs twice is written once; views are written as what they show.
+    The last four parameters are PyTorch's, and change nothing.
+    """
+    if hasattr(f, "write"):
+        _write_torch(obj, f)
+        return
+    path = _as_path(f, "save")
+    if path.endswith(".safetensors"):
+        _safetensors_files.save(obj, path, to_raw=_to_raw)
+        return
+
+    def write(temporary: str) -> None:
+        with open(temporary, "wb") as file:
+            _write_torch(obj, file)
+
+    write_atomically(os.path.realpath(path), write)
+
+
+def load(
+    f: FileLike, map_location: MapLocation = None, pickle_module: Any = None, *, weights_only: bool | None = None,
+    mmap: bool | None = None, **pickle_load_args: Any,
+) -> Any:  # fmt: skip
+    """Read what ``save`` or PyTorch's ``torch.save`` wrote, or any safetensors file.
+
+    Tensors of PyTorch's files go to the devices that they were saved from, those of safetensors files to the default
+    device, unless ``map_location`` names another: a device, a dict from names of devices to others, or a function of
+    the storage and the name of its device that returns ``storage.cpu()`` or ``storage.cuda(index)``.
+
+    The other parameters are PyTorch's, and change nothing: no code of a file is run, also with ``weights_only=False``.
+
+    Raises NotSupportedError for a file that has other objects, and names the first of them; ArgumentError for one that
+    is damaged.
+    """
+    session = current_session()
+    if hasattr(f, "read"):
+        file: IO[bytes] = f if f.seekable() else io.BytesIO(f.read())
+        return _read_torch(file, "the file", map_location, session)
+    path = _as_path(f, "load")
+    with open(path, "rb") as file:
+        if file.read(4) == _ZIP:
+            file.seek(0)
+            return _read_torch(file, repr(path), map_location, session)
+    device = _mapped(default_device(session).name, map_location, session)
+    return _safetensors_files.load(path, from_raw=lambda raw: _from_raw(raw, device, session))
+
+
+def _write_torch(obj: object, file: Any) -> None:
+    content, tensors = pickled(obj, _describe)
+    write_archive(file, content, [_reader(tensor) for tensor in tensors])
+
+
+def _reader(tensor: Tensor) -> Callable[[], Any]:
+    return lambda: tensor._session.read(tensor._id)[2]
+
+
+def _describe(obj: Any) -> Described | None:
+    if not isinstance(obj, Tensor):
+        return None
+    return Described(obj.dtype, tuple(obj.shape), obj.device.name, obj.requires_grad, isinstance(obj, Parameter))
+
+
+def _read_torch(file: IO[bytes], where: str, map_location: MapLocation, session: ClientSession) -> Any:
+    file_begins = file.tell()
+    if file.read(4) != _ZIP:
+        raise NotSupportedError(
+            f"load: {where} is no zip archive of torch.save; of older files and safetensors, give the path"
+        )
+    file.seek(file_begins)
+    archive = Archive(file, where)
+    tensors = _Tensors(archive, map_location, session)
+    return interpret(archive.pickle(), TorchNames(where, tensors.tensor, _parameter), where)
+
+
+def _parameter(data: Any, requires_grad: bool) -> Parameter:
+    if not isinstance(data, Tensor):
+        raise TypeError("a parameter of what is no tensor")
+    return Parameter(data, requires_grad)
+
+
+class _Tensors:
+    """The tensors of one file; those that share a storage in it share memory again."""
+
+    def __init__(self, archive: Archive, map_location: MapLocation, session: ClientSession) -> None:
+        self._archive = archive
+        self._map_location = map_location
+        self._session = session
+        self._bases: dict[tuple[str, DType], Tensor] = {}
+
+    def tensor(self, layout: Layout, requires_grad: bool) -> Tensor:
+        """Return the tensor of a layout."""
+        key = (layout.storage.key, layout.dtype)
+        base = self._bases.get(key)
+        if base is not None or not layout.is_whole:
+            if base is None:
+                base = self._bases[key] = self._upload(layout.storage, layout.dtype, (layout.numel,))
+            made = function("as_strided")(base, layout.shape, layout.strides, layout.offset)
+        else:
+            made = self._bases[key] = self._upload(layout.storage, layout.dtype, layout.shape)
+        return made.requires_grad_() if requires_grad else made
+
+    def _upload(self, storage: Storage, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+        stored = storage.dtype or uint8
+        data = self._archive.storage(storage.key, storage.numel * stored.itemsize, dtype.itemsize)
+        device = _mapped(storage.location, self._map_location, self._session)
+        return _from_raw(RawTensor(dtype, shape, data), device, self._session)
+
+
+def _from_raw(raw: RawTensor, device: Device, session: ClientSession) -> Tensor:
+    meta = Meta.of(raw.shape, raw.dtype, device)
+    return Tensor(session, session.upload(meta, memoryview(raw.data).cast("B"), session.sites.current()), meta)
+
+
+def _to_raw(value: Any) -> RawTensor | None:
+    return RawTensor(*value._session.read(value._id)) if isinstance(value, Tensor) else None
+
+
+class LocatedStorage:
+    """What a function given as ``map_location`` gets and returns: where a storage is to be."""
+
+    def __init__(self, device: str) -> None:
+        self.device = Device(device)
+
+    def cpu(self) -> LocatedStorage:
+        """Return the storage on the CPU."""
+        return LocatedStorage("cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> LocatedStorage:
+        """Return the storage on a GPU, the current one unless told."""
+        return LocatedStorage("cuda" if device is None else as_device(device).name)
+
+    def to(self, device: Any) -> LocatedStorage:
+        """Return the storage on a device."""
+        return LocatedStorage(as_device(device).name)
+
+
+def _mapped(location: str, map_location: MapLocation, session: ClientSession) -> Device:
+    """Return where tensors go that a file has at ``location``."""
+    wanted: Any = map_location
+    if callable(map_location):
+        chosen = map_location(LocatedStorage("cpu"), location)
+        wanted = None if chosen is None else chosen.device
+    elif isinstance(map_location, dict):
+        wanted = next((value for key, value in map_location.items() if str(key) == location), None)
+    try:
+        return require_device(as_device(location if wanted is None else wanted), session, "load")
+    except DeviceError as error:
+        if wanted is not None:
+            raise
+        raise DeviceError(f"{error.message}; load with map_location, such as map_location='cpu'") from None
+
+
+def _as_path(path: Any, operation: str) -> str:
+    try:
+        return os.fsdecode(os.fspath(path))
+    except TypeError:
+        raise ArgumentTypeError(f"{operation}: expected a path or a file, got a {type(path).__name__}") from None
