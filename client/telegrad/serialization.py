@@ -75,8 +75,9 @@ def load(
     """
     session = current_session()
     if hasattr(f, "read"):
-        file: IO[bytes] = f if f.seekable() else io.BytesIO(f.read())
-        return _read_torch(file, "the file", map_location, session)
+        given: Any = f
+        seekable = given if given.seekable() else io.BytesIO(given.read())
+        return _read_torch(seekable, "the file", map_location, session)
     path = _as_path(f, "load")
     with open(path, "rb") as file:
         if file.read(4) == _ZIP:
@@ -135,7 +136,7 @@ class _Tensors:
         if base is not None or not layout.is_whole:
             if base is None:
                 base = self._bases[key] = self._upload(layout.storage, layout.dtype, (layout.numel,))
-            made = function("as_strided")(base, layout.shape, layout.strides, layout.offset)
+            made: Tensor = function("as_strided")(base, layout.shape, layout.strides, layout.offset)
         else:
             made = self._bases[key] = self._upload(layout.storage, layout.dtype, layout.shape)
         return made.requires_grad_() if requires_grad else made

@@ -49,25 +49,12 @@ def same(ours: Any, theirs: Any, tg: Any) -> None:
         assert type(ours) is type(theirs) and ours == theirs
 
 
+DTYPES = "uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 bool".split()  # noqa: SIM905
+
+
 def everything(t: Any, rng: np.random.Generator) -> dict[Any, Any]:
     """A structure with all that a file may have, of either library."""
-    tensors = {
-        name: t.tensor(rng.integers(0, 2, (2, 3))).to(getattr(t, name))
-        for name in [
-            "uint8",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "float16",
-            "bfloat16",
-            "float32",
-            "float64",
-            "complex64",
-            "complex128",
-            "bool",
-        ]
-    }
+    tensors = {name: t.tensor(rng.integers(0, 2, (2, 3))).to(getattr(t, name)) for name in DTYPES}
     tied = t.tensor(rng.standard_normal(3))
     return {
         "tensors": tensors, "parameter": t.nn.Parameter(t.ones(2)), "frozen": t.nn.Parameter(t.ones(2), False),
