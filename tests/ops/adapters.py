@@ -106,7 +106,7 @@ class EngineAdapter:
         """Attributes as telegrad takes them: dtypes and devices translated."""
         if isinstance(thing, torch.dtype):
             return TORCH_TO_OURS[thing]
-        if isinstance(thing, torch.device):
+        if isinstance(thing, torch.device) or thing == "cuda":  # the database's samples name what PyTorch has
             return self.device
         return thing
 
