@@ -326,6 +326,9 @@ OUT_OF_SCOPE = {
 
 def test_what_other_peoples_layers_import_is_there(tg: Any) -> None:
     modules = tg.nn.modules
+    from telegrad.nn.common_types import _size_2_t
+
+    assert _size_2_t == int | tuple[int, int]
     assert modules._pair(3) == (3, 3) and modules._triple([1, 2, 3]) == (1, 2, 3)
     assert modules._reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1)
     assert issubclass(tg.nn.InstanceNorm1d, modules._InstanceNorm)

@@ -222,3 +222,23 @@ def test_averaged_models(tg: Any, name: str, seed: int) -> None:
     tg.optim.swa_utils.update_bn([(tg.tensor(batch.numpy()), 0) for batch in batches], mine)
     for key, value in reference.state_dict().items():
         assert_close(mine.state_dict()[key], value, key)
+
+
+def test_schedulers_of_other_people(tg: Any) -> None:
+    class Halving(tg.optim.lr_scheduler._LRScheduler):
+        def get_lr(self) -> list[float]:
+            assert self._get_lr_called_within_step
+            if self._is_initial:
+                return [group["lr"] for group in self.optimizer.param_groups]
+            return [base * 0.5**self.last_epoch for base in self.base_lrs]
+
+        def _get_closed_form_lr(self) -> list[float]:
+            return [base * 0.25 for base in self.base_lrs]
+
+    scheduler = Halving(tg.optim.SGD([tg.ones(1, requires_grad=True)], lr=0.8))
+    rates = [scheduler.get_last_lr()[0]]
+    for _ in range(2):
+        scheduler.step()
+        rates.append(scheduler.get_last_lr()[0])
+    scheduler.step(7)
+    assert [*rates, scheduler.get_last_lr()[0]] == [0.8, 0.4, 0.2, 0.2]

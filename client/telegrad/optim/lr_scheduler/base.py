@@ -28,6 +28,9 @@ def own_rate(rate: Any) -> Any:
 class LRScheduler:
     """Base of schedulers: subclasses say the rates of step ``last_epoch`` in ``get_lr``."""
 
+    _get_lr_called_within_step = True
+    """What other people's schedulers ask for before they warn of a direct call of ``get_lr``."""
+
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         check_optimizer(optimizer)
         for number, group in enumerate(optimizer.param_groups):
@@ -42,7 +45,9 @@ class LRScheduler:
         self.last_epoch = last_epoch
         self._last_lr: list[Any] = []
         self._step_count = 0
+        self._is_initial = True
         self.step()
+        self._is_initial = False
 
     @property
     def _rates(self) -> list[Any]:
