@@ -253,6 +253,12 @@ class Trace(SessionQuery, frozen=True):
     """The lines that the dispatch trace has collected since they were last asked for."""
 
 
+class StopsReached(SessionQuery, frozen=True):
+    """The numbers of those stops of a backward pass that gradients of its roots may flow to."""
+
+    id: int
+
+
 class TensorCount(SessionQuery, frozen=True):
     """How many ids of tensors the session keeps."""
 

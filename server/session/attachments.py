@@ -42,7 +42,15 @@ def detach(state: SessionState, message: messages.Detach | messages.Attach) -> N
     for name, (structure, values) in state.kept.items():
         state.kept[name] = (structure, [settled[id(value)] for value in values])
     state.upload = None
-    for holder in (state.values, state.events, state.handles, state.sites, state.context.programs):
+    for holder in (
+        state.values,
+        state.events,
+        state.handles,
+        state.sites,
+        state.context.programs,
+        state.passes,
+        state.stops,
+    ):
         holder.clear()
     reset_modes(state)
     state.forget_failures()

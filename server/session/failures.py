@@ -56,10 +56,10 @@ def results_of(instruction: Any) -> Collection[int]:
     """Return the ids that an instruction defines when it succeeds."""
     if isinstance(instruction, messages.Upload):
         return (instruction.id,)
-    if isinstance(instruction, messages.Backward):
-        return [grad for _, grad in instruction.leaves]
-    outs = getattr(instruction, "outs", ())
-    return [id for id in outs if id is not None]
+    outs = [id for id in getattr(instruction, "outs", ()) if id is not None]
+    if isinstance(instruction, (messages.Backward, messages.GiveGradients, messages.EndPass)):
+        outs.extend([grad for _, grad in instruction.leaves])
+    return outs
 
 
 class FailStop:

@@ -37,7 +37,7 @@ def backward(state: SessionState, message: messages.Backward) -> None:
         )  # fmt: skip
     finally:
         checks.covered = False
-        without = _name(state, leaves, message.leaves)
+        without = name_gradients(state, leaves, message.leaves)
     for id in without:
         state.values.setdefault(id, Absent(_UNREACHED))
 
@@ -55,7 +55,7 @@ def seeds(
     return starts, [None if id is None else state.value(id) for id in gradients]
 
 
-def _name(state: SessionState, leaves: list[Value], named: list[tuple[int, int]]) -> list[int]:
+def name_gradients(state: SessionState, leaves: list[Value], named: Sequence[tuple[int, int]]) -> list[int]:
     """Give the leaves' gradients their ids; return the ids of gradients that do not exist."""
     values, without = state.values, []
     for leaf, (_, id) in zip(leaves, named):
@@ -90,7 +90,7 @@ def _bind(
 ) -> None:
     for id, source, result in zip(message.outs, inputs, results, strict=True):
         if result is not None and not message.create_graph:
-            result = leaf_gradients.in_layout_of(source, result)  # the client assumes its layout
+            result = leaf_gradients.in_layout_of(source.meta, result)  # the client assumes its layout
         if id is not None:
             state.values[id] = result if result is not None else Absent(_UNREACHED)
 

@@ -22,7 +22,7 @@ from telegrad_protocol.errors import ProtocolError, TelegradError
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
-from . import attachments, gradients, queries, streams, tensors
+from . import attachments, client_passes, gradients, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .call_cache import CALLERS
 from .early_reads import EarlyReads
@@ -91,7 +91,10 @@ class Session:
             messages.Interrupt: end_interrupt,
             messages.RecordEvent: streams.record_event, messages.WaitEvent: streams.wait_event,
             messages.RecordStream: streams.record_stream, messages.Detach: attachments.detach,
-            messages.Attach: attachments.attach,
+            messages.Attach: attachments.attach, messages.ClientNode: client_passes.add_node,
+            messages.Watch: client_passes.watch, messages.BeginPass: client_passes.begin,
+            messages.TakeGradients: client_passes.take, messages.GiveGradients: client_passes.give,
+            messages.EndPass: client_passes.end,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 
@@ -302,6 +305,10 @@ def forget(state: SessionState, ids: Collection[int]) -> None:
     if state.events:
         for id in ids:
             state.events.pop(id, None)
+    if state.stops or state.passes:
+        for id in ids:
+            state.stops.pop(id, None)
+            state.passes.pop(id, None)
     if state.upload is not None and state.upload.id in ids:
         state.upload = None  # the client was interrupted in the middle of it
 

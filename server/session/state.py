@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
+from server.engine.autograd.client_pass import ClientPass
+from server.engine.autograd.graph import Edge, Node
 from server.engine.context import Context
 from server.engine.device.interface import Event
 from server.engine.random import Generator
@@ -58,6 +60,10 @@ class SessionState:
             generator.seed()
         self.values: dict[int, Value | Absent] = {}
         self.events: dict[int, Event] = {}
+        self.stops: dict[int, Node | Edge] = {}
+        """The client's nodes and the places in the backward graph that it watches."""
+        self.passes: dict[int, ClientPass] = {}
+        """Backward passes that have begun and stop where the client computes."""
         self.sites: dict[int, messages.Site] = {}
         self.kept: dict[str, tuple[str, list[Value]]] = {}
         """Values that outlive the client's numbers, by name, each with a text that only clients read."""
@@ -130,6 +136,8 @@ class SessionState:
         self.values.clear()
         self.kept.clear()
         self.events.clear()
+        self.passes.clear()
+        self.stops.clear()
 
     def mark_absent(self, ids: Collection[int], reason: str) -> None:
         """Note why results were not computed; existing tensors stay what they were."""

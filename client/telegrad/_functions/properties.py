@@ -45,11 +45,6 @@ def pin_memory(self: Tensor) -> Tensor:
     return self
 
 
-def register_hook(self: Tensor, hook: Any) -> None:
-    """Raise NotSupportedError: a hook is code of this program, and gradients are computed on the server."""
-    raise NotSupportedError("register_hook: gradients are computed on the server; use retain_grad() or autograd.grad()")
-
-
 def data_ptr(self: Tensor) -> int:
     """Raise NotSupportedError: the memory is the server's."""
     raise NotSupportedError("data_ptr: the elements are in the server's memory; numpy() gives a copy")
@@ -92,7 +87,7 @@ def _part(name: str) -> Any:
 
 METHODS: dict[str, Any] = {
     "is_same_size": is_same_size, "is_signed": is_signed, "is_inference": is_inference, "get_device": get_device,
-    "new_tensor": new_tensor, "pin_memory": pin_memory, "register_hook": register_hook, "data_ptr": data_ptr,
+    "new_tensor": new_tensor, "pin_memory": pin_memory, "data_ptr": data_ptr,
     "is_cpu": property(lambda self: self._meta.device.type == "cpu"),
     "is_meta": property(lambda self: self._meta.device.type == "meta"),
     "is_sparse": property(lambda self: False),

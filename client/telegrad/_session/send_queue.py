@@ -31,13 +31,20 @@ BATCH_OPERATIONS: Final = 64
 """A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
 BATCH_BYTES: Final = 1 << 15
 """A batch is sent when uploads in it have more bytes than this."""
-_MODAL: Final = frozenset((messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read))
+_MODAL: Final = frozenset(
+    (
+        messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read, messages.BeginPass,
+        messages.GiveGradients, messages.EndPass, messages.TakeGradients, messages.ClientNode, messages.Watch,
+    )
+)  # fmt: skip
 """Instructions whose effect depends on the modes of the thread that queued them."""
 _STOPPABLE: Final = frozenset(
     (messages.Describe, messages.Query, messages.Seed, messages.RecordEvent, messages.WaitEvent, messages.RecordStream)
 )
 """Instructions that run under any modes, but are skipped after a failure of the thread that queued them."""
-_ALLOCATING: Final[frozenset[type]] = frozenset((messages.Backward, messages.Gradient, messages.Upload))
+_ALLOCATING: Final[frozenset[type]] = frozenset(
+    (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
+)
 """Instructions, beside calls, that allocate: tensors that died before them are freed first, so that memory is reused.
 
 A call carries the numbers of the tensors that died before it.

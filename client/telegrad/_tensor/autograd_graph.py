@@ -6,32 +6,140 @@ beyond weak references to those that receive gradients.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 from weakref import ReferenceType
+
+from telegrad_protocol.meta import Meta
+
+from .hooks import Hooks
+
+
+class Watched:
+    """A place in the graph whose gradient hooks are called with; ``number`` is what the server calls it.
+
+    ``age`` is smaller for what was computed earlier. ``after`` are the hooks of a leaf that are called once its
+    ``.grad`` has been accumulated.
+    """
+
+    __slots__ = ("after", "age", "hooks", "meta", "number", "session")
+
+    def __init__(self, session: Any, number: int, meta: Meta, age: int) -> None:
+        self.session = session
+        self.number = number
+        self.meta = meta
+        self.age = age
+        self.hooks: Hooks = OrderedDict()
+        self.after: Hooks = OrderedDict()
+
+    def __del__(self) -> None:
+        self.session.free(self.number)
+
+
+class Extras:
+    """What few nodes have: ``retained`` refers to the tensor if its ``retain_grad`` was called.
+
+    ``watched`` are places with hooks, by the numbers of the tensors that they were registered on.
+    """
+
+    __slots__ = ("metadata", "retained", "watched")
+
+    def __init__(self) -> None:
+        self.metadata: dict[Any, Any] = {}
+        self.retained: ReferenceType[Any] | None = None
+        self.watched: dict[int, Watched] = {}
+
+    def active(self) -> list[Watched]:
+        """Return the places that have hooks."""
+        return [watched for watched in self.watched.values() if watched.hooks or watched.after]
 
 
 class OperationNode:
     """The operation that a tensor was computed by; ``parents`` are the edges of its operands that require a gradient.
 
-    ``retained`` refers to the tensor if its ``retain_grad`` was called.
+    ``extras`` is None for nearly all nodes.
     """
 
-    __slots__ = ("name", "parents", "retained")
+    __slots__ = ("__weakref__", "extras", "name", "parents")
 
     def __init__(self, parents: tuple[GradientEdge, ...], name: str = "") -> None:
         self.parents = parents
         self.name = name
-        self.retained: ReferenceType[Any] | None = None
+        self.extras: Extras | None = None
+
+
+class GradientNode(OperationNode):
+    """What computed a gradient that can be differentiated again; ``parents`` are more than what it depends on.
+
+    Only the server knows which of them gradients flow to.
+    """
+
+    __slots__ = ()
+
+
+class DifferentiableCall(Protocol):
+    """A call of a function whose derivative the client's program computes."""
+
+    def differentiate(self, gradients: list[Any]) -> Sequence[Any]:
+        """Return gradients of the tensors that the function was applied to, given those of its results."""
+
+    def release(self) -> None:
+        """Drop what was saved."""
+
+
+class ClientNode(OperationNode):
+    """A function whose derivative the client's program computes: ``context`` maps gradients to gradients.
+
+    ``edges`` has one entry for each tensor that it was applied to, None where that requires no gradient; ``metas`` has
+    one for each result, None where that is no tensor or has no gradient. ``number`` is what the server calls the node.
+    """
+
+    __slots__ = ("context", "edges", "is_released", "metas", "number", "session")
+
+    def __init__(
+        self, session: Any, number: int, name: str, edges: list[GradientEdge | None], metas: list[Meta | None],
+        context: DifferentiableCall,
+    ) -> None:  # fmt: skip
+        super().__init__(tuple([edge for edge in edges if edge is not None]), name)
+        self.extras = Extras()
+        self.session = session
+        self.number = number
+        self.edges = edges
+        self.metas = metas
+        self.context = context
+        self.is_released = False
+
+    def release(self) -> None:
+        """Drop what the function has saved, since the graph is not retained."""
+        self.is_released = True
+        self.context.release()
+
+    def __del__(self) -> None:
+        self.session.free(self.number)
+
+
+class ClientOutput(OperationNode):
+    """One result of a function whose derivative the client computes."""
+
+    __slots__ = ("function", "index")
+
+    def __init__(self, function: ClientNode, index: int) -> None:
+        super().__init__((function,), function.name)
+        self.function = function
+        self.index = index
 
 
 class LeafNode:
     """A leaf tensor, which receives a ``.grad``; refers to it weakly."""
 
-    __slots__ = ("tensor",)
+    __slots__ = ("extras", "tensor")
+
+    parents = ()
 
     def __init__(self, tensor: ReferenceType[Any]) -> None:
         self.tensor = tensor
+        self.extras: Extras | None = None
 
 
 GradientEdge = OperationNode | LeafNode
@@ -39,16 +147,58 @@ GradientEdge = OperationNode | LeafNode
 
 
 class GradFn:
-    """What ``Tensor.grad_fn`` shows: the name of the operation that a tensor was computed by."""
+    """What ``Tensor.grad_fn`` shows: the operation that a tensor was computed by, and those that come before it."""
 
-    def __init__(self, node: OperationNode) -> None:
-        self._node = node
+    __slots__ = ("_node",)
+
+    def __init__(self, node: GradientEdge) -> None:
+        self._node = node.function if isinstance(node, ClientOutput) else node
 
     def name(self) -> str:
-        """Return a name such as ``AddBackward0``."""
-        return self._node.name
+        """Return a name such as ``AddBackward0``, as PyTorch calls it."""
+        return self._node.name if isinstance(self._node, OperationNode) else "torch::autograd::AccumulateGrad"
+
+    @property
+    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
+        """The nodes that gradients of this one flow to, each with the number of the output that they are for."""
+        node = self._node
+        edges: Iterable[GradientEdge | None] = node.edges if isinstance(node, ClientNode) else node.parents
+        return tuple(
+            [
+                (None if edge is None else GradFn(edge), edge.index if isinstance(edge, ClientOutput) else 0)
+                for edge in edges
+            ]
+        )
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """A dictionary for the program's own notes about this node."""
+        if self._node.extras is None:
+            self._node.extras = Extras()
+        return self._node.extras.metadata
+
+    @property
+    def variable(self) -> Any:
+        """The leaf that an ``AccumulateGrad`` accumulates into."""
+        if isinstance(self._node, LeafNode):
+            return self._node.tensor()
+        raise AttributeError(f"{self.name()} has no attribute 'variable'")
+
+    def __getattr__(self, name: str) -> Any:
+        context = getattr(self._node, "context", None)
+        if context is None or name.startswith("__"):
+            raise AttributeError(f"{self.name()} has no attribute {name!r}")
+        return getattr(context, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GradFn) and other._node is self._node
+
+    def __hash__(self) -> int:
+        return hash(self._node)
 
     def __repr__(self) -> str:
+        if isinstance(self._node, LeafNode):
+            return f"<AccumulateGrad object at {id(self._node):#x}>"
         return f"<{self.name()}>"
 
 
@@ -65,33 +215,57 @@ class Aliases:
         self.version = 0
 
 
+def share_history(tensor: Any, node: GradientEdge, is_modified: bool) -> None:
+    """Make ``node`` the history of a tensor, and of the views of its memory where it was modified in place."""
+    tensor._requires_grad, tensor._node = True, node
+    aliases = tensor._aliases
+    if aliases is None:
+        return
+    if is_modified:
+        aliases.version += 1
+        aliases.node = OperationNode((node,), "AsStridedBackward0")
+    tensor._seen = aliases.version
+
+
 def reachable(roots: Iterable[GradientEdge]) -> set[GradientEdge]:
     """Return all nodes that gradients of ``roots`` flow to, the roots included."""
     seen = set(roots)
     stack = list(seen)
     while stack:
-        node = stack.pop()
-        for parent in node.parents if isinstance(node, OperationNode) else ():
+        for parent in stack.pop().parents:
             if parent not in seen:
                 seen.add(parent)
                 stack.append(parent)
     return seen
 
 
-def gradient_receivers(roots: Iterable[GradientEdge]) -> list[Any]:
+def has_client_parts(nodes: Iterable[GradientEdge]) -> bool:
+    """Return whether a pass through these nodes calls hooks or functions of the client's program."""
+    for node in nodes:
+        extras = node.extras
+        if extras is not None and (extras.watched or node.__class__ is ClientNode):
+            return True
+    return False
+
+
+def gradient_receivers(roots: Iterable[GradientEdge]) -> list[Any] | None:
     """Return the tensors that a backward pass from ``roots`` gives a ``.grad``: leaves, and results that retain theirs.
 
-    ``roots`` are walked here and not by ``reachable``, since the order of the result must not change from run to run.
+    Return None where the pass calls hooks or functions of the client's program. ``roots`` are walked here and not by
+    ``reachable``, since the order of the result must not change from run to run.
     """
     seen: set[GradientEdge] = set(roots)
     stack = list(seen)
     receivers: list[Any] = []
     while stack:
         node = stack.pop()
+        extras = node.extras
+        if extras is not None and (extras.watched or node.__class__ is ClientNode):
+            return None
         if isinstance(node, LeafNode):
             tensor = node.tensor()
         else:
-            tensor = node.retained() if node.retained is not None else None
+            tensor = extras.retained() if extras is not None and extras.retained is not None else None
             for parent in node.parents:
                 if parent not in seen:
                     seen.add(parent)

@@ -11,6 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from telegrad._session.thread_modes import thread
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import (
     ArgumentTypeError,
@@ -20,10 +21,11 @@ from telegrad_protocol.errors import (
     DTypeError,
     ShapeError,
 )
-from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad
+from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
-from .autograd_graph import Aliases, GradFn, GradientEdge, LeafNode, OperationNode
+from .autograd_graph import Aliases, Extras, GradFn, GradientEdge, LeafNode, OperationNode, Watched
+from .hooks import Hook, RemovableHandle
 from .size import Size
 
 if TYPE_CHECKING:
@@ -246,13 +248,46 @@ class Tensor(Attached):
             raise AutogradError("retain_grad: the tensor does not require grad")
         node = self._gradient_edge()
         if isinstance(node, OperationNode):
-            node.retained = ref(self)
+            if node.extras is None:
+                node.extras = Extras()
+            node.extras.retained = ref(self)
             self._session.submit(RetainGrad(self._id))
 
     @property
     def retains_grad(self) -> bool:
         """Whether ``retain_grad`` was called."""
-        return isinstance(self._node, OperationNode) and self._node.retained is not None
+        node = self._node
+        return isinstance(node, OperationNode) and node.extras is not None and node.extras.retained is not None
+
+    def register_hook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad)`` whenever the gradient of this tensor is computed; what it returns replaces the gradient.
+
+        Raises AutogradError where the tensor does not require grad.
+        """
+        return RemovableHandle.add(self._watch("register_hook").hooks, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(tensor)`` whenever a backward pass has accumulated into the ``.grad`` of this leaf."""
+        if self.requires_grad and not self.is_leaf:
+            raise AutogradError(
+                "register_post_accumulate_grad_hook: the hook can be registered on leaves only; use register_hook()"
+            )
+        return RemovableHandle.add(self._watch("register_post_accumulate_grad_hook").after, hook)
+
+    def _watch(self, name: str) -> Watched:
+        """Return where the hooks of this tensor are kept; passes stop there while there are any."""
+        if not self.requires_grad:
+            raise AutogradError(f"{name}: cannot register a hook on a tensor that doesn't require gradient")
+        node = self._gradient_edge()
+        if node.extras is None:
+            node.extras = Extras()
+        watched = node.extras.watched.get(self._id)
+        if watched is None:
+            session = self._session
+            watched = Watched(session, session.new_id(), self._meta, self._id)
+            session.submit(Watch(watched.number, self._id), thread.modes)
+            node.extras.watched[self._id] = watched
+        return watched
 
     def _become(self, other: Tensor) -> None:
         """Exchange number and meta with ``other``, so that this object stands for its elements."""

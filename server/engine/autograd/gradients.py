@@ -91,12 +91,12 @@ def _owns_memory(value: Value) -> bool:
     return getrefcount(value.base) <= ALONE_IN_ATTRIBUTE and getrefcount(value.storage) <= ALONE_IN_ATTRIBUTE + 1
 
 
-def in_layout_of(source: Value, gradient: Value) -> Value:
+def in_layout_of(source: Meta, gradient: Value) -> Value:
     """Return a gradient in the layout that ``accumulate`` would give it: itself if it has that layout."""
-    if _is_in_layout(gradient.meta, source.meta):
+    if _is_in_layout(gradient.meta, source):
         return gradient
     with context.grad_mode(False):
-        moved: Value = F._in_layout(gradient, _layout_of(source.meta))
+        moved: Value = F._in_layout(gradient, _layout_of(source))
     return moved
 
 

@@ -36,7 +36,7 @@ class GraphTask:
     __slots__ = ("capture", "captured", "create_graph", "pending", "retain_graph")
 
     receives_every_gradient = False
-    """Whether each gradient must go through ``_receive``, even the first that reaches a node of one output."""
+    """Whether each gradient must go through ``receive``, even the first that reaches a node of one output."""
 
     def __init__(self, retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> None:
         self.retain_graph = retain_graph
@@ -55,32 +55,32 @@ class GraphTask:
                     raise AutogradError(
                         f"backward: {root.meta} does not require grad and was not computed from one that does"
                     )
-                self._receive(edge, initial_gradient(root, gradient))
+                self.receive(edge, initial_gradient(root, gradient))
                 starts.append(edge[0])
             self._drain(starts)
 
     def execute_from(self, edge: Edge, gradients: list[Value]) -> None:
         """Make the pass from one edge; takes the one gradient out of the list, which may be its only holder."""
-        self._receive(edge, gradients.pop())
+        self.receive(edge, gradients.pop())
         self._drain([edge[0]])
 
     def _drain(self, starts: list[Node]) -> None:
         """Visit nodes, the one made last first, each when all gradients that it waits for have arrived."""
-        wanted, counts = _count_dependencies(starts, self.capture)
+        wanted, counts = count_dependencies(starts, self.capture)
         ready = [(-node.sequence, node) for node in set(starts) if node not in counts]
         heapify(ready)
         pending, receives_every_gradient = self.pending, self.receives_every_gradient
         leaves: list[Node] = []
         while ready:
             node = heappop(ready)[1]
-            results = self._visit(node, wanted)
+            results = self.visit(node, wanted)
             for edge, gradient in zip(node.edges, _NO_GRADIENTS if results is None else results):
                 if edge is None:
                     continue
                 following = edge[0]
                 if gradient is not None:
                     if following in pending or receives_every_gradient or len(following.metas) != 1:
-                        self._receive(edge, gradient)
+                        self.receive(edge, gradient)
                     else:
                         pending[following] = [gradient]
                 left = counts[following] - 1
@@ -99,16 +99,16 @@ class GraphTask:
         if len(leaves) > 1:
             leaves.sort(key=_by_sequence, reverse=True)
         for leaf in leaves:
-            self._visit(leaf, wanted)
+            self.visit(leaf, wanted)
         leaves.clear()
 
-    def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
+    def visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
         """Return gradients for the node's edges; None if no gradient reached it, or none needs to flow further."""
         grads = self.pending.pop(node, None)
         if grads is None:
             return None
         if node.retained or self.capture:
-            self._deliver(node, grads)
+            self.deliver(node, grads)
         if wanted is not None and node not in wanted:
             return None
         if node.__class__ is AccumulateGrad:
@@ -121,7 +121,10 @@ class GraphTask:
             node.release()
         return results
 
-    def _receive(self, edge: Edge, gradient: Value) -> None:
+    def end_step(self) -> None:
+        """Note that other instructions may be executed before the pass goes on."""
+
+    def receive(self, edge: Edge, gradient: Value) -> None:
         """Add a gradient to what has reached an output of a node."""
         node, output = edge
         slots = self.pending.get(node)
@@ -130,7 +133,7 @@ class GraphTask:
         present = slots[output]
         slots[output] = gradient if present is None else F.add(present, gradient)
 
-    def _deliver(self, node: Node, grads: list[Value | None]) -> None:
+    def deliver(self, node: Node, grads: list[Value | None]) -> None:
         """Hand complete gradients to those that asked for them: captures, and results with ``retain_grad``."""
         for output, gradient in enumerate(grads):
             edge = (node, output)
@@ -142,7 +145,7 @@ class GraphTask:
                 accumulate(result, gradient, self.create_graph)
 
 
-def _count_dependencies(
+def count_dependencies(
     starts: Sequence[Node], capture: frozenset[Edge]
 ) -> tuple[set[Node] | None, dict[Node, int]]:  # fmt: skip
     """Count the gradients that each reachable node waits for; with captures, also find the nodes that lead to one."""

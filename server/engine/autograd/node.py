@@ -155,7 +155,7 @@ class OpNode(Node):
         if plan.joint is not None:
             formula, pick, metas = plan.joint
             for grad, meta in zip(formula(*pick(operands)), metas):  # type: ignore[misc]
-                results.append(grad if grad is None or grad.meta is meta else _fit(grad, meta))
+                results.append(grad if grad is None or grad.meta is meta else fit_gradient(grad, meta))
             return results
         for formula, pick, meta in plan.inputs:
             if formula is None:
@@ -164,7 +164,7 @@ class OpNode(Node):
                 results += _fit_all(formula(*pick(operands)), meta)
             else:
                 grad = formula(*pick(operands))
-                results.append(grad if grad is None or grad.meta is meta else _fit(grad, meta))
+                results.append(grad if grad is None or grad.meta is meta else fit_gradient(grad, meta))
         return results
 
     def _fill_gaps(self, grads: Sequence[Value | None]) -> list[Value | None]:
@@ -193,10 +193,10 @@ def _fit_all(grads: Any, metas: tuple[Any, ...]) -> list[Value | None]:
     """Fit the gradients of a list of tensors; None in their place means that none of them has one."""
     if grads is None:
         return [None] * len(metas)
-    return [_fit(grad, meta) for grad, meta in zip(grads, metas, strict=True)]
+    return [fit_gradient(grad, meta) for grad, meta in zip(grads, metas, strict=True)]
 
 
-def _fit(grad: Value | None, meta: Any) -> Value | None:
+def fit_gradient(grad: Value | None, meta: Any) -> Value | None:
     """Return a formula's gradient in the input's shape, dtype and device, summed over broadcast dimensions."""
     if grad is None or meta.__class__ is not Meta:
         return None

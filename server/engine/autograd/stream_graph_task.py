@@ -35,24 +35,27 @@ class StreamGraphTask(GraphTask):
         finally:
             self._return_home()
 
-    def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
+    def end_step(self) -> None:
+        self._return_home()
+
+    def visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
         device = next((meta.device for meta in node.metas if meta.device in self._home), None)
         if device is not None:
             self._switch(device, self._stream_of(node, device))
-        return super()._visit(node, wanted)
+        return super().visit(node, wanted)
 
-    def _receive(self, edge: Edge, gradient: Value) -> None:
+    def receive(self, edge: Edge, gradient: Value) -> None:
         device = gradient.device
         producer = self._context.streams.get(device)
         consumer = self._stream_of(edge[0], device) if device in self._home else producer
         if producer is None or producer == consumer:
-            super()._receive(edge, gradient)
+            super().receive(edge, gradient)
             return
         self._backend(device).join(producer, consumer)  # type: ignore[arg-type]
         self._record(gradient, consumer)  # type: ignore[arg-type]
         self._switch(device, consumer)  # type: ignore[arg-type]
         try:
-            super()._receive(edge, gradient)
+            super().receive(edge, gradient)
         finally:
             self._switch(device, producer)
 

@@ -70,7 +70,7 @@ class RecordingTask(GraphTask):
             self._refs.clear()
         return self._program() if self._is_repeatable else None
 
-    def _visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
+    def visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
         number = len(self._order)
         self._order.append(node)
         grads = self.pending.pop(node, None)
@@ -78,7 +78,7 @@ class RecordingTask(GraphTask):
             self._is_repeatable = False
             if grads is not None:
                 self.pending[node] = grads
-            return super()._visit(node, wanted)
+            return super().visit(node, wanted)
         if grads is None:
             return None
         if isinstance(node, AccumulateGrad):

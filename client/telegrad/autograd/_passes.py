@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.autograd_graph import gradient_receivers, has_client_parts, reachable
+from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
-from telegrad_protocol.meta import Meta
 
-from ._session.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
-from ._session.thread_modes import thread
-from ._tensor.autograd_graph import OperationNode, gradient_receivers, reachable
-from ._tensor.tensor import Tensor, require_one_session
-
-__all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+from ._client_pass import ClientPass
+from ._gradients import gradient_meta, gradient_of, update_handles
 
 Tensors = Tensor | Sequence[Tensor]
 
@@ -32,16 +30,21 @@ def backward(
     """Accumulate the gradients of ``tensors`` into ``.grad`` of the leaves that they reach, or of ``inputs``."""
     roots, gradients = _roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
-    wanted = _wanted(roots, inputs)
-    leaves = [(leaf._id, _gradient_of(leaf, create_graph)._id) for leaf in wanted]
     retain = create_graph if retain_graph is None else retain_graph
+    wanted = _wanted(roots, inputs)
+    if wanted is None:
+        listed = None if inputs is None else [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        with ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
+            stopping.accumulate()
+        return
+    leaves = [(leaf._id, gradient_of(leaf, create_graph)._id) for leaf in wanted]
     site = session.sites.current()
     session.submit(
         Backward(site, _ids(roots), _optional_ids(gradients), leaves, retain, create_graph, inputs is not None),
         thread.modes,
     )
     if create_graph:
-        _update_handles([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
+        update_handles([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
 
 
 def grad(
@@ -70,26 +73,32 @@ def grad(
         raise AutogradError(
             "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
         )
+    retain = create_graph if retain_graph is None else retain_graph
+    if has_client_parts(reached):
+        with ClientPass(roots, gradients, sources, retain, create_graph) as stopping:
+            results = stopping.gradients(allow_unused or materialize_grads)
+        return _materialized(results, sources) if materialize_grads else tuple(results)
     results = [
         Tensor(session, session.new_id(), gradient_meta(source)) if is_used else None
         for source, is_used in zip(sources, used, strict=True)
     ]
     targets = _ids([source for source, is_used in zip(sources, used, strict=True) if is_used])
     computed = [gradient for gradient in results if gradient is not None]
-    retain = create_graph if retain_graph is None else retain_graph
     site = session.sites.current()
     session.submit(
         Gradient(site, _ids(roots), _optional_ids(gradients), targets, _ids(computed), retain, create_graph, True),
         thread.modes,
     )
     if create_graph:
-        _update_handles(computed, roots, gradients)
-    if materialize_grads:
-        return tuple(
-            gradient if gradient is not None else source.new_zeros(source.shape)
-            for gradient, source in zip(results, sources, strict=True)
-        )
-    return tuple(results)
+        update_handles(computed, roots, gradients)
+    return _materialized(results, sources) if materialize_grads else tuple(results)
+
+
+def _materialized(results: Sequence[Tensor | None], sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    return tuple(
+        gradient if gradient is not None else source.new_zeros(source.shape)
+        for gradient, source in zip(results, sources, strict=True)
+    )
 
 
 def _ids(tensors: Sequence[Tensor]) -> tuple[int, ...]:
@@ -122,7 +131,8 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
     return roots, given
 
 
-def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor]:
+def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor] | None:
+    """Return the tensors that a pass gives a ``.grad``; None where it calls hooks or functions of the program."""
     if inputs is None:
         return gradient_receivers([root._gradient_edge() for root in roots])
     listed = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -133,35 +143,9 @@ def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor]:
     for tensor in listed:
         if not tensor.requires_grad:
             raise AutogradError(f"backward: {tensor._meta} among inputs does not require grad")
+    if has_client_parts(reached):
+        return None
     return [tensor for tensor in listed if tensor._gradient_edge() in reached]
-
-
-def _gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:
-    """Return the leaf's gradient, with a new number if it has none yet, or if a sum with a graph replaces it."""
-    if leaf._grad is None or create_graph:
-        leaf._grad = Tensor(leaf._session, leaf._session.new_id(), gradient_meta(leaf))
-    return leaf._grad
-
-
-def gradient_meta(leaf: Tensor) -> Meta:
-    """Return the meta of a leaf's gradient: it has the leaf's strides where these are dense, else it is row-major."""
-    meta = leaf._meta
-    if meta.is_contiguous and not meta.offset:
-        return meta
-    return meta.like(strides=meta.strides if meta.is_dense else None)
-
-
-def _update_handles(computed: list[Tensor], roots: list[Tensor], gradients: list[Tensor | None]) -> None:
-    """Ask which new gradients require grad themselves and how they are laid out, and tell their handles."""
-    if not computed:
-        return
-    parents = tuple(t._gradient_edge() for t in [*roots, *gradients] if t is not None and t.requires_grad)
-    ids, devices = zip(*[(gradient._id, gradient.device) for gradient in computed], strict=True)
-    described = computed[0]._session.describe(ids, devices)
-    for tensor, (meta, requires_grad) in zip(computed, described, strict=True):
-        tensor._meta = meta
-        if requires_grad:
-            tensor._requires_grad, tensor._node = True, OperationNode(parents, "AddBackward0")
 
 
 def _backward(

@@ -1,0 +1,296 @@
+"""Backward passes that call hooks and functions of the client's program.
+
+The server stops at these. The client walks through its own graph in the order in which the server does, takes the
+gradients that have reached a stop, calls the hook or function with handles on them, and sends what that returned. All
+of this is queued like any operation, and waits for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from telegrad._session.grad_mode import set_grad_enabled
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.autograd_graph import (
+    ClientNode,
+    ClientOutput,
+    GradientEdge,
+    GradientNode,
+    LeafNode,
+    OperationNode,
+    Watched,
+    reachable,
+)
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import messages
+from telegrad_protocol.errors import ArgumentTypeError, AutogradError
+from telegrad_protocol.meta import Meta
+
+from ._gradients import dense_meta, describe, gradient_meta, gradient_of
+
+
+class ClientPass:
+    """One pass; ``inputs`` are the tensors whose gradients alone are computed, None where leaves accumulate theirs."""
+
+    def __init__(
+        self, roots: list[Tensor], gradients: list[Tensor | None], inputs: list[Tensor] | None, retain_graph: bool,
+        create_graph: bool,
+    ) -> None:  # fmt: skip
+        self._session = session = roots[0]._session
+        self._inputs = inputs
+        self._retain_graph, self._create_graph = retain_graph, create_graph
+        self._number = session.new_id()
+        self._site = session.sites.current()
+        self._roots = [root._gradient_edge() for root in roots]
+        self._lineage = [t._gradient_edge() for t in (*roots, *gradients) if t is not None and t.requires_grad]
+        nodes = reachable(self._roots)
+        self._targets = None if inputs is None else {tensor._gradient_edge() for tensor in inputs}
+        self._leading = None if self._targets is None else _leading_to(self._targets, nodes)
+        self._counts = _count(nodes)
+        self._reached: dict[GradientEdge, None] = dict.fromkeys(self._roots)
+        """Nodes that a gradient has flowed to, in a fixed order."""
+        self._arrived: dict[ClientNode, set[int]] = {}
+        """The outputs of functions that a gradient has flowed to."""
+        self._named: set[int] = set()
+        """Numbers of leaves whose gradients have their ids already."""
+        self._skipped: frozenset[int] = frozenset()
+        """Numbers of stops that gradients do not flow to."""
+        stops = [number for node in nodes for number in self._stops_at(node)]
+        targets = None if inputs is None else tuple([t._id for t in inputs if t._gradient_edge() in nodes])
+        self._computed = inputs and [t for t in inputs if t._gradient_edge() in nodes]
+        session.submit(
+            messages.BeginPass(
+                self._number, self._site, tuple([root._id for root in roots]),
+                tuple([None if gradient is None else gradient._id for gradient in gradients]), tuple(stops),
+                targets, retain_graph, create_graph,
+            ),
+            thread.modes,
+        )  # fmt: skip
+        if any(isinstance(node, GradientNode) for node in nodes):
+            self._skipped = frozenset(stops) - frozenset(session.query("stops_reached", self._number))
+
+    def __enter__(self) -> ClientPass:
+        with set_grad_enabled(self._create_graph):
+            try:
+                self._run()
+            except BaseException:
+                self._session.free(self._number)
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.free(self._number)
+
+    def accumulate(self) -> None:
+        """Accumulate the gradients that the pass has computed."""
+        if self._inputs is not None:
+            receivers = [tensor for tensor in self._inputs if tensor._gradient_edge() in self._reached]
+        else:
+            receivers = [tensor for node in self._reached if (tensor := _receiver(node)) is not None]
+            receivers = [tensor for tensor in receivers if tensor._id not in self._named]
+        leaves = [(leaf._id, gradient_of(leaf, self._create_graph)._id) for leaf in receivers]
+        self._end(leaves, (), adds=True)
+        if self._create_graph:
+            self._describe([leaf._grad for leaf in receivers if leaf._grad is not None])
+        if self._inputs is not None:
+            for leaf in receivers:
+                for watched in _watched_at(leaf._gradient_edge()):
+                    for hook in list(watched.after.values()):
+                        hook(leaf)
+
+    def gradients(self, allow_unused: bool) -> list[Tensor | None]:
+        """Return the gradients of the inputs, None for those that none has reached."""
+        assert self._inputs is not None
+        session = self._session
+        used = [tensor._gradient_edge() in self._reached for tensor in self._inputs]
+        if not all(used) and not allow_unused:
+            raise AutogradError(
+                "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
+            )
+        results = [
+            Tensor(session, session.new_id(), gradient_meta(tensor)) if is_used else None
+            for tensor, is_used in zip(self._inputs, used, strict=True)
+        ]
+        reachable_ones = {id(tensor) for tensor in self._computed or ()}
+        outs = tuple(
+            [
+                None if result is None else result._id
+                for tensor, result in zip(self._inputs, results, strict=True)
+                if id(tensor) in reachable_ones
+            ]
+        )
+        self._end([], outs, adds=False)
+        if self._create_graph:
+            self._describe([result for result in results if result is not None])
+        return results
+
+    def _end(self, leaves: list[tuple[int, int]], outs: tuple[int | None, ...], adds: bool) -> None:
+        self._session.submit(messages.EndPass(self._number, self._site, leaves, outs, adds), thread.modes)
+
+    def _describe(self, computed: list[Tensor]) -> None:
+        if computed:
+            describe(computed, tuple(self._lineage))
+
+    def _runs(self, node: GradientEdge) -> bool:
+        return self._leading is None or node in self._leading
+
+    def _stops_at(self, node: GradientEdge) -> list[int]:
+        """Return the numbers of the stops at a node, in the order in which they are dealt with."""
+        runs = self._runs(node)
+        numbers = []
+        if runs or (self._targets is not None and node in self._targets):
+            numbers = [watched.number for watched in self._watched_at(node)]
+        if runs and isinstance(node, ClientNode) and node.number not in self._skipped:
+            numbers.append(node.number)
+        return numbers
+
+    def _watched_at(self, node: GradientEdge) -> list[Watched]:
+        return [watched for watched in _watched_at(node) if watched.number not in self._skipped]
+
+    def _run(self) -> None:
+        """Walk through the graph from the roots, each node after all that gradients reach it from."""
+        counts = self._counts
+        ready = [node for node in dict.fromkeys(self._roots) if not counts.get(node)]
+        stopped: list[tuple[int, int, GradientEdge]] = []
+        order = count()
+        while ready or stopped:
+            if ready:
+                node = ready.pop()
+                if self._stops_at(node):
+                    heappush(stopped, (-_age(node), next(order), node))
+                    continue
+                passes = node in self._reached and self._runs(node) and not isinstance(node, ClientNode)
+                flows: Sequence[GradientEdge] = node.parents if passes else ()
+            else:
+                node = heappop(stopped)[2]
+                flows = self._stop(node)
+            for parent in flows:
+                self._reached.setdefault(parent)
+                if isinstance(node, ClientOutput):
+                    self._arrived.setdefault(node.function, set()).add(node.index)
+            for parent in node.parents:
+                counts[parent] -= 1
+                if not counts[parent]:
+                    ready.append(parent)
+
+    def _stop(self, node: GradientEdge) -> Sequence[GradientEdge]:
+        """Call the hooks and the function of a node, and return the nodes that gradients flow to from it."""
+        is_reached = node in self._reached
+        for watched in self._watched_at(node):
+            if is_reached:
+                self._call_hooks(node, watched)
+            else:
+                self._give(watched.number, None)
+        if not self._runs(node):
+            return ()
+        if isinstance(node, ClientNode):
+            return self._differentiate(node)
+        return node.parents if is_reached else ()
+
+    def _call_hooks(self, node: GradientEdge, watched: Watched) -> None:
+        given = None
+        if watched.hooks:
+            gradient = (taken := self._take(watched.number, [watched.meta])[0])
+            for hook in list(watched.hooks.values()):
+                result = hook(gradient)
+                if result is not None:
+                    if not isinstance(result, Tensor):
+                        raise ArgumentTypeError(
+                            f"hook: expected the hook to return a tensor, not {type(result).__name__}"
+                        )
+                    gradient = result
+            given = None if gradient is taken else (gradient,)
+        leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
+        if leaf is None:
+            self._give(watched.number, given)
+            return
+        self._named.add(leaf._id)
+        self._give(watched.number, given, ((leaf._id, gradient_of(leaf, self._create_graph)._id),))
+        for hook in list(watched.after.values()):
+            hook(leaf)
+
+    def _differentiate(self, node: ClientNode) -> list[GradientEdge]:
+        arrived: list[Meta | None] = [None] * len(node.metas)
+        for output in self._arrived.get(node, ()):
+            arrived[output] = node.metas[output]
+        if node.is_released:
+            raise AutogradError(
+                "backward: trying to backward through the graph a second time, but its saved tensors are freed; "
+                "pass retain_graph=True to the first pass"
+            )
+        gradients = self._take(node.number, arrived)
+        results = node.context.differentiate(gradients)
+        if not self._retain_graph:
+            node.release()
+        wanted = [None if edge is None else result for result, edge in zip(results, node.edges, strict=True)]
+        self._give(node.number, wanted)
+        return [
+            edge for result, edge in zip(wanted, node.edges, strict=True) if result is not None and edge is not None
+        ]
+
+    def _take(self, stop: int, metas: Sequence[Meta | None]) -> list[Any]:
+        """Return handles on the gradients that have reached a stop; None where there is no meta."""
+        session = self._session
+        taken = [None if meta is None else Tensor(session, session.new_id(), dense_meta(meta)) for meta in metas]
+        outs = tuple([None if gradient is None else gradient._id for gradient in taken])
+        session.submit(messages.TakeGradients(self._number, self._site, stop, outs), thread.modes)
+        if self._create_graph:
+            self._describe([gradient for gradient in taken if gradient is not None])
+        return taken
+
+    def _give(
+        self, stop: int, gradients: Sequence[Tensor | None] | None, leaves: tuple[tuple[int, int], ...] = ()
+    ) -> None:
+        ids = None
+        if gradients is not None:
+            ids = tuple([None if gradient is None else gradient._id for gradient in gradients])
+            self._lineage.extend([t._gradient_edge() for t in gradients if t is not None and t.requires_grad])
+        self._session.submit(messages.GiveGradients(self._number, self._site, stop, ids, leaves), thread.modes)
+
+
+def _watched_at(node: GradientEdge) -> list[Watched]:
+    return node.extras.active() if node.extras is not None else []
+
+
+def _receiver(node: GradientEdge) -> Tensor | None:
+    """Return the tensor that a node's gradient is stored in, if there is one."""
+    if isinstance(node, LeafNode):
+        return node.tensor()
+    retained = node.extras.retained if node.extras is not None else None
+    return retained() if retained is not None else None
+
+
+def _age(node: GradientEdge) -> int:
+    """Return a number that is larger for what is computed earlier in a pass."""
+    if isinstance(node, LeafNode):
+        return 1 << 62
+    watched = [watched.age for watched in _watched_at(node)]
+    return max(watched) if watched else node.number if isinstance(node, ClientNode) else 0
+
+
+def _count(nodes: set[GradientEdge]) -> dict[GradientEdge, int]:
+    counts: dict[GradientEdge, int] = {}
+    for node in nodes:
+        for parent in node.parents:
+            counts[parent] = counts.get(parent, 0) + 1
+    return counts
+
+
+def _leading_to(targets: set[GradientEdge], nodes: set[GradientEdge]) -> set[GradientEdge]:
+    """Return the nodes that gradients flow through on their way to ``targets``, by the edges in reverse."""
+    children: dict[GradientEdge, list[OperationNode]] = {}
+    for node in nodes:
+        if isinstance(node, OperationNode):
+            for parent in node.parents:
+                children.setdefault(parent, []).append(node)
+    leading: set[GradientEdge] = set()
+    stack = [target for target in targets if target in nodes]
+    while stack:
+        for child in children.get(stack.pop(), ()):
+            if child not in leading:
+                leading.add(child)
+                stack.append(child)
+    return leading

@@ -1,0 +1,44 @@
+"""Handles on gradients that a backward pass computes: their numbers, their metas, and what they require."""
+
+from __future__ import annotations
+
+from telegrad._tensor.autograd_graph import GradientEdge, GradientNode
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.meta import Meta
+
+
+def gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:
+    """Return the leaf's gradient, with a new number if it has none yet, or if a sum with a graph replaces it."""
+    if leaf._grad is None or create_graph:
+        leaf._grad = Tensor(leaf._session, leaf._session.new_id(), gradient_meta(leaf))
+    return leaf._grad
+
+
+def gradient_meta(leaf: Tensor) -> Meta:
+    """Return the meta of a leaf's gradient."""
+    return dense_meta(leaf._meta)
+
+
+def dense_meta(meta: Meta) -> Meta:
+    """Return the meta of a gradient: it has the strides of its tensor where these are dense, else it is row-major."""
+    if meta.is_contiguous and not meta.offset:
+        return meta
+    return meta.like(strides=meta.strides if meta.is_dense else None)
+
+
+def update_handles(computed: list[Tensor], roots: list[Tensor], gradients: list[Tensor | None]) -> None:
+    """Ask which new gradients require grad themselves and how they are laid out, and tell their handles."""
+    if not computed:
+        return
+    parents = tuple([t._gradient_edge() for t in [*roots, *gradients] if t is not None and t.requires_grad])
+    describe(computed, parents)
+
+
+def describe(computed: list[Tensor], parents: tuple[GradientEdge, ...]) -> None:
+    """Ask what the new gradients are, and give those that require grad these parents. One round trip."""
+    ids, devices = zip(*[(gradient._id, gradient.device) for gradient in computed], strict=True)
+    described = computed[0]._session.describe(ids, devices)
+    for tensor, (meta, requires_grad) in zip(computed, described, strict=True):
+        tensor._meta = meta
+        if requires_grad:
+            tensor._requires_grad, tensor._node = True, GradientNode(parents, "AddBackward0")

@@ -1,0 +1,385 @@
+"""``Function``: an operation whose forward and backward passes are the user's Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+from weakref import ReferenceType, ref
+
+from telegrad._ops.functions import function
+from telegrad._session.grad_mode import is_grad_enabled, no_grad
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, share_history
+from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import messages
+from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError, NotSupportedError
+from telegrad_protocol.meta import Meta
+
+from ._saved_tensors import saved_tensors
+
+__all__ = [
+    "Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable",
+]  # fmt: skip
+
+
+class FunctionCtx:
+    """What ``forward`` notes for ``backward``; any attribute may be set on it."""
+
+    needs_input_grad: tuple[bool, ...] = ()
+    materialize_grads = True
+    _saved: Sequence[Any] | None = ()
+    _dirty: tuple[Any, ...] = ()
+    _non_differentiable: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        """Keep tensors for ``backward``, which finds them in ``saved_tensors``; None is kept as it is."""
+        for tensor in tensors:
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise ArgumentTypeError(
+                    f"save_for_backward can only save variables, but got {type(tensor).__name__}; "
+                    "set other values as attributes of ctx"
+                )
+        self._saved = tensors
+
+    def save_for_forward(self, *tensors: Tensor) -> None:
+        """Keep tensors for ``jvp``; they are not kept, since gradients are computed backwards alone."""
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        """Note that these inputs were modified in place; they must be returned from ``forward``."""
+        self._dirty = args
+
+    def mark_shared_storage(self, *pairs: Any) -> None:
+        """Do nothing: which tensors share memory is known."""
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        """Note that these results have no gradient."""
+        self._non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Set whether ``backward`` gets zeros, or else None, for results that no gradient has reached."""
+        self.materialize_grads = value
+
+
+class _Context(FunctionCtx):
+    """The context of one call, which differentiates it: its gradient function, as ``grad_fn`` shows it."""
+
+    def __init__(self, owner: type[Function]) -> None:
+        self._owner = owner
+        self._node: ReferenceType[ClientNode] | None = None
+        self._outputs: list[Meta | None] = []
+        self._places: list[int | None] = []
+        self._hooks: Hooks | None = None
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The tensors that ``save_for_backward`` was given."""
+        if self._saved is None:
+            raise AutogradError(
+                "saved_tensors: trying to backward through the graph a second time, but its saved tensors are freed; "
+                "pass retain_graph=True to the first pass"
+            )
+        return tuple([item.unpack() if isinstance(item, _Saved) else item for item in self._saved])
+
+    saved_variables = saved_tensors
+
+    def name(self) -> str:
+        return f"{self._owner.__name__}Backward"
+
+    def register_hook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after ``backward``; what it returns replaces the former."""
+        if self._hooks is None:
+            self._hooks = Hooks()
+        return RemovableHandle.add(self._hooks, hook)
+
+    def differentiate(self, gradients: list[Any]) -> list[Any]:
+        """Return the gradients of the tensors that the function was applied to."""
+        if self.materialize_grads:
+            gradients = [
+                _zeros(meta) if gradient is None and meta is not None else gradient
+                for gradient, meta in zip(gradients, self._outputs, strict=True)
+            ]
+        results = self._owner._backward_of()(self, *gradients)
+        results = list(results) if isinstance(results, (tuple, list)) else [results]
+        count = len(self.needs_input_grad)
+        if len(results) > count and all(extra is None for extra in results[count:]):
+            del results[count:]
+        if len(results) != count:
+            raise AutogradError(
+                f"function {self.name()} returned an incorrect number of gradients (expected {count}, got "
+                f"{len(results)})"
+            )
+        chosen = [results[place] for place in range(count) if self._places[place] is not None]
+        for place, (given, at) in enumerate(zip(results, self._places, strict=True)):
+            if at is None and given is not None:
+                raise AutogradError(
+                    f"function {self.name()} returned a gradient different from None at position {place + 1}, but the "
+                    "corresponding forward input was not a Variable"
+                )
+            if given is not None and not isinstance(given, Tensor):
+                raise ArgumentTypeError(
+                    f"function {self.name()}: expected a tensor or None as gradient, not {type(given).__name__}"
+                )
+        for hook in list((self._hooks or {}).values()):
+            replaced = hook(tuple(chosen), tuple(gradients))
+            chosen = chosen if replaced is None else list(replaced) if isinstance(replaced, tuple) else [replaced]
+        return chosen
+
+    def release(self) -> None:
+        """Drop what was saved: the pass that has used it does not retain the graph."""
+        self._saved = None
+
+
+class _Saved:
+    """A result that was saved: it must not hold the node that holds it."""
+
+    def __init__(self, alias: Tensor, node: ClientNode, output: int) -> None:
+        self._alias = alias
+        self._node = ref(node)
+        self._output = output
+
+    def unpack(self) -> Tensor:
+        node = self._node()
+        with no_grad():
+            tensor: Tensor = self._alias.detach()
+        if node is not None and is_grad_enabled():
+            _attach(node, {self._output: tensor})
+        return tensor
+
+
+class _SavedByHooks:
+    def __init__(self, packed: Any, unpack: Callable[[Any], Any]) -> None:
+        self._packed, self._unpack = packed, unpack
+
+    def unpack(self) -> Any:
+        return self._unpack(self._packed)
+
+
+class Function(FunctionCtx):
+    """An operation of the user's: ``forward`` and ``backward`` are static methods; ``apply`` runs it.
+
+    ``forward(ctx, *args)`` runs without recording; or ``forward(*args)`` does, and ``setup_context(ctx, inputs,
+    output)`` follows. ``backward(ctx, *grad_outputs)`` returns a gradient or None for each argument of ``forward``.
+    """
+
+    generate_vmap_rule = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise AutogradError(f"{type(self).__name__} should not be instantiated; call {type(self).__name__}.apply")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise AutogradError("Legacy autograd function with non-static forward method is deprecated; use apply")
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the results. To be overridden."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Note what ``backward`` needs, where ``forward`` takes no ``ctx``. To be overridden."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Compute the gradients of the arguments. To be overridden."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+            "backward mode AD."
+        )
+
+    @staticmethod
+    def vjp(ctx: Any, *grad_outputs: Any) -> Any:
+        """Do what ``backward`` does, under another name. To be overridden."""
+        raise NotImplementedError("vjp is not implemented; define backward")
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Compute the differential. Not called: derivatives are taken backwards."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """Compute the results of a batch. Not called: a batch is computed element by element."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap static method or set "
+            "generate_vmap_rule=True."
+        )
+
+    @classmethod
+    def _backward_of(cls) -> Callable[..., Any]:
+        if cls.vjp is not Function.vjp:
+            if cls.backward is not Function.backward:
+                raise AutogradError(
+                    "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
+                    "implement one of them."
+                )
+            return cls.vjp
+        return cls.backward
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run ``forward`` and return its results, which ``backward`` differentiates."""
+        ctx = _context_type(cls)(cls)
+        tensors = [argument for argument in args if isinstance(argument, Tensor)]
+        ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a.requires_grad for a in args])
+        ctx._places = [place if isinstance(a, Tensor) else None for place, a in enumerate(args)]
+        records = thread.modes.records and any(ctx.needs_input_grad)
+        edges = [tensor._gradient_edge() if tensor.requires_grad else None for tensor in tensors]
+        with no_grad():
+            if cls.setup_context is not Function.setup_context:
+                output = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, output)
+            else:
+                output = cls.forward(ctx, *args, **kwargs)
+        outputs = list(output) if isinstance(output, tuple) else [output]
+        for dirty in ctx._dirty:
+            if not any(dirty is out for out in outputs):
+                raise AutogradError(
+                    "Some elements marked as dirty during the forward method were not returned as output. The inputs "
+                    "that are modified inplace must all be outputs of the Function."
+                )
+        _check_dirty(ctx, records)
+        saved = ctx._saved or ()
+        wrapped = _Results(ctx, tensors, outputs, records)
+        results = wrapped.with_history(cls, edges) if records else wrapped.values
+        if saved:
+            ctx._saved = [wrapped.pack(tensor) for tensor in saved] if records else list(saved)
+        return tuple(results) if isinstance(output, tuple) else results[0]
+
+
+def _check_dirty(ctx: _Context, records: bool) -> None:
+    for tensor in ctx._dirty if records else ():
+        if tensor.requires_grad and isinstance(tensor._gradient_edge(), LeafNode):
+            raise InplaceError("mark_dirty: a leaf tensor that requires grad has been used in an in-place operation")
+        if tensor._base is not None:
+            raise NotSupportedError("mark_dirty: a view was modified in place; clone it before you apply the function")
+
+
+class _Results:
+    """The results of one call: which are new, which are inputs, and which have a gradient."""
+
+    def __init__(self, ctx: _Context, tensors: list[Tensor], outputs: list[Any], records: bool) -> None:
+        self.ctx = ctx
+        self.tensors = tensors
+        self.given = outputs
+        self.node: ClientNode | None = None
+        self.modified = [place for place, out in enumerate(outputs) if any(out is dirty for dirty in ctx._dirty)]
+        self.values = [self._own(place, out) for place, out in enumerate(outputs)]
+
+    def _own(self, place: int, out: Any) -> Any:
+        """Return a result that may get a history: an input, or a tensor that has one, is replaced by an alias."""
+        if not isinstance(out, Tensor) or place in self.modified:
+            return out
+        is_input = any(out is tensor for tensor in self.tensors)
+        if not is_input and not out.requires_grad:
+            return out
+        with no_grad():
+            return out.view_as(out) if is_input else out.detach()
+
+    def with_history(self, owner: type[Function], edges: list[GradientEdge | None]) -> list[Any]:
+        ctx, values = self.ctx, self.values
+        self.is_differentiable = differentiable = [
+            isinstance(out, Tensor) and out._meta.dtype.is_differentiable
+            and not any(given is other for other in ctx._non_differentiable)
+            for given, out in zip(self.given, values, strict=True)
+        ]  # fmt: skip
+        ctx._outputs = [out._meta if isinstance(out, Tensor) else None for out in values]
+        if not any(differentiable):
+            return values
+        session = self.tensors[0]._session
+        metas = [out._meta if has else None for out, has in zip(values, differentiable, strict=True)]
+        name = f"{owner.__name__}Backward"
+        self.node = node = ClientNode(session, session.new_id(), name, edges, metas, ctx)
+        outputs = {place: values[place] for place, has in enumerate(differentiable) if has}
+        _attach(node, outputs, tuple([tensor._id for tensor in self.tensors]), tuple(self.modified))
+        return values
+
+    def pack(self, tensor: Any) -> Any:
+        """Return how a tensor is kept until ``backward``."""
+        if tensor is None:
+            return None
+        pair = saved_tensors.innermost
+        if pair is not None:
+            with no_grad():
+                return _SavedByHooks(pair[0](tensor), pair[1])
+        place = self._place_of(tensor)
+        if place is None or self.node is None:
+            return tensor
+        with no_grad():
+            return _Saved(self.values[place].detach(), self.node, place)
+
+    def _place_of(self, tensor: Tensor) -> int | None:
+        """Return the number of the differentiable result that a tensor is; None for others, and for inputs."""
+        is_input = any(tensor is other for other in self.tensors)
+        for place, given in enumerate(self.given):
+            if given is tensor and self.is_differentiable[place] and (place in self.modified or not is_input):
+                return place
+        return None
+
+
+def _context_type(owner: type[Function]) -> type[_Context]:
+    """Return the class of a function's contexts, which carries the function's own attributes and methods."""
+    known = owner.__dict__.get("_backward_cls")
+    if known is None:
+        known = type(f"{owner.__name__}Backward", (_Context, owner), {"_forward_cls": owner})
+        setattr(owner, "_backward_cls", known)  # noqa: B010 - the attribute is the derived class's own
+    return known
+
+
+def _attach(
+    node: ClientNode, outputs: dict[int, Tensor], inputs: tuple[int | None, ...] = (), modified: tuple[int, ...] = ()
+) -> None:
+    ids = tuple([outputs[place]._id if place in outputs else None for place in range(len(node.metas))])
+    node.session.submit(messages.ClientNode(node.number, inputs, ids, modified), thread.modes)
+    for place, tensor in outputs.items():
+        share_history(tensor, ClientOutput(node, place), place in modified)
+
+
+def _zeros(meta: Meta) -> Tensor:
+    zeros: Tensor = function("zeros")(meta.shape, dtype=meta.dtype, device=meta.device)
+    return zeros
+
+
+class InplaceFunction(Function):
+    """A function that can run in place; kept for programs that derive from it."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = inplace
+
+
+class NestedIOFunction(Function):
+    """A function of nested tensors; not supported: use ``Function`` on flat arguments."""
+
+
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a ``backward`` that cannot be differentiated itself: its gradients say so when they are."""
+
+    @wraps(fn)
+    def wrapper(ctx: Any, *args: Any) -> Any:
+        with no_grad():
+            outputs = fn(ctx, *args)
+        if not is_grad_enabled() or not any(isinstance(a, Tensor) and a.requires_grad for a in args):
+            return outputs
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
+        marked = tuple([_refusing(result) for result in results])
+        return marked if isinstance(outputs, tuple) else marked[0]
+
+    return wrapper
+
+
+def _refusing(result: Any) -> Any:
+    return _Refusal.apply(result.detach().requires_grad_()) if isinstance(result, Tensor) else result
+
+
+class _Refusal(Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise AutogradError("trying to differentiate twice a function that was marked with @once_differentiable")

@@ -1,0 +1,193 @@
+"""Backward passes that stop where the client computes: at nodes whose derivative it has, and at places that it watches.
+
+A pass goes on until nothing is left but what lies behind stops. The client takes the gradients that have reached a
+stop, gives others for them, and the pass goes on behind it. A stop is an edge that is watched, or a ``ClientNode``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+
+from server.engine import context
+from server.engine.value import Value
+from telegrad_protocol.errors import AutogradError, ProtocolError
+from telegrad_protocol.meta import Meta
+
+from .gradients import in_layout_of
+from .graph import Edge, Node
+from .graph_task import GraphTask, count_dependencies, initial_gradient
+from .inplace import edge_of
+from .node import fit_gradient, zeros
+from .stream_graph_task import StreamGraphTask
+
+
+class ClientNode(Node):
+    """A node whose derivative the client computes."""
+
+    __slots__ = ("is_released",)
+
+    def __init__(self, edges: Sequence[Edge | None], metas: tuple[Meta, ...]) -> None:
+        super().__init__(edges, metas)
+        self.is_released = False
+
+    def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        raise AutogradError(
+            "backward: the pass reached a function whose derivative is in the client's program, which did not expect it"
+        )
+
+    def release(self) -> None:
+        self.is_released = True
+
+
+class ClientPass:
+    """A backward pass that stops. It is made of several steps, between which other instructions are executed."""
+
+    def __init__(
+        self, stops: Mapping[int, Node | Edge], inputs: Sequence[Value] | None, retain_graph: bool, create_graph: bool
+    ) -> None:
+        self.create_graph = create_graph
+        self._retain_graph = retain_graph
+        self._targets = [_edge_to(value) for value in inputs or ()]
+        self.inputs = inputs
+        task = StreamGraphTask if context.current.own_streams.left_default else GraphTask
+        self._task = task(retain_graph, create_graph, self._targets)
+        self._ready: list[tuple[int, Node]] = []
+        self._counts: dict[Node, int] = {}
+        self._wanted: set[Node] | None = None
+        self._awaited: dict[Node, int] = {}
+        """How many stops there are at a node which the client has not given gradients for."""
+        self._stops = {number: stop if isinstance(stop, Node) else stop[0] for number, stop in stops.items()}
+        self.reached: list[int] = []
+        """The numbers of stops that gradients of the roots may flow to."""
+        for node in self._stops.values():
+            self._awaited[node] = self._awaited.get(node, 0) + 1
+        self._stopped: set[Node] = set()
+
+    def begin(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
+        """Start at ``roots`` and go on to the first stops."""
+        with context.grad_mode(self.create_graph):
+            starts: list[Node] = []
+            for root, gradient in zip(roots, gradients, strict=True):
+                edge = _edge_to(root)
+                self._task.receive(edge, initial_gradient(root, gradient))
+                starts.append(edge[0])
+            self._wanted, self._counts = count_dependencies(starts, self._task.capture)
+            known = {*starts, *self._counts}
+            self.reached = [number for number, node in self._stops.items() if node in known]
+            for node in set(starts):
+                if node not in self._counts:
+                    heappush(self._ready, (-node.sequence, node))
+            self._go_on()
+
+    def take(self, stop: Node | Edge) -> list[Value]:
+        """Return the gradients that have reached a stop; zeros where none has."""
+        node, outputs = (stop, range(len(stop.metas))) if isinstance(stop, Node) else (stop[0], (stop[1],))
+        if node in self._counts:
+            raise AutogradError("backward: the client's program went on before all gradients had reached a function")
+        if isinstance(node, ClientNode) and node.is_released:
+            raise AutogradError(
+                "backward: trying to go through the graph a second time, but it is freed; pass retain_graph=True"
+            )
+        slots = self._task.pending.get(node) or [None] * len(node.metas)
+        with context.grad_mode(False):
+            return [self._arrived(slots[output], node.metas[output]) for output in outputs]
+
+    def _arrived(self, gradient: Value | None, meta: Meta) -> Value:
+        if gradient is None:
+            return zeros(meta)
+        return gradient if self.create_graph else in_layout_of(meta, gradient)  # the client assumes its layout
+
+    def give(self, stop: Node | Edge, gradients: Sequence[Value | None] | None) -> None:
+        """Go on behind a stop; a client's node gives gradients for its edges, a watched edge one gradient or None."""
+        node = stop if isinstance(stop, Node) else stop[0]
+        if self._awaited.get(node, 0) <= 0:
+            raise ProtocolError("backward: a pass was given gradients for a stop that it has not")
+        if node not in self._stopped:
+            return
+        self._awaited[node] -= 1
+        with context.grad_mode(self.create_graph):
+            if isinstance(stop, Node):
+                self._leave(stop, gradients or ())
+                return
+            slots = self._task.pending.get(node)
+            if gradients is not None and slots is not None:
+                (slots[stop[1]],) = _matching(gradients, (node.metas[stop[1]],))
+            slots = gradients = None
+            if not self._awaited[node]:
+                self._stopped.remove(node)
+                self._spread(node, self._task.visit(node, self._wanted))
+                self._go_on()
+
+    def end(self) -> list[Value | None]:
+        """Return the gradients of the inputs, once all nodes were visited."""
+        if self._counts or self._stopped:
+            raise AutogradError("backward: the client's program ended a pass before all gradients had been computed")
+        return [self._task.captured.get(edge) for edge in self._targets]
+
+    def _leave(self, node: Node, gradients: Sequence[Value | None]) -> None:
+        """Spread the gradients that the client has computed for the edges of its node."""
+        if self._awaited[node]:
+            raise ProtocolError("backward: a client's node was computed before the places that it is watched at")
+        if len(gradients) != len(node.edges):
+            raise ProtocolError(f"{len(gradients)} gradients for {len(node.edges)} inputs of a client's node")
+        self._stopped.remove(node)
+        arrived = self._task.pending.pop(node, None)
+        if arrived is not None:
+            self._task.deliver(node, arrived)
+        metas = [edge and edge[0].metas[edge[1]] for edge in node.edges]
+        self._spread(node, _matching(gradients, metas) if self._wanted is None or node in self._wanted else None)
+        if not self._retain_graph:
+            node.release()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Visit nodes, the one made last first, until all that are left are stopped at or lie behind stops."""
+        try:
+            while self._ready:
+                node = heappop(self._ready)[1]
+                if self._awaited.get(node):
+                    self._stopped.add(node)
+                else:
+                    self._spread(node, self._task.visit(node, self._wanted))
+        finally:
+            self._task.end_step()
+
+    def _spread(self, node: Node, results: Sequence[Value | None] | None) -> None:
+        for number, edge in enumerate(node.edges):
+            if edge is None:
+                continue
+            following = edge[0]
+            if results is not None and (gradient := results[number]) is not None:
+                self._task.receive(edge, gradient)
+            left = self._counts[following] = self._counts[following] - 1
+            if not left:
+                del self._counts[following]
+                heappush(self._ready, (-following.sequence, following))
+
+
+def _edge_to(value: Value) -> Edge:
+    edge = edge_of(value)
+    if edge is None:
+        raise AutogradError(f"backward: {value.meta} does not require grad")
+    return edge
+
+
+def _matching(gradients: Sequence[Value | None], metas: Sequence[Meta | None]) -> list[Value | None]:
+    """Return gradients in the shapes and types of what they are the gradients of; refuse those that do not fit."""
+    return [
+        None if gradient is None or meta is None else _fitted(gradient, meta)
+        for gradient, meta in zip(gradients, metas, strict=True)
+    ]
+
+
+def _fitted(gradient: Value, meta: Meta) -> Value:
+    if not _expands(meta.shape, gradient.meta.shape):
+        raise AutogradError(f"backward: a function returned the gradient {gradient.meta} for an input that is {meta}")
+    fitted: Value = fit_gradient(gradient, meta)  # type: ignore[assignment]
+    return fitted
+
+
+def _expands(shape: Sequence[int], to: Sequence[int]) -> bool:
+    ahead = len(to) - len(shape)
+    return ahead >= 0 and all(size in (1, other) for size, other in zip(shape, to[ahead:], strict=True))
