@@ -22,8 +22,9 @@ from telegrad_protocol.errors import ProtocolError, TelegradError
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
-from . import attachments, client_passes, gradients, queries, streams, tensors
+from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
+from .autograd import client_passes, gradients
 from .call_cache import CALLERS
 from .early_reads import EarlyReads
 from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt

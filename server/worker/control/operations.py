@@ -13,8 +13,8 @@ from server.engine.value import Value
 from server.ipc import requests
 from server.ipc.requests import NewTensor, RunOp, RunOps, TensorInfo
 from server.session.arguments import describe_values
+from server.session.autograd.gradients import seeds
 from server.session.failures import as_telegrad_error
-from server.session.gradients import seeds
 from server.session.requests import answers
 from server.session.state import SessionState
 from server.session.tensors import begin_upload

@@ -9,10 +9,9 @@ from server.engine import backward as backward_pass
 from server.engine.autograd import gradients as leaf_gradients
 from server.engine.autograd import inplace
 from server.engine.value import Value
+from server.session.state import Absent, SessionState
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ProtocolError
-
-from .state import Absent, SessionState
 
 _UNREACHED = "no gradient reached it"
 _ONLY_VALUES = frozenset((Value,))

@@ -7,12 +7,12 @@ from server.engine.autograd.client_pass import ClientNode, ClientPass
 from server.engine.autograd.gradients import accumulate, in_layout_of
 from server.engine.autograd.graph import Edge, Node, with_history
 from server.engine.autograd.inplace import check_writable, edge_of, rebase
+from server.session.requests import answers
+from server.session.state import Absent, SessionState
 from telegrad_protocol import messages, queries
 from telegrad_protocol.errors import AutogradError, ProtocolError, UnknownIdError
 
 from .gradients import name_gradients, seeds
-from .requests import answers
-from .state import Absent, SessionState
 
 
 def add_node(state: SessionState, message: messages.ClientNode) -> None:
