@@ -97,7 +97,22 @@ class Casting(NamedTuple):
         return op, tuple(changed)
 
 
-_PRODUCTS = ("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "prelu", "scaled_dot_product_attention")
+_PRODUCTS = (
+    "addbmm", "addmm", "baddbmm", "bmm", "linalg_matmul", "linalg_multi_dot", "linalg_vecdot",
+    "linear", "matmul", "mm", "prelu", "scaled_dot_product_attention",
+)  # fmt: skip
+_FACTORIZATIONS = (
+    "_lu_with_info", "cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "inverse", "linalg_cholesky",
+    "linalg_cholesky_ex", "linalg_cond", "linalg_cond.p_str", "linalg_eig", "linalg_eigh", "linalg_eigvals",
+    "linalg_eigvalsh", "linalg_householder_product", "linalg_inv", "linalg_inv_ex", "linalg_lstsq", "linalg_lu",
+    "linalg_lu_factor", "linalg_lu_factor_ex", "linalg_lu_solve", "linalg_matrix_rank",
+    "linalg_matrix_power", "linalg_matrix_rank.tolerances", "matrix_power", "linalg_qr", "linalg_solve",
+    "linalg_solve_ex", "linalg_svd", "linalg_svdvals", "linalg_tensorinv", "linalg_tensorsolve", "lu_solve", "orgqr",
+    "ormqr", "qr", "svd", "triangular_solve",
+)  # fmt: skip
+_TRANSFORMS = ("stft", "istft", *(
+    f"fft_{name}{suffix}" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft") for suffix in ("", "2", "n")
+))  # fmt: skip
 _CONVOLUTIONS = (
     "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d",
@@ -152,7 +167,8 @@ _CPU: Final[dict[str, Rule]] = {
     **_listed(
         lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn_layer"),
         fp32=(
-            *_LOSSES, "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
+            *_LOSSES, *_FACTORIZATIONS, *_TRANSFORMS,
+            "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
             "max_unpool1d", "max_unpool2d", "max_unpool3d", "polar", "prod", "trace", "view_as_complex",
         ),
         promote=("cat", "index_copy", "stack"),
@@ -165,7 +181,8 @@ _CUDA: Final[dict[str, Rule]] = {
     **_listed(
         lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn_layer", "addmv", "addr", "convolution", "mv"),
         fp32=(
-            *_LOSSES, "acos", "asin", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1",
+            *_LOSSES, *_FACTORIZATIONS, *_TRANSFORMS,
+            "acos", "asin", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1",
             "group_norm", "l1_loss", "layer_norm", "log", "log10", "log1p", "log2", "logsumexp", "mse_loss",
             "normalize", "pow", "reciprocal", "rms_norm", "rsqrt", "sinh", "softplus", "square", "tan",
         ),

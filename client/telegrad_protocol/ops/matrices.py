@@ -27,12 +27,17 @@ def check_matrix(name: str, *operands: Meta) -> None:
 
 
 def check_square(name: str, *operands: Meta) -> None:
-    """Refuse operands that are no batches of square floating-point or complex matrices."""
+    """Refuse operands that are no batches of square matrices of single or double precision, real or complex."""
+    check_square_shape(name, *operands)
+    check_floating(name, *operands)
+
+
+def check_square_shape(name: str, *operands: Meta) -> None:
+    """Refuse operands that are no batches of square matrices."""
     check_matrix(name, *operands)
     for operand in operands:
         if operand.shape[-1] != operand.shape[-2]:
             raise ShapeError(f"{name}: A must be batches of square matrices, but they are {_of(operand)} matrices")
-    check_floating(name, *operands)
 
 
 def _of(operand: Meta) -> str:

@@ -14,7 +14,7 @@ from . import spread
 from .contract import Scalar, op
 from .linalg import cross as plain_cross
 from .linalg import matmul as plain_matmul
-from .matrices import check_floating, check_matrix, check_square, real_like
+from .matrices import check_floating, check_matrix, check_square, check_square_shape, real_like
 from .reduce import reduced
 from .views import diagonal as plain_diagonal
 
@@ -191,18 +191,23 @@ def linalg_matrix_power(A: Meta, n: int) -> Meta:
     return _power("linalg.matrix_power", A, n)
 
 
+def _exponential(A: Meta) -> Meta:
+    check_square_shape("linalg.matrix_exp", A)
+    if not A.dtype.is_differentiable:
+        raise DTypeError(f"linalg.matrix_exp: expected a floating point or complex tensor, got {A}")
+    return A.like()
+
+
 @op(out=False)
 def matrix_exp(A: Meta) -> Meta:
     """Compute the exponential of square matrices."""
-    check_square("linalg.matrix_exp", A)
-    return A.like()
+    return _exponential(A)
 
 
 @op(name="linalg_matrix_exp", method=False, module="linalg", out=False)
 def linalg_matrix_exp(A: Meta) -> Meta:
     """Compute the exponential of square matrices."""
-    check_square("linalg.matrix_exp", A)
-    return A.like()
+    return _exponential(A)
 
 
 @op(name="linalg_multi_dot", method=False, module="linalg")

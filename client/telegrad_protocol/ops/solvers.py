@@ -109,26 +109,30 @@ def plain_pinv(A: Meta, atol: Meta, rtol: Meta, hermitian: bool) -> Meta:
     """Compute the pseudo-inverse, in which singular values up to max(atol, rtol * the largest) count as 0."""
     check_matrix("linalg.pinv", A)
     check_floating("linalg.pinv", A)
+    for tolerance in (atol, rtol):
+        if broadcast_shapes("linalg.pinv", tolerance.shape, A.shape[:-2]) != A.shape[:-2]:
+            raise ShapeError(f"linalg.pinv: the tolerances {tolerance} do not fit the batch of {A}")
     if hermitian:
         check_square("linalg.pinv", A)
     return A.like((*A.shape[:-2], A.shape[-1], A.shape[-2]))
 
 
-def _pseudo_inverse(A: Meta, hermitian: bool) -> Meta:
-    return plain_pinv.rule(A, A, A, hermitian)
+def _pseudo_inverse(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
+    atol, rtol = (t if isinstance(t, Meta) else real_like(A, ()) for t in (*tolerances, None, None)[:2])
+    return plain_pinv.rule(A, atol, rtol, hermitian)
 
 
 @op(name="linalg_pinv.tolerances", method=False, module="linalg")
 def pinv_tolerances(A: Meta, *, atol: Meta | Scalar | None = None, rtol: Meta | Scalar | None = None,
                     hermitian: bool = False) -> Meta:  # fmt: skip
     """Compute the pseudo-inverse, in which singular values up to max(atol, rtol * the largest) count as 0."""
-    return _pseudo_inverse(A, hermitian)
+    return _pseudo_inverse(A, hermitian, atol, rtol)
 
 
 @op(name="linalg_pinv", method=False, module="linalg")
 def pinv(A: Meta, rcond: Meta | Scalar, hermitian: bool = False) -> Meta:
     """Compute the pseudo-inverse, in which singular values up to ``rcond`` times the largest count as 0."""
-    return _pseudo_inverse(A, hermitian)
+    return _pseudo_inverse(A, hermitian, rcond)
 
 
 def check_least_squares(A: Meta, B: Meta, driver: str | None) -> tuple[str, bool]:
