@@ -54,7 +54,7 @@ class Served(torch.Tensor):
 def named(name: str) -> Callable[..., Any]:
     """Return what telegrad has under a dotted name, such as ``torch.Tensor.add`` or ``linalg.det``."""
     value: Any = telegrad
-    below = name.removeprefix("torch.")
+    below = name.removeprefix("torch.").removeprefix("functional.").removeprefix("_VariableFunctionsClass.")
     for part in below.split("."):
         try:
             value = getattr(value, part)

@@ -53,6 +53,12 @@ from . import (
     return_types as return_types,
 )
 from ._functions.attachments import KeptTensors as KeptTensors, detach as detach, kept as kept
+from ._functions.numeric.calculus import (
+    cumulative_trapezoid as cumulative_trapezoid,
+    gradient as gradient,
+    trapezoid as trapezoid,
+    trapz as trapz,
+)
 from ._functions.composites import (
     atleast_1d as atleast_1d,
     atleast_2d as atleast_2d,
@@ -92,7 +98,61 @@ from ._functions.low_rank import (
     svd_lowrank as svd_lowrank,
 )
 from ._functions.memory_formats import clone as clone
-from ._functions.properties import adjoint as adjoint
+from ._functions.numeric.numbers import (
+    float_power as float_power,
+    is_nonzero as is_nonzero,
+    isreal as isreal,
+    ldexp as ldexp,
+    nonzero_static as nonzero_static,
+    unravel_index as unravel_index,
+)
+from ._functions.process_settings import (
+    frombuffer as frombuffer,
+    get_num_interop_threads as get_num_interop_threads,
+    get_num_threads as get_num_threads,
+    set_flush_denormal as set_flush_denormal,
+    set_num_interop_threads as set_num_interop_threads,
+    set_num_threads as set_num_threads,
+    typename as typename,
+)
+from ._functions.properties import (
+    adjoint as adjoint,
+    is_conj as is_conj,
+    is_inference as is_inference,
+    is_neg as is_neg,
+    resolve_conj as resolve_conj,
+    resolve_neg as resolve_neg,
+)
+from ._functions.numeric.splitting import dsplit as dsplit, hsplit as hsplit, vsplit as vsplit
+from ._functions.numeric.statistics import (
+    corrcoef as corrcoef,
+    cov as cov,
+    histc as histc,
+    histogram as histogram,
+    histogramdd as histogramdd,
+)
+from ._functions.numeric.view_copies import (
+    alias_copy as alias_copy,
+    as_strided_copy as as_strided_copy,
+    detach_copy as detach_copy,
+    diagonal_copy as diagonal_copy,
+    expand_copy as expand_copy,
+    narrow_copy as narrow_copy,
+    permute_copy as permute_copy,
+    select_copy as select_copy,
+    slice_copy as slice_copy,
+    split_copy as split_copy,
+    split_with_sizes_copy as split_with_sizes_copy,
+    squeeze_copy as squeeze_copy,
+    t_copy as t_copy,
+    transpose_copy as transpose_copy,
+    unbind_copy as unbind_copy,
+    unfold_copy as unfold_copy,
+    unsqueeze_copy as unsqueeze_copy,
+    view_as_complex_copy as view_as_complex_copy,
+    view_as_real_copy as view_as_real_copy,
+    view_copy as view_copy,
+)
 from ._ops import signatures as _signatures
 from ._ops.functions import populate as _populate
 from ._session.connect import Connection as Connection, connect as connect, disconnect as disconnect
@@ -110,6 +170,7 @@ from ._session import tracebacks as _tracebacks
 from ._session.wire_stats import WireStats as WireStats, wire_stats as wire_stats
 from ._tensor import dtype_limits as _dtype_limits
 from ._tensor.formatting import printoptions as printoptions, set_printoptions as set_printoptions
+from ._tensor.layouts import Layout as Layout, strided as strided
 from ._tensor.size import Size as Size
 from ._tensor.tensor import Tensor as Tensor
 from .amp.autocast_mode import (
@@ -156,7 +217,7 @@ __version__ = "0.1.0"
 bool = bool_
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 cfloat, cdouble = complex64, complex128
-device, dtype, memory_format = Device, DType, MemoryFormat
+device, dtype, layout, memory_format = Device, DType, Layout, MemoryFormat
 pi, e, inf = 3.141592653589793, 2.718281828459045, 1e400
 nan = inf - inf
 newaxis = None

@@ -28,13 +28,14 @@ from ._functions import (
     repr,
     special,
 )
+from ._functions.numeric import numbers, splitting, statistics, view_copies
 from ._ops.functions import method
 from ._tensor.tensor import Tensor
 from .cuda import streams
 
 _MODULES = (
     operators, reading, repr, special, copying, memory_formats, conversions, creation, properties, inplace_views,
-    composites, low_rank, autograd, streams,
+    composites, low_rank, numbers, splitting, statistics, view_copies, autograd, streams,
 )  # fmt: skip
 
 

@@ -30,4 +30,9 @@ for _public, _ops in PUBLIC.items():
         if _op.returns and _op.public == _public and _public not in TYPES:
             TYPES[_public] = _make(_public, _op.returns)
 
+TYPES |= {
+    "histogram": _make("histogram", ("hist", "bin_edges")),
+    "histogramdd": _make("histogramdd", ("hist", "bin_edges")),
+}
+
 globals().update({name: kind for name, kind in TYPES.items() if not name.startswith("_")})

@@ -39,6 +39,15 @@ class kthvalue(NamedTuple):
 class median(NamedTuple):
     values: Tensor
     indices: Tensor
+class nanmedian(NamedTuple):
+    values: Tensor
+    indices: Tensor
+class mode(NamedTuple):
+    values: Tensor
+    indices: Tensor
+class frexp(NamedTuple):
+    mantissa: Tensor
+    exponent: Tensor
 class linalg_cholesky_ex(NamedTuple):
     L: Tensor
     info: Tensor
@@ -110,3 +119,9 @@ class triangular_solve(NamedTuple):
 class native_dropout(NamedTuple):
     output: Tensor
     mask: Tensor
+class histogram(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
+class histogramdd(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor

@@ -116,7 +116,7 @@ MESSAGES = {
     "tg.ones(2).to('gpu')": (ArgumentError, "expected 'cpu', 'cuda'"),
     "tg.tensor(1, device=5)": (DeviceError, "cuda:5"),
     "tg.ones(2, dtype='float32')": (ArgumentTypeError, "dtype"),
-    "tg.ones(2, layout='strided')": (NotSupportedError, "layout is not supported; leave it out"),
+    "tg.ones(2, layout='strided')": (NotSupportedError, "a layout other than telegrad.strided is not supported"),
     "tg.ones(2).item()": (ShapeError, r"use tolist\(\)"),
     "tg.ones(2).requires_grad_().numpy()": (RuntimeError, r"use tensor\.detach\(\)\.numpy\(\)"),
     "tg.ones(2).requires_grad_().add_(1)": (InplaceError, r"use no_grad\(\) or detach\(\) it first"),

@@ -10,6 +10,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.memory_format import MemoryFormat, preserve_format
 from telegrad_protocol.meta import CURRENT_GPU, Device
 
 _CONVERSIONS = {
@@ -69,14 +70,23 @@ def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     )
 
 
-def cpu(self: Tensor) -> Tensor:
+def cpu(self: Tensor, memory_format: MemoryFormat = preserve_format) -> Tensor:
     """Return the tensor on the server's CPU."""
-    return to(self, "cpu")
+    return _formatted("cpu", to(self, "cpu"), memory_format)
 
 
-def cuda(self: Tensor, device: int | str | Device | None = None, non_blocking: bool = False) -> Tensor:
+def cuda(
+    self: Tensor,
+    device: int | str | Device | None = None,
+    non_blocking: bool = False,
+    memory_format: MemoryFormat = preserve_format,
+) -> Tensor:
     """Return the tensor on a GPU of the server, the current one by default."""
-    return to(self, CURRENT_GPU if device is None else device)
+    return _formatted("cuda", to(self, CURRENT_GPU if device is None else device), memory_format)
+
+
+def _formatted(name: str, tensor: Tensor, memory_format: MemoryFormat) -> Tensor:
+    return tensor if memory_format is preserve_format else in_memory_format(name, tensor, memory_format)
 
 
 def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:
@@ -97,8 +107,10 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 def _conversion(name: str, dtype: DType) -> Any:
-    def convert(self: Tensor) -> Tensor:
-        return to(self, dtype)
+    def convert(self: Tensor, memory_format: MemoryFormat = preserve_format) -> Tensor:
+        if memory_format is preserve_format:
+            return to(self, dtype)
+        return in_memory_format(name, to(self, dtype), memory_format)
 
     convert.__name__ = name
     convert.__doc__ = f"Return the tensor as {dtype.name}."

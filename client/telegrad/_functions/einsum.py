@@ -14,6 +14,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
 from .cast_as_one import cast_as_one
+from .into import into
 
 _UNNAMED = "0123456789"
 
@@ -144,7 +145,7 @@ def _arrange(term: _Term, letters: str) -> Tensor:
 
 
 @cast_as_one
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
     """Return the sum of products over the last ``dims`` dimensions of ``a`` and the first of ``b``.
 
     ``dims`` may also be two lists: dimensions of ``a`` and those of ``b`` that they are paired with.
@@ -159,4 +160,5 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     left = a.permute([*rows, *ours]).reshape(math.prod(a.shape[d] for d in rows), inner)
     right = b.permute([*theirs, *columns]).reshape(inner, math.prod(b.shape[d] for d in columns))
     product = function("mm")(left, right)
-    return product.reshape([*(a.shape[d] for d in rows), *(b.shape[d] for d in columns)])  # type: ignore[no-any-return]
+    result = product.reshape([*(a.shape[d] for d in rows), *(b.shape[d] for d in columns)])
+    return into("tensordot", result, out)  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError, ShapeError
 
@@ -73,6 +74,42 @@ def _conjugate_transposed(self: Tensor) -> Any:
     return _transposed(self).conj()
 
 
+def is_conj(self: Tensor) -> bool:
+    """Return False: conjugates are computed at once."""
+    return False
+
+
+def is_neg(self: Tensor) -> bool:
+    """Return False: negated elements are computed at once."""
+    return False
+
+
+def resolve_conj(self: Tensor) -> Tensor:
+    """Return the tensor itself: its elements are conjugated already where they have to be."""
+    return self
+
+
+def resolve_neg(self: Tensor) -> Tensor:
+    """Return the tensor itself: its elements are negated already where they have to be."""
+    return self
+
+
+def is_shared(self: Tensor) -> bool:
+    """Return False: the memory is the server's and not shared with processes of this program."""
+    return False
+
+
+def is_pinned(self: Tensor) -> bool:
+    """Return False: the server pins the memory that its copies need."""
+    return False
+
+
+def dim_order(self: Tensor) -> tuple[int, ...]:
+    """Return the dimensions from the outermost to the innermost."""
+    strides = self._meta.strides
+    return tuple(sorted(range(self.ndim), key=lambda d: -strides[d]))
+
+
 def _part(name: str) -> Any:
     """Return the property ``real`` or ``imag``: a view, which can be assigned to."""
 
@@ -93,6 +130,11 @@ METHODS: dict[str, Any] = {
     "is_sparse": property(lambda self: False),
     "is_quantized": property(lambda self: False),
     "is_nested": property(lambda self: False),
+    "is_shared": is_shared, "is_pinned": is_pinned, "dim_order": dim_order, "is_conj": is_conj,
+    "is_neg": is_neg, "resolve_conj": resolve_conj, "resolve_neg": resolve_neg,
+    "layout": property(lambda self: strided),
+    "is_sparse_csr": property(lambda self: False),
+    "is_mkldnn": property(lambda self: False),
     "T": property(_transposed),
     "mT": property(_matrix_transposed),
     "mH": property(adjoint),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
 from telegrad_protocol.memory_format import MemoryFormat, lies_in, preserve_format, strides_of
@@ -15,6 +16,7 @@ from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
 from . import signatures as _signatures
 from .call import call
 from .call_pattern import CallPattern
+from .integers import read_integers
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
@@ -42,7 +44,7 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     plain = [op for op in ops if op.form != "out"]
     outs = [op for op in ops if op.form == "out"]
     miss = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
-    run = _with_cache(_with_out(miss, outs, public) if outs else miss, len(plain) > 1)
+    run = _with_cache(_with_integers(_with_out(miss, outs, public) if outs else miss, plain), len(plain) > 1)
     if any(map(_signatures.makes_tensors, plain)):
         run = _creating(run, public)
     _signatures.describe(run, public, ops)
@@ -61,9 +63,10 @@ def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
         requires_grad = kwargs.pop("requires_grad", False)
         kwargs.pop("pin_memory", None)  # the server pins its host memory by itself
         wanted = kwargs.pop("memory_format", None)
-        for option in ("layout", "generator"):
-            if kwargs.pop(option, None) is not None:
-                raise NotSupportedError(f"{public}: {option} is not supported; leave it out")
+        if kwargs.pop("layout", None) not in (None, strided):
+            raise NotSupportedError(f"{public}: a layout other than telegrad.strided is not supported")
+        if kwargs.pop("generator", None) is not None:
+            raise NotSupportedError(f"{public}: generator is not supported; leave it out")
         tensor = run(*args, **kwargs)
         if wanted is not None:
             tensor = in_memory_format(public, tensor, wanted)
@@ -118,6 +121,21 @@ def _overloaded(public: str, ops: list[Op]) -> Miss:
         raise _no_overload(public, ops, args, kwargs)
 
     return miss
+
+
+def _with_integers(miss: Miss, ops: list[Op]) -> Miss:
+    """Let integers be given as tensors; such a call waits for their elements."""
+
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallPattern | None]:
+        try:
+            return miss(args, dict(kwargs))
+        except ArgumentTypeError:
+            numbers = read_integers(ops, args, kwargs)
+            if numbers is None:
+                raise
+        return miss(*numbers)[0], None
+
+    return read
 
 
 def _no_overload(public: str, ops: list[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentTypeError:

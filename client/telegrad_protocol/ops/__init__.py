@@ -26,6 +26,8 @@ from . import softmax
 from . import special
 from . import bessel
 from . import sorting
+from . import quantiles
+from . import binary
 from . import linalg
 from . import factorizations
 from . import spectra
@@ -55,7 +57,7 @@ FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, special, bessel, sorting, linalg, factorizations, spectra, solvers,
     matrix_functions, legacy_linalg, fft, indexing, scattering, nn, attention, convolution, pooling, normalization,
-    rnn, losses, ctc, optim, foreach, amp, window_functions, stft,
+    rnn, losses, ctc, optim, foreach, amp, window_functions, stft, quantiles, binary,
 )  # fmt: skip
 
 

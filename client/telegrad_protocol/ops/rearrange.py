@@ -10,7 +10,7 @@ from telegrad_protocol.layout import Size, extent, overlaps_itself, wrap_dim, wr
 from telegrad_protocol.memory_format import channels_last_strides, is_channels_last
 from telegrad_protocol.meta import Meta
 
-from .contract import device_of, op
+from .contract import alias, device_of, op
 from .creation import like
 from .views import diagonal, select, slice
 
@@ -307,3 +307,6 @@ def as_strided_scatter(input: Meta, src: Meta, size: Size, stride: Size, storage
     """Copy ``input`` with ``src`` in its ``as_strided`` view."""
     offset = 0 if storage_offset is None else storage_offset - input.offset
     return _scatter_strided.rule(input, src, size, stride, offset)
+
+
+alias("row_stack", vstack)

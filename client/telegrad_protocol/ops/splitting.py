@@ -8,7 +8,7 @@ from telegrad_protocol.errors import ArgumentError, DimensionError, ShapeError
 from telegrad_protocol.layout import Size, wrap_dim
 from telegrad_protocol.meta import Meta
 
-from .contract import op
+from .contract import alias, op
 from .views import select, slice, sliced
 
 MOST_RESULTS = 1 << 18
@@ -103,3 +103,8 @@ def tensor_split(input: Meta, indices_or_sections: int | Size, dim: int = 0) -> 
         raise ShapeError("tensor_split: a 0-d tensor has no dimension to split")
     at_cuts = cuts(input, indices_or_sections, at)
     return tuple(slice.rule(input, at, a, b) for a, b in pairwise(at_cuts))
+
+
+alias("unsafe_chunk", chunk)
+alias("unsafe_split", split)
+alias("unsafe_split_with_sizes", split_with_sizes)

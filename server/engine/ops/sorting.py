@@ -82,16 +82,16 @@ def _top_indices(xp, rows, k, largest):
     return np.take_along_axis(candidates, order, axis=-1)
 
 
-def _select_gradient(grad_values, input_meta, dim, keepdim, indices):
+def select_gradient(grad_values, input_meta, dim, keepdim, indices):
     return select_backward(grad_values, input_meta, dim, keepdim, indices)
 
 
-@implements(ops.kthvalue, input=_select_gradient)
+@implements(ops.kthvalue, input=select_gradient)
 def kthvalue(xp, input, k, dim, keepdim, *, out):
-    _write_ranked(xp, input, k - 1, dim, out)
+    write_ranked(xp, input, k - 1, dim, out)
 
 
-def _write_ranked(xp, input, rank, dim, out):
+def write_ranked(xp, input, rank, dim, out):
     """Write the element of the given rank in ascending order; ``rank`` may be an array with one entry per row."""
     values, indices = out
     if input.ndim == 0 or not values.size:
@@ -106,7 +106,7 @@ def _write_ranked(xp, input, rank, dim, out):
     values[...] = xp.take_along_axis(input, order, axis=dim).reshape(values.shape)
 
 
-@implements(ops.median_dim, input=_select_gradient)
+@implements(ops.median_dim, input=select_gradient)
 def median_dim(xp, input, dim, keepdim, *, out):
     length = input.shape[dim] if input.ndim else 1
     rank = (length - 1) // 2
@@ -114,7 +114,7 @@ def median_dim(xp, input, dim, keepdim, *, out):
         is_nan = xp.isnan(input)
         first = length - xp.sum(is_nan, axis=dim)
         rank = xp.where(xp.any(is_nan, axis=dim), first, rank)
-    _write_ranked(xp, input, rank, dim, out)
+    write_ranked(xp, input, rank, dim, out)
 
 
 @composite(ops.median)

@@ -1,0 +1,75 @@
+"""Settings and questions of PyTorch's own process, as far as they mean something for tensors on a server."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError
+
+from .creation import from_numpy
+
+_threads = os.cpu_count() or 1
+
+
+def get_num_threads() -> int:
+    """Return what ``set_num_threads`` was given, at first the number of this machine's processors."""
+    return _threads
+
+
+def set_num_threads(num: int) -> None:
+    """Note how many threads the program wants to compute with; the server decides how many it has."""
+    global _threads
+    if num <= 0:
+        raise ArgumentError(f"set_num_threads: expected a positive number of threads, not {num}")
+    _threads = num
+
+
+def get_num_interop_threads() -> int:
+    """Return 1: a session runs its operations in the order of the program."""
+    return 1
+
+
+def set_num_interop_threads(num: int) -> None:
+    """Do nothing but check: a session runs its operations in the order of the program."""
+    if num <= 0:
+        raise ArgumentError(f"set_num_interop_threads: expected a positive number of threads, not {num}")
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Return False: the server keeps numbers that are too small for a normal exponent."""
+    return False
+
+
+def typename(obj: Any) -> str:
+    """Return the name of an object's type with its module; of a tensor its type, such as ``telegrad.FloatTensor``."""
+    if isinstance(obj, Tensor):
+        return str(obj.type())
+    kind = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(kind, "__module__", None)
+    return kind.__qualname__ if module in (None, "builtins") else f"{module}.{kind.__qualname__}"
+
+
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """Return a tensor of ``count`` elements, all by default, of an object with Python's buffer, from byte ``offset``.
+
+    The elements are copied, since tensors live on the server.
+    """
+    length = memoryview(buffer).nbytes
+    if not 0 <= offset < length:
+        raise ArgumentError(f"frombuffer: offset {offset} does not lie in a buffer of {length} bytes")
+    if count == 0 or count < -1:
+        raise ArgumentError(f"frombuffer: count must be positive, or -1 for all elements, not {count}")
+    available, rest = divmod(length - offset, dtype.itemsize)
+    if count > available or (count == -1 and rest):
+        raise ArgumentError(
+            f"frombuffer: {length - offset} bytes after offset {offset} do not hold {max(count, available + 1)} "
+            f"elements of {dtype.itemsize} bytes"
+        )
+    taken = memoryview(buffer).cast("B")[offset : offset + (available if count == -1 else count) * dtype.itemsize]
+    made = from_numpy(np.frombuffer(taken, np.uint8).copy()).cpu().view(dtype)
+    return made.requires_grad_() if requires_grad else made

@@ -1,0 +1,49 @@
+"""Integers that a program gives as tensors, such as ``x.narrow(0, start, 2)`` where ``start`` has one element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.ops import Op
+from telegrad_protocol.ops.params import Param
+
+_INTEGERS = frozenset(("int", "int?", "size", "size?", "int|size", "int|size?", "sizes?", "sizes??"))
+_LISTS = frozenset(("indices_or_sections",))
+"""Parameters for which a tensor of one dimension stands for a list of integers."""
+
+
+def read_integers(
+    ops: Sequence[Op], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments with integers in place of integer tensors, where a form takes integers; None without any.
+
+    Waits for the elements: one round trip for each such tensor.
+    """
+    for op in ops:
+        by_name = {param.name: param for param in op.params}
+        listed = [_read(_param_at(op, position), argument) for position, argument in enumerate(args)]
+        named = {name: _read(by_name.get(name), argument) for name, argument in kwargs.items()}
+        if any(new is not old for new, old in zip((*listed, *named.values()), (*args, *kwargs.values()), strict=True)):
+            return tuple(listed), named
+    return None
+
+
+def _param_at(op: Op, position: int) -> Param | None:
+    if 0 <= op.varargs_at <= position:
+        return op.params[op.varargs_at]
+    return op.params[position] if position < len(op.params) else None
+
+
+def _read(param: Param | None, argument: Any) -> Any:
+    if param is None or param.kind.name not in _INTEGERS:
+        return argument
+    if isinstance(argument, (list, tuple)):
+        items = [_read(param, item) for item in argument]
+        return items if any(new is not old for new, old in zip(items, argument, strict=True)) else argument
+    if not isinstance(argument, Tensor) or argument.dtype.category != 1:
+        return argument
+    if argument.ndim == 1 and param.name in _LISTS:
+        return argument.tolist()
+    return argument.item() if argument.numel() == 1 else argument
