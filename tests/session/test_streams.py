@@ -151,7 +151,7 @@ def test_the_worker_goes_on_while_somebody_waits(queues: QueuedBackend) -> None:
     _session()
     assert engine.waits
     assert engine.state.value(after._id).array.tolist() == [2, 2]
-    queues.events[0]._left = 0
+    queues.delay = queues.events[0]._left = 0  # the end of the session waits for the device, too
     engine.poll()
     assert not engine.waits
 

@@ -202,7 +202,10 @@ class SendQueue:
     def _ask_for_report(self, submitted: int) -> None:
         """Queue a question that is answered when all before it is completed, and for which nobody waits."""
         report = self._new_request()
-        self._pending.append(messages.Query(report, "synchronize", [""]))
+        query = messages.Query(report, "synchronize", [""])
+        last = self._pending[-1] if self._pending else None
+        # Under the modes of what stands before it, so that asking changes none.
+        self._pending.append((last[0], query) if type(last) is tuple else query)
         self.ahead.expect(report, submitted)
 
     def flush(self) -> None:
