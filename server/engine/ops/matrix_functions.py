@@ -183,14 +183,15 @@ def multi_dot(tensors):
         matrices[-1] = F.unsqueeze(last, -1)
     sizes = [matrix.shape[0] for matrix in matrices] + [matrices[-1].shape[1]]
     splits = _best_splits(sizes)
+    product = _product(matrices, splits, 0, len(matrices) - 1)
+    return F.reshape(product, first.shape[:-1] + last.shape[1:])
 
-    def product(begin, end):
-        if begin == end:
-            return matrices[begin]
-        middle = splits[begin, end]
-        return F.mm(product(begin, middle), product(middle + 1, end))
 
-    return F.reshape(product(0, len(matrices) - 1), first.shape[:-1] + last.shape[1:])
+def _product(matrices, splits, begin, end):
+    if begin == end:
+        return matrices[begin]
+    middle = splits[begin, end]
+    return F.mm(_product(matrices, splits, begin, middle), _product(matrices, splits, middle + 1, end))
 
 
 def _best_splits(sizes):
