@@ -12,6 +12,28 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from .pass_messages import (
+    BeginPass as BeginPass,
+)
+from .pass_messages import (
+    ClientNode as ClientNode,
+)
+from .pass_messages import (
+    EndPass as EndPass,
+)
+from .pass_messages import (
+    GiveGradients as GiveGradients,
+)
+from .pass_messages import (
+    RandomState as RandomState,
+)
+from .pass_messages import (
+    TakeGradients as TakeGradients,
+)
+from .pass_messages import (
+    Watch as Watch,
+)
+
 PROTOCOL_VERSION = 4
 CHUNK_BYTES = 1 << 20
 """Payloads that are not inline travel in chunks of at most this size, so that other frames can pass between them."""
@@ -216,87 +238,11 @@ class Attach(Struct, frozen=True, array_like=True, tag=21, gc=False):
     """
 
 
-class ClientNode(Struct, frozen=True, array_like=True, tag=22, gc=False):
-    """Make node ``id`` of the backward graph, whose derivative the client computes, the history of ``outputs``.
-
-    ``inputs`` are what its gradients flow to. Of both, None stands for what is not differentiable. ``modified`` are
-    the numbers of the outputs that are inputs which were modified in place. Where the node exists already it becomes
-    the history of further ``outputs``, and the rest is not read.
-    """
-
-    id: int
-    inputs: tuple[int | None, ...]
-    outputs: tuple[int | None, ...]
-    modified: tuple[int, ...] = ()
-
-
-class Watch(Struct, frozen=True, array_like=True, tag=23, gc=False):
-    """Give the place in the backward graph that ``tensor`` has now the number ``id``: a pass can stop there."""
-
-    id: int
-    tensor: int
-
-
-class BeginPass(Struct, frozen=True, array_like=True, tag=24, gc=False):
-    """Begin a backward pass, number ``id``, that stops at the client's nodes and watched places in ``stops``.
-
-    It goes on to where nothing is left but what lies behind stops. With ``inputs`` it computes gradients of these
-    alone, else it accumulates into leaves.
-    """
-
-    id: int
-    site: int
-    roots: tuple[int, ...]
-    gradients: tuple[int | None, ...]
-    stops: tuple[int, ...]
-    inputs: tuple[int, ...] | None
-    retain_graph: bool
-    create_graph: bool
-
-
-class TakeGradients(Struct, frozen=True, array_like=True, tag=25, gc=False):
-    """Give the gradients that have reached a stop the ids ``outs``; zeros where none has, nothing where an id is None.
-
-    A watched place has one gradient, a client's node one for each of its outputs.
-    """
-
-    id: int
-    site: int
-    stop: int
-    outs: tuple[int | None, ...]
-
-
-class GiveGradients(Struct, frozen=True, array_like=True, tag=26, gc=False):
-    """Let a pass go on behind a stop with these gradients; they are as they were where ``gradients`` is None.
-
-    A watched place takes one gradient, a client's node one for each of its inputs. ``leaves`` are as in ``Backward``.
-    """
-
-    id: int
-    site: int
-    stop: int
-    gradients: tuple[int | None, ...] | None
-    leaves: tuple[tuple[int, int], ...] = ()
-
-
-class EndPass(Struct, frozen=True, array_like=True, tag=27, gc=False):
-    """End a backward pass that has left all stops behind it, and give gradients ids.
-
-    ``leaves`` are as in ``Backward``; ``outs`` are the ids of the gradients of the pass's inputs, or with ``adds`` the
-    gradients of its inputs are accumulated into these.
-    """
-
-    id: int
-    site: int
-    leaves: list[tuple[int, int]]
-    outs: tuple[int | None, ...]
-    adds: bool
-
-
 Instruction: TypeAlias = (
     Call | Free | Site | Upload | Read | Describe | Backward | Gradient | Mode | SetRequiresGrad | RetainGrad | SetGrad
     | DropGrads | Seed | Query | Resume | Interrupt | RecordEvent | WaitEvent | RecordStream | Detach
     | Attach | ClientNode | Watch | BeginPass | TakeGradients | GiveGradients | EndPass
+    | RandomState
 )  # fmt: skip
 
 

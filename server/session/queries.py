@@ -11,7 +11,7 @@ import numpy as np
 
 from server.engine.random import STATE_BYTES, Generator
 from telegrad_protocol import messages, queries
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, UnknownIdError
 
 from .replies import PendingAnswer
 from .requests import Deferred, answer, answers
@@ -33,6 +33,19 @@ def set_seed(state: SessionState, seed: messages.Seed) -> None:
     for device, generator in state.context.generators.items():
         if only is None or device is only:
             generator.manual_seed(seed.value)
+
+
+def note_random_state(state: SessionState, message: messages.RandomState) -> None:
+    """Handle the instruction: note the states of all generators, or put them into noted ones."""
+    generators = state.context.generators
+    if not message.restores:
+        state.random_states[message.id] = {device: g.get_state() for device, g in generators.items()}
+        return
+    noted = state.random_states.get(message.id)
+    if noted is None:
+        raise UnknownIdError(f"the session has no random state number {message.id}")
+    for device, generator in generators.items():
+        generator.set_state(noted[device])
 
 
 def _generator(state: SessionState, device: str) -> Generator:

@@ -95,7 +95,7 @@ class Session:
             messages.Attach: attachments.attach, messages.ClientNode: client_passes.add_node,
             messages.Watch: client_passes.watch, messages.BeginPass: client_passes.begin,
             messages.TakeGradients: client_passes.take, messages.GiveGradients: client_passes.give,
-            messages.EndPass: client_passes.end,
+            messages.EndPass: client_passes.end, messages.RandomState: queries.note_random_state,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 
@@ -306,8 +306,9 @@ def forget(state: SessionState, ids: Collection[int]) -> None:
     if state.events:
         for id in ids:
             state.events.pop(id, None)
-    if state.stops or state.passes:
+    if state.stops or state.passes or state.random_states:
         for id in ids:
+            state.random_states.pop(id, None)
             state.stops.pop(id, None)
             state.passes.pop(id, None)
     if state.upload is not None and state.upload.id in ids:

@@ -64,6 +64,8 @@ class SessionState:
         """The client's nodes and the places in the backward graph that it watches."""
         self.passes: dict[int, ClientPass] = {}
         """Backward passes that have begun and stop where the client computes."""
+        self.random_states: dict[int, dict[Device, Any]] = {}
+        """States of the generators that the client has noted."""
         self.sites: dict[int, messages.Site] = {}
         self.kept: dict[str, tuple[str, list[Value]]] = {}
         """Values that outlive the client's numbers, by name, each with a text that only clients read."""
@@ -138,6 +140,7 @@ class SessionState:
         self.events.clear()
         self.passes.clear()
         self.stops.clear()
+        self.random_states.clear()
 
     def mark_absent(self, ids: Collection[int], reason: str) -> None:
         """Note why results were not computed; existing tensors stay what they were."""

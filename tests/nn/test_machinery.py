@@ -13,8 +13,6 @@ import torch.nn.utils.parametrizations
 import torch.nn.utils.prune
 import torch.nn.utils.stateless
 
-from telegrad_protocol.errors import NotSupportedError
-
 from .pairs import give_state
 
 
@@ -190,15 +188,17 @@ def test_to_empty_keeps_sizes_and_types(tg: Any) -> None:
     assert (tuple(layer.weight.shape), layer.weight.dtype, layer.weight.requires_grad) == ((3, 2), tg.float64, True)
 
 
-def test_hooks_of_the_backward_pass_are_registered_and_refused_when_needed(tg: Any) -> None:
+def test_hooks_of_the_backward_pass_are_called_until_removed(tg: Any) -> None:
     layer = tg.nn.Linear(2, 2)
-    handle = layer.register_full_backward_hook(lambda m, grad_input, grad_output: None)
-    with pytest.raises(NotSupportedError, match="use retain_grad"):
-        layer(tg.ones(1, 2))
+    calls = []
+    handle = layer.register_full_backward_hook(lambda m, grad_input, grad_output: calls.append(m))
     with tg.no_grad():
         assert layer(tg.ones(1, 2)).shape == (1, 2)
+    layer(tg.ones(1, 2)).sum().backward()
+    assert calls == [layer]
     handle.remove()
-    assert layer(tg.ones(1, 2)).shape == (1, 2)
+    layer(tg.ones(1, 2)).sum().backward()
+    assert calls == [layer]
     with pytest.raises(RuntimeError, match="Cannot use both regular backward hooks and full backward hooks"):
         layer.register_backward_hook(lambda m, grad_input, grad_output: None)
 

@@ -39,7 +39,15 @@ _MODAL: Final = frozenset(
 )  # fmt: skip
 """Instructions whose effect depends on the modes of the thread that queued them."""
 _STOPPABLE: Final = frozenset(
-    (messages.Describe, messages.Query, messages.Seed, messages.RecordEvent, messages.WaitEvent, messages.RecordStream)
+    (
+        messages.Describe,
+        messages.Query,
+        messages.Seed,
+        messages.RandomState,
+        messages.RecordEvent,
+        messages.WaitEvent,
+        messages.RecordStream,
+    )
 )
 """Instructions that run under any modes, but are skipped after a failure of the thread that queued them."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(

@@ -1,6 +1,9 @@
-"""Differentiation: ``backward`` and ``grad``, and functions with derivatives of the user's own."""
+"""Differentiation: ``backward`` and ``grad``, functions with derivatives of the user's own, and what builds on them."""
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from telegrad._session.grad_mode import (
     enable_grad as enable_grad,
@@ -22,4 +25,29 @@ from ._passes import backward as backward
 from ._passes import grad as grad
 from .function import Function as Function
 
-__all__ = ["Function", "Variable", "backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+if TYPE_CHECKING:
+    from . import anomaly_mode as anomaly_mode
+    from . import graph as graph
+    from .anomaly_mode import detect_anomaly as detect_anomaly
+    from .anomaly_mode import set_detect_anomaly as set_detect_anomaly
+
+__all__ = [
+    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "grad",
+    "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+]  # fmt: skip
+
+_MODULES = frozenset(("anomaly_mode", "graph"))
+_NAMES = {"detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode"}
+"""Names that are imported when a program first uses them, and the modules that have them."""
+
+
+if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"telegrad.autograd.{name}")
+        if name in _NAMES:
+            value = getattr(import_module(f"telegrad.autograd.{_NAMES[name]}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'telegrad.autograd' has no attribute {name!r}")

@@ -7,6 +7,7 @@ of this is queued like any operation, and waits for nothing.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -32,6 +33,15 @@ from telegrad_protocol.meta import Meta
 from ._gradients import dense_meta, describe, gradient_meta, gradient_of
 
 
+class _Running(threading.local):
+    """The pass whose hooks and functions are being called in a thread, the innermost of nested ones."""
+
+    innermost: ClientPass | None = None
+
+
+running = _Running()
+
+
 class ClientPass:
     """One pass; ``inputs`` are the tensors whose gradients alone are computed, None where leaves accumulate theirs."""
 
@@ -46,7 +56,7 @@ class ClientPass:
         self._site = session.sites.current()
         self._roots = [root._gradient_edge() for root in roots]
         self._lineage = [t._gradient_edge() for t in (*roots, *gradients) if t is not None and t.requires_grad]
-        nodes = reachable(self._roots)
+        self._nodes = nodes = reachable(self._roots)
         self._targets = None if inputs is None else {tensor._gradient_edge() for tensor in inputs}
         self._leading = None if self._targets is None else _leading_to(self._targets, nodes)
         self._counts = _count(nodes)
@@ -73,13 +83,22 @@ class ClientPass:
             self._skipped = frozenset(stops) - frozenset(session.query("stops_reached", self._number))
 
     def __enter__(self) -> ClientPass:
+        outer, running.innermost = running.innermost, self
         with set_grad_enabled(self._create_graph):
             try:
                 self._run()
             except BaseException:
                 self._session.free(self._number)
                 raise
+            finally:
+                running.innermost = outer
         return self
+
+    def computes(self, node: GradientEdge) -> bool:
+        """Return whether the pass computes the gradient of what this node has computed."""
+        if node not in self._nodes:
+            return False
+        return self._runs(node) or (self._targets is not None and node in self._targets)
 
     def __exit__(self, *_: object) -> None:
         self._session.free(self._number)

@@ -5,11 +5,12 @@ The client gives the gradients their numbers. It knows from its own graph which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from telegrad._ops.functions import function
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import gradient_receivers, has_client_parts, reachable
+from telegrad._tensor.autograd_graph import GradientEdge, LeafNode, gradient_receivers, has_client_parts, reachable
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
@@ -17,6 +18,14 @@ from telegrad_protocol.messages import Backward, Gradient
 from ._client_pass import ClientPass
 from ._gradients import gradient_meta, gradient_of, update_handles
 
+
+class _Anomalies:
+    """Whether leaves are searched for NaN after each pass."""
+
+    check_nan = False
+
+
+anomalies = _Anomalies()
 Tensors = Tensor | Sequence[Tensor]
 
 
@@ -36,6 +45,8 @@ def backward(
         listed = None if inputs is None else [inputs] if isinstance(inputs, Tensor) else list(inputs)
         with ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
             stopping.accumulate()
+        if anomalies.check_nan:
+            _refuse_nan(reachable([root._gradient_edge() for root in roots]))
         return
     leaves = [(leaf._id, gradient_of(leaf, create_graph)._id) for leaf in wanted]
     site = session.sites.current()
@@ -43,6 +54,8 @@ def backward(
         Backward(site, _ids(roots), _optional_ids(gradients), leaves, retain, create_graph, inputs is not None),
         thread.modes,
     )
+    if anomalies.check_nan:
+        _refuse_nan([leaf._gradient_edge() for leaf in wanted])
     if create_graph:
         update_handles([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
 
@@ -99,6 +112,14 @@ def _materialized(results: Sequence[Tensor | None], sources: Sequence[Tensor]) -
         gradient if gradient is not None else source.new_zeros(source.shape)
         for gradient, source in zip(results, sources, strict=True)
     )
+
+
+def _refuse_nan(nodes: Iterable[GradientEdge]) -> None:
+    """Wait for the gradients of leaves, and raise AutogradError if there is NaN in one."""
+    for node in nodes:
+        leaf = node.tensor() if isinstance(node, LeafNode) else None
+        if leaf is not None and leaf._grad is not None and function("isnan")(leaf._grad).any().item():
+            raise AutogradError(f"Function returned nan values: the gradient of {leaf._meta} has NaN in it")
 
 
 def _ids(tensors: Sequence[Tensor]) -> tuple[int, ...]:

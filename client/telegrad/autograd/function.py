@@ -80,7 +80,7 @@ class _Context(FunctionCtx):
                 "saved_tensors: trying to backward through the graph a second time, but its saved tensors are freed; "
                 "pass retain_graph=True to the first pass"
             )
-        return tuple([item.unpack() if isinstance(item, _Saved) else item for item in self._saved])
+        return tuple([item.unpack() if isinstance(item, (_Saved, _SavedByHooks)) else item for item in self._saved])
 
     saved_variables = saved_tensors
 

@@ -1,7 +1,6 @@
 """Registration of the hooks that see the gradients of a module's inputs and outputs.
 
-They need the client's Python in the middle of the server's backward pass, which tensors do not offer: such a hook can
-be registered, and a call of the module that would need it says so.
+A call of a module with such hooks stands between two functions whose derivatives call them.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Any
 
 from telegrad._session.grad_mode import is_grad_enabled
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
-from telegrad_protocol.errors import NotSupportedError
 
+from ._gradient_boundary import GradientBoundary
 from ._hooks import GLOBAL
 
 _EVERYONES: Hooks = OrderedDict()
@@ -73,11 +72,10 @@ class BackwardHooksMixin:
         return RemovableHandle.add(self._backward_hooks, hook, prepend)
 
     def _call_with_backward_hooks(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the module, and refuse to where a hook would have to be called in the backward pass."""
-        wanted = self._backward_hooks or self._backward_pre_hooks or _EVERYONES or _EVERYONES_BEFORE
-        if wanted and is_grad_enabled():
-            raise NotSupportedError(
-                f"{type(self).__name__}: hooks of the backward pass are not supported; use retain_grad() on inputs and "
-                "outputs and read their .grad after backward()"
-            )
-        return call(self, args, kwargs)
+        """Call the module between the boundaries at which its hooks see gradients, where it has such hooks."""
+        hooks = [*_EVERYONES.values(), *self._backward_hooks.values()]
+        before = [*_EVERYONES_BEFORE.values(), *self._backward_pre_hooks.values()]
+        if not (hooks or before) or not is_grad_enabled():
+            return call(self, args, kwargs)
+        boundary = GradientBoundary(self, hooks, before)
+        return boundary.leave(call(self, boundary.enter(args), kwargs))

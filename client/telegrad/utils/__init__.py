@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
+from . import checkpoint as checkpoint
 from . import data as data

@@ -1,0 +1,49 @@
+"""Anomaly mode: errors of passes name the program's line, and gradients that are not numbers are refused."""
+
+from __future__ import annotations
+
+import warnings
+
+from telegrad._session.grad_mode import ModeBlock
+
+from ._passes import anomalies
+
+__all__ = ["detect_anomaly", "set_detect_anomaly"]
+
+
+class detect_anomaly(ModeBlock):
+    """Raise AutogradError, in this block, where a pass gives a leaf a gradient with NaN in it; every pass waits."""
+
+    def __init__(self, check_nan: bool = True) -> None:
+        self.check_nan = check_nan
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for "
+            "debugging.",
+            stacklevel=2,
+        )
+
+    def again(self) -> detect_anomaly:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return detect_anomaly(self.check_nan)
+
+    def __enter__(self) -> None:
+        self.before = anomalies.check_nan
+        anomalies.check_nan = self.check_nan
+
+    def __exit__(self, *_: object) -> None:
+        anomalies.check_nan = self.before
+
+
+class set_detect_anomaly:
+    """Switch the mode on or off; at once, and until the end of the block if used as one."""
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self.before = anomalies.check_nan
+        anomalies.check_nan = mode and check_nan
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        anomalies.check_nan = self.before

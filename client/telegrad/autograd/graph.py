@@ -1,0 +1,121 @@
+"""The backward graph as a program sees it: nodes, edges, hooks of several gradients, and how saved tensors are kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from telegrad._tensor.autograd_graph import GradFn as Node
+from telegrad._tensor.hooks import RemovableHandle
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentError, AutogradError
+
+from ._client_pass import running
+from ._saved_tensors import saved_tensors
+
+__all__ = [
+    "GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "register_multi_grad_hook",
+    "save_on_cpu", "saved_tensors_hooks",
+]  # fmt: skip
+
+
+class GradientEdge(NamedTuple):
+    """A node and the number of the output that a gradient is of."""
+
+    node: Node
+    output_nr: int
+    ownership_token: Any = None
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """Return where the gradient of a tensor flows to."""
+    if not tensor.requires_grad:
+        raise AutogradError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    edge = tensor._gradient_edge()
+    return GradientEdge(Node(edge), getattr(edge, "index", 0))
+
+
+class saved_tensors_hooks:
+    """Keep each tensor that a function of the program saves as what ``pack_hook`` returns of it.
+
+    ``unpack_hook`` returns the tensor again when ``saved_tensors`` is read. What the server's own operations save stays
+    on the server as it is: use ``utils.checkpoint`` to save less.
+    """
+
+    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+
+    def __enter__(self) -> None:
+        if saved_tensors.disabled is not None:
+            raise AutogradError(saved_tensors.disabled)
+        saved_tensors.pairs.append((self.pack_hook, self.unpack_hook))
+
+    def __exit__(self, *args: object) -> None:
+        saved_tensors.pairs.pop()
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Keep what functions of the program save on the server's CPU until ``backward`` needs it."""
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        def pack(tensor: Tensor) -> tuple[Any, Tensor]:
+            return tensor.device, tensor.cpu()
+
+        def unpack(packed: tuple[Any, Tensor]) -> Tensor:
+            device, tensor = packed
+            return tensor.to(device)
+
+        super().__init__(pack, unpack)
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Refuse ``saved_tensors_hooks`` in this block, with this message."""
+    before, saved_tensors.disabled = saved_tensors.disabled, error_message
+    try:
+        if saved_tensors.pairs:
+            raise AutogradError(error_message)
+        yield
+    finally:
+        saved_tensors.disabled = before
+
+
+class _Handles(RemovableHandle):
+    """Removes several hooks."""
+
+    def __init__(self, handles: Sequence[RemovableHandle]) -> None:
+        self.handles = tuple(handles)
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Any, *, mode: str = "all") -> RemovableHandle:
+    """Call ``fn`` in a pass once all gradients of ``tensors`` that it computes are there; with ``any``, at the first.
+
+    For ``all`` it gets a list with the gradients, None for tensors that the pass does not reach.
+    """
+    if mode not in ("all", "any"):
+        raise ArgumentError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    arrived: dict[int, Any] = {}
+    latest: list[Any] = [None]
+    edges = [tensor._gradient_edge() for tensor in tensors]
+
+    def hook(place: int, gradient: Tensor) -> None:
+        current = running.innermost
+        if latest[0] is not current:
+            latest[0] = current
+            arrived.clear()
+        is_first = not arrived
+        arrived[place] = gradient
+        if mode == "any":
+            if is_first:
+                fn(gradient)
+        elif len(arrived) == sum([current is not None and current.computes(edge) for edge in edges]):
+            fn([arrived.get(number) for number in range(len(edges))])
+
+    return _Handles([tensor.register_hook(partial(hook, place)) for place, tensor in enumerate(tensors)])

@@ -1,0 +1,108 @@
+"""The hooks of one call of a module that see the gradients of its inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from telegrad._tensor.hooks import Hook
+from telegrad._tensor.tensor import Tensor
+from telegrad.autograd.function import Function
+
+Gradients = tuple[Any, ...]
+
+
+class _Boundary(Function):
+    """The identity; ``change`` maps the gradients that have arrived to those that flow on."""
+
+    @staticmethod
+    def forward(ctx: Any, change: Callable[[Gradients], Gradients], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.change = change
+        ctx.mark_non_differentiable(*[tensor for tensor in tensors if not tensor.requires_grad])
+        return tensors
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return (None, *ctx.change(grads))
+
+
+class GradientBoundary:
+    """Stands before and after one call: hooks get ``(module, grad_output)``, and ``(module, grad_input, grad_output)``.
+
+    What a hook returns replaces the gradients of the outputs, or those of the inputs.
+    """
+
+    def __init__(self, module: Any, hooks: Sequence[Hook], pre_hooks: Sequence[Hook]) -> None:
+        self._module = module
+        self._hooks, self._pre_hooks = hooks, pre_hooks
+        self._grad_outputs: Gradients | None = None
+        self._inputs: list[int] | None = None
+        self._count = 0
+
+    def enter(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of the call, behind the boundary."""
+        self._count = len(args)
+        places = [place for place, argument in enumerate(args) if isinstance(argument, Tensor)]
+        if any(args[place].requires_grad for place in places):
+            self._inputs = places
+            return _replace(args, places, _Boundary.apply(self._leave_backwards, *[args[place] for place in places]))
+        return args
+
+    def leave(self, output: Any) -> Any:
+        """Return the output of the call, behind the boundary."""
+        outputs = output if isinstance(output, tuple) else (output,)
+        places = [place for place, value in enumerate(outputs) if isinstance(value, Tensor)]
+        if not any(outputs[place].requires_grad for place in places):
+            return output
+        self._outputs = len(outputs), places
+        changed = _replace(outputs, places, _Boundary.apply(self._enter_backwards, *[outputs[p] for p in places]))
+        return changed if isinstance(output, tuple) else changed[0]
+
+    def _enter_backwards(self, grads: Gradients) -> Gradients:
+        count, places = self._outputs
+        outputs = _replace((None,) * count, places, grads)
+        for hook in self._pre_hooks:
+            replaced = hook(self._module, outputs)
+            outputs = _replaced("Backward pre hook", outputs, replaced, count)
+        self._grad_outputs = outputs
+        if self._inputs is None:
+            for hook in self._hooks:
+                replaced = hook(self._module, (None,) * self._count, outputs)
+                if replaced is not None and any(gradient is not None for gradient in _tuple(replaced)):
+                    raise RuntimeError(
+                        "Backward hook for Modules where no input requires gradient should always return None or None "
+                        "for all gradients."
+                    )
+        return tuple([outputs[place] for place in places])
+
+    def _leave_backwards(self, grads: Gradients) -> Gradients:
+        if self._grad_outputs is None:
+            return grads
+        assert self._inputs is not None
+        inputs = _replace((None,) * self._count, self._inputs, grads)
+        for hook in self._hooks:
+            replaced = hook(self._module, inputs, self._grad_outputs)
+            inputs = _replaced("Backward hook", inputs, replaced, self._count)
+        self._grad_outputs = None
+        return tuple([inputs[place] for place in self._inputs])
+
+
+def _tuple(value: Any) -> Gradients:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _replaced(kind: str, before: Gradients, replaced: Any, count: int) -> Gradients:
+    if replaced is None:
+        return before
+    after = _tuple(replaced)
+    if len(after) != count:
+        raise RuntimeError(f"{kind} returned an invalid number of grad_input, got {len(after)}, but expected {count}")
+    return after
+
+
+def _replace(values: tuple[Any, ...], places: Sequence[int], by: Sequence[Any]) -> tuple[Any, ...]:
+    changed = list(values)
+    for place, value in zip(places, by, strict=True):
+        changed[place] = value
+    return tuple(changed)

@@ -1,0 +1,89 @@
+"""Instructions about backward passes that stop where the client computes, and about random state."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class ClientNode(Struct, frozen=True, array_like=True, tag=22, gc=False):
+    """Make node ``id`` of the backward graph, whose derivative the client computes, the history of ``outputs``.
+
+    ``inputs`` are what its gradients flow to. Of both, None stands for what is not differentiable. ``modified`` are
+    the numbers of the outputs that are inputs which were modified in place. Where the node exists already it becomes
+    the history of further ``outputs``, and the rest is not read.
+    """
+
+    id: int
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]
+    modified: tuple[int, ...] = ()
+
+
+class Watch(Struct, frozen=True, array_like=True, tag=23, gc=False):
+    """Give the place in the backward graph that ``tensor`` has now the number ``id``: a pass can stop there."""
+
+    id: int
+    tensor: int
+
+
+class BeginPass(Struct, frozen=True, array_like=True, tag=24, gc=False):
+    """Begin a backward pass, number ``id``, that stops at the client's nodes and watched places in ``stops``.
+
+    It goes on to where nothing is left but what lies behind stops. With ``inputs`` it computes gradients of these
+    alone, else it accumulates into leaves.
+    """
+
+    id: int
+    site: int
+    roots: tuple[int, ...]
+    gradients: tuple[int | None, ...]
+    stops: tuple[int, ...]
+    inputs: tuple[int, ...] | None
+    retain_graph: bool
+    create_graph: bool
+
+
+class TakeGradients(Struct, frozen=True, array_like=True, tag=25, gc=False):
+    """Give the gradients that have reached a stop the ids ``outs``; zeros where none has, nothing where an id is None.
+
+    A watched place has one gradient, a client's node one for each of its outputs.
+    """
+
+    id: int
+    site: int
+    stop: int
+    outs: tuple[int | None, ...]
+
+
+class GiveGradients(Struct, frozen=True, array_like=True, tag=26, gc=False):
+    """Let a pass go on behind a stop with these gradients; they are as they were where ``gradients`` is None.
+
+    A watched place takes one gradient, a client's node one for each of its inputs. ``leaves`` are as in ``Backward``.
+    """
+
+    id: int
+    site: int
+    stop: int
+    gradients: tuple[int | None, ...] | None
+    leaves: tuple[tuple[int, int], ...] = ()
+
+
+class EndPass(Struct, frozen=True, array_like=True, tag=27, gc=False):
+    """End a backward pass that has left all stops behind it, and give gradients ids.
+
+    ``leaves`` are as in ``Backward``; ``outs`` are the ids of the gradients of the pass's inputs, or with ``adds`` the
+    gradients of its inputs are accumulated into these.
+    """
+
+    id: int
+    site: int
+    leaves: list[tuple[int, int]]
+    outs: tuple[int | None, ...]
+    adds: bool
+
+
+class RandomState(Struct, frozen=True, array_like=True, tag=28, gc=False):
+    """Note the states of all generators under number ``id``; or with ``restores``, put them into those noted states."""
+
+    id: int
+    restores: bool
