@@ -10,6 +10,7 @@ import scipy.special
 import torch
 
 from server.engine.array_library.airy import airy_by_quadrature
+from server.engine.array_library.bessel import scaled
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 from .adapters import EngineAdapter
@@ -93,3 +94,19 @@ def test_what_has_no_derivative_says_so(adapter: EngineAdapter) -> None:
     result = adapter.functional.igamma(order, adapter.tensor(torch.ones(2)))
     with pytest.raises(NotSupportedError, match="igamma: the derivative with respect to input"):
         adapter.grad([result], [adapter.tensor(torch.ones(2))], [order], False)
+
+
+@pytest.mark.parametrize("name", ["i0e", "i1e", "k0e", "k1e"])
+def test_the_scaled_bessel_functions_of_gpus_agree_with_scipy(name: str) -> None:
+    far = np.geomspace(1e-8, 1e6, 2001)
+    points = np.concatenate([far, -far, [499.9, 500.0, 500.1, 0.0, -0.0, np.inf, -np.inf, np.nan, 1e300]])
+    with np.errstate(all="ignore"):
+        found, expected = scaled(np, name, points), getattr(scipy.special, name)(points)
+    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("name", ["igamma", "igammac"])
+def test_incomplete_gamma_functions_agree_with_pytorch_in_the_limits(adapter: EngineAdapter, name: str) -> None:
+    edges = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, float("inf"), -float("inf"), float("nan")])
+    pair = [part.reshape(-1) for part in torch.meshgrid(edges, edges, indexing="ij")]
+    Comparison(adapter).run(getattr(torch, name), adapter.function(name), pair, {}, gradients=False)

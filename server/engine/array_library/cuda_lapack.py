@@ -85,7 +85,8 @@ def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
     (m, n), batch = a.shape[-2:], a.shape[:-2]
     factor = _columns(a)
     count, k = len(factor), min(m, n)
-    pivots = cp.tile(cp.arange(1, k + 1, dtype=np.int32), (count, 1))
+    pivots = cp.empty((count, k), np.int32)
+    pivots[...] = cp.arange(1, k + 1, dtype=np.int32)
     info = cp.zeros(count, np.int32)
     if factor.size and m == n and count > 1 and n <= _MOST_IN_BATCHES:
         _blas("getrfBatched", a.dtype)(
@@ -106,14 +107,15 @@ def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
 def lu_solve(lu: Array, pivots: Array, b: Array, adjoint: bool) -> Array:
     """The solution of A X = B, or of A^H X = B, where A is given as its LU factorization; batches are equal."""
     factor, x = _columns(lu), _columns(b)
-    rows = cp.ascontiguousarray(pivots.reshape(-1, pivots.shape[-1]))
     count, columns, n = x.shape
+    rows = cp.ascontiguousarray(pivots.reshape(count, n))
     transposition = _ADJOINT if adjoint else _PLAIN
     if x.size and count > 1 and n <= _MOST_IN_BATCHES:
         failed = np.zeros(1, np.int32)
+        factors, sides = _addresses(factor), _addresses(x)  # both must live until the call
         _blas("getrsBatched", b.dtype)(
-            cp.cuda.device.get_cublas_handle(), transposition, n, columns, _addresses(factor).data.ptr, n,
-            rows.data.ptr, _addresses(x).data.ptr, n, failed.ctypes.data, count,
+            cp.cuda.device.get_cublas_handle(), transposition, n, columns, factors.data.ptr, n,
+            rows.data.ptr, sides.data.ptr, n, failed.ctypes.data, count,
         )  # fmt: skip
     elif x.size:
         handle, getrs, info = _solver_handle(), _solver("getrs", b.dtype), cp.empty(1, np.int32)
@@ -181,7 +183,7 @@ def householder_product(a: Array, tau: Array) -> Array:
         return cp.broadcast_to(cp.eye(*a.shape[-2:], dtype=a.dtype), a.shape).copy()
     product = _columns(a)
     count, n, m = product.shape
-    scales = cp.ascontiguousarray(tau.reshape(-1, tau.shape[-1]))
+    scales = cp.ascontiguousarray(tau.reshape(count, tau.shape[-1]))
     if product.size:
         kind = "un" if a.dtype.kind == "c" else "or"
         handle, k, info = _solver_handle(), scales.shape[-1], cp.empty(1, np.int32)

@@ -29,6 +29,30 @@ def erf(xp: Any, input: Any, out: Any) -> None:
         _erf_by_tanh(piece, target)
 
 
+def gammainc(xp: Any, input: Any, other: Any, out: Any) -> None:
+    """Write the regularized lower incomplete gamma function."""
+    special(xp).gammainc(input, other, out=out)
+    _in_the_limit(xp, input, other, out, 1)
+
+
+def gammaincc(xp: Any, input: Any, other: Any, out: Any) -> None:
+    """Write the regularized upper incomplete gamma function."""
+    special(xp).gammaincc(input, other, out=out)
+    _in_the_limit(xp, input, other, out, 0)
+
+
+def _in_the_limit(xp: Any, input: Any, other: Any, out: Any, at_infinity: int) -> None:
+    """Where one operand alone decides, the other may be NaN, for PyTorch and CuPy; for SciPy the result is NaN there."""
+    if xp is not np:
+        return
+    is_open = np.isnan(out)
+    if not is_open.any():
+        return
+    np.copyto(out, 1 - at_infinity, where=is_open & np.isnan(input) & (other == 0))
+    np.copyto(out, at_infinity, where=is_open & np.isnan(input) & (other == np.inf))
+    np.copyto(out, 1 - at_infinity, where=is_open & np.isnan(other) & (input == np.inf))
+
+
 def polygamma(xp: Any, input: Any, n: int, out: Any) -> None:
     """Write the n-th derivative of digamma; for n = 1 by the reflection formula where the argument is negative.
 

@@ -6,7 +6,7 @@ import math
 
 from server.engine import functional as F
 from server.engine.array_library.airy import airy_ai as airy_ai_of
-from server.engine.array_library.special_functions import special
+from server.engine.array_library.bessel import bessel
 from server.engine.registry import implements
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import bessel as ops
@@ -62,7 +62,7 @@ _FUNCTIONS = {
 def _register(op, name, formula):
     @implements(op, input=formula)
     def run(xp, input, *, out):
-        getattr(special(xp), name)(input, out=out)
+        bessel(xp, name, input, out)
 
 
 for _op, (_name, _formula) in _FUNCTIONS.items():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
 from server.engine.autograd.inplace import requires_grad
@@ -121,9 +125,10 @@ def lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots):
 @implements(ops.permutation)
 def permutation(xp, pivots, like, size):
     """The rows of the identity, exchanged one after the other in all matrices at once."""
-    flat = pivots.reshape(-1, pivots.shape[-1])
-    count = flat.shape[0]
-    order = xp.tile(xp.arange(size), (count, 1))
+    count = math.prod(pivots.shape[:-1])
+    flat = pivots.reshape(count, pivots.shape[-1])
+    order = xp.empty((count, size), np.int64)
+    order[...] = xp.arange(size)
     numbers = xp.arange(count)
     for row in range(flat.shape[1]):
         other = flat[:, row] - 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from server.engine import functional as F
+from server.engine.array_library.bessel import bessel
+from server.engine.array_library.special_functions import gammainc, gammaincc, special
 from server.engine.array_library.special_functions import polygamma as polygamma_of
-from server.engine.array_library.special_functions import special
 from server.engine.registry import composite, implements
 from server.engine.value import Value
 from telegrad_protocol.errors import NotSupportedError
@@ -40,7 +41,7 @@ def sinc(xp, input, *, out):
 
 @implements(ops.i0, input=lambda grad, input: grad * F.special_i1(input))
 def i0(xp, input, *, out):
-    special(xp).i0(input, out=out)
+    bessel(xp, "i0", input, out)
 
 
 @implements(ops._polygamma, input=lambda grad, input, n: grad * F._polygamma(input, n + 1))
@@ -70,7 +71,7 @@ def _density_of_gamma(grad, input, other):
 
 @implements(ops.igamma, input=not_differentiable("igamma", "input"), other=_density_of_gamma)
 def igamma(xp, input, other, *, out):
-    special(xp).gammainc(input, other, out=out)
+    gammainc(xp, input, other, out)
 
 
 @implements(
@@ -79,7 +80,7 @@ def igamma(xp, input, other, *, out):
     other=lambda grad, input, other: -_density_of_gamma(grad, input, other),
 )
 def igammac(xp, input, other, *, out):
-    special(xp).gammaincc(input, other, out=out)
+    gammaincc(xp, input, other, out)
 
 
 @implements(

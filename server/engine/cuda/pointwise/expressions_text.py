@@ -200,9 +200,15 @@ __device__ double hurwitz_zeta(double s, double v) {
     double left = hurwitz_zeta_positive(s, 1 - below) - hurwitz_zeta_positive(s, 1 - v);
     return hurwitz_zeta_positive(s, below) + (fmod(s, 2.0) == 0 ? left : -left);
 }
-__device__ double polygamma_of(double v, int n) {
+__device__ double polygamma_in_double(double v, int n) {
     if (n == 0) return digamma_of(v);
     double found = tgamma(n + 1.0) * hurwitz_zeta(n + 1.0, v);
     return n % 2 ? found : -found;
+}
+// trigamma of negative numbers by reflection, whose angle is rounded to T as PyTorch rounds it: finite at the poles
+FUNCTION T polygamma_of(T v, int n) {
+    if (n != 1 || !(v < (T)0)) return (T)polygamma_in_double(v, n);
+    double ratio = 3.141592653589793 / sin((double)((T)3.141592653589793 * v));
+    return (T)(ratio * ratio - polygamma_in_double(1 - (double)v, n));
 }
 """
