@@ -42,7 +42,7 @@ def gammaincc(xp: Any, input: Any, other: Any, out: Any) -> None:
 
 
 def _in_the_limit(xp: Any, input: Any, other: Any, out: Any, at_infinity: int) -> None:
-    """Where one operand alone decides, the other may be NaN, for PyTorch and CuPy; for SciPy the result is NaN there."""
+    """Give the limits where one operand decides and the other is NaN, as PyTorch and CuPy do and SciPy does not."""
     if xp is not np:
         return
     is_open = np.isnan(out)

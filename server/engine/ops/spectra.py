@@ -113,7 +113,9 @@ def _svd_backward(grad_U, grad_S, grad_Vh, U, S, Vh):
     left, right = _skew(F.matmul(adjoint(U), grad_U)), _skew(F.matmul(Vh, adjoint(grad_Vh)))
     inner = _over_gaps(left * columns + rows * right, S * S) + F.diag_embed(_to(grad_S, U.dtype))
     if U.dtype.is_complex:
-        inner = inner + F.diag_embed(diagonal(left) / (2 * S))
+        phases = diagonal(left)
+        is_nothing = F.logical_and(F.eq(phases, 0), F.eq(S, 0))  # a value of 0 whose vectors no gradient has reached
+        inner = inner + F.diag_embed(phases / F.where(is_nothing, F.ones_like(S), 2 * S))
     if m > k:
         scaled = grad_U / columns
         grad = F.matmul(U, inner) + scaled - F.matmul(U, F.matmul(adjoint(U), scaled))
