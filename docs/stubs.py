@@ -42,6 +42,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 
 from telegrad import return_types
+from telegrad._tensor.generator import Generator
 from telegrad._tensor.tensor import Tensor
 from telegrad.cuda.streams import Stream
 from telegrad_protocol.dtypes import DType

@@ -73,7 +73,6 @@ from ._functions.composites import (
     meshgrid as meshgrid,
     tril_indices as tril_indices,
     triu_indices as triu_indices,
-    unique as unique,
 )
 from ._functions.creation import (
     allclose as allclose,
@@ -98,6 +97,15 @@ from ._functions.low_rank import (
     svd_lowrank as svd_lowrank,
 )
 from ._functions.memory_formats import clone as clone
+from ._functions.numeric.distances import cdist as cdist, pdist as pdist, renorm as renorm
+from ._functions.numeric.filling import (
+    diagflat as diagflat,
+    empty_permuted as empty_permuted,
+    fill as fill,
+    index_reduce as index_reduce,
+    range as range,
+)
+from ._functions.numeric.uniques import unique as unique, unique_consecutive as unique_consecutive
 from ._functions.numeric.numbers import (
     float_power as float_power,
     is_nonzero as is_nonzero,
@@ -170,6 +178,7 @@ from ._session import tracebacks as _tracebacks
 from ._session.wire_stats import WireStats as WireStats, wire_stats as wire_stats
 from ._tensor import dtype_limits as _dtype_limits
 from ._tensor.formatting import printoptions as printoptions, set_printoptions as set_printoptions
+from ._tensor.generator import Generator as Generator
 from ._tensor.layouts import Layout as Layout, strided as strided
 from ._tensor.size import Size as Size
 from ._tensor.tensor import Tensor as Tensor
@@ -191,6 +200,20 @@ from .backends.cuda import (
     set_float32_matmul_precision as set_float32_matmul_precision,
     use_deterministic_algorithms as use_deterministic_algorithms,
 )
+from .nn.functional import (
+    bilinear as bilinear,
+    celu_ as celu_,
+    channel_shuffle as channel_shuffle,
+    conv_tbc as conv_tbc,
+    cosine_similarity as cosine_similarity,
+    native_channel_shuffle as native_channel_shuffle,
+    pairwise_distance as pairwise_distance,
+    pixel_shuffle as pixel_shuffle,
+    pixel_unshuffle as pixel_unshuffle,
+    rrelu_ as rrelu_,
+    selu_ as selu_,
+    threshold_ as threshold_,
+)
 from .random import (
     get_rng_state as get_rng_state,
     initial_seed as initial_seed,
@@ -203,6 +226,7 @@ if TYPE_CHECKING:
     from . import (
         fft as fft,
         linalg as linalg,
+        masked as masked,
         serialization as serialization,
         signal as signal,
         special as special,
@@ -248,7 +272,7 @@ def is_complex(input: Tensor) -> _bool:
     return input.is_complex()
 
 
-_LAZY = frozenset(("fft", "linalg", "signal", "serialization", "special", "utils"))
+_LAZY = frozenset(("fft", "linalg", "masked", "signal", "serialization", "special", "utils"))
 """Public modules that are imported when a program first names them."""
 _LAZY_FUNCTIONS = {
     "as_torch": "telegrad._programs.run", "load": "telegrad.serialization", "save": "telegrad.serialization",

@@ -15,7 +15,6 @@ from telegrad_protocol.ops.namespaces import place_of
 
 from . import autograd
 from ._functions import (
-    composites,
     conversions,
     copying,
     creation,
@@ -28,14 +27,15 @@ from ._functions import (
     repr,
     special,
 )
-from ._functions.numeric import numbers, splitting, statistics, view_copies
+from ._functions.numeric import distances, filling, numbers, splitting, statistics, uniques, view_copies
 from ._ops.functions import method
 from ._tensor.tensor import Tensor
 from .cuda import streams
 
 _MODULES = (
     operators, reading, repr, special, copying, memory_formats, conversions, creation, properties, inplace_views,
-    composites, low_rank, numbers, splitting, statistics, view_copies, autograd, streams,
+    low_rank, distances, filling, numbers, splitting,
+    statistics, uniques, view_copies, autograd, streams,
 )  # fmt: skip
 
 

@@ -105,6 +105,46 @@ PROGRAMS = [
     "t.tensor([12, 18]).lcm_(t.tensor([8, 12]))",
     "t.heaviside(t.tensor([-1., 0., 2.]), t.tensor(.5))",
     "t.heaviside(t.tensor([-1., 0., 2.]), t.tensor(1))",
+    "t.cdist(t.tensor(v), t.tensor(v)[:3] + 1)",
+    "t.cdist(t.tensor(v), t.tensor(v)[:3], p=1.0)",
+    "t.cdist(t.tensor(v), t.tensor(v)[:3, :2])",
+    "t.pdist(t.tensor(v))",
+    "t.renorm(t.tensor(v), 2, 0, 1.0)",
+    "t.tensor(v).renorm_(1, 1, 0.5)",
+    "t.diagflat(t.tensor([[1, 2], [3, 4]]), 1)",
+    "t.fill(t.ones(2), 3)",
+    "t.zeros(7, 3).fill_diagonal_(2, wrap=True)",
+    "t.zeros(3, 3, 3).fill_diagonal_(2)",
+    "t.range(1, 4)",
+    "t.range(0, 1, 0.25, dtype=t.float64)",
+    "t.empty_permuted((2, 3, 4), (2, 0, 1)).stride()",
+    "t.ones(3, 2).index_reduce_(0, t.tensor([0, 2]), t.full((2, 2), 4.), 'mean')",
+    "t.index_reduce(t.ones(3, 2), 1, t.tensor([1, 1]), t.full((3, 2), 4.), 'prod', include_self=False)",
+    "t.arange(6).resize_(2, 2)",
+    "t.arange(4).resize_(3, 3)[0]",
+    "t.ones(2, requires_grad=True).resize_(3)",
+    "t.arange(6.).resize_as_(t.ones(3, 2))",
+    "t.unique(t.tensor([[1, 2, 1], [0, 1, 0], [1, 2, 1]]), dim=0, return_inverse=True, return_counts=True)",
+    "t.unique(t.tensor([[1., 2., 1.], [0., 1., 0.]]), dim=1)",
+    "t.unique_consecutive(t.tensor([1, 1, 2, 2, 1]), return_inverse=True, return_counts=True)",
+    "t.unique_consecutive(t.tensor([[1, 2], [1, 2], [0, 0]]), dim=0)",
+    "t.unique_consecutive(t.tensor([], dtype=t.int64))",
+    "t.masked.sum(t.tensor(v), 1, mask=t.tensor(v) > 0)",
+    "t.masked.mean(t.tensor(v), mask=t.tensor(v) > 0)",
+    "t.masked.std(t.tensor(v), 0, mask=t.tensor(v) > -2)",
+    "t.masked.amax(t.tensor(v), 0, mask=t.tensor(v) > -2)",
+    "t.ger(t.arange(2.), t.arange(3.))",
+    "t.isin(t.tensor([1, 2]), t.tensor([2]), out=t.empty(2, dtype=t.bool))",
+    "t.where(t.tensor([True, False]), t.ones(2), t.zeros(2), out=t.empty(2))",
+    "t.nonzero(t.tensor(3), as_tuple=True)",
+    "t.column_stack([t.ones(2), t.ones(2)], out=t.empty(0))",
+    "t.diff(t.arange(4.), out=t.empty(3))",
+    """
+    x = t.tensor(v).requires_grad_()
+    y = t.tensor(v)[:2] + 1
+    (t.cdist(x, y).sum() + t.renorm(x, 2, 0, 1.0).sum() + t.masked.var(x, 0, mask=y[:1] > 1).sum()).backward()
+    x.grad
+    """,
     """
     x = t.tensor(v).requires_grad_()
     (t.trapezoid(x, dim=0).sum() + t.gradient(x)[0].pow(2).sum() + t.cov(x).sum() + t.quantile(x, 0.3)).backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ def test_moments_are_those_of_the_distribution(dtype: DType, adapter: EngineAdap
         "uniform_": (F.uniform_(F.empty(N, dtype=dtype), -1, 3), 1, 16 / 12),
         "normal_": (F.normal_(F.empty(N, dtype=dtype), 2, 3), 2, 9),
         "exponential_": (F.exponential_(F.empty(N, dtype=dtype), 0.5), 2, 4),
+        "log_normal_": (F.log_normal_(F.empty(N, dtype=dtype), 0, 0.25), exp(1 / 32), exp(1 / 16) * (exp(1 / 16) - 1)),
+        "geometric_": (F.geometric_(F.empty(N, dtype=dtype), 0.25), 4, 12),
         "bernoulli": (F.bernoulli(F.full((N,), 0.25, dtype=dtype)), 0.25, 3 / 16),
         "bernoulli_": (F.bernoulli_(F.empty(N, dtype=dtype), 0.25), 0.25, 3 / 16),
     }
@@ -46,6 +49,12 @@ def test_moments_are_those_of_the_distribution(dtype: DType, adapter: EngineAdap
         result = _drawn(adapter, value)
         assert abs(result.mean() - mean) < 6 * (variance / N) ** 0.5 + 0.004, name
         assert abs(result.var() / variance - 1) < 0.06, name
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_cauchy_numbers_have_the_quartiles_of_the_distribution(dtype: DType, adapter: EngineAdapter) -> None:
+    result = _drawn(adapter, adapter.functional.cauchy_(adapter.functional.empty(N, dtype=dtype), 2.0, 0.5))
+    np.testing.assert_allclose(np.quantile(result, [0.25, 0.5, 0.75]), [1.5, 2.0, 2.5], atol=0.03)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -14,6 +14,7 @@ from telegrad_protocol.errors import ArgumentError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes as broadcast_sizes
 
 from .creation import tensor
+from .into import into
 
 
 def _listed(tensors: Sequence[Any]) -> list[Tensor]:
@@ -102,10 +103,10 @@ def _apply_to_all(tensors: Sequence[Any], change: Any) -> Any:
     return tuple(map(change, _listed(tensors)))
 
 
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Return the tensors side by side; a 1-d tensor is a column."""
     columns = [t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors]
-    return function("cat")(columns, 1)  # type: ignore[no-any-return]
+    return into("column_stack", function("cat")(columns, 1), out)  # type: ignore[no-any-return]
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None) -> Tensor:
@@ -120,37 +121,11 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, dev
     return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
 
 
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Tensor | None = None
+) -> Tensor:
     """Tell for every element whether it is among ``test_elements``; with ``invert``, whether it is not."""
     elements = elements if isinstance(elements, Tensor) else tensor(elements, device=test_elements.device)
     tests = test_elements if isinstance(test_elements, Tensor) else tensor(test_elements, device=elements.device)
     matches = (elements.unsqueeze(-1) == tests.reshape(-1)).any(-1)
-    return function("logical_not")(matches) if invert else matches  # type: ignore[no-any-return]
-
-
-def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: None = None
-) -> Any:
-    """Return the distinct elements in ascending order.
-
-    With ``return_inverse`` also, for every element of the input, its index among them; with ``return_counts`` also how
-    often each occurs. Waits once, for the number of distinct elements.
-    """
-    if dim is not None:
-        raise ArgumentError("unique: dim is not supported; leave it out")
-    values, order = input.reshape(-1).sort()
-    is_first = function("ones_like")(values, dtype=function("eq")(values, values).dtype)
-    if len(values) > 1:
-        is_first[1:] = values[1:] != values[:-1]
-    starts = is_first.nonzero().reshape(-1)
-    results = [values.index_select(0, starts)]
-    if return_inverse:
-        ranks = is_first.cumsum(0) - 1
-        results.append(function("empty_like")(ranks).scatter_(0, order, ranks).reshape(input.shape))
-    if return_counts:
-        ends = function("cat")([starts[1:], starts.new_full((1 if len(starts) else 0,), len(values))])
-        results.append(ends - starts)
-    return results[0] if len(results) == 1 else tuple(results)
-
-
-METHODS: dict[str, Any] = {"unique": unique}
+    return into("isin", function("logical_not")(matches) if invert else matches, out)  # type: ignore[no-any-return]

@@ -17,6 +17,8 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.meta import Device, Meta
 
+from .into import into
+
 
 def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """Return a new leaf tensor with a copy of ``data``: a number, nested lists, a NumPy array or a tensor."""
@@ -80,20 +82,21 @@ def _read_tensors(data: Any) -> Any:
     return data
 
 
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
     """Return ``input`` where ``condition`` holds, else ``other``; of the condition alone, where it holds."""
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
-    return function("where")(condition, input, other)
+    chosen = function("where")(condition, input, other)
+    return chosen if out is None else into("where", chosen, out)
 
 
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
     """Return the indices of the elements that are not zero: (n, ndim), or with ``as_tuple`` one line per dimension.
 
     Waits for the server, which alone knows how many there are.
     """
-    indices = function("nonzero")(input)
-    return tuple(indices.unbind(1)) if as_tuple else indices
+    indices = function("nonzero")(input.unsqueeze(0) if as_tuple and not input.ndim else input)
+    return tuple(indices.unbind(1)) if as_tuple else into("nonzero", indices, out)
 
 
 def equal(input: Tensor, other: Tensor) -> bool:

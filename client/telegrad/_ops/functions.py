@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._session.current import current_session
+from telegrad._session.devices import as_device, default_device, require_device
+from telegrad._tensor.generator import Generator
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
@@ -44,14 +47,17 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     plain = [op for op in ops if op.form != "out"]
     outs = [op for op in ops if op.form == "out"]
     miss = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
-    run = _with_cache(_with_integers(_with_out(miss, outs, public) if outs else miss, plain), len(plain) > 1)
+    miss = _with_integers(_with_out(miss, outs, public) if outs else miss, plain)
+    if plain[0].is_random:
+        miss = _with_generator(miss, public)
+    run = _with_cache(miss, len(plain) > 1)
     if any(map(_signatures.makes_tensors, plain)):
         run = _creating(run, public)
     _signatures.describe(run, public, ops)
     return run
 
 
-_CREATION_OPTIONS = frozenset(("requires_grad", "pin_memory", "layout", "memory_format", "generator"))
+_CREATION_OPTIONS = frozenset(("requires_grad", "pin_memory", "layout", "memory_format"))
 
 
 def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
@@ -65,8 +71,6 @@ def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
         wanted = kwargs.pop("memory_format", None)
         if kwargs.pop("layout", None) not in (None, strided):
             raise NotSupportedError(f"{public}: a layout other than telegrad.strided is not supported")
-        if kwargs.pop("generator", None) is not None:
-            raise NotSupportedError(f"{public}: generator is not supported; leave it out")
         tensor = run(*args, **kwargs)
         if wanted is not None:
             tensor = in_memory_format(public, tensor, wanted)
@@ -136,6 +140,39 @@ def _with_integers(miss: Miss, ops: list[Op]) -> Miss:
         return miss(*numbers)[0], None
 
     return read
+
+
+def _with_generator(miss: Miss, public: str) -> Miss:
+    """Add ``generator=``: numbers are drawn from it in place of the session's generator."""
+
+    def draw(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallPattern | None]:
+        if "generator" not in kwargs:
+            return miss(args, kwargs)
+        named = dict(kwargs)
+        generator = named.pop("generator")
+        if generator is None:
+            return miss(args, named)[0], None
+        if not isinstance(generator, Generator):
+            raise ArgumentTypeError(f"{public}: generator must be a telegrad.Generator, not {describe(generator)}")
+        state, device = _drawn_from(generator, args, named)
+        exchange = function("_exchange_generator_")
+        exchange(state, device)
+        try:
+            return miss(args, named)[0], None
+        finally:
+            exchange(state, device)
+
+    return draw
+
+
+def _drawn_from(generator: Generator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, str]:
+    """Return the state of a generator, and the device whose numbers a call is to draw from it."""
+    tensor = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    session = current_session() if tensor is None else tensor._session
+    place = kwargs.get("device")
+    if place is not None:
+        return generator.state_in(session), require_device(as_device(place), session).name
+    return generator.state_in(session), (default_device(session) if tensor is None else tensor.device).name
 
 
 def _no_overload(public: str, ops: list[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentTypeError:

@@ -14,6 +14,7 @@ from types import FunctionType, GenericAlias, ModuleType, UnionType
 from typing import Any, get_type_hints
 
 from telegrad import return_types
+from telegrad._tensor.generator import Generator
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.memory_format import MemoryFormat
@@ -104,6 +105,8 @@ def form_signature(op: Op, forms: Sequence[Op]) -> Signature:
         keywords["out"] = _option("out", Tensor if outs == 1 else GenericAlias(tuple, (Tensor,) * outs))
     if makes_tensors(op):
         keywords = _creation_options(op, keywords)
+    elif op.is_random and not op.module and not op.public.startswith("_"):
+        keywords["generator"] = _option("generator", Generator)
     return Signature([*positional, *keywords.values()], return_annotation=result_of(op))
 
 
@@ -117,7 +120,7 @@ def _creation_options(op: Op, keywords: dict[str, Parameter]) -> dict[str, Param
     options = {"layout": _option("layout", type(None)), **keywords}
     options["requires_grad"] = _option("requires_grad", bool, False)
     if op.is_random:
-        options["generator"] = _option("generator", type(None))
+        options["generator"] = _option("generator", Generator)
     if not op.public.endswith("_like"):
         options["pin_memory"] = _option("pin_memory", bool, False)
     if op.public.endswith("_like") or op.public in ("empty", "new_empty"):

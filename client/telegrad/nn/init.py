@@ -45,13 +45,13 @@ def _in_place(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @_in_place
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform between ``a`` and ``b``."""
-    return tensor.uniform_(a, b)
+    return tensor.uniform_(a, b, generator=generator)
 
 
 @_in_place
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normally distributed."""
-    return tensor.normal_(mean, std)
+    return tensor.normal_(mean, std, generator=generator)
 
 
 @_in_place
@@ -60,7 +60,7 @@ def trunc_normal_(
 ) -> Tensor:
     """Normally distributed, given that it is between ``a`` and ``b``: the inverse of the distribution function."""
     low, high = (2 * _normal_cdf((limit - mean) / std) - 1 for limit in (a, b))
-    tensor.uniform_(low, high).erfinv_().mul_(std * math.sqrt(2.0)).add_(mean)
+    tensor.uniform_(low, high, generator=generator).erfinv_().mul_(std * math.sqrt(2.0)).add_(mean)
     return tensor.clamp_(a, b)
 
 
@@ -119,7 +119,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
         return tensor
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
-    drawn: Tensor = tensor.new_empty((rows, columns)).normal_(0, 1)
+    drawn: Tensor = tensor.new_empty((rows, columns)).normal_(0, 1, generator=generator)
     q, r = function("linalg_qr")(drawn.t() if rows < columns else drawn)
     q = q * r.diagonal().sign()
     return tensor.copy_((q.t() if rows < columns else q).reshape(tensor.shape)).mul_(gain)
@@ -132,8 +132,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         raise ArgumentError("Only tensors with 2 dimensions are supported")
     rows, columns = tensor.shape
     zeros = math.ceil(sparsity * rows)
-    order = function("rand")((rows, columns), device=tensor.device).argsort(0)
-    return tensor.normal_(0, std).scatter_(0, order[:zeros], 0)
+    order = function("rand")((rows, columns), device=tensor.device, generator=generator).argsort(0)
+    return tensor.normal_(0, std, generator=generator).scatter_(0, order[:zeros], 0)
 
 
 def _fans(tensor: Tensor) -> tuple[int, int]:
@@ -149,12 +149,12 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """X. Glorot, Y. Bengio, Understanding the difficulty of training deep networks (2010), uniform."""
     bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """The same with a normal distribution."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))), generator)
 
 
 def _deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -171,14 +171,14 @@ def kaiming_uniform_(
     if not tensor.numel():
         return tensor
     bound = math.sqrt(3.0) * _deviation(tensor, a, mode, nonlinearity)
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
 def kaiming_normal_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
     """The same with a normal distribution."""
-    return normal_(tensor, 0.0, _deviation(tensor, a, mode, nonlinearity)) if tensor.numel() else tensor
+    return normal_(tensor, 0.0, _deviation(tensor, a, mode, nonlinearity), generator) if tensor.numel() else tensor
 
 
 def _former(name: str) -> Callable[..., Tensor]:

@@ -229,6 +229,18 @@ def nonzero(input: Meta, *, as_tuple: bool = False) -> None:
         raise NotSupportedError("nonzero: as_tuple is a matter of the client, which takes the columns apart")
 
 
+@op(data_dependent=True, differentiable=False, method=False, returns=("first", "groups", "counts"))
+def _unique_rows(input: Meta, consecutive: bool) -> None:
+    """Group equal rows of a matrix: the first row of each group, the group of each row, and the sizes of the groups.
+
+    Groups are in ascending order; with ``consecutive`` they are runs of equal rows in the order of the matrix.
+    """
+    if input.ndim != 2:
+        raise ShapeError(f"_unique_rows: expected a matrix, got {input}")
+    if input.dtype.is_complex and not consecutive:
+        raise DTypeError(f"unique: complex numbers have no order, got {input}")
+
+
 @op(data_dependent=True, differentiable=False)
 def argwhere(input: Meta) -> None:
     """Return the positions of elements that are not zero, one per row."""

@@ -10,7 +10,7 @@ from telegrad_protocol.errors import ArgumentError, DimensionError, DTypeError, 
 from telegrad_protocol.layout import Size, broadcast_shapes, result_strides, wrap_dim
 from telegrad_protocol.meta import Meta
 
-from .contract import Scalar, op
+from .contract import Scalar, alias, op
 
 
 def _same_dtype(name: str, *operands: Meta) -> DType:
@@ -280,3 +280,6 @@ def cross(input: Meta, other: Meta, dim: int | None = None) -> Meta:
         raise ShapeError(f"cross: dimension {along} of {input} and {other} must have size 3")
     spread = (input.shape, input.strides), (other.shape, other.strides)
     return input.like(shape, result_type((input, other)), strides=result_strides(shape, spread))
+
+
+alias("ger", outer)

@@ -66,7 +66,8 @@ class Param:
 
 _ALIASES: dict[str, tuple[str, ...]] = {
     "input": ("self", "x"), "dim": ("axis",), "keepdim": ("keepdims",),
-    "A": ("input", "self"), "tau": ("input2",), "B": ("self", "input"), "b": ("self", "input"),
+    "A": ("input", "self"), "tau": ("input2",), "B": ("self", "input"), "b": ("self", "input", "to"),
+    "a": ("from",), "low": ("from",),
 }  # fmt: skip
 
 

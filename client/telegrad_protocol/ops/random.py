@@ -175,7 +175,7 @@ def uniform_(input: Meta, a: float = 0.0, b: float = 1.0) -> Meta:
     """Overwrite every element with a number evenly distributed in [a, b)."""
     if not a <= b:
         raise ArgumentError(f"uniform_: a must not be greater than b, got {a} and {b}")
-    return _floating("uniform_", input)
+    return _floating("uniform_", input, also_complex=True)
 
 
 @op(mutates="input", out=False, random=True)
@@ -191,6 +191,40 @@ def exponential_(input: Meta, lambd: float = 1.0) -> Meta:
     if not lambd > 0:
         raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}")
     return _floating("exponential_", input)
+
+
+@op(mutates="input", out=False, random=True)
+def cauchy_(input: Meta, median: float = 0.0, sigma: float = 1.0) -> Meta:
+    """Overwrite every element with a number of the Cauchy distribution around ``median``, ``sigma`` wide."""
+    if not sigma > 0:
+        raise ArgumentError(f"cauchy_: sigma must be positive, got {sigma}")
+    return _floating("cauchy_", input)
+
+
+@op(mutates="input", out=False, random=True)
+def log_normal_(input: Meta, mean: float = 1.0, std: float = 2.0) -> Meta:
+    """Overwrite every element with a number whose logarithm is normally distributed with ``mean`` and ``std``."""
+    if not std > 0:
+        raise ArgumentError(f"log_normal_: std must be positive, got {std}")
+    return _floating("log_normal_", input)
+
+
+@op(mutates="input", out=False, random=True)
+def geometric_(input: Meta, p: float) -> Meta:
+    """Overwrite every element with how many trials it takes until the first success of probability ``p``."""
+    if not 0 < p < 1:
+        raise ArgumentError(f"geometric_: p must be in (0, 1), got {p}")
+    if input.dtype.is_complex or input.dtype.category == 0:
+        raise DTypeError(f"geometric_: not defined for {input.dtype.name}")
+    return input
+
+
+@op(mutates="state", out=False, method=False, differentiable=False)
+def _exchange_generator_(state: Meta, device: str) -> Meta:
+    """Exchange the state of the session's generator of a device with ``state``, the 16 bytes of another one."""
+    if state.dtype.name != "uint8" or state.shape != (16,) or state.device.type != "cpu":
+        raise DTypeError(f"_exchange_generator_: expected 16 bytes on the CPU, not {state} on {state.device}")
+    return state
 
 
 @op(mutates="input", out=False, random=True)

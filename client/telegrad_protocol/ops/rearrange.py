@@ -273,7 +273,7 @@ def select_scatter(input: Meta, src: Meta, dim: int, index: int) -> Meta:
     return _filled("select_scatter", input, src, select.rule(input, dim, index))
 
 
-@op(out=False)
+@op
 def slice_scatter(
     input: Meta, src: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Meta:

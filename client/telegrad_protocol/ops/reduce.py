@@ -76,7 +76,7 @@ def mean(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *, d
     return input.like(reduced("mean", input, dim, keepdim), dtype=dtype)
 
 
-@op(out=False)
+@op
 def nanmean(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Meta:
     """Compute the mean over dimensions, or over all, of the elements that are not NaN."""
     check_differentiable("nanmean", input.dtype, input)

@@ -54,7 +54,7 @@ def cummin(input: Meta, dim: int) -> tuple[Meta, Meta]:
     return _running("cummin", input, dim)
 
 
-@op(out=False)
+@op
 def diff(input: Meta, n: int = 1, dim: int = -1, prepend: Meta | None = None, append: Meta | None = None) -> Meta:
     """Compute the ``n``-th differences of neighbours along a dimension: y[i] = input[i + 1] - input[i]."""
     if input.ndim == 0:

@@ -41,7 +41,7 @@ def argsort(input: Meta, dim: int = -1, descending: bool = False, *, stable: boo
     return values.like(dtype=int64, strides=values.strides)
 
 
-@op(out=False)
+@op
 def msort(input: Meta) -> Meta:
     """Sort along the first dimension."""
     return _ordered("msort", input, 0)

@@ -198,6 +198,30 @@ def nonzero(xp, input, *, as_tuple):
     return xp.stack(xp.nonzero(input)).astype("int64", copy=False).T
 
 
+@implements(ops._unique_rows)
+def _unique_rows(xp, input, consecutive):
+    rows = input.astype("float32") if input.dtype.itemsize == 2 and input.dtype.kind not in "iu" else input
+    count = len(rows)
+    order = xp.arange(count) if consecutive or not rows.shape[1] else _ascending(xp, rows)
+    ordered = rows[order]
+    begins = xp.ones(count, bool)
+    begins[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    groups = xp.empty(count, "int64")
+    groups[order] = xp.cumsum(begins) - 1
+    starts = xp.nonzero(begins)[0]
+    ends = xp.concatenate([starts[1:], xp.full(min(count, 1), count, starts.dtype)])
+    counts = xp.empty(max(len(starts), 1), "int64")[: len(starts)]  # NumPy gives an empty array strides of 0
+    counts[...] = ends - starts
+    return order[starts].astype("int64"), groups, counts
+
+
+def _ascending(xp, rows):
+    """The order of rows by their first elements, then by the next ones; equal rows stay in order."""
+    if rows.shape[1] == 1:
+        return xp.argsort(rows[:, 0], kind="stable")
+    return xp.lexsort(xp.ascontiguousarray(rows.T[::-1]))
+
+
 @composite(ops.argwhere)
 def argwhere(input):
     return F.nonzero(input)

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from server.engine import random
+from server.engine import context, random
 from server.engine.registry import implements
 from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import random as ops
 
 from .derivatives import zero_gradient
@@ -164,10 +165,11 @@ def bernoulli_tensor_(xp, input, p, *, generator):
 
 @implements(ops.uniform_, movement=True, input=zero_gradient)
 def uniform_(xp, input, a, b, *, generator):
-    drawn = random.uniform(xp, generator, input.size, input.dtype).reshape(input.shape)
-    drawn *= b - a
-    drawn += a
-    xp.copyto(input, drawn, casting="unsafe")
+    for part in _parts(input):
+        drawn = random.uniform(xp, generator, input.size, _part_type(input.dtype)).reshape(input.shape)
+        drawn *= b - a
+        drawn += a
+        xp.copyto(part, drawn, casting="unsafe")
 
 
 @implements(ops.normal_, movement=True, input=zero_gradient)
@@ -179,6 +181,35 @@ def normal_(xp, input, mean, std, *, generator):
 def exponential_(xp, input, lambd, *, generator):
     drawn = random.exponential(xp, generator, input.size, input.dtype, lambd).reshape(input.shape)
     xp.copyto(input, drawn, casting="unsafe")
+
+
+@implements(ops.cauchy_, movement=True, input=zero_gradient)
+def cauchy_(xp, input, median, sigma, *, generator):
+    drawn = random.uniform(xp, generator, input.size, _FLOAT64).reshape(input.shape)
+    xp.copyto(input, median + sigma * xp.tan(math.pi * (drawn - 0.5)), casting="unsafe")
+
+
+@implements(ops.log_normal_, movement=True, input=zero_gradient)
+def log_normal_(xp, input, mean, std, *, generator):
+    drawn = random.normal(xp, generator, input.size, _FLOAT64).reshape(input.shape)
+    xp.copyto(input, xp.exp(mean + std * drawn), casting="unsafe")
+
+
+@implements(ops.geometric_, movement=True, input=zero_gradient)
+def geometric_(xp, input, p, *, generator):
+    drawn = random.exponential(xp, generator, input.size, _FLOAT64).reshape(input.shape)
+    xp.copyto(input, xp.maximum(xp.ceil(drawn / -math.log1p(-p)), 1), casting="unsafe")
+
+
+@implements(ops._exchange_generator_, movement=True)
+def _exchange_generator_(xp, state, device):
+    place = Device(device).on_server
+    generator = context.current.generators.get(place)
+    if generator is None:
+        raise ArgumentError(f"_exchange_generator_: the session has no device {device!r}")
+    own = generator.get_state()
+    generator.set_state(state)
+    state[...] = own
 
 
 _EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "bool": 1, "uint8": 8}

@@ -1,0 +1,92 @@
+"""``Generator``: a stream of random numbers of a program's own, beside the one of the session for each device."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from telegrad._session.current import current_session
+from telegrad._session.devices import DeviceLike, as_device
+from telegrad._session.session import ClientSession
+from telegrad_protocol.dtypes import uint8
+from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.meta import CPU, Meta
+
+from .tensor import Tensor
+
+_DEFAULT_SEED = 67280421310721
+_STATE_BYTES = 16
+
+
+class Generator:
+    """A stream of random numbers that begins anew with ``manual_seed``; functions that draw take ``generator=``.
+
+    Its state is a tensor in the session that first draws from it; in another session it begins again with its seed. A
+    generator serves tensors on every device, and gives the same numbers on all; ``device`` is kept for PyTorch's sake.
+    """
+
+    __slots__ = ("__weakref__", "_initial_seed", "_state", "device")
+
+    def __init__(self, device: DeviceLike = None) -> None:
+        self.device = CPU if device is None else as_device(device)
+        self._initial_seed = _DEFAULT_SEED
+        self._state: Tensor | None = None
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Begin the stream of a seed of 64 bits; return the generator."""
+        value = int(seed)
+        if not -(2**63) <= value < 2**64:
+            raise ArgumentError(f"manual_seed: {seed} does not fit into 64 bits")
+        self._initial_seed, self._state = value % 2**64, None
+        return self
+
+    def seed(self) -> int:
+        """Begin the stream of a random seed, and return the seed."""
+        self.manual_seed(int.from_bytes(os.urandom(8)))
+        return self._initial_seed
+
+    def initial_seed(self) -> int:
+        """Return the seed that the stream began with."""
+        return self._initial_seed
+
+    def get_state(self) -> Tensor:
+        """Return the state as bytes in a tensor on the CPU: the seed, and how far the stream was read."""
+        return self.state_in(current_session()).clone()
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Go on where ``get_state`` was called; waits for the seed that the state begins with."""
+        if new_state.dtype is not uint8 or new_state.numel() != _STATE_BYTES:
+            raise DTypeError(f"set_state: expected the uint8 tensor that get_state gave, not {new_state._meta}")
+        self._state = new_state.detach().to("cpu").reshape(_STATE_BYTES).clone()
+        self._initial_seed = int.from_bytes(bytes(self._state.tolist()[:8]), "little")
+        return self
+
+    def clone_state(self) -> Generator:
+        """Return another generator that goes on where this one is."""
+        return Generator(self.device).set_state(self.get_state())
+
+    def state_in(self, session: ClientSession) -> Tensor:
+        """Return the tensor that holds the state in a session."""
+        state = self._state
+        if state is None or state._session is not session:
+            data = np.array([self._initial_seed, 0], "<u8").tobytes()
+            meta = Meta.of((_STATE_BYTES,), uint8, CPU)
+            state = self._state = Tensor(session, session.upload(meta, memoryview(data), session.sites.current()), meta)
+        return state
+
+    def __repr__(self) -> str:
+        return f"<telegrad.Generator on {self.device} with seed {self._initial_seed}>"
+
+    def __reduce__(self) -> Any:
+        return _restored, (str(self.device), self._initial_seed, self.get_state().tolist())
+
+
+def _restored(device: str, seed: int, state: list[int]) -> Generator:
+    """Return the generator that was pickled with this state."""
+    generator = Generator(device).manual_seed(seed)
+    session = current_session()
+    meta = Meta.of((_STATE_BYTES,), uint8, CPU)
+    generator._state = Tensor(session, session.upload(meta, memoryview(bytes(state)), session.sites.current()), meta)
+    return generator
