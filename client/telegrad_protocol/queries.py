@@ -253,6 +253,12 @@ class Trace(SessionQuery, frozen=True):
     """The lines that the dispatch trace has collected since they were last asked for."""
 
 
+class Computed(SessionQuery, frozen=True):
+    """Whether the tensors of these ids were computed: a list of booleans."""
+
+    ids: list[int]
+
+
 class StopsReached(SessionQuery, frozen=True):
     """The numbers of those stops of a backward pass that gradients of its roots may flow to."""
 

@@ -267,6 +267,23 @@ PROGRAMS = [
     g
     """,
     "t.autograd.grad(Square.apply(x).sum(), [x, w])",
+    """
+    b = t.zeros(3, dtype=t.float64, requires_grad=True)
+    y = (x * x * x + b).sum()
+    g, = t.autograd.grad(y, x, create_graph=True)
+    second = t.autograd.grad(g.sum(), [x, b], retain_graph=True, allow_unused=True)
+    g.sum().backward()
+    (second, x.grad, b.grad)
+    """,
+    """
+    b = t.zeros(3, dtype=t.float64, requires_grad=True)
+    y = (Square.apply(x) * x + b).sum()
+    b.register_hook(doubled)
+    g, = t.autograd.grad(y, x, create_graph=True)
+    second = t.autograd.grad(g.sum(), [x, b], retain_graph=True, allow_unused=True)
+    g.sum().backward()
+    (second, x.grad, b.grad, calls)
+    """,
     "t.ones(2).register_hook(print)",
     "(x * 2).register_post_accumulate_grad_hook(print)",
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import ReferenceType
 
 from telegrad_protocol.meta import Meta
@@ -76,6 +76,10 @@ class GradientNode(OperationNode):
     """
 
     __slots__ = ()
+
+    def __init__(self, parents: tuple[GradientEdge, ...], name: str = "") -> None:
+        super().__init__(parents, name)
+        self.extras = Extras()
 
 
 class DifferentiableCall(Protocol):
@@ -248,7 +252,19 @@ def has_client_parts(nodes: Iterable[GradientEdge]) -> bool:
     return False
 
 
-def gradient_receivers(roots: Iterable[GradientEdge]) -> list[Any] | None:
+def has_gradients(nodes: Iterable[GradientEdge]) -> bool:
+    """Return whether there are gradients among what these nodes computed: then some are not really reached."""
+    return any([node.extras is not None and node.__class__ is GradientNode for node in nodes])
+
+
+class Receivers(NamedTuple):
+    """The tensors that a backward pass gives a ``.grad``; ``are_certain`` tells whether a gradient reaches all."""
+
+    tensors: list[Any]
+    are_certain: bool
+
+
+def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
     """Return the tensors that a backward pass from ``roots`` gives a ``.grad``: leaves, and results that retain theirs.
 
     Return None where the pass calls hooks or functions of the client's program. ``roots`` are walked here and not by
@@ -257,11 +273,14 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> list[Any] | None:
     seen: set[GradientEdge] = set(roots)
     stack = list(seen)
     receivers: list[Any] = []
+    are_certain = True
     while stack:
         node = stack.pop()
         extras = node.extras
-        if extras is not None and (extras.watched or node.__class__ is ClientNode):
-            return None
+        if extras is not None:
+            if extras.watched or node.__class__ is ClientNode:
+                return None
+            are_certain = are_certain and node.__class__ is not GradientNode
         if isinstance(node, LeafNode):
             tensor = node.tensor()
         else:
@@ -272,4 +291,4 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> list[Any] | None:
                     stack.append(parent)
         if tensor is not None:
             receivers.append(tensor)
-    return receivers
+    return Receivers(receivers, are_certain)

@@ -32,12 +32,15 @@ if TYPE_CHECKING:
     from .anomaly_mode import set_detect_anomaly as set_detect_anomaly
 
 __all__ = [
-    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "grad",
+    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck", "gradgradcheck",
     "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
-_MODULES = frozenset(("anomaly_mode", "graph"))
-_NAMES = {"detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode"}
+_MODULES = frozenset(("anomaly_mode", "functional", "graph"))
+_NAMES = {
+    "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradcheck": "gradcheck",
+    "gradgradcheck": "gradcheck",
+}  # fmt: skip
 """Names that are imported when a program first uses them, and the modules that have them."""
 
 

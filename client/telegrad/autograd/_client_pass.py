@@ -19,10 +19,10 @@ from telegrad._tensor.autograd_graph import (
     ClientNode,
     ClientOutput,
     GradientEdge,
-    GradientNode,
     LeafNode,
     OperationNode,
     Watched,
+    has_gradients,
     reachable,
 )
 from telegrad._tensor.tensor import Tensor
@@ -30,7 +30,7 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
-from ._gradients import dense_meta, describe, gradient_meta, gradient_of
+from ._gradients import are_computed, dense_meta, describe, drop_unreached, gradient_meta, gradient_of
 
 
 class _Running(threading.local):
@@ -79,7 +79,9 @@ class ClientPass:
             ),
             thread.modes,
         )  # fmt: skip
-        if any(isinstance(node, GradientNode) for node in nodes):
+        self._is_uncertain = has_gradients(nodes)
+        """Whether only the server knows what the gradients reach."""
+        if self._is_uncertain and stops:
             self._skipped = frozenset(stops) - frozenset(session.query("stops_reached", self._number))
 
     def __enter__(self) -> ClientPass:
@@ -112,6 +114,9 @@ class ClientPass:
             receivers = [tensor for tensor in receivers if tensor._id not in self._named]
         leaves = [(leaf._id, gradient_of(leaf, self._create_graph)._id) for leaf in receivers]
         self._end(leaves, (), adds=True)
+        if self._is_uncertain:
+            drop_unreached(receivers)
+            receivers = [leaf for leaf in receivers if leaf._grad is not None]
         if self._create_graph:
             self._describe([leaf._grad for leaf in receivers if leaf._grad is not None])
         if self._inputs is not None:
@@ -142,6 +147,13 @@ class ClientPass:
             ]
         )
         self._end([], outs, adds=False)
+        if self._is_uncertain:
+            known = are_computed(results)
+            if not all(known) and not allow_unused:
+                raise AutogradError(
+                    "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
+                )
+            results = [result if is_known else None for result, is_known in zip(results, known, strict=True)]
         if self._create_graph:
             self._describe([result for result in results if result is not None])
         return results

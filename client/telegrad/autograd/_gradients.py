@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from telegrad._tensor.autograd_graph import GradientEdge, GradientNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.meta import Meta
@@ -42,3 +44,19 @@ def describe(computed: list[Tensor], parents: tuple[GradientEdge, ...]) -> None:
         tensor._meta = meta
         if requires_grad:
             tensor._requires_grad, tensor._node = True, GradientNode(parents, "AddBackward0")
+
+
+def drop_unreached(leaves: Sequence[Tensor]) -> None:
+    """Ask which of the leaves' gradients exist, and leave the others without one. One round trip."""
+    gradients = [leaf._grad for leaf in leaves]
+    for leaf, is_computed in zip(leaves, are_computed(gradients), strict=True):
+        if not is_computed:
+            leaf._grad = None
+
+
+def are_computed(tensors: Sequence[Tensor | None]) -> list[bool]:
+    """Ask which of these were computed. One round trip, where there are any."""
+    ids = [tensor._id for tensor in tensors if tensor is not None]
+    session = next((tensor._session for tensor in tensors if tensor is not None), None)
+    known = dict(zip(ids, session.query("computed", ids), strict=True)) if session is not None else {}
+    return [tensor is not None and known[tensor._id] for tensor in tensors]

@@ -10,13 +10,21 @@ from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import GradientEdge, LeafNode, gradient_receivers, has_client_parts, reachable
+from telegrad._tensor.autograd_graph import (
+    GradientEdge,
+    LeafNode,
+    Receivers,
+    gradient_receivers,
+    has_client_parts,
+    has_gradients,
+    reachable,
+)
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 
 from ._client_pass import ClientPass
-from ._gradients import gradient_meta, gradient_of, update_handles
+from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, update_handles
 
 
 class _Anomalies:
@@ -40,20 +48,23 @@ def backward(
     roots, gradients = _roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
     retain = create_graph if retain_graph is None else retain_graph
-    wanted = _wanted(roots, inputs)
-    if wanted is None:
+    receivers = _receivers(roots, inputs)
+    if receivers is None:
         listed = None if inputs is None else [inputs] if isinstance(inputs, Tensor) else list(inputs)
         with ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
             stopping.accumulate()
         if anomalies.check_nan:
             _refuse_nan(reachable([root._gradient_edge() for root in roots]))
         return
+    wanted = receivers.tensors
     leaves = [(leaf._id, gradient_of(leaf, create_graph)._id) for leaf in wanted]
     site = session.sites.current()
     session.submit(
         Backward(site, _ids(roots), _optional_ids(gradients), leaves, retain, create_graph, inputs is not None),
         thread.modes,
     )
+    if not receivers.are_certain:
+        drop_unreached(wanted)
     if anomalies.check_nan:
         _refuse_nan([leaf._gradient_edge() for leaf in wanted])
     if create_graph:
@@ -102,6 +113,14 @@ def grad(
         Gradient(site, _ids(roots), _optional_ids(gradients), targets, _ids(computed), retain, create_graph, True),
         thread.modes,
     )
+    if has_gradients(reached):
+        known = are_computed(results)
+        if not all(known) and not (allow_unused or materialize_grads):
+            raise AutogradError(
+                "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
+            )
+        results = [result if is_known else None for result, is_known in zip(results, known, strict=True)]
+        computed = [gradient for gradient in results if gradient is not None]
     if create_graph:
         update_handles(computed, roots, gradients)
     return _materialized(results, sources) if materialize_grads else tuple(results)
@@ -152,7 +171,7 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
     return roots, given
 
 
-def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor] | None:
+def _receivers(roots: list[Tensor], inputs: Any) -> Receivers | None:
     """Return the tensors that a pass gives a ``.grad``; None where it calls hooks or functions of the program."""
     if inputs is None:
         return gradient_receivers([root._gradient_edge() for root in roots])
@@ -166,7 +185,8 @@ def _wanted(roots: list[Tensor], inputs: Any) -> list[Tensor] | None:
             raise AutogradError(f"backward: {tensor._meta} among inputs does not require grad")
     if has_client_parts(reached):
         return None
-    return [tensor for tensor in listed if tensor._gradient_edge() in reached]
+    tensors = [tensor for tensor in listed if tensor._gradient_edge() in reached]
+    return Receivers(tensors, not has_gradients(reached))
 
 
 def _backward(

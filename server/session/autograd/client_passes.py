@@ -7,6 +7,7 @@ from server.engine.autograd.client_pass import ClientNode, ClientPass
 from server.engine.autograd.gradients import accumulate, in_layout_of
 from server.engine.autograd.graph import Edge, Node, with_history
 from server.engine.autograd.inplace import check_writable, edge_of, rebase
+from server.engine.value import Value
 from server.session.requests import answers
 from server.session.state import Absent, SessionState
 from telegrad_protocol import messages, queries
@@ -60,6 +61,11 @@ def begin(state: SessionState, message: messages.BeginPass) -> None:
     made = ClientPass(dict(zip(message.stops, stops, strict=True)), inputs, message.retain_graph, message.create_graph)
     made.begin(roots, gradients)
     state.passes[message.id] = made
+
+
+@answers(queries.Computed)
+def _computed(state: SessionState, query: queries.Computed) -> list[bool]:
+    return [isinstance(state.values.get(id), Value) for id in query.ids]
 
 
 @answers(queries.StopsReached)

@@ -1,0 +1,80 @@
+"""What ``autograd.functional`` and ``func`` have in common: products with the Jacobian of computed results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from telegrad._ops.functions import function
+from telegrad._tensor.autograd_graph import LeafNode, reachable
+from telegrad._tensor.tensor import Tensor
+
+from ._passes import grad
+
+
+def zeros_like(tensor: Tensor) -> Tensor:
+    """Return zeros of the tensor's shape, dtype and device, without history."""
+    zeros: Tensor = function("zeros_like")(tensor)
+    return zeros
+
+
+def depends_on_others(outputs: Sequence[Tensor], own: Sequence[Tensor]) -> bool:
+    """Return whether results were computed from leaves that require a gradient other than ``own``."""
+    edges = [output._gradient_edge() for output in outputs if output.requires_grad]
+    leaves = {tensor._gradient_edge() for tensor in own}
+    return any(isinstance(node, LeafNode) and node not in leaves for node in reachable(edges))
+
+
+def vector_jacobian(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor], create_graph: bool
+) -> list[Tensor]:
+    """Return the products of ``vectors`` with the Jacobian; zeros for inputs that the results do not depend on."""
+    pairs = [(output, v) for output, v in zip(outputs, vectors, strict=True) if output.requires_grad]
+    if not pairs:
+        return [zeros_like(tensor) for tensor in inputs]
+    results = grad(
+        [output for output, _ in pairs], inputs, [vector for _, vector in pairs], retain_graph=True,
+        create_graph=create_graph, allow_unused=True,
+    )  # fmt: skip
+    return [zeros_like(tensor) if result is None else result for result, tensor in zip(results, inputs, strict=True)]
+
+
+def jacobian_vector(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor], create_graph: bool
+) -> list[Tensor]:
+    """Return the products of the Jacobian with ``vectors``, by a derivative of the derivative."""
+    tangents = [zeros_like(output) for output in outputs]
+    dummies = [zeros_like(output).requires_grad_() for output in outputs]
+    pairs = [(output, dummy) for output, dummy in zip(outputs, dummies, strict=True) if output.requires_grad]
+    if not pairs:
+        return tangents
+    gradients = grad(
+        [output for output, _ in pairs], inputs, [dummy for _, dummy in pairs], create_graph=True, allow_unused=True
+    )
+    linear = [(g, v) for g, v in zip(gradients, vectors, strict=True) if g is not None and g.requires_grad]
+    if not linear:
+        return tangents
+    found = grad(
+        [g for g, _ in linear], dummies, [v for _, v in linear], retain_graph=True, create_graph=create_graph,
+        allow_unused=True,
+    )  # fmt: skip
+    return [zero if tangent is None else tangent for tangent, zero in zip(found, tangents, strict=True)]
+
+
+def rows(output: Tensor, inputs: Sequence[Tensor], create_graph: bool) -> list[Tensor]:
+    """Return the Jacobian of one result: for each input a tensor of the shapes of both, one after the other."""
+    count = output.numel()
+    basis = function("eye")(count, dtype=output.dtype, device=output.device)
+    lines = [
+        vector_jacobian([output], inputs, [basis[number].reshape(output.shape)], create_graph)
+        for number in range(count)
+    ]
+    return [_stacked([line[place] for line in lines], output, tensor) for place, tensor in enumerate(inputs)]
+
+
+def _stacked(lines: list[Tensor], output: Tensor, tensor: Tensor) -> Tensor:
+    shape = (*output.shape, *tensor.shape)
+    if not lines:
+        empty: Tensor = function("zeros")(shape, dtype=tensor.dtype, device=tensor.device)
+        return empty
+    stacked: Tensor = function("stack")(lines).reshape(shape)
+    return stacked

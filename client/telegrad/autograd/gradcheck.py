@@ -1,0 +1,189 @@
+"""Comparison of derivatives with differences of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from telegrad._ops.functions import function
+from telegrad._session.grad_mode import enable_grad
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentError, AutogradError
+
+from ._passes import grad
+from ._products import vector_jacobian
+
+__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+
+
+class GradcheckError(AutogradError):
+    """A derivative is not what differences of values say."""
+
+
+def gradcheck(
+    func: Callable[..., Tensor | Sequence[Tensor]],
+    inputs: Tensor | Sequence[Tensor],
+    *,
+    eps: float = 1e-06,
+    atol: float = 1e-05,
+    rtol: float = 0.001,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
+    """Compare the gradients of ``func`` with central differences, elementwise; complex numbers count as two reals.
+
+    Inputs that require a gradient should be of double precision. Raises GradcheckError, or returns False without
+    ``raise_exception``. ``fast_mode`` and the checks of batched and forward derivatives change nothing.
+    """
+    try:
+        _check(func, inputs, eps, atol, rtol, nondet_tol, check_grad_dtypes)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def _check(
+    func: Callable[..., Any], inputs: Any, eps: float, atol: float, rtol: float, nondet_tol: float, checks_dtypes: bool
+) -> None:
+    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    places = [place for place, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad]
+    if not places:
+        raise ArgumentError(
+            "gradcheck expects at least one input tensor to require gradient, but none of the them have "
+            "requires_grad=True."
+        )
+    with enable_grad():
+        outputs = _outputs(func(*given))
+    sources = [given[place] for place in places]
+    for number, output in enumerate(outputs):
+        if not output.requires_grad:
+            _refuse_dependence(func, given, places, number, eps, atol)
+            continue
+        analytical = _analytical(output, sources, checks_dtypes)
+        again = _analytical(output, sources, False)
+        for at, place in enumerate(places):
+            if np.abs(analytical[at] - again[at]).max(initial=0) > nondet_tol:
+                raise GradcheckError(
+                    "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
+                    "gives different values, although analytical gradient matches numerical gradient."
+                )
+            numerical = _numerical(func, given, place, number, eps)
+            if not np.allclose(analytical[at], numerical, rtol, atol):
+                raise GradcheckError(
+                    f"Jacobian mismatch for output {number} with respect to input {place},\nnumerical:{numerical}\n"
+                    f"analytical:{analytical[at]}\n"
+                )
+
+
+def _outputs(result: Any) -> list[Tensor]:
+    values = [result] if isinstance(result, Tensor) else list(result)
+    return [value for value in values if isinstance(value, Tensor) and value._meta.dtype.is_differentiable]
+
+
+def _refuse_dependence(
+    func: Callable[..., Any], given: tuple[Any, ...], places: list[int], number: int, eps: float, atol: float
+) -> None:
+    for place in places:
+        if np.abs(_numerical(func, given, place, number, eps)).max(initial=0) > atol:
+            raise GradcheckError(f"Numerical gradient for function expected to be zero: output {number}, input {place}")
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    """Return the elements in one row, complex ones as pairs of reals."""
+    tensor = tensor.detach().resolve_conj() if tensor.is_complex() else tensor.detach()
+    flat: Tensor = function("view_as_real")(tensor.contiguous()) if tensor.is_complex() else tensor
+    return flat.reshape(-1)
+
+
+def _steps(tensor: Tensor, scale: float) -> list[Tensor]:
+    """Return tensors of this shape with one element each, or the imaginary part of one, of this size."""
+    units = [scale, scale * 1j] if tensor.is_complex() else [scale]
+    basis = function("eye")(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+    return [basis[at].reshape(tensor.shape) * unit for at in range(tensor.numel()) for unit in units]
+
+
+def _analytical(output: Tensor, sources: list[Tensor], checks_dtypes: bool) -> list[Any]:
+    lines: list[list[Tensor]] = []
+    for step in _steps(output.detach(), 1.0):
+        gradients = vector_jacobian([output], sources, [step], False)
+        for source, gradient in zip(sources, gradients, strict=True):
+            if checks_dtypes and gradient.dtype is not source.dtype:
+                raise GradcheckError(f"expected grad with the input's dtype {source.dtype}, but got {gradient.dtype}")
+        lines.append([_as_real(gradient) for gradient in gradients])
+    return [_table([line[at] for line in lines], _as_real(source).numel()) for at, source in enumerate(sources)]
+
+
+def _table(lines: list[Tensor], width: int) -> Any:
+    return function("stack")(lines).numpy() if lines else np.zeros((0, width))
+
+
+def _numerical(func: Callable[..., Any], given: tuple[Any, ...], place: int, number: int, eps: float) -> Any:
+    source = given[place].detach()
+    columns = []
+    for step in _steps(source, eps):
+        moved = []
+        for point in (source + step, source - step):
+            arguments = [v.detach().requires_grad_(v.requires_grad) if isinstance(v, Tensor) else v for v in given]
+            arguments[place] = point.requires_grad_()
+            with enable_grad():
+                moved.append(_as_real(_outputs(func(*arguments))[number]))
+        columns.append((moved[0] - moved[1]) / (2 * eps))
+    return _table(columns, 0).T
+
+
+def gradgradcheck(
+    func: Callable[..., Tensor | Sequence[Tensor]],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    *,
+    eps: float = 1e-06,
+    atol: float = 1e-05,
+    rtol: float = 0.001,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
+    """Compare the second derivatives of ``func`` with differences of its gradients, as ``gradcheck`` does the first.
+
+    ``grad_outputs`` are the gradients that these are computed from, random ones by default.
+    """
+    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    with enable_grad():
+        outputs = [output for output in _outputs(func(*given)) if output.requires_grad]
+    if grad_outputs is None:
+        vectors = [function("randn_like")(output.detach()).requires_grad_() for output in outputs]
+    else:
+        listed = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+        vectors = [vector for vector in listed if vector is not None]
+    places = [place for place, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad]
+    count = len(given)
+
+    def gradients(*arguments: Any) -> tuple[Tensor, ...]:
+        results = [output for output in _outputs(func(*arguments[:count])) if output.requires_grad]
+        sources = [arguments[place] for place in places]
+        found = grad(results, sources, list(arguments[count:]), create_graph=True, allow_unused=True)
+        return tuple([gradient for gradient in found if gradient is not None])
+
+    return gradcheck(
+        gradients, (*given, *vectors), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
+        nondet_tol=nondet_tol, check_grad_dtypes=check_grad_dtypes,
+    )  # fmt: skip

@@ -1,0 +1,36 @@
+"""Functions that take functions: derivatives, Jacobians and batches of them, and calls of modules as functions."""
+
+from __future__ import annotations
+
+from ._derivatives import (
+    grad as grad,
+)
+from ._derivatives import (
+    grad_and_value as grad_and_value,
+)
+from ._derivatives import (
+    hessian as hessian,
+)
+from ._derivatives import (
+    jacfwd as jacfwd,
+)
+from ._derivatives import (
+    jacrev as jacrev,
+)
+from ._derivatives import (
+    jvp as jvp,
+)
+from ._derivatives import (
+    linearize as linearize,
+)
+from ._derivatives import (
+    vjp as vjp,
+)
+from ._modules import functional_call as functional_call
+from ._modules import stack_module_state as stack_module_state
+from ._vmap import vmap as vmap
+
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "vjp", "vmap",
+]  # fmt: skip

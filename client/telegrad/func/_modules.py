@@ -1,0 +1,55 @@
+"""Modules as functions of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad._ops.functions import function
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn.utils.stateless import functional_call as _call_with
+from telegrad_protocol.errors import ArgumentError
+
+
+def functional_call(
+    module: Any,
+    parameter_and_buffer_dicts: dict[str, Tensor] | Sequence[dict[str, Tensor]],
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """Call a module with these in the place of its parameters and buffers."""
+    if isinstance(parameter_and_buffer_dicts, dict):
+        replaced = parameter_and_buffer_dicts
+    else:
+        replaced = {}
+        for part in parameter_and_buffer_dicts:
+            twice = replaced.keys() & part.keys()
+            if twice:
+                raise ArgumentError(f"functional_call: {sorted(twice)} appeared in several dictionaries")
+            replaced |= part
+    given = () if args is None else args
+    return _call_with(module, replaced, given, kwargs, tie_weights=tie_weights, strict=strict)
+
+
+def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters and the buffers of models of one kind, stacked along a new first dimension."""
+    if not len(models):
+        raise ArgumentError("stack_module_state: Expected at least one model, got 0.")
+    if any(model.training is not models[0].training for model in models):
+        raise ArgumentError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if any(type(model) is not type(models[0]) for model in models):
+        raise ArgumentError("stack_module_state: Expected all models to be of the same class.")
+    parameters = [dict(model.named_parameters()) for model in models]
+    buffers = [dict(model.named_buffers()) for model in models]
+    return (
+        {name: _stacked([state[name] for state in parameters]) for name in parameters[0]},
+        {name: _stacked([state[name] for state in buffers]) for name in buffers[0]},
+    )
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    stacked: Tensor = function("stack")([tensor.detach() for tensor in tensors])
+    return stacked.requires_grad_() if tensors[0].requires_grad else stacked

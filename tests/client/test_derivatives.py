@@ -1,0 +1,151 @@
+"""``autograd.functional``, ``func`` and the checks of gradients: the same programs under telegrad and PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .twins import assert_same, evaluate
+
+PROLOGUE = """
+from importlib import import_module
+A = import_module(t.__name__ + ".autograd.functional")
+F = import_module(t.__name__ + ".func")
+x = t.tensor([0.5, -1.0, 2.0], dtype=t.float64)
+w = t.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]], dtype=t.float64)
+p = t.tensor([2.0, 1.0, -1.0], dtype=t.float64, requires_grad=True)
+def f(a):
+    return (a ** 3).sin()
+def total(a):
+    return (a ** 3 * x).sum() + a.prod()
+def two(a, b):
+    return b @ a, (a * 2).exp()
+def both(a, b):
+    return (b @ (a ** 2)).sum() * a.sum()
+class Cube(t.autograd.Function):
+    generate_vmap_rule = True
+    @staticmethod
+    def forward(a):
+        return a ** 3
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, grad):
+        a, = ctx.saved_tensors
+        return 3 * a ** 2 * grad
+class Wrong(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a * 2
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 3
+"""
+
+PROGRAMS = [
+    "A.jacobian(f, x)",
+    "A.jacobian(two, (x, w))",
+    "A.jacobian(lambda a: a.sum(), x)",
+    "A.jacobian(lambda a: w * 2, x)",
+    "A.jacobian(lambda a: w * 2, x, strict=True)",
+    """
+    j = A.jacobian(f, p, create_graph=True)
+    j.sum().backward()
+    (j, p.grad)
+    """,
+    "A.hessian(total, x)",
+    "A.hessian(both, (x, w))",
+    "A.vjp(f, x, x * 2)",
+    "A.vjp(total, x)",
+    "A.vjp(two, (x, w), (t.ones(2, dtype=t.float64), x))",
+    "A.jvp(f, x, x * 2)",
+    "A.jvp(two, (x, w), (x, w))",
+    "A.vhp(total, x, x)",
+    "A.hvp(both, (x, w), (x, w))",
+    "A.vjp(f, x)",
+    "A.vjp(f, x, w)",
+    "A.jacobian(f, 3)",
+    "F.grad(total)(x)",
+    "F.grad(both, argnums=(0, 1))(x, w)",
+    "F.grad(both, argnums=1)(x, w)",
+    "F.grad(f)(x)",
+    "F.grad(lambda d: (d['a'] * d['b'][0]).sum())({'a': x, 'b': [x * 2]})",
+    "F.grad(lambda a: (total(a), a * 2), has_aux=True)(x)",
+    "F.grad_and_value(total)(x)",
+    "F.grad(lambda a: F.grad(total)(a).sum())(x)",
+    """
+    g = F.grad(lambda a: (a * p).pow(2).sum())(x)
+    g.sum().backward()
+    (g, p.grad)
+    """,
+    """
+    g = F.grad(total)(p)
+    g.sum().backward()
+    (g, p.grad)
+    """,
+    """
+    out, pull = F.vjp(two, x, w)
+    (out, pull((t.ones(2, dtype=t.float64), x)))
+    """,
+    "F.jvp(f, (x,), (x * 2,))",
+    "F.jvp(two, (x, w), (x, w))",
+    "F.jacrev(f)(x)",
+    "F.jacfwd(two, argnums=(0, 1))(x, w)",
+    "F.hessian(total)(x)",
+    "F.vmap(lambda row: (row * x).sum())(w)",
+    "F.vmap(lambda a, b: (a * b, a.sum()), in_dims=(1, None), out_dims=(1, 0))(w, x[:2])",
+    "F.vmap(F.grad(total))(w)",
+    "F.vmap(F.vmap(lambda a, b: a * b))(w, w)",
+    "F.vmap(lambda d: d['a'] + 1)({'a': w})",
+    "F.vmap(lambda a: a, in_dims=3)(w)",
+    "F.vmap(lambda a, b: a)(w, x)",
+    "F.jacrev(F.jacrev(f))(x)",
+    "F.grad(lambda a: Cube.apply(a).sum())(x)",
+    "F.jacrev(Cube.apply)(x)",
+    "t.autograd.gradcheck(f, (p,))",
+    "t.autograd.gradcheck(two, (p, w))",
+    "t.autograd.gradcheck(Cube.apply, (p,))",
+    "t.autograd.gradgradcheck(Cube.apply, (p,))",
+    "t.autograd.gradgradcheck(f, (p,))",
+    "t.autograd.gradcheck(Wrong.apply, (p,))",
+    "t.autograd.gradcheck(Wrong.apply, (p,), raise_exception=False)",
+    "t.autograd.gradcheck(f, (x,))",
+    """
+    z = t.complex(p.detach(), p.detach() * 2).requires_grad_()
+    t.autograd.gradcheck(lambda a: (a * a).abs() + (a * a).real, (z,))
+    """,
+    """
+    z = t.complex(p.detach(), p.detach() * 2).requires_grad_()
+    t.autograd.gradcheck(lambda a: a * a.conj() * a, (z,))
+    """,
+    """
+    nets = [t.nn.Linear(3, 2).double() for _ in range(2)]
+    for n, net in enumerate(nets):
+        with t.no_grad():
+            net.weight.copy_(w + n)
+            net.bias.fill_(n)
+    params, buffers = F.stack_module_state(nets)
+    out = F.vmap(lambda ps, a: F.functional_call(nets[0], ps, (a,)), in_dims=(0, None))(params, w)
+    per_sample = F.vmap(F.grad(lambda ps, a: F.functional_call(nets[0], ps, (a,)).sum()), in_dims=(None, 0))(
+        dict(nets[1].named_parameters()), w)
+    (params["weight"], out.detach(), {k: v.detach() for k, v in per_sample.items()}["weight"])
+    """,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_derivatives_of_functions_are_pytorchs(tg: Any, program: str) -> None:
+    lines = "\n".join(line[4:] if line.startswith("    ") else line for line in program.strip("\n").splitlines())
+    ours, theirs = evaluate(PROLOGUE + lines, tg)
+    assert_same(_dense(ours), _dense(theirs))
+
+
+def _dense(value: Any) -> Any:
+    """Return results with their tensors row-major: how a Jacobian lies in memory is nobody's promise."""
+    if isinstance(value, dict):
+        return [_dense(item) for item in value.values()]
+    if isinstance(value, (tuple, list)):
+        return [_dense(item) for item in value]
+    return value.detach().contiguous().clone() if hasattr(value, "contiguous") else value
