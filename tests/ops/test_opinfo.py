@@ -34,6 +34,7 @@ from .known import (
     comparable,
     composed,
     has_own_strides,
+    is_for_hosts,
     is_kink,
     is_out_of_scope,
     is_random,
@@ -174,13 +175,16 @@ def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> No
         args = (sample.input, *sample.args)
         if is_out_of_scope(info.name, args, sample.kwargs):
             continue
+        if adapter.device.type != "cpu" and is_for_hosts(info.name, sample.kwargs):
+            continue
         count += 1
         if count > MAX_SAMPLES:
             break
         try:
             comparison.run(
-                comparable(info, _reference(info, dtype)),
-                comparable(info, composed(info, adapter.function(_ours(info.name)))), args, sample.kwargs,
+                comparable(info, _reference(info, dtype), adapter.device.type),
+                comparable(info, composed(info, adapter.function(_ours(info.name))), adapter.device.type),
+                args, sample.kwargs,
                 gradients=differentiable and info.name not in WRONG_GRADIENTS and not is_random(info.name),
                 second=differentiable
                 and info.supports_gradgrad
