@@ -183,7 +183,9 @@ _CUDA: Final[dict[str, Rule]] = {
         fp32=(
             *_LOSSES, *_FACTORIZATIONS, *_TRANSFORMS,
             "acos", "asin", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1",
-            "group_norm", "l1_loss", "layer_norm", "log", "log10", "log1p", "log2", "logsumexp", "mse_loss",
+            "group_norm", "l1_loss", "layer_norm", "linalg_matrix_norm", "linalg_matrix_norm.str_ord", "linalg_norm",
+            "linalg_norm.ord_str", "linalg_vector_norm", "log", "log10", "log1p", "log2", "logsumexp", "mse_loss",
+            "mvlgamma",
             "normalize", "pow", "reciprocal", "rms_norm", "rsqrt", "sinh", "softplus", "square", "tan",
         ),
         fp32_set_opt_dtype=(
