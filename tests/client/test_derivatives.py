@@ -67,6 +67,12 @@ PROGRAMS = [
     "A.vjp(f, x)",
     "A.vjp(f, x, w)",
     "A.jacobian(f, 3)",
+    "t.autograd.grad(f(p), p, w, is_grads_batched=True)",
+    "t.autograd.grad([f(p), p * 2], [p], [w, w * 3], is_grads_batched=True, create_graph=True)",
+    """
+    t.autograd.backward([f(p), p * 2], [x, x * 3])
+    p.grad
+    """,
     "F.grad(total)(x)",
     "F.grad(both, argnums=(0, 1))(x, w)",
     "F.grad(both, argnums=1)(x, w)",

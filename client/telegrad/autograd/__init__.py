@@ -24,6 +24,7 @@ from ._passes import METHODS as METHODS
 from ._passes import backward as backward
 from ._passes import grad as grad
 from .function import Function as Function
+from .function import NestedIOFunction as NestedIOFunction
 
 if TYPE_CHECKING:
     from . import anomaly_mode as anomaly_mode
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from .anomaly_mode import set_detect_anomaly as set_detect_anomaly
 
 __all__ = [
-    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck", "gradgradcheck",
-    "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "Function", "NestedIOFunction", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck",
+    "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 _MODULES = frozenset(("anomaly_mode", "functional", "graph"))

@@ -5,7 +5,8 @@ The client gives the gradients their numbers. It knows from its own graph which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from telegrad._ops.functions import function
@@ -42,9 +43,14 @@ def backward(
     grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
     """Accumulate the gradients of ``tensors`` into ``.grad`` of the leaves that they reach, or of ``inputs``."""
+    if grad_variables is not None:
+        if grad_tensors is not None:
+            raise ArgumentError("backward: grad_variables is the former name of grad_tensors; pass only the latter")
+        grad_tensors = grad_variables
     roots, gradients = _roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
     retain = create_graph if retain_graph is None else retain_graph
@@ -77,13 +83,28 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of ``outputs`` with respect to ``inputs``; accumulates nothing.
 
+    With ``is_grads_batched`` the first dimension of ``grad_outputs`` counts passes, and so does that of the results.
     Waits only with ``create_graph``, for one round trip.
     """
+    if not only_inputs:
+        raise ArgumentError("grad: only_inputs=False is not supported; use backward() to accumulate into leaves")
+    if is_grads_batched:
+        passes = partial(
+            grad,
+            outputs,
+            inputs,
+            create_graph=create_graph,
+            allow_unused=allow_unused,
+            materialize_grads=materialize_grads,
+        )
+        return _batched(passes, outputs, grad_outputs, create_graph if retain_graph is None else retain_graph)
     roots, gradients = _roots(outputs, grad_outputs, "grad")
     session = roots[0]._session
     sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -124,6 +145,21 @@ def grad(
     if create_graph:
         update_handles(computed, roots, gradients)
     return _materialized(results, sources) if materialize_grads else tuple(results)
+
+
+def _batched(
+    passes: Callable[..., tuple[Tensor | None, ...]], outputs: Tensors, grad_outputs: Any, retain_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Make a pass for each element of the first dimension of the gradients, and stack the results."""
+    listed = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    count = next((gradient.shape[0] for gradient in listed if gradient is not None), 0)
+    if not count:
+        raise ArgumentError("grad: is_grads_batched needs grad_outputs for at least one pass")
+    lines = []
+    for number in range(count):
+        given = [None if gradient is None else gradient[number] for gradient in listed]
+        lines.append(passes(grad_outputs=given, retain_graph=retain_graph or number < count - 1))
+    return tuple([None if column[0] is None else function("stack")(column) for column in zip(*lines, strict=True)])
 
 
 def _materialized(results: Sequence[Tensor | None], sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
