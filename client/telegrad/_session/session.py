@@ -106,17 +106,18 @@ class ClientSession(SendQueue):
             with self._sending:
                 self._send_pending()
                 submitted = self.ahead.pace.submitted
-            answers = self._answers
-            self._await(number, lambda: number in answers)
-            answer = answers[number]
+            self._await(number, lambda: number in self._answers)
+            answer = self._answers[number]
             self.ahead.complete(submitted)
         except KeyboardInterrupt:
             interrupts.note_unhandled(self)
             raise
-        finally:  # without a call, at whose beginning another interrupt could come
+        finally:  # without a call or a loop: another interrupt comes only there
             del self._waiting[number]
-            self._answers.pop(number, None)
-            self._chunked.pop(number, None)
+            if number in self._answers:
+                del self._answers[number]
+            if number in self._chunked:
+                del self._chunked[number]
         if isinstance(answer, Failure):
             self._raise(answer)
         if self._failures:
@@ -143,8 +144,10 @@ class ClientSession(SendQueue):
             answer = answers[number] if has_arrived else None
             if has_arrived:
                 self.ahead.complete(submitted)
-        finally:
-            self._forget_request(number)
+        finally:  # without a call, as in ``request``
+            del self._waiting[number]
+            if number in self._answers:
+                del self._answers[number]
         if isinstance(answer, Failure):
             self._raise(answer)
         self._poll()
@@ -162,11 +165,6 @@ class ClientSession(SendQueue):
         lost = [self._lost] if self._lost is not None and not (self._is_lost_told or self.is_confirmed) else []
         return [*map(copy.copy, lost), *map(error_of, self._failures.values())]
 
-    def _forget_request(self, number: int) -> None:
-        del self._waiting[number]
-        self._answers.pop(number, None)
-        self._chunked.pop(number, None)
-
     @property
     def is_idle(self) -> bool:
         """Whether no request waits and nothing is kept of an answer."""
@@ -180,8 +178,10 @@ class ClientSession(SendQueue):
         except KeyboardInterrupt:
             interrupts.note_unhandled(self)
             raise
-        finally:
-            self._forget_request(number)
+        finally:  # without a call, as in ``request``
+            del self._waiting[number]
+            if number in self._answers:
+                del self._answers[number]
         return self._own_failure() is None
 
     def _await(self, number: int, has_arrived: Callable[[], bool], deadline: float | None = None) -> bool:
