@@ -182,6 +182,7 @@ from ._tensor.generator import Generator as Generator
 from ._tensor.layouts import Layout as Layout, strided as strided
 from ._tensor.size import Size as Size
 from ._tensor.tensor import Tensor as Tensor
+from .amp import GradScaler as GradScaler
 from .amp.autocast_mode import (
     autocast as autocast,
     autocast_decrement_nesting as autocast_decrement_nesting,

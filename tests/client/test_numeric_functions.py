@@ -105,6 +105,13 @@ PROGRAMS = [
     "t.tensor([12, 18]).lcm_(t.tensor([8, 12]))",
     "t.heaviside(t.tensor([-1., 0., 2.]), t.tensor(.5))",
     "t.heaviside(t.tensor([-1., 0., 2.]), t.tensor(1))",
+    "t.arange(4.).view(2, 2).apply_(lambda x: x * x)",
+    "t.arange(4.).map_(t.ones(4), lambda x, y: x + y)",
+    "t.ones(2).share_memory_()",
+    """
+    x = t.arange(4)
+    (x.is_set_to(x.view(4)), x.is_set_to(x.view(2, 2)), x.is_set_to(x[1:]), x.is_set_to(t.arange(4)))
+    """,
     "t.cdist(t.tensor(v), t.tensor(v)[:3] + 1)",
     "t.cdist(t.tensor(v), t.tensor(v)[:3], p=1.0)",
     "t.cdist(t.tensor(v), t.tensor(v)[:3, :2])",

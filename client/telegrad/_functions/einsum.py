@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from string import ascii_letters
 from typing import Any, NamedTuple
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 from .cast_as_one import cast_as_one
 from .into import into
@@ -28,8 +29,14 @@ class _Term(NamedTuple):
 
 
 @cast_as_one
-def einsum(equation: str, *operands: Any) -> Tensor:
-    """Return the sum of products that ``equation`` describes, such as ``"bij,bjk->bik"``."""
+def einsum(*args: Any) -> Tensor:
+    """Return the sum of products that an equation describes, such as ``einsum("bij,bjk->bik", x, y)``.
+
+    Letters may be given as lists of numbers below 52 instead: ``einsum(x, [0, 1, 2], y, [0, 2, 3], [0, 1, 3])``.
+    """
+    if not args or not isinstance(args[0], (str, Tensor)):
+        raise ArgumentTypeError("einsum: expected an equation and operands, or operands each with a list of numbers")
+    equation, *operands = args if isinstance(args[0], str) else _from_sublists(args)
     tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
     inputs, output = _parse(equation.replace(" ", ""), tensors)
     terms = [_diagonal(_Term(t, letters)) for t, letters in zip(tensors, inputs, strict=True)]
@@ -39,6 +46,21 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         needed = set(output).union(*(later.letters for later in terms[position + 1 :]))
         result = _contract(result, term, needed)
     return _arrange(_sum_out(result, set(output)), output)
+
+
+def _from_sublists(args: Sequence[Any]) -> list[Any]:
+    """Return the equation that lists of numbers after each operand stand for, and the operands."""
+    pairs = args[:-1] if len(args) % 2 else args
+    equation = ",".join(map(_letters, pairs[1::2]))
+    return [f"{equation}->{_letters(args[-1])}" if len(args) % 2 else equation, *pairs[::2]]
+
+
+def _letters(sublist: Any) -> str:
+    if not isinstance(sublist, (list, tuple)):
+        raise ArgumentTypeError(f"einsum: expected a list of numbers after each operand, not {type(sublist).__name__}")
+    if not all(item is Ellipsis or (isinstance(item, int) and 0 <= item < len(ascii_letters)) for item in sublist):
+        raise ArgumentError(f"einsum: {list(sublist)} has other items than numbers from 0 to 51 and '...'")
+    return "".join("..." if item is Ellipsis else ascii_letters[item] for item in sublist)
 
 
 def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:

@@ -99,6 +99,37 @@ def is_shared(self: Tensor) -> bool:
     return False
 
 
+def share_memory_(self: Tensor) -> Tensor:
+    """Return the tensor itself: processes share no memory with the server."""
+    return self
+
+
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Tell whether both are the same tensor: the same memory, shape and strides."""
+    if tensor is self:
+        return True
+    roots = [t if t._base is None else t._base for t in (self, tensor)]
+    return roots[0] is roots[1] and (self._meta.offset, self._meta.shape, self._meta.strides) == (
+        tensor._meta.offset, tensor._meta.shape, tensor._meta.strides,
+    )  # fmt: skip
+
+
+def apply_(self: Tensor, callable: Any) -> Tensor:
+    """Replace each element by what a function of this program returns for it; reads and sends all elements."""
+    return _written(self, [callable(element) for element in self.reshape(-1).tolist()])
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
+    """Replace each element by what a function of this program returns for it and that of another tensor."""
+    pairs = zip(self.reshape(-1).tolist(), tensor.expand(self.shape).reshape(-1).tolist(), strict=True)
+    return _written(self, [callable(own, other) for own, other in pairs])
+
+
+def _written(self: Tensor, elements: list[Any]) -> Tensor:
+    self.copy_(tensor(elements, dtype=self.dtype, device=self.device).reshape(self.shape))
+    return self
+
+
 def is_pinned(self: Tensor) -> bool:
     """Return False: the server pins the memory that its copies need."""
     return False
@@ -130,6 +161,7 @@ METHODS: dict[str, Any] = {
     "is_sparse": property(lambda self: False),
     "is_quantized": property(lambda self: False),
     "is_nested": property(lambda self: False),
+    "share_memory_": share_memory_, "is_set_to": is_set_to, "apply_": apply_, "map_": map_,
     "is_shared": is_shared, "is_pinned": is_pinned, "dim_order": dim_order, "is_conj": is_conj,
     "is_neg": is_neg, "resolve_conj": resolve_conj, "resolve_neg": resolve_neg,
     "layout": property(lambda self: strided),

@@ -77,7 +77,7 @@ def var_unbiased(input: Meta, unbiased: bool) -> Meta:
     return _spread("var", input, None, False)
 
 
-@op(name="var.dim", out=False)
+@op(name="var.dim")
 def var_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False) -> Meta:
     """Compute the variance over dimensions, with correction 1 if ``unbiased``, else 0."""
     return _spread("var", input, dim, keepdim)
@@ -95,7 +95,7 @@ def std_unbiased(input: Meta, unbiased: bool) -> Meta:
     return _spread("std", input, None, False)
 
 
-@op(name="std.dim", out=False)
+@op(name="std.dim")
 def std_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim: bool = False) -> Meta:
     """Compute the standard deviation over dimensions, with correction 1 if ``unbiased``, else 0."""
     return _spread("std", input, dim, keepdim)
