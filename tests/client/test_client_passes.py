@@ -514,3 +514,18 @@ def test_a_checkpoint_draws_the_same_numbers_again_and_leaves_the_generator_as_i
     tg.manual_seed(3)
     tg.nn.functional.dropout(tg.ones(1000), 0.5)
     assert [after.tolist(), then.tolist()] == [tg.rand(4).tolist(), tg.rand(4).tolist()]
+
+
+@pytest.mark.gpu
+def test_hooks_and_checkpoints_on_a_gpu(cuda_tg: Any) -> None:
+    from telegrad.utils.checkpoint import checkpoint
+
+    tg = cuda_tg
+    x = tg.arange(4.0, device="cuda").requires_grad_()
+    x.register_hook(lambda g: g * 2)
+    stream = tg.cuda.Stream()
+    with tg.cuda.stream(stream):
+        y = checkpoint(lambda a: tg.nn.functional.dropout(a, 0.0) * a, x * 3, use_reentrant=False)
+        y.sum().backward()
+    tg.cuda.synchronize()
+    assert x.grad.tolist() == [0, 36, 72, 108]

@@ -74,7 +74,10 @@ def test_batches_of_any_values(held: Talk, batch: list[Any]) -> None:
 
 
 @FUZZ
-@given(st.integers(1, 15), st.lists(st.integers(-1, 5) | st.lists(st.integers(-1, 5), max_size=3) | _anything))
+@given(
+    st.integers(1, 15) | st.integers(22, 28),
+    st.lists(st.integers(-1, 5) | st.lists(st.integers(-1, 5), max_size=3) | _anything),
+)
 def test_instructions_of_any_fields(held: Talk, tag: int, fields: list[Any]) -> None:
     held.put(wire.BATCH, msgspec.msgpack.encode([[tag, *fields]]))
     for reply in held.replies():
