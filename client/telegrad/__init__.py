@@ -225,6 +225,7 @@ from .random import (
 
 if TYPE_CHECKING:
     from . import (
+        distributions as distributions,
         fft as fft,
         func as func,
         linalg as linalg,
@@ -274,7 +275,7 @@ def is_complex(input: Tensor) -> _bool:
     return input.is_complex()
 
 
-_LAZY = frozenset(("fft", "func", "linalg", "masked", "signal", "serialization", "special", "utils"))
+_LAZY = frozenset(("distributions", "fft", "func", "linalg", "masked", "signal", "serialization", "special", "utils"))
 """Public modules that are imported when a program first names them."""
 _LAZY_FUNCTIONS = {
     "as_torch": "telegrad._programs.run", "load": "telegrad.serialization", "save": "telegrad.serialization",

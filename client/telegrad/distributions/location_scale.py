@@ -1,0 +1,377 @@
+"""Distributions of real numbers whose cumulative probabilities have closed forms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from telegrad._ops.functions import function
+
+from . import constraints
+from .distribution import Distribution, ExponentialFamily
+from .utils import broadcast_all, draws, euler_constant, uniform_open
+
+_LOCATION: Any = {"loc": constraints.real, "scale": constraints.positive}
+
+
+class _Inverted(Distribution):
+    """Samples by the inverse of the cumulative probability."""
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        return self._quantile(uniform_open(shape, self._first()))
+
+    def _first(self) -> Any:
+        return next(value for name, value in vars(self).items() if name in self.arg_constraints)
+
+    def _quantile(self, probability: Any) -> Any:
+        raise NotImplementedError
+
+    def icdf(self, value: Any) -> Any:
+        return self._quantile(value)
+
+
+class Normal(ExponentialFamily):
+    """Normal distributions."""
+
+    arg_constraints = _LOCATION
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def stddev(self) -> Any:
+        return self.scale
+
+    @property
+    def variance(self) -> Any:
+        return self.scale**2
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self.loc + draws("randn", self._extended_shape(sample_shape), self.loc) * self.scale
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        return -(((value - self.loc) / self.scale) ** 2) / 2 - self.scale.log() - math.log(2 * math.pi) / 2
+
+    def cdf(self, value: Any) -> Any:
+        return 0.5 * (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf())
+
+    def icdf(self, value: Any) -> Any:
+        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+
+    def entropy(self) -> Any:
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+
+class Laplace(_Inverted):
+    """Laplace distributions."""
+
+    arg_constraints = _LOCATION
+    support = constraints.real
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def variance(self) -> Any:
+        return 2 * self.scale**2
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+
+    def cdf(self, value: Any) -> Any:
+        away = value - self.loc
+        return 0.5 - 0.5 * away.sign() * (-away.abs() / self.scale).expm1()
+
+    def _quantile(self, probability: Any) -> Any:
+        term = probability - 0.5
+        return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
+
+    def entropy(self) -> Any:
+        return 1 + (2 * self.scale).log()
+
+
+class Cauchy(_Inverted):
+    """Cauchy distributions."""
+
+    arg_constraints = _LOCATION
+    support = constraints.real
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return function("full_like")(self.loc, math.nan)
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        return function("full_like")(self.loc, math.inf)
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        return -math.log(math.pi) - self.scale.log() - (((value - self.loc) / self.scale) ** 2).log1p()
+
+    def cdf(self, value: Any) -> Any:
+        return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
+
+    def _quantile(self, probability: Any) -> Any:
+        return self.loc + self.scale * (math.pi * (probability - 0.5)).tan()
+
+    def entropy(self) -> Any:
+        return math.log(4 * math.pi) + self.scale.log()
+
+
+class Uniform(_Inverted):
+    """Uniform distributions over [low, high)."""
+
+    arg_constraints = {
+        "low": constraints.dependent(is_discrete=False, event_dim=0),
+        "high": constraints.dependent(is_discrete=False, event_dim=0),
+    }
+
+    def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
+        self.low, self.high = broadcast_all(low, high)
+        super().__init__(self.low.shape, validate_args=validate_args)
+        if self._validate_args and not bool((self.low < self.high).all()):
+            raise ValueError("Uniform is not defined when low>= high")
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Any:
+        return constraints.interval(self.low, self.high)
+
+    @property
+    def mean(self) -> Any:
+        return (self.high + self.low) / 2
+
+    @property
+    def mode(self) -> Any:
+        return function("full_like")(self.low, math.nan)
+
+    @property
+    def stddev(self) -> Any:
+        return (self.high - self.low) / 12**0.5
+
+    @property
+    def variance(self) -> Any:
+        return (self.high - self.low) ** 2 / 12
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self.low + draws("rand", self._extended_shape(sample_shape), self.low) * (self.high - self.low)
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        inside = ((self.low <= value) & (self.high > value)).type_as(self.low)
+        return inside.log() - (self.high - self.low).log()
+
+    def cdf(self, value: Any) -> Any:
+        return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
+
+    def _quantile(self, probability: Any) -> Any:
+        return probability * (self.high - self.low) + self.low
+
+    def entropy(self) -> Any:
+        return (self.high - self.low).log()
+
+
+class Exponential(ExponentialFamily, _Inverted):
+    """Exponential distributions."""
+
+    arg_constraints = {"rate": constraints.positive}
+    support = constraints.nonnegative
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.rate.reciprocal()
+
+    stddev = mean
+
+    @property
+    def mode(self) -> Any:
+        return function("zeros_like")(self.rate)
+
+    @property
+    def variance(self) -> Any:
+        return self.rate.pow(-2)
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        return self.rate.log() - self.rate * value
+
+    def cdf(self, value: Any) -> Any:
+        return -(-self.rate * value).expm1()
+
+    def _quantile(self, probability: Any) -> Any:
+        return -(-probability).log1p() / self.rate
+
+    def entropy(self) -> Any:
+        return 1 - self.rate.log()
+
+
+class Gumbel(_Inverted):
+    """Gumbel distributions."""
+
+    arg_constraints = _LOCATION
+    support = constraints.real
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc + self.scale * euler_constant
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def stddev(self) -> Any:
+        return math.pi / math.sqrt(6) * self.scale
+
+    @property
+    def variance(self) -> Any:
+        return self.stddev**2
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        y = (self.loc - value) / self.scale
+        return y - y.exp() - self.scale.log()
+
+    def cdf(self, value: Any) -> Any:
+        return (-((self.loc - value) / self.scale).exp()).exp()
+
+    def _quantile(self, probability: Any) -> Any:
+        return self.loc - self.scale * (-probability.log()).log()
+
+    def entropy(self) -> Any:
+        return self.scale.log() + 1 + euler_constant
+
+
+class Kumaraswamy(_Inverted):
+    """Kumaraswamy distributions over the unit interval."""
+
+    arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
+    support = constraints.unit_interval
+
+    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        super().__init__(self.concentration1.shape, validate_args=validate_args)
+
+    def _moment(self, n: int) -> Any:
+        a, b = self.concentration1, self.concentration0
+        power = 1 + n / a
+        return (b.log() + power.lgamma() + b.lgamma() - (power + b).lgamma()).exp()
+
+    @property
+    def mean(self) -> Any:
+        return self._moment(1)
+
+    @property
+    def mode(self) -> Any:
+        a, b = self.concentration1, self.concentration0
+        inside = (a >= 1) & (b >= 1) & ((a > 1) | (b > 1))
+        return (((a - 1) / (a * b - 1)) ** a.reciprocal()).where(inside, a * math.nan)
+
+    @property
+    def variance(self) -> Any:
+        return self._moment(2) - self.mean**2
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        a, b = self.concentration1, self.concentration0
+        return a.log() + b.log() + (a - 1) * value.log() + (b - 1) * (-(value**a)).log1p()
+
+    def cdf(self, value: Any) -> Any:
+        return 1 - (1 - value**self.concentration1) ** self.concentration0
+
+    def _quantile(self, probability: Any) -> Any:
+        inner = -((-probability).log1p() / self.concentration0).expm1()
+        return inner ** self.concentration1.reciprocal()
+
+    def entropy(self) -> Any:
+        a, b = self.concentration1, self.concentration0
+        harmonic = (b + 1).digamma() + euler_constant
+        return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - a.log() - b.log()
+
+
+class GeneralizedPareto(_Inverted):
+    """Generalised Pareto distributions."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
+
+    def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Any:
+        k = self.concentration
+        upper = (self.loc - self.scale / k).where(k < 0, k * 0 + math.inf)
+        return constraints.interval(self.loc, upper)
+
+    @property
+    def mean(self) -> Any:
+        k = self.concentration
+        return (self.loc + self.scale / (1 - k)).where(k < 1, k * 0 + math.inf)
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        k = self.concentration
+        return (self.scale**2 / ((1 - k) ** 2 * (1 - 2 * k))).where(k < 0.5, k * 0 + math.inf)
+
+    def _log_survival(self, value: Any) -> Any:
+        z, k = (value - self.loc) / self.scale, self.concentration
+        is_zero = k.abs() < 1e-12
+        safe = k.masked_fill(is_zero, 1.0)
+        return (-z).where(is_zero, -(safe * z).log1p() / safe)
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        return self._log_survival(value) * (1 + self.concentration) - self.scale.log()
+
+    def cdf(self, value: Any) -> Any:
+        return -self._log_survival(value).expm1()
+
+    def _quantile(self, probability: Any) -> Any:
+        k, log_survival = self.concentration, (-probability).log1p()
+        is_zero = k.abs() < 1e-12
+        safe = k.masked_fill(is_zero, 1.0)
+        return self.loc + self.scale * (-log_survival).where(is_zero, (-safe * log_survival).expm1() / safe)
+
+    def entropy(self) -> Any:
+        return self.scale.log() + self.concentration + 1

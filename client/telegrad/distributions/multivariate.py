@@ -1,0 +1,248 @@
+"""Normal vectors, and random matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from telegrad._ops.functions import function
+
+from . import constraints
+from .distribution import Distribution, ExponentialFamily
+from .gammas import Beta, Chi2
+from .utils import broadcast_all, draws, lazy_property
+
+
+def half_log_det(lower: Any) -> Any:
+    """Return half of the logarithm of the determinant of a matrix with this Cholesky factor."""
+    return lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def solve_lower(lower: Any, right: Any) -> Any:
+    """Return the solution of a lower triangular system."""
+    return function("linalg_solve_triangular")(lower, right, upper=False)
+
+
+def inverse_cholesky(precision: Any) -> Any:
+    """Return the Cholesky factor of the inverse of a positive definite matrix."""
+    eye = function("eye")(precision.shape[-1], dtype=precision.dtype, device=precision.device)
+    turned = function("linalg_cholesky")(precision.flip((-2, -1))).flip((-2, -1)).mT
+    return solve_lower(turned, eye)
+
+
+class MultivariateNormal(Distribution):
+    """Normal vectors, by covariance, precision, or a Cholesky factor of the covariance."""
+
+    arg_constraints = {
+        "loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky,
+    }  # fmt: skip
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(
+        self, loc: Any, covariance_matrix: Any = None, precision_matrix: Any = None, scale_tril: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        if loc.ndim < 1:
+            raise ValueError("loc must be at least one-dimensional.")
+        matrices = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix,
+                    "scale_tril": scale_tril}  # fmt: skip
+        given = [(name, value) for name, value in matrices.items() if value is not None]
+        if len(given) != 1:
+            raise ValueError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
+        ((name, matrix),) = given
+        if matrix.ndim < 2:
+            raise ValueError(f"{name} must be at least two-dimensional, with optional leading batch dimensions")
+        batch = np.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(loc.shape[:-1]))
+        self.loc = loc.expand((*batch, loc.shape[-1]))
+        self.__dict__[name] = matrix = matrix.expand((*batch, *matrix.shape[-2:]))
+        super().__init__(batch, loc.shape[-1:], validate_args)
+        if name == "scale_tril":
+            self._unbroadcasted_scale_tril = matrix
+        else:
+            is_covariance = name == "covariance_matrix"
+            factor = function("linalg_cholesky") if is_covariance else inverse_cholesky
+            self._unbroadcasted_scale_tril = factor(matrix)
+
+    @lazy_property
+    def scale_tril(self) -> Any:
+        """The Cholesky factor of the covariance."""
+        return self._unbroadcasted_scale_tril
+
+    @lazy_property
+    def covariance_matrix(self) -> Any:
+        """The covariance."""
+        return self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT
+
+    @lazy_property
+    def precision_matrix(self) -> Any:
+        """The inverse of the covariance."""
+        return function("cholesky_inverse")(self._unbroadcasted_scale_tril)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def variance(self) -> Any:
+        return self._unbroadcasted_scale_tril.pow(2).sum(-1)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        noise = draws("randn", self._extended_shape(sample_shape), self.loc)
+        return self.loc + (self._unbroadcasted_scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        lower, away = self._unbroadcasted_scale_tril, value - self.loc
+        whitened = solve_lower(lower.expand((*away.shape[:-1], *lower.shape[-2:])), away.unsqueeze(-1)).squeeze(-1)
+        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + (whitened**2).sum(-1)) - half_log_det(lower)
+
+    def entropy(self) -> Any:
+        return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + half_log_det(self._unbroadcasted_scale_tril)
+
+
+class LowRankMultivariateNormal(MultivariateNormal):
+    """Normal vectors with the covariance W Wᵀ + D of a narrow matrix and a diagonal."""
+
+    arg_constraints = {
+        "loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2),
+        "cov_diag": constraints.independent(constraints.positive, 1),
+    }  # fmt: skip
+
+    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
+        n = loc.shape[-1]
+        if tuple(cov_factor.shape[-2:-1]) != (n,) or tuple(cov_diag.shape[-1:]) != (n,):
+            raise ValueError(f"cov_factor must be a batch of matrices of {n} x m, and cov_diag of vectors of {n}")
+        batch = np.broadcast_shapes(*[tuple(s) for s in (loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])])
+        self.cov_factor = cov_factor.expand((*batch, *cov_factor.shape[-2:]))
+        self.cov_diag = cov_diag.expand((*batch, n))
+        covariance = self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
+        super().__init__(loc, covariance, validate_args=validate_args)
+
+
+class Wishart(ExponentialFamily):
+    """Wishart distributions of positive definite matrices; samples by Bartlett's decomposition."""
+
+    arg_constraints = {
+        "covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky, "df": constraints.greater_than(0),
+    }  # fmt: skip
+    support = constraints.positive_definite
+    has_rsample = True
+
+    def __init__(
+        self, df: Any, covariance_matrix: Any = None, precision_matrix: Any = None, scale_tril: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        given = [matrix for matrix in (covariance_matrix, precision_matrix, scale_tril) if matrix is not None]
+        if len(given) != 1:
+            raise ValueError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
+        matrix = given[0]
+        batch, n = matrix.shape[:-2], matrix.shape[-1]
+        if isinstance(df, (int, float)):
+            df = function("full")(batch, float(df), dtype=matrix.dtype, device=matrix.device)
+        batch = np.broadcast_shapes(tuple(batch), tuple(df.shape))
+        self.df, matrix = df.expand(batch), matrix.expand((*batch, n, n))
+        super().__init__(batch, (n, n))
+        if scale_tril is not None:
+            self.scale_tril = matrix
+        else:
+            factor = function("linalg_cholesky") if precision_matrix is None else inverse_cholesky
+            self.scale_tril = factor(matrix)
+        if validate_args:
+            self._validate_args = True
+            self._check_parameters()
+
+    @lazy_property
+    def covariance_matrix(self) -> Any:
+        """The scale matrix."""
+        return self.scale_tril @ self.scale_tril.mT
+
+    @lazy_property
+    def precision_matrix(self) -> Any:
+        """The inverse of the scale matrix."""
+        return function("cholesky_inverse")(self.scale_tril)
+
+    @property
+    def mean(self) -> Any:
+        return self.df[..., None, None] * self.covariance_matrix
+
+    @property
+    def mode(self) -> Any:
+        factor = self.df - self._event_shape[0] - 1
+        return factor.masked_fill(factor <= 0, math.nan)[..., None, None] * self.covariance_matrix
+
+    @property
+    def variance(self) -> Any:
+        v = self.covariance_matrix
+        diagonal = v.diagonal(dim1=-2, dim2=-1)
+        return self.df[..., None, None] * (v**2 + diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2))
+
+    def _steps(self) -> Any:
+        return function("arange")(self._event_shape[0], dtype=self.df.dtype, device=self.df.device)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        chi = Chi2(self.df.unsqueeze(-1) - self._steps()).rsample(sample_shape).sqrt()
+        factor = self.scale_tril @ (draws("randn", shape, self.df).tril(-1) + chi.diag_embed())
+        return factor @ factor.mT
+
+    def _multigamma(self, value: Any) -> Any:
+        n = self._event_shape[0]
+        return n * (n - 1) / 4 * math.log(math.pi) + (value.unsqueeze(-1) - self._steps() / 2).lgamma().sum(-1)
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        n, nu = self._event_shape[0], self.df
+        trace = (self.precision_matrix @ value).diagonal(dim1=-2, dim2=-1).sum(-1)
+        norm = nu * (n * math.log(2) / 2 + half_log_det(self.scale_tril)) + self._multigamma(nu / 2)
+        return (nu - n - 1) / 2 * function("linalg_slogdet")(value)[1] - trace / 2 - norm
+
+    def entropy(self) -> Any:
+        n, nu = self._event_shape[0], self.df
+        digammas = (nu.unsqueeze(-1) / 2 - self._steps() / 2).digamma().sum(-1)
+        scale = (n + 1) * (n * math.log(2) / 2 + half_log_det(self.scale_tril))
+        return scale + self._multigamma(nu / 2) - (nu - n - 1) / 2 * digammas + nu * n / 2
+
+
+class LKJCholesky(Distribution):
+    """Cholesky factors of correlation matrices (Lewandowski, Kurowicka, Joe 2009); samples by the onion method."""
+
+    arg_constraints = {"concentration": constraints.positive}
+    support = constraints.corr_cholesky
+
+    def __init__(self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None) -> None:
+        if dim < 2:
+            raise ValueError(f"Expected dim to be an integer greater than or equal to 2. Found dim={dim}.")
+        self.dim = dim
+        (self.concentration,) = broadcast_all(concentration)
+        super().__init__(self.concentration.shape, (dim, dim), validate_args)
+        steps = function("arange")(dim - 1, dtype=self.concentration.dtype, device=self.concentration.device)
+        start = self.concentration.unsqueeze(-1) + (dim - 2) / 2
+        self._beta = Beta((steps / 2 + 0.5).expand((*self._batch_shape, dim - 1)), start - steps / 2)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        y = self._beta.sample(sample_shape).unsqueeze(-1)
+        noise = draws("randn", shape, self.concentration)[..., 1:, :].tril(0)
+        direction = noise / function("linalg_norm")(noise, dim=-1, keepdim=True)
+        zeros = function("zeros")((*shape[:-2], 1, shape[-1]), dtype=y.dtype, device=y.device)
+        lower = function("cat")([zeros, y.sqrt() * direction], -2)
+        diagonal = (1 - (lower**2).sum(-1)).clamp(min=1e-38).sqrt()
+        return lower.tril(-1) + diagonal.diag_embed()
+
+    def log_prob(self, value: Any) -> Any:
+        self._validate_sample(value)
+        n, eta = self.dim, self.concentration
+        order = function("arange")(2, n + 1, dtype=eta.dtype, device=eta.device)
+        powers = 2 * (eta - 1).unsqueeze(-1) + n - order
+        density = (powers * value.diagonal(dim1=-2, dim2=-1)[..., 1:].log()).sum(-1)
+        alpha = eta + 0.5 * (n - 1)
+        steps = function("arange")(1, n, dtype=eta.dtype, device=eta.device)
+        above = (alpha.unsqueeze(-1) - steps / 2).lgamma().sum(-1) + (n - 1) * n / 4 * math.log(math.pi)
+        return density - (above - alpha.lgamma() * (n - 1))
