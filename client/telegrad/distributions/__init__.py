@@ -57,11 +57,9 @@ from .multivariate import Wishart as Wishart
 from .transforms import AbsTransform as AbsTransform
 from .transforms import AffineTransform as AffineTransform
 from .transforms import ComposeTransform as ComposeTransform
-from .transforms import CumulativeDistributionTransform as CumulativeDistributionTransform
 from .transforms import ExpTransform as ExpTransform
 from .transforms import IndependentTransform as IndependentTransform
 from .transforms import PowerTransform as PowerTransform
-from .transforms import ReshapeTransform as ReshapeTransform
 from .transforms import SigmoidTransform as SigmoidTransform
 from .transforms import SoftplusTransform as SoftplusTransform
 from .transforms import TanhTransform as TanhTransform
@@ -69,8 +67,10 @@ from .transforms import Transform as Transform
 from .transforms import identity_transform as identity_transform
 from .vector_transforms import CatTransform as CatTransform
 from .vector_transforms import CorrCholeskyTransform as CorrCholeskyTransform
+from .vector_transforms import CumulativeDistributionTransform as CumulativeDistributionTransform
 from .vector_transforms import LowerCholeskyTransform as LowerCholeskyTransform
 from .vector_transforms import PositiveDefiniteTransform as PositiveDefiniteTransform
+from .vector_transforms import ReshapeTransform as ReshapeTransform
 from .vector_transforms import SoftmaxTransform as SoftmaxTransform
 from .vector_transforms import StackTransform as StackTransform
 from .vector_transforms import StickBreakingTransform as StickBreakingTransform

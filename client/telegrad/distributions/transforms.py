@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from telegrad._ops.functions import function
-from telegrad._tensor.size import Size
 
 from . import constraints
 from .utils import broadcast_all, sum_rightmost
@@ -240,35 +239,6 @@ class IndependentTransform(Transform):
         return self.base_transform.inverse_shape(shape)
 
 
-class ReshapeTransform(Transform):
-    """Another shape of each event."""
-
-    bijective = True
-
-    def __init__(self, in_shape: Any, out_shape: Any, cache_size: int = 0) -> None:
-        super().__init__(cache_size)
-        self.in_shape, self.out_shape = Size(in_shape), Size(out_shape)
-        if self.in_shape.numel() != self.out_shape.numel():
-            raise ValueError("in_shape, out_shape have different numbers of elements")
-        self.domain = constraints.independent(constraints.real, len(self.in_shape))
-        self.codomain = constraints.independent(constraints.real, len(self.out_shape))
-
-    def _call(self, x: Any) -> Any:
-        return x.reshape((*x.shape[: x.ndim - len(self.in_shape)], *self.out_shape))
-
-    def _inverse(self, y: Any) -> Any:
-        return y.reshape((*y.shape[: y.ndim - len(self.out_shape)], *self.in_shape))
-
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        return x.new_zeros(x.shape[: x.ndim - len(self.in_shape)])
-
-    def forward_shape(self, shape: Any) -> Any:
-        return Size((*shape[: len(shape) - len(self.in_shape)], *self.out_shape))
-
-    def inverse_shape(self, shape: Any) -> Any:
-        return Size((*shape[: len(shape) - len(self.out_shape)], *self.in_shape))
-
-
 class _Elementwise(Transform):
     bijective = True
     _sign = 1
@@ -417,26 +387,6 @@ class AffineTransform(Transform):
         else:
             each = self.scale.abs().log().expand(x.shape) if self.scale.ndim <= x.ndim else self.scale.abs().log()
         return sum_rightmost(each, self.event_dim)
-
-
-class CumulativeDistributionTransform(_Elementwise):
-    """The cumulative probability of a distribution."""
-
-    codomain = constraints.unit_interval
-
-    def __init__(self, distribution: Any, cache_size: int = 0) -> None:
-        super().__init__(cache_size)
-        self.distribution = distribution
-        self.domain = distribution.support
-
-    def _call(self, x: Any) -> Any:
-        return self.distribution.cdf(x)
-
-    def _inverse(self, y: Any) -> Any:
-        return self.distribution.icdf(y)
-
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        return self.distribution.log_prob(x)
 
 
 def _log_sigmoid(x: Any) -> Any:

@@ -13,6 +13,55 @@ from .transforms import Transform, _Elementwise, _log_sigmoid
 from .utils import eps_of, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 
 
+class ReshapeTransform(Transform):
+    """Another shape of each event."""
+
+    bijective = True
+
+    def __init__(self, in_shape: Any, out_shape: Any, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.in_shape, self.out_shape = Size(in_shape), Size(out_shape)
+        if self.in_shape.numel() != self.out_shape.numel():
+            raise ValueError("in_shape, out_shape have different numbers of elements")
+        self.domain = constraints.independent(constraints.real, len(self.in_shape))
+        self.codomain = constraints.independent(constraints.real, len(self.out_shape))
+
+    def _call(self, x: Any) -> Any:
+        return x.reshape((*x.shape[: x.ndim - len(self.in_shape)], *self.out_shape))
+
+    def _inverse(self, y: Any) -> Any:
+        return y.reshape((*y.shape[: y.ndim - len(self.out_shape)], *self.in_shape))
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        return x.new_zeros(x.shape[: x.ndim - len(self.in_shape)])
+
+    def forward_shape(self, shape: Any) -> Any:
+        return Size((*shape[: len(shape) - len(self.in_shape)], *self.out_shape))
+
+    def inverse_shape(self, shape: Any) -> Any:
+        return Size((*shape[: len(shape) - len(self.out_shape)], *self.in_shape))
+
+
+class CumulativeDistributionTransform(_Elementwise):
+    """The cumulative probability of a distribution."""
+
+    codomain = constraints.unit_interval
+
+    def __init__(self, distribution: Any, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.distribution = distribution
+        self.domain = distribution.support
+
+    def _call(self, x: Any) -> Any:
+        return self.distribution.cdf(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return self.distribution.icdf(y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        return self.distribution.log_prob(x)
+
+
 class SoftmaxTransform(_Elementwise):
     """Unconstrained vectors to simplices by softmax, which loses a degree of freedom."""
 
