@@ -107,7 +107,7 @@ def test_every_operation_gives_the_same_gradients_again_on_a_gpu(
 ) -> None:
     adapter = EngineAdapter(cuda_device)
     adapter.context.checks.covered = True
-    check_gradients_again(info, adapter, PASSES, _assert_close, PASSES // 2)
+    check_gradients_again(info, adapter, 2 * PASSES, _assert_close, PASSES)  # captures take a few passes to settle
     for backend in adapter.backends.values():
         backend.leave(adapter.context)
 
