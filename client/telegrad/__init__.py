@@ -295,7 +295,7 @@ if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
 
 _tracebacks.install()
 _populate(globals(), "")
-for _module in (errors, sys.modules[__name__], nn.functional, cuda):
+for _module in (errors, sys.modules[__name__], autograd, nn.functional, cuda):
     _signatures.publish(_module)
 _signatures.publish_methods(Tensor)
 
