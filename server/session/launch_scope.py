@@ -96,12 +96,17 @@ class LaunchedAhead:
         """Whether the devices have enough to do."""
         return self.pace.ahead >= self.pace.limit
 
-    def add(self, count: int) -> None:
-        """Note that so many instructions were executed, which may have launched something."""
+    def add(self, count: int, is_flushed: bool) -> None:
+        """Note that so many instructions were executed, which may have launched something.
+
+        A mark makes all launches that wait for each other. Where they were not made anyway it is put off for a while,
+        since it would cut sequences of launches in other places each time, and none would come again.
+        """
         pace = self.pace
         launched = pace.submitted + count
         pace.submit(launched, time.monotonic())
-        if launched - self._marked >= min(pace.limit // 4, MOST_BETWEEN_MARKS):
+        due = launched - self._marked - min(pace.limit // 4, MOST_BETWEEN_MARKS)
+        if due >= (0 if is_flushed else pace.limit // 2):
             self._marked = launched
             self._marks.append((launched, [mark for b in self._backends for mark in b.marks(self._context)]))
 

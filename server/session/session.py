@@ -166,9 +166,10 @@ class Session:
         state.operations += executed
         if launching:
             try:
-                self._launches.end_waiting(flush=(used < budget and bool(inbox)) or not (inbox or self.expects_more))
+                flush = (used < budget and bool(inbox)) or not (inbox or self.expects_more)
+                self._launches.end_waiting(flush)
                 if not state.is_stopped:
-                    self._launched.add(used)
+                    self._launched.add(used, flush)
             except Exception as error:
                 self._fail(state.instruction or _FREE, error)
         self._update()
