@@ -130,6 +130,8 @@ def _shown(signature: inspect.Signature) -> list[str]:
 
 
 def _value(default: Any) -> str:
+    if isinstance(default, ModuleType):
+        return default.__name__
     if isinstance(default, float) and default.is_integer():
         return str(int(default))
     return str(getattr(default, "__name__", default)).rpartition(".")[2] if callable(default) else str(default)
