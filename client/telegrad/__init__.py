@@ -179,7 +179,15 @@ from ._session.wire_stats import WireStats as WireStats, wire_stats as wire_stat
 from ._tensor import dtype_limits as _dtype_limits
 from ._tensor.formatting import printoptions as printoptions, set_printoptions as set_printoptions
 from ._tensor.generator import Generator as Generator
-from ._tensor.layouts import Layout as Layout, strided as strided
+from ._tensor.layouts import (
+    Layout as Layout,
+    sparse_bsc as sparse_bsc,
+    sparse_bsr as sparse_bsr,
+    sparse_coo as sparse_coo,
+    sparse_csc as sparse_csc,
+    sparse_csr as sparse_csr,
+    strided as strided,
+)
 from ._tensor.size import Size as Size
 from ._tensor.tensor import Tensor as Tensor
 from .amp import GradScaler as GradScaler

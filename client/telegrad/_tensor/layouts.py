@@ -1,4 +1,4 @@
-"""The layout of tensors in memory, which telegrad has one of: elements at strides."""
+"""The layouts of tensors in memory. Telegrad has one of them, elements at strides; who asks for another is refused."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ class Layout:
 
 
 strided: Final = Layout("strided")
+sparse_coo: Final = Layout("sparse_coo")
+sparse_csr: Final = Layout("sparse_csr")
+sparse_csc: Final = Layout("sparse_csc")
+sparse_bsr: Final = Layout("sparse_bsr")
+sparse_bsc: Final = Layout("sparse_bsc")
