@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,17 @@ import pytest
 
 @contextmanager
 def interrupts(seed: int, longest: float) -> Iterator[list[int]]:
-    """Interrupts the main thread again and again, at random moments within the block."""
-    draw = random.Random(seed)
-    stop, sent, is_over = threading.Event(), [0], [False]
+    """Interrupts ``_repeat`` in the main thread again and again, at random moments within the block.
 
-    def handle(*_: Any) -> None:
-        if not is_over[0]:
+    What ends the block is left alone: an interrupt on its way there would let the interrupts go on behind it.
+    """
+    draw = random.Random(seed)
+    stop, sent = threading.Event(), [0]
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code is not _repeat.__code__:
+            frame = frame.f_back
+        if frame is not None:
             raise KeyboardInterrupt
 
     def interrupt() -> None:
@@ -33,12 +39,8 @@ def interrupts(seed: int, longest: float) -> Iterator[list[int]]:
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
-        try:
-            yield sent
-        finally:
-            is_over[0] = True
-    finally:  # an interrupt may have come into the line before; from here on they change nothing
-        is_over[0] = True
+        yield sent
+    finally:
         stop.set()
         thread.join()
         signal.signal(signal.SIGINT, before)
