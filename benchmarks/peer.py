@@ -23,7 +23,7 @@ from .on_gpu import loops, seconds
 
 NODE = [Device("cuda:0"), Device("cuda:1")]
 SIZES = [1 << 12, 1 << 20, 1 << 24, 1 << 28, 1 << 30]
-"""Bytes of a copy."""
+"""The sizes of the copies that are measured, in bytes."""
 _LEAST = 0.9
 _SAMPLES = 9
 

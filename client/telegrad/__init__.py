@@ -288,7 +288,7 @@ _LAZY = frozenset(("distributions", "fft", "func", "linalg", "masked", "signal",
 _LAZY_FUNCTIONS = {
     "as_torch": "telegrad._programs.run", "load": "telegrad.serialization", "save": "telegrad.serialization",
 }  # fmt: skip
-"""Functions whose modules are."""
+"""Public functions whose modules are imported when a program first names them, and those modules."""
 
 
 if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones

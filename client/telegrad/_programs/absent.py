@@ -28,7 +28,7 @@ INSTEAD: Final = {
     "utils.tensorboard": "use the SummaryWriter of the package tensorboardX, with numbers: loss.item()",
     "xpu": "the server's GPUs are CUDA devices; see torch.cuda",
 }
-"""By name below ``torch``."""
+"""What a program can use instead, by the name below ``torch`` of what is absent."""
 
 
 def reason(name: str, there: Iterable[str] = ()) -> str:

@@ -84,7 +84,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class _Handles(RemovableHandle):
-    """Removes several hooks."""
+    """The handle of a hook that stands on several tensors: removing it takes it from all of them."""
 
     def __init__(self, handles: Sequence[RemovableHandle]) -> None:
         self.handles = tuple(handles)

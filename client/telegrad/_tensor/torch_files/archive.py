@@ -30,7 +30,7 @@ class Archive:
         self.is_little = order not in self._zip.namelist() or self._zip.read(order) == b"little"
 
     def pickle(self) -> bytes:
-        """Return the pickle."""
+        """Return the bytes of the pickle that says what was saved, without its tensors' elements."""
         return self._read("data.pkl")
 
     def storage(self, key: str, nbytes: int, itemsize: int) -> bytes:

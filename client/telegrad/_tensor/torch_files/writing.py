@@ -39,7 +39,7 @@ def pickled(obj: Any, describe: Callable[[Any], Described | None]) -> tuple[byte
 
 
 class _Writer:
-    """One walk through a structure."""
+    """Writes one saved object as a pickle, and collects the tensors that it meets on the way."""
 
     def __init__(self, describe: Callable[[Any], Described | None]) -> None:
         self.describe = describe
