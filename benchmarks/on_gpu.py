@@ -93,6 +93,9 @@ def compare(
 
 def loops(run: Callable[[], Any], wait: Callable[[], None]) -> int:
     """How many calls fill a sample."""
+    once = seconds(run, wait, 1)
+    if once > _SAMPLE_SECONDS:
+        return 1
     return max(3, int(_SAMPLE_SECONDS / max(seconds(run, wait, 3), 1e-6)))
 
 

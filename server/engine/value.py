@@ -29,7 +29,7 @@ from .keys import AUTOGRAD
 class Storage:
     """A block of device memory shared by all views of it; freed with the last of them.
 
-    ``version`` counts in-place modifications. ``keeper`` owns the block instead where a library allocated it.
+    ``version`` counts in-place modifications. ``keeper`` is what gives the block back instead, None if nothing does.
     """
 
     __slots__ = ("__weakref__", "backend", "block", "keeper", "nbytes", "version")

@@ -15,6 +15,7 @@ from server.engine.device.cpu_backend import CpuBackend
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU, Meta
+from tests.ops.adapters import EngineAdapter
 
 _ = ops  # registers every operation's kernels
 META = Meta.of((1000,), dtypes.float32, CPU)
@@ -91,3 +92,22 @@ def test_a_backend_frees_nothing_once_the_process_ends(backend: CpuBackend) -> N
     backend.stop_freeing()
     del value
     assert backend.allocator.allocated_bytes() == held > 0
+
+
+@pytest.mark.gpu
+def test_a_block_that_a_kernel_returned_belongs_to_one_value(cuda_host: Any, cuda_device: str) -> None:
+    """What is saved before an in-place operation is a copy, also of a value whose block CuPy allocated."""
+    adapter = EngineAdapter(cuda_device)
+    backend = adapter.backends[adapter.device]
+    before = backend.allocator.allocated_bytes()
+    array = backend.xp.arange(1000, dtype="f")
+    meta = Meta.of((1000,), dtypes.float32, adapter.device)
+    first, second = backend.adopt(array, meta), backend.adopt(array, meta)
+    del array
+    assert first.storage.block is not second.storage.block
+    third = backend.adopt(first.array, meta)
+    functional.add_(first, 1)
+    assert [float(value.array[0]) for value in (first, second, third)] == [1, 0, 0]
+    del first, second, third
+    backend.leave(adapter.context)
+    assert backend.allocator.allocated_bytes() == before

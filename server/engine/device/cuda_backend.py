@@ -49,17 +49,21 @@ def _allocate_pinned_on_current_device(nbytes: int) -> Any:
 
 
 class BlockMemory(cp.cuda.memory.BaseMemory):  # type: ignore[misc]
-    """A block as CuPy's arrays hold it; it is given back with the last array that uses it."""
+    """A block as CuPy's arrays hold it; it is given back with the last array that uses it.
+
+    ``block`` is None from when a value has adopted the block.
+    """
 
     def __init__(self, backend: CudaBackend, block: Block, nbytes: int) -> None:
         self.backend = backend
-        self.block = block
+        self.block: Block | None = block
         self.ptr = block.pointer
         self.size = nbytes
         self.device_id = backend.index
 
     def __del__(self) -> None:
-        self.backend.release(self.block)
+        if self.block is not None:
+            self.backend.release(self.block)
 
 
 class PinnedMemory:
@@ -268,18 +272,19 @@ class CudaBackend(StreamedBackend):
     def array(self, storage: Storage, meta: Meta) -> Any:
         itemsize = meta.dtype.itemsize
         block = storage.block
-        memory = storage.keeper or cp.cuda.UnownedMemory(block.pointer, block.size, storage, self.index)
+        memory = cp.cuda.UnownedMemory(block.pointer, block.size, storage, self.index)
         # Without elements the offset means nothing, and CuPy refuses one into memory that was never allocated.
         pointer = cp.cuda.MemoryPointer(memory, meta.offset * itemsize if meta.numel else 0)
         strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
         return cp.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], pointer, strides)
 
     def adopt(self, array: Any, meta: Meta) -> Value:
+        """Take over the block that CuPy allocated for the array, which nobody may use from here on; or copy it."""
         memory = array.data.mem if isinstance(array, cp.ndarray) else None
-        if not isinstance(memory, BlockMemory) or not _is_laid_out(array, memory, meta):
+        if not isinstance(memory, BlockMemory) or memory.block is None or not _is_laid_out(array, memory, meta):
             return super().adopt(array, meta)
-        value = Value(Storage(self, memory.block, array.nbytes, memory), meta, self)
-        value._array = array
+        value = Value(Storage(self, memory.block, array.nbytes), meta, self)
+        memory.block = None
         return value
 
     @on_its_device
