@@ -30,7 +30,11 @@ from telegrad_protocol.dtypes import (
     uint8 as uint8,
 )
 from telegrad_protocol.dtypes import result_type as _result_type
-from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError, TelegradError as TelegradError
+from telegrad_protocol.errors import (
+    AcceleratorError as AcceleratorError,
+    OutOfMemoryError as OutOfMemoryError,
+    TelegradError as TelegradError,
+)
 from telegrad_protocol.memory_format import (
     MemoryFormat as MemoryFormat,
     channels_last as channels_last,
@@ -164,7 +168,7 @@ from ._functions.numeric.view_copies import (
 from ._ops import signatures as _signatures
 from ._ops.functions import populate as _populate
 from ._session.connect import Connection as Connection, connect as connect, disconnect as disconnect
-from ._session.detached import DetachedSession as DetachedSession
+from ._session.handshake import DetachedSession as DetachedSession
 from ._session.grad_mode import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,
@@ -209,6 +213,7 @@ from .backends.cuda import (
     set_float32_matmul_precision as set_float32_matmul_precision,
     use_deterministic_algorithms as use_deterministic_algorithms,
 )
+from .cuda import streams as _streams
 from .nn.functional import (
     bilinear as bilinear,
     celu_ as celu_,
@@ -253,6 +258,7 @@ bool = bool_
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 cfloat, cdouble = complex64, complex128
 device, dtype, layout, memory_format = Device, DType, Layout, MemoryFormat
+Event, Stream = _streams.AcceleratorEvent, _streams.Stream
 pi, e, inf = 3.141592653589793, 2.718281828459045, 1e400
 nan = inf - inf
 newaxis = None

@@ -15,6 +15,8 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- LinearAlgebraError (RuntimeError)    a singular or indefinite matrix, no convergence
     |-- OutOfMemoryError (RuntimeError)      the device, or the session's quota, is exhausted
     |-- StateDictError (RuntimeError)        a state dictionary that does not fit the module or optimizer
+    |-- SynchronizationError (RuntimeError)  a wait for the server, while the program forbids it
+    |-- AcceleratorError (RuntimeError)      a GPU that failed; it is also raised as WorkerCrashedError
     |-- NotComputedError (RuntimeError)      a result that was skipped because an earlier operation failed
     |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
     |-- InternalError (RuntimeError)         a defect of the server; its traceback is attached
@@ -119,6 +121,14 @@ class NotSupportedError(TelegradError, NotImplementedError):
     """PyTorch has this combination and telegrad does not."""
 
 
+class SynchronizationError(TelegradError, RuntimeError):
+    """The program waits for the server while ``cuda.set_sync_debug_mode("error")`` forbids it."""
+
+
+class AcceleratorError(TelegradError, RuntimeError):
+    """A GPU has failed."""
+
+
 class InternalError(TelegradError, RuntimeError):
     """A defect of the server; ``server_traceback`` says where."""
 
@@ -163,7 +173,7 @@ class SessionLostError(CommunicationError):
     """The session's lease ended, or it was closed."""
 
 
-class WorkerCrashedError(CommunicationError):
+class WorkerCrashedError(CommunicationError, AcceleratorError):
     """The engine process died, and the session's tensors with it."""
 
 

@@ -122,6 +122,13 @@ class HostMemoryStats(SessionQuery, frozen=True):
     device: str = ""
 
 
+class ResetHostMemory(SessionQuery, frozen=True):
+    """Let the peaks of pinned host memory's statistics begin anew, or else their counts. Answer: None."""
+
+    device: str
+    is_peak: bool
+
+
 class RecordMemoryHistory(SessionQuery, frozen=True):
     """Change what the session's history of memory notes; ``enabled`` and ``context`` are empty for None."""
 
@@ -224,6 +231,13 @@ class DeviceProperties(SessionQuery, frozen=True):
     """What ``torch.cuda.get_device_properties`` tells, as a dict."""
 
     device: str = ""
+
+
+class DeviceFigure(SessionQuery, frozen=True):
+    """What a GPU's management library tells, by the name of ``torch.cuda``'s function, such as ``temperature``."""
+
+    device: str
+    name: str
 
 
 class GetRngState(SessionQuery, frozen=True):

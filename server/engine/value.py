@@ -17,7 +17,7 @@ import numpy as np
 
 from server.allocator import Block, CachingAllocator
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.errors import DeviceError, NotSupportedError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Device, Meta
 
@@ -298,6 +298,13 @@ class Backend:
     def host_memory_stats(self) -> dict[str, int]:
         """Statistics of the pinned host memory that copies go through; empty where there is none."""
         return {}
+
+    def reset_host_memory_stats(self, is_peak: bool) -> None:
+        """Let the peaks of those statistics begin anew, or else the counts of what was ever added and removed."""
+
+    def figure(self, name: str) -> Any:
+        """What a GPU's management library tells, by the name of PyTorch's function, such as ``temperature``."""
+        raise DeviceError(f"{name}: {self.device} is no GPU, and only GPUs tell this")
 
     def properties(self) -> dict[str, Any]:
         """Name, total memory and capability of the device, under PyTorch's names."""

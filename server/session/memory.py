@@ -127,3 +127,8 @@ def _empty_cache(allocator: CachingAllocator, state: SessionState, query: querie
 @answers(queries.HostMemoryStats)
 def _host_memory_stats(state: SessionState, query: queries.HostMemoryStats) -> dict[str, int]:
     return state.backend(query.device).host_memory_stats()
+
+
+@answers(queries.ResetHostMemory)
+def _reset_host_memory(state: SessionState, query: queries.ResetHostMemory) -> None:
+    state.backend(query.device).reset_host_memory_stats(query.is_peak)

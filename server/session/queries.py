@@ -62,6 +62,11 @@ def _device_properties(state: SessionState, query: queries.DeviceProperties) -> 
     return state.backend(query.device).properties()
 
 
+@answers(queries.DeviceFigure)
+def _device_figure(state: SessionState, query: queries.DeviceFigure) -> Any:
+    return state.backend(query.device).figure(query.name)
+
+
 @answers(queries.CanAccessPeer)
 def _can_access_peer(state: SessionState, query: queries.CanAccessPeer) -> bool:
     device, peer = state.backend(query.device), state.backend(query.peer)

@@ -210,7 +210,8 @@ def test_a_snapshot_has_the_segments_of_all_gpus(node: Any) -> None:
 
 
 def test_a_pool_is_one_of_its_device(node: Any) -> None:
-    pool = node.cuda.MemPool(1)
+    with node.cuda.device(1):
+        pool = node.cuda.MemPool()
     with node.cuda.use_mem_pool(pool):
         x = node.zeros(1 << 16, device="cuda:1")
     assert pool.snapshot() and x.device == "cuda:1"

@@ -27,8 +27,8 @@ from telegrad_protocol.messages import Hello
 from . import cells, interrupts, last_errors
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with, thread_sessions
-from .detached import DetachedSession
 from .ending import DISCONNECT_SECONDS, finish
+from .handshake import DetachedSession
 from .session import ClientSession
 from .settings import seconds_from
 from .tracebacks import install_in_notebook

@@ -1,4 +1,7 @@
-"""Opening a session at a server: an HTTP request, a comparison of versions, then the stream. Knows no tensors."""
+"""Opening a session at a server: an HTTP request, a comparison of versions, then the stream. Knows no tensors.
+
+``DetachedSession`` is what is needed to open the stream of a session again that was left.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -145,3 +149,25 @@ def _seconds_to_wait(answer: httpx.Response) -> float | None:
     """Return after how many seconds a server that is not ready is to be asked again; None for any other answer."""
     wait = answer.headers.get("retry-after", "")
     return min(float(wait), MAX_PAUSE_SECONDS) if answer.status_code == 503 and wait.isdecimal() else None
+
+
+@dataclass(frozen=True)
+class DetachedSession:
+    """A session that this program has left, and that goes on.
+
+    ``connect(url, session=session, key=key)`` comes back to it, from any process, within ``lease`` seconds. ``key`` is
+    a secret: who has it can use the session. ``kept`` are the names under which the session keeps tensors.
+    """
+
+    url: str
+    session: str
+    key: str
+    lease: float
+    kept: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        kept = ", ".join(self.kept) or "nothing"
+        return (
+            f"detached from session {self.session}, which keeps {kept}; it ends after {self.lease:g} s, or come back:\n"
+            f"tg.connect({self.url!r}, session={self.session!r}, key={self.key!r})"
+        )

@@ -20,16 +20,12 @@ from telegrad._transport.chunked_data import ChunkedData
 from telegrad._transport.transport import INHERITED
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import ALL, DType
-from telegrad_protocol.errors import (
-    CommunicationError,
-    SessionLostError,
-    TelegradError,
-)
+from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError
 from telegrad_protocol.failures import error_of, with_remedy
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device, Meta
 
-from . import interrupts
+from . import interrupts, sync_debug
 from .send_queue import SendQueue
 from .thread_modes import has_ended, thread
 
@@ -100,7 +96,10 @@ class ClientSession(SendQueue):
             if self._dead:
                 self._pending.append(self._frees())  # they are freed before the request, which may be about memory
             sent = self.operations + 1
-            self._pending.append(self._under_modes(make(number)))
+            asked = make(number)
+            if sync_debug.mode and not self.blocking:
+                sync_debug.tell(asked)
+            self._pending.append(self._under_modes(asked))
             self.operations += 1
             self.round_trips += 1
             with self._sending:

@@ -6,13 +6,14 @@ without a GPU the functions about memory tell of its CPU memory, which the same 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from telegrad._lazy import lazy
+from telegrad_protocol.errors import AcceleratorError as AcceleratorError
 from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError
 
-from . import amp as amp
-from . import comm as comm
 from . import memory as memory
 from . import random as random
-from . import tunable as tunable
 from .devices import *  # noqa: F403
 from .memory import *  # noqa: F403  # as in torch.cuda, they are in both modules
 from .random import *  # noqa: F403
@@ -23,3 +24,37 @@ from .streams import current_stream as current_stream
 from .streams import default_stream as default_stream
 from .streams import set_stream as set_stream
 from .streams import stream as stream
+
+if TYPE_CHECKING:
+    from . import amp as amp
+    from . import comm as comm
+    from . import nvtx as nvtx
+    from . import tunable as tunable
+    from .addresses import *  # noqa: F403
+    from .graphs import *  # noqa: F403
+    from .modes import *  # noqa: F403
+    from .monitoring import *  # noqa: F403
+    from .runtime import *  # noqa: F403
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "amp": "",
+            "comm": "",
+            "nvtx": "",
+            "tunable": "",
+            "addresses": (
+                "CUDAPluggableAllocator ExternalStream GreenContext caching_allocator_disabled "
+                "caching_allocator_enable change_current_allocator current_blas_handle current_solver_handle "
+                "get_stream_from_external"
+            ),
+            "graphs": "CUDAGraph graph graph_pool_handle is_current_stream_capturing make_graphed_callables",
+            "modes": "get_sync_debug_mode set_sync_debug_mode",
+            "monitoring": (
+                "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature utilization"
+            ),
+            "runtime": (
+                "CudaError check_error cudaStatus cudart get_arch_list get_gencode_flags ipc_collect is_tf32_supported"
+            ),
+        },
+    )

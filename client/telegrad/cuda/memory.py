@@ -10,21 +10,24 @@ import os
 import pickle  # noqa: TID251  # written for PyTorch's viewer, never read
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, device_name
 from telegrad._tensor.html import escape
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, NotSupportedError
+
+from .streams import Stream, check_stream
 
 __all__ = [
     "MemPool", "caching_allocator_alloc", "caching_allocator_delete", "empty_cache", "get_allocator_backend",
     "get_per_process_memory_fraction", "host_memory_stats", "host_memory_stats_as_nested_dict",
     "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory_allocated",
     "memory_cached", "memory_reserved", "memory_snapshot", "memory_stats", "memory_stats_as_nested_dict",
-    "memory_summary", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-    "reset_peak_memory_stats", "set_per_process_memory_fraction", "use_mem_pool",
+    "memory_summary", "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+    "reset_peak_host_memory_stats", "reset_peak_memory_stats", "set_per_process_memory_fraction", "use_mem_pool",
 ]  # fmt: skip
 
 
@@ -102,14 +105,24 @@ def max_memory_cached(device: DeviceLike = None) -> int:
     return max_memory_reserved(device)
 
 
-def host_memory_stats(device: DeviceLike = None) -> dict[str, int]:
-    """Statistics of the pinned memory that copies of all sessions run through; empty where there are no copies."""
-    return _ask("host_memory_stats", device)  # type: ignore[no-any-return]
+def host_memory_stats() -> dict[str, int]:
+    """Statistics of the pinned memory that copies of all sessions run through, for the current GPU; empty for a CPU."""
+    return _ask("host_memory_stats", None)  # type: ignore[no-any-return]
 
 
-def host_memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
     """`host_memory_stats`, a dictionary per statistic and amount."""
-    return _nested(host_memory_stats(device))
+    return _nested(host_memory_stats())
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Begin the peaks of `host_memory_stats` anew, for all sessions."""
+    _ask("reset_host_memory", None, True)
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Begin the counters of `host_memory_stats` anew, for all sessions."""
+    _ask("reset_host_memory", None, False)
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
@@ -154,14 +167,24 @@ def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
     return float(_ask("memory_fraction", device))
 
 
-def caching_allocator_alloc(size: int, device: DeviceLike = None) -> int:
-    """The address, on the server, of memory that stays until ``caching_allocator_delete`` or the session's end."""
+def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: Stream | None = None) -> int:
+    """The address, on the server, of memory that stays until ``caching_allocator_delete`` or the session's end.
+
+    ``stream``, which only has to be one, changes nothing: no kernel of the program uses the memory.
+    """
+    if stream is not None:
+        check_stream("caching_allocator_alloc", stream)
     return int(_ask("caching_allocator_alloc", device, size))
 
 
-def caching_allocator_delete(mem_ptr: int, device: DeviceLike = None) -> None:
-    """Give back what ``caching_allocator_alloc`` returned."""
-    _ask("caching_allocator_delete", device, mem_ptr)
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Give back what ``caching_allocator_alloc`` returned; ArgumentError if no device has such memory."""
+    *others, last = _all_devices()
+    for name in others:
+        with suppress(ArgumentError):
+            _ask("caching_allocator_delete", name, mem_ptr)
+            return
+    _ask("caching_allocator_delete", last, mem_ptr)
 
 
 def get_allocator_backend() -> str:
@@ -172,12 +195,17 @@ def get_allocator_backend() -> str:
 class MemPool:
     """Memory of its own: what is allocated within `use_mem_pool` shares nothing with the rest.
 
-    It is there until `release`, or the end of the session.
+    It belongs to the current GPU, and is there until `release`, or the end of the session. The other arguments of
+    PyTorch's are refused: the server has one allocator, which uses a pool for nothing else and splits its segments.
     """
 
-    def __init__(self, device: DeviceLike = None) -> None:
+    def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        if allocator is not None or use_on_oom or no_split:
+            raise NotSupportedError(
+                "MemPool: the server has one allocator, without use_on_oom and no_split; use MemPool()"
+            )
         self._session = current_session()
-        self._device = device_name(device)
+        self._device = device_name(None)
         first, second = self._session.query("new_mem_pool", self._device)
         self.id: tuple[int, int] = (first, second)
 

@@ -28,13 +28,13 @@ _turn_lock = threading.Lock()
 class Stream:
     """A queue of work on a GPU; ``priority`` 0 is the lowest, -3 the highest."""
 
-    def __init__(self, device: DeviceLike = None, priority: int = 0, **options: Any) -> None:
+    def __init__(self, device: DeviceLike = None, priority: int = 0, **kwargs: Any) -> None:
         self._session: ClientSession = current_session()
         self._device = gpu_of("Stream", device).name
         self._entered: list[StreamContext] = []
-        number = options.pop("_number", None)
-        if options:
-            raise ArgumentTypeError(f"Stream: unknown arguments {', '.join(options)}")
+        number = kwargs.pop("_number", None)
+        if kwargs:
+            raise ArgumentTypeError(f"Stream: unknown arguments {', '.join(kwargs)}")
         self._number = _next_number(self._session, self._device, priority) if number is None else number
 
     @property
@@ -57,7 +57,7 @@ class Stream:
         """The lowest and the highest priority."""
         return 0, 1 - STREAM_LEVELS
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: AcceleratorEvent) -> None:
         """Let what is submitted to this stream from here on wait for ``event``."""
         event.wait(self)
 
@@ -65,7 +65,7 @@ class Stream:
         """Let what is submitted to this stream from here on wait for what ``stream`` has been given by now."""
         self.wait_event(check_stream("wait_stream", stream).record_event())
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: AcceleratorEvent | None = None) -> AcceleratorEvent:
         """Record an event, a new one where none is given."""
         recorded = Event() if event is None else event
         recorded.record(self)
@@ -171,18 +171,19 @@ def _set_number(device: str, number: int) -> None:
     thread.modes = thread.modes.but(streams=tuple(sorted([(name, n) for name, n in chosen.items() if n])))
 
 
-class Event:
-    """A point in the work of a stream, set by ``record``.
+class AcceleratorEvent:
+    """A point in the work of a stream, set by ``record``: ``torch.Event``.
 
     ``blocking`` says in PyTorch how a thread waits; here the server answers when the device has come that far.
     """
 
     def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
-    ) -> None:
-        gpu_of("Event", None)
-        if interprocess or external:
-            raise NotSupportedError("Event: events are not shared with other processes or captured graphs")
+        self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False,
+        interprocess: bool = False,
+    ) -> None:  # fmt: skip
+        gpu_of("Event", device)
+        if interprocess:
+            raise NotSupportedError("Event: events are not shared with other processes")
         self._is_timed = bool(enable_timing)
         self._session: ClientSession | None = None
         self._id = 0
@@ -226,7 +227,7 @@ class Event:
         if self._session is not None:
             self._session.query("event_synchronize", self._id)
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: AcceleratorEvent) -> float:
         """Return the milliseconds from this event to ``end_event``; waits until both have been reached."""
         if not (self._is_timed and end_event._is_timed):
             raise ArgumentError("elapsed_time: both events must be created with enable_timing=True")
@@ -244,6 +245,17 @@ class Event:
     def __repr__(self) -> str:
         state = f"on {self._device}" if self._device else "uninitialized"
         return f"<telegrad.cuda.Event {state}>"
+
+
+class Event(AcceleratorEvent):
+    """A point in the work of a stream, with the arguments of ``torch.cuda.Event``."""
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> None:
+        if external:
+            raise NotSupportedError("Event: events are not shared with captured graphs")
+        super().__init__(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 def record_stream(self: Tensor, stream: Stream) -> None:

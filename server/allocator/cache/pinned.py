@@ -115,6 +115,16 @@ class PinnedCache:
             "num_host_alloc": self._stats["allocations"].allocated, "num_host_free": self._stats["allocations"].freed,
         }  # fmt: skip
 
+    def reset_stats(self, is_peak: bool) -> None:
+        """Let the peaks begin at what is there now, or else count what is added, removed and timed from zero."""
+        for stat in self._stats.values():
+            if is_peak:
+                stat.peak = stat.current
+            else:
+                stat.allocated = stat.freed = 0
+        if not is_peak:
+            self._alloc_time, self._free_time = Duration(), Duration()
+
     def _obtain(self, size: int) -> PinnedBlock:
         begin = time.perf_counter()
         pointer = self._upstream.obtain_pinned(size)

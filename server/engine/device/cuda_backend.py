@@ -25,6 +25,7 @@ from server.engine.value import Launch, Storage, Value
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Device, Meta
 
+from . import nvml
 from .cuda_graphs import CudaGraph
 from .cuda_streams import CudaEvent, StreamPool
 from .current_device import current_device, device_count, on_its_device, run_on
@@ -246,6 +247,12 @@ class CudaBackend(StreamedBackend):
 
     def host_memory_stats(self) -> dict[str, int]:
         return self.pinned.stats()
+
+    def reset_host_memory_stats(self, is_peak: bool) -> None:
+        self.pinned.reset_stats(is_peak)
+
+    def figure(self, name: str) -> Any:
+        return nvml.figure(name, cp.cuda.runtime.deviceGetPCIBusId(self.index))
 
     def can_access_peer(self, peer: Device) -> bool:
         return peer.type == "cuda" and peer != self.device and has_peer_access(self.index, peer.index or 0)
