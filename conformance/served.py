@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ def named(name: str) -> Callable[..., Any]:
     """Return what telegrad has under a dotted name, such as ``torch.Tensor.add`` or ``linalg.det``."""
     value: Any = telegrad
     below = name.removeprefix("torch.").removeprefix("functional.").removeprefix("_VariableFunctionsClass.")
+    below = f"ops.{below}" if below.startswith("aten.") else below
     for part in below.split("."):
         try:
             value = getattr(value, part)
@@ -96,7 +97,7 @@ def _ours(leaf: Any) -> Any:
         return _TYPES[leaf]
     if isinstance(leaf, torch.device):
         return telegrad.device(str(leaf))
-    if isinstance(leaf, FunctionType):  # a function of the database's own, such as a distance
+    if isinstance(leaf, FunctionType | BuiltinFunctionType | torch.nn.Module):  # a function, such as a distance
         return lambda *args, **kwargs: unwrapped(leaf(*wrapped(args), **wrapped(kwargs)))
     if isinstance(leaf, torch.memory_format | torch.layout):
         return getattr(telegrad, str(leaf).removeprefix("torch."))

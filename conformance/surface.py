@@ -111,10 +111,13 @@ def _difference(theirs: Any, ours: Any) -> str:
 
 
 def _signature(described: Any) -> inspect.Signature | None:
+    """The signature of a callable; None where it has none, or one that takes anything."""
     try:
-        return inspect.signature(described)
+        signature = inspect.signature(described)
     except (TypeError, ValueError):
         return None
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    return None if kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD] else signature
 
 
 def _shown(signature: inspect.Signature) -> list[str]:

@@ -243,12 +243,23 @@ if TYPE_CHECKING:
         func as func,
         linalg as linalg,
         masked as masked,
+        ops as ops,
         serialization as serialization,
         signal as signal,
         special as special,
         utils as utils,
     )
+    from ._functions.native import (
+        native_batch_norm as native_batch_norm,
+        native_group_norm as native_group_norm,
+        native_layer_norm as native_layer_norm,
+    )
     from ._programs.run import as_torch as as_torch
+    from .nn._resampling import (
+        grid_sampler as grid_sampler,
+        grid_sampler_2d as grid_sampler_2d,
+        grid_sampler_3d as grid_sampler_3d,
+    )
     from .serialization import load as load, save as save
     from ._attached import *
 
@@ -289,10 +300,15 @@ def is_complex(input: Tensor) -> _bool:
     return input.is_complex()
 
 
-_LAZY = frozenset(("distributions", "fft", "func", "linalg", "masked", "signal", "serialization", "special", "utils"))
+_LAZY = frozenset(
+    ("distributions", "fft", "func", "linalg", "masked", "ops", "signal", "serialization", "special", "utils")
+)
 """Public modules that are imported when a program first names them."""
 _LAZY_FUNCTIONS = {
     "as_torch": "telegrad._programs.run", "load": "telegrad.serialization", "save": "telegrad.serialization",
+    "native_batch_norm": "telegrad._functions.native", "native_group_norm": "telegrad._functions.native",
+    "native_layer_norm": "telegrad._functions.native", "grid_sampler": "telegrad.nn._resampling",
+    "grid_sampler_2d": "telegrad.nn._resampling", "grid_sampler_3d": "telegrad.nn._resampling",
 }  # fmt: skip
 """Public functions whose modules are imported when a program first names them, and those modules."""
 

@@ -9,6 +9,8 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
+from ._half_precision import computed_in_float32
+
 
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
@@ -38,6 +40,15 @@ def embedding_bag(
     if max_norm is not None:
         with no_grad():
             function("embedding_renorm_")(weight.detach(), flat, max_norm, norm_type)
+    return _combined(weight, flat, bags, count, mode, scale_grad_by_freq, per_sample_weights, padding_idx)
+
+
+@computed_in_float32
+def _combined(
+    weight: Tensor, flat: Tensor, bags: Tensor, count: int, mode: str, scale_grad_by_freq: bool,
+    per_sample_weights: Tensor | None, padding_idx: int | None,
+) -> Tensor:  # fmt: skip
+    """Combine the rows that ``flat`` names, each in the bag of its number in ``bags``."""
     rows: Tensor = function("embedding")(flat, weight, None, None, 2.0, scale_grad_by_freq)
     counts = rows.new_ones(flat.shape)
     if padding_idx is not None:

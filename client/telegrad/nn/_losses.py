@@ -12,6 +12,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 
+from ._half_precision import computed_in_float32
+
 Flag = bool | None
 
 
@@ -61,6 +63,7 @@ def gaussian_nll_loss(
     return _reduced(loss, None, None, reduction)
 
 
+@computed_in_float32
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
@@ -267,6 +270,7 @@ def linear_cross_entropy(
 
     With a weight of (c, k1, k2, ..., features) the logits are (..., c, k1, k2, ...).
     """
+    _check_linear(input, linear_weight, target, linear_bias, ignore_index)
     logits = input.matmul(linear_weight.flatten(0, -2).t())
     if linear_weight.ndim > 2:
         logits = logits.unflatten(-1, tuple(linear_weight.shape[:-1]))
@@ -276,3 +280,24 @@ def linear_cross_entropy(
     return function("cross_entropy")(  # type: ignore[no-any-return]
         logits, target, weight, ignore_index=index, reduction=reduction, label_smoothing=label_smoothing
     )
+
+
+def _check_linear(
+    input: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Tensor | None, ignore_index: int | None
+) -> None:
+    problem = ""
+    if input.ndim not in (1, 2):
+        problem = "input must have one or two dimensions"
+    elif linear_weight.ndim < 2:
+        problem = "linear_weight must have two or more dimensions"
+    elif input.shape[-1] != linear_weight.shape[-1]:
+        problem = "input and linear_weight must have the same number of features"
+    elif linear_weight.ndim > 2 and input.ndim == 1:
+        problem = "such a linear_weight requires input of (N, features)"
+    elif linear_bias is not None and linear_bias.shape != linear_weight.shape[:-1]:
+        problem = f"linear_bias must have shape {list(linear_weight.shape[:-1])}"
+    elif ignore_index is not None and target.is_floating_point():
+        problem = "ignore_index does not go with a target of probabilities"
+    if problem:
+        operands = ", ".join(str(t._meta) for t in (input, linear_weight, target, linear_bias) if t is not None)
+        raise ShapeError(f"linear_cross_entropy: {problem}, with operands {operands}")

@@ -112,6 +112,8 @@ def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """input where it is positive, else times a random slope between limits; outside of training times their mean"""
+    if not lower <= upper:
+        raise ArgumentError(f"rrelu: lower must not be greater than upper, got {lower} and {upper}")
     if training:
         with no_grad():
             slope: Any = function("empty_like")(input.detach()).uniform_(lower, upper)

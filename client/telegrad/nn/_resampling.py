@@ -18,6 +18,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32, float64
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
+from ._half_precision import computed_in_float32
+
 Factors = Sequence[float | None]
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
 
@@ -254,7 +256,12 @@ def grid_sample(
             "specify align_corners=True if the old behavior is desired.",
             stacklevel=2,
         )
-    sizes, aligned = tuple(input.shape[2:]), bool(align_corners)
+    return _sampled(input, grid, mode, padding_mode, bool(align_corners))
+
+
+@computed_in_float32
+def _sampled(input: Tensor, grid: Tensor, mode: str, padding_mode: str, aligned: bool) -> Tensor:
+    sizes, dims = tuple(input.shape[2:]), input.ndim - 2
     places = [_unnormalized(grid[..., dims - 1 - d], size, aligned) for d, size in enumerate(sizes)]
     if mode != "bicubic":
         places = [_padded(p, size, padding_mode, aligned) for p, size in zip(places, sizes, strict=True)]
@@ -274,6 +281,25 @@ def grid_sample(
         part = part * weight.unsqueeze(1)
         total = part if total is None else total + part
     return total  # type: ignore[no-any-return]
+
+
+_INTERPOLATIONS = ("bilinear", "nearest", "bicubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+def grid_sampler(
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
+    """``grid_sample`` with numbers for modes: bilinear, nearest, bicubic, and zeros, border, reflection."""
+    if interpolation_mode not in range(3) or padding_mode not in range(3):
+        raise ArgumentError(
+            f"grid_sampler: modes are numbers from 0 to 2, got interpolation_mode={interpolation_mode!r} and "
+            f"padding_mode={padding_mode!r}"
+        )
+    return grid_sample(input, grid, _INTERPOLATIONS[interpolation_mode], _PADDINGS[padding_mode], align_corners)
+
+
+grid_sampler_2d = grid_sampler_3d = grid_sampler
 
 
 def _unnormalized(place: Tensor, size: int, aligned: bool) -> Tensor:

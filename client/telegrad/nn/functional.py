@@ -8,6 +8,7 @@ costs nothing.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from telegrad._ops.functions import function, populate
@@ -244,6 +245,15 @@ def _drop_channels(
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps over the last dimension."""
     return x1.sub(x2).add(eps).norm(p, -1, keepdim)
+
+
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int | Sequence[int] = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
+    """input / max(norm(input), eps) along a dimension"""
+    if out is None:
+        return function("normalize")(input, p, dim, eps)  # type: ignore[no-any-return]
+    return function("normalize")(input, p, dim, eps, out=out)  # type: ignore[no-any-return]
 
 
 populate(globals(), "nn.functional")

@@ -69,7 +69,7 @@ def alpha_dropout(input: Meta, p: float = 0.5, training: bool = False) -> Meta:
     return input if keeps_all(input, p, training) else _in_order(input)
 
 
-@op(method=False, module="nn.functional")
+@op(out=False, method=False, module="nn.functional")
 def glu(input: Meta, dim: int = -1) -> Meta:
     """Multiply the first half along ``dim`` by the sigmoid of the second half."""
     if not input.ndim:

@@ -235,7 +235,7 @@ def batch_norm(
     return in_format(input)
 
 
-@op(module="nn.functional", method=False, out=False)
+@op(module="nn.functional", method=False)
 def normalize(input: Meta, p: float = 2.0, dim: int | Size = 1, eps: float = 1e-12) -> Meta:
     """Compute input / max(norm(input), eps) along a dimension."""
     wrap_dims("normalize", (dim,) if isinstance(dim, int) else dim, input.ndim)

@@ -189,7 +189,7 @@ def _avg_pool_backward(
     return _result(grad_output, dims, input_size, dims < 3)
 
 
-@op(out=False, method=False)
+@op(method=False)
 def avg_pool1d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
@@ -198,7 +198,7 @@ def avg_pool1d(
     return _mean_pooled("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode)
 
 
-@op(out=False, method=False, module="nn.functional")
+@op(method=False, module="nn.functional")
 def avg_pool2d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
@@ -207,7 +207,7 @@ def avg_pool2d(
     return _mean_pooled("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, divisor_override)
 
 
-@op(out=False, method=False, module="nn.functional")
+@op(method=False, module="nn.functional")
 def avg_pool3d(
     input: Meta, kernel_size: Size, stride: Size | None = None, padding: int | Size = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,

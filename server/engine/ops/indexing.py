@@ -287,16 +287,17 @@ def _row_norms(size, norm_type):
     return (size**norm_type).sum(1) ** (1 / norm_type)
 
 
-@implements(ops.embedding_renorm_)
+@implements(ops.embedding_renorm_, movement=True)  # rows in half precision are written where they are
 def embedding_renorm_(xp, weight, indices, max_norm, norm_type):
     check_index("embedding", indices, weight.shape[0], f"a table of {weight.shape[0]} rows")
     places = xp.unique(indices)
     rows = weight[places]
     if not rows.size:
         return
-    norms = _row_norms(xp.abs(rows), norm_type)
+    wide = rows.astype("float32") if rows.dtype.itemsize == 2 else rows
+    norms = _row_norms(xp.abs(wide), norm_type)
     scale = xp.where(norms > max_norm, max_norm / (norms + 1e-7), 1)
-    weight[places] = rows * scale[:, None].astype(rows.dtype)
+    weight[places] = (wide * scale[:, None].astype(wide.dtype)).astype(rows.dtype)
 
 
 @implements(ops.one_hot, movement=True)
