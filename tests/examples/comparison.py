@@ -38,15 +38,15 @@ def terms_of(program: Path) -> Terms:
 
 
 def texts_and_numbers(output: str) -> tuple[list[str], list[list[float]]]:
-    """Return the lines with a mark for every number, and each line's numbers."""
-    lines = output.splitlines()
+    """Return the lines with a mark for every number, and each line's numbers; runs of spaces are one."""
+    lines = [" ".join(line.split()) for line in output.splitlines()]
     return [NUMBER.sub("#", line) for line in lines], [[*map(float, NUMBER.findall(line))] for line in lines]
 
 
 def assert_equal_outputs(actual: str, expected: str, tolerance: float) -> None:
     """Assert that two runs printed the same lines, and numbers that differ by rounding."""
     (texts, numbers), (expected_texts, expected_numbers) = texts_and_numbers(actual), texts_and_numbers(expected)
-    assert texts == expected_texts
+    assert texts == expected_texts, f"{actual}\nfor\n{expected}"
     for line, want in zip(numbers, expected_numbers, strict=True):
         assert line == pytest.approx(want, rel=tolerance, abs=tolerance, nan_ok=True), f"{actual}\nfor\n{expected}"
 

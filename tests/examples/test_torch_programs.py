@@ -10,6 +10,7 @@ import os
 import runpy
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
@@ -28,11 +29,15 @@ of_every_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda path:
 
 
 def run_on_pytorch(program: Path, arguments: list[str]) -> str:
-    """Run a program in this process and return what it printed; PyTorch's settings are as they were."""
+    """Run a program in this process and return what it printed; PyTorch's settings are as they were.
+
+    What PyTorch's own modules warn of is not shown.
+    """
     printed, argv, dtype = StringIO(), sys.argv, torch.get_default_dtype()
     sys.argv = [str(program), *arguments]
     try:
-        with redirect_stdout(printed), torch.random.fork_rng(devices=[]):
+        with redirect_stdout(printed), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"torch\.")
             runpy.run_path(str(program), run_name="__main__")
     finally:
         sys.argv = argv

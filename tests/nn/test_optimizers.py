@@ -112,12 +112,23 @@ def test_a_step_waits_for_nothing(tg: Any, name: str) -> None:
         assert tg.wire_stats().round_trips == before
 
 
-@pytest.mark.parametrize("name", ["Adadelta", "Adagrad", "Adamax", "NAdam", "RMSprop", "Rprop", "ASGD"])
+_COMPLEX = {
+    **{name: {} for name in ("Adadelta", "Adagrad", "Adamax", "NAdam", "RMSprop", "Rprop", "ASGD")},
+    "Adam": {"amsgrad": True, "weight_decay": 0.1},
+    "AdamW": {"maximize": True},
+    "SGD": {"lr": 0.05, "momentum": 0.9, "nesterov": True},
+}
+
+
+@pytest.mark.parametrize("name", _COMPLEX)
 def test_complex_parameters(tg: Any, name: str, seed: int) -> None:
     torch.manual_seed(seed)
     start, target = (torch.randn(5, dtype=torch.complex128) for _ in range(2))
     theirs, ours = start.clone().requires_grad_(), tg.tensor(start.numpy(), requires_grad=True)
-    reference, mine = getattr(torch.optim, name)([theirs]), getattr(tg.optim, name)([ours])
+    reference, mine = (
+        getattr(library.optim, name)([parameter], **_COMPLEX[name])
+        for library, parameter in ((torch, theirs), (tg, ours))
+    )
     aim = tg.tensor(target.numpy())
     for _ in range(10):
         for parameter, optimizer, wanted in ((theirs, reference, target), (ours, mine, aim)):

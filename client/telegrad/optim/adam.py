@@ -11,6 +11,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
+from ._complex import all_real, has_complex
 from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
@@ -42,9 +43,14 @@ class Adam(Optimizer):
         states = [self._state_of(parameter, group["amsgrad"]) for parameter in params]
         beta1, beta2 = group["betas"]
         step = "_fused_adamw_" if group["decoupled_weight_decay"] else "_fused_adam_"
-        function(step)(
+        lists = [
             params, grads, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-            [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else [], [s["step"] for s in states],
+            [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else [],
+        ]  # fmt: skip
+        if has_complex(params):
+            lists = [all_real(tensors) for tensors in lists]
+        function(step)(
+            *lists, [s["step"] for s in states],
             lr=lr_at(group["lr"], params[0].device),
             beta1=float(beta1), beta2=float(beta2), weight_decay=group["weight_decay"], eps=group["eps"],
             amsgrad=group["amsgrad"], maximize=group["maximize"], advance=True, **self._scaling(params[0].device),

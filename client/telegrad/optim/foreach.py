@@ -14,6 +14,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 
+from ._complex import all_real, has_complex, real
 from .optimizer import Group, Optimizer
 
 Tensors = list[Tensor]
@@ -36,9 +37,9 @@ class ForeachOptimizer(Optimizer):
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         with no_grad():
             own = states = [self._state_of(group, parameter) for parameter in params]
-            if any(parameter.is_complex() for parameter in params):
-                params, grads = _as_real(params), _as_real(grads)
-                states = [{name: _real(value) for name, value in state.items()} for state in own]
+            if has_complex(params):
+                params, grads = all_real(params), all_real(grads)
+                states = [{name: real(value) for name, value in state.items()} for state in own]
             if group.get("maximize"):
                 grads = list(function("_foreach_neg")(grads))
             self._step_lists(group, params, grads, states)
@@ -62,15 +63,6 @@ class ForeachOptimizer(Optimizer):
 
 def _as_tensor(number: Any) -> Any:
     return number if isinstance(number, Tensor) else tensor(float(number), dtype=float32)
-
-
-def _real(value: Any) -> Any:
-    return function("view_as_real")(value) if isinstance(value, Tensor) and value.is_complex() else value
-
-
-def _as_real(tensors: Tensors) -> Tensors:
-    """Return the tensors with complex ones as pairs of real numbers, which share their memory."""
-    return [_real(tensor) for tensor in tensors]
 
 
 def number(value: Any) -> float:

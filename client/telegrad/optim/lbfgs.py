@@ -10,6 +10,7 @@ from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
+from ._complex import real
 from ._line_search import strong_wolfe
 from .foreach import number
 from .optimizer import Optimizer, Parameters, check_at_least
@@ -51,7 +52,7 @@ class LBFGS(Optimizer):
     def _move(self, length: float, direction: Tensor) -> None:
         start = 0
         for parameter in self._params:
-            own = _real(parameter.detach())
+            own = real(parameter.detach())
             part = direction.narrow(0, start, own.numel()).view(own.shape)
             own.add_(part, alpha=length)
             start += own.numel()
@@ -163,13 +164,9 @@ class LBFGS(Optimizer):
         return result
 
 
-def _real(tensor: Tensor) -> Tensor:
-    real: Tensor = function("view_as_real")(tensor) if tensor.is_complex() else tensor
-    return real
-
-
 def _flat(tensor: Tensor) -> Tensor:
-    return _real(tensor.detach()).reshape(-1)
+    flat: Tensor = real(tensor.detach()).reshape(-1)
+    return flat
 
 
 def _largest(vector: Tensor) -> float:

@@ -11,6 +11,7 @@ from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
+from ._complex import all_real, has_complex
 from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
@@ -63,6 +64,8 @@ class SGD(Optimizer):
     def _run(
         self, group: Group, params: list[Tensor], grads: list[Any], buffers: list[Tensor], is_first_step: bool
     ) -> None:
+        if has_complex(params):
+            params, grads, buffers = all_real(params), all_real(grads), all_real(buffers)
         function("_fused_sgd_")(
             params, grads, buffers, weight_decay=group["weight_decay"], momentum=group["momentum"],
             lr=lr_at(group["lr"], params[0].device),
