@@ -247,6 +247,7 @@ if TYPE_CHECKING:
         serialization as serialization,
         signal as signal,
         special as special,
+        testing as testing,
         utils as utils,
     )
     from ._functions.native import (
@@ -301,7 +302,19 @@ def is_complex(input: Tensor) -> _bool:
 
 
 _LAZY = frozenset(
-    ("distributions", "fft", "func", "linalg", "masked", "ops", "signal", "serialization", "special", "utils")
+    [
+        "distributions",
+        "fft",
+        "func",
+        "linalg",
+        "masked",
+        "ops",
+        "signal",
+        "serialization",
+        "special",
+        "testing",
+        "utils",
+    ]
 )
 """Public modules that are imported when a program first names them."""
 _LAZY_FUNCTIONS = {
