@@ -89,14 +89,18 @@ class Derivative:
 
     ``sources`` is a list of ``(where, position)``: ``grad`` and ``grads``, ``out`` number, ``arg`` number, the ``meta``
     of an argument (named ``<argument>_meta``), or ``wanted``, whether each differentiable argument's gradient is asked
-    for.
+    for. ``reads`` has the numbers of the results for whose gradients the formula gets zeros where none has reached
+    them; a parameter with a default gets None.
     """
 
-    __slots__ = ("formula", "saves_args", "saves_outs", "sources")
+    __slots__ = ("formula", "reads", "saves_args", "saves_outs", "sources")
 
     def __init__(self, op: Op, formula: Formula) -> None:
         self.formula = formula
-        self.sources = [_source(op, name) for name in inspect.signature(formula).parameters]
+        parameters = inspect.signature(formula).parameters
+        self.sources = [_source(op, name) for name in parameters]
+        required = [source for source, p in zip(self.sources, parameters.values(), strict=True) if p.default is p.empty]
+        self.reads = frozenset([number for where, number in required if where in ("grad", "grad_out")])
         tensors = set(op.tensor_positions)
         self.saves_args = frozenset(p for where, p in self.sources if where == "arg" and p in tensors)
         self.saves_outs = frozenset(p for where, p in self.sources if where == "out")

@@ -129,29 +129,21 @@ def composed(info: Any, operation: Callable[..., Any]) -> Callable[..., Any]:
     return operation
 
 
-_TRIANGLES = {"cholesky_inverse": 0, "cholesky_solve": 1}
-"""The operand of which one triangle is read, and gets a gradient from PyTorch in the other."""
-
-
 _HERMITIAN = ("cholesky", "linalg.cholesky", "linalg.cholesky_ex")
 """Of whose gradients only the Hermitian part means anything."""
 
 
 def comparable(info: Any, operation: Callable[..., Any], device: str = "cpu") -> Callable[..., Any]:
-    """An operation without what is left open: phases of vectors, null spaces, a triangle that is not read.
+    """An operation without what is left open: phases of vectors, null spaces.
 
     cuBLAS may choose other pivots than LAPACK where numbers are complex.
     """
-    position = _TRIANGLES.get(info.name)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if info.name == "istft" and kwargs.get("window") is not None:
             kwargs["window"] = kwargs["window"].detach()  # PyTorch loses the gradients of some; see test_stft
         if info.name in _HERMITIAN:
             args = ((args[0] + args[0].transpose(-2, -1).conj()) * 0.5, *args[1:])
-        if position is not None:
-            factor = args[position].triu() if kwargs.get("upper") else args[position].tril()
-            args = (*args[:position], factor, *args[position + 1 :])
         results = _of_any_phase(info.name, operation(*args, **kwargs))
         if device != "cpu" and info.name in _PIVOTED and args[0].dtype.is_complex and kwargs.get("pivot", True):
             return _of_any_pivots(info.name, results)
@@ -180,14 +172,12 @@ def _of_any_phase(name: str, results: Any) -> Any:
         left, values, right = results
         count = values.shape[-1]
         return left.narrow(-1, 0, count).abs(), values, right.narrow(-2 if "." in name else -1, 0, count).abs()
-    if name == "linalg.lstsq":  # which of the others is differentiable depends on the driver there
-        return results[0], *(result.detach() for result in results[1:])
     return results
 
 
 def is_kink(name: str, args: Any) -> bool:
-    """Whether PyTorch's second derivative is NaN where a subgradient has none."""
-    return name == "linalg.norm" and not bool(args[0].any())
+    """Whether PyTorch's second derivative is NaN because nothing was summed."""
+    return name == "linalg.norm" and not args[0].numel()
 
 
 def has_own_strides(name: str) -> bool:

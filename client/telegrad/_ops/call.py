@@ -47,8 +47,8 @@ class CallPlan:
     """
 
     __slots__ = (
-        "device", "differentiable", "gives_gradient", "grad_name", "is_tuple", "is_view", "meta", "op", "outs",
-        "rest", "result_type", "template", "view_of",
+        "constants", "device", "differentiable", "gives_gradient", "grad_name", "is_tuple", "is_view", "meta", "op",
+        "outs", "rest", "result_type", "template", "view_of",
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
@@ -65,6 +65,7 @@ class CallPlan:
         self.is_view = is_view(op, metas) and metas[op.view_of] is given[op.view_of]  # type: ignore[index]
         self.view_of = op.view_of
         self.differentiable = op.differentiable
+        self.constants = op.constants
         self.grad_name = grad_name(op, given) if op.differentiable else ""
         is_simple = self.outs is not None and not (self.is_tuple or self.is_view or op.mutates)
         self.meta: Meta | None = inferred if is_simple else None  # type: ignore[assignment]
@@ -167,6 +168,9 @@ def _finish(
         return _wait_for_shapes(plan, session, wire, parents, modes)
     node = OperationNode(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
     results = [_result(pattern, plan, session, values, meta, node) for meta in plan.outs]
+    if node is not None:
+        for number in plan.constants:
+            results[number]._requires_grad, results[number]._node = False, None
     session.call(plan.op.index, session.sites.current(3), tuple([result._id for result in results]), wire, modes)
     return plan.result_type(results) if plan.is_tuple else results[0]
 

@@ -37,10 +37,10 @@ class Op:
     """One operation as both ends know it; ``name`` is unique, ``public`` is the name that users call."""
 
     __slots__ = (
-        "_defaults", "_namings", "_required", "base", "copies", "data_dependent", "differentiable", "doc", "form",
-        "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad", "params",
-        "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates", "varargs_at",
-        "view_of",
+        "_defaults", "_namings", "_required", "base", "constants", "copies", "data_dependent", "differentiable", "doc",
+        "form", "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad",
+        "params", "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates",
+        "varargs_at", "view_of",
     )  # fmt: skip
 
     index: int
@@ -72,6 +72,7 @@ class Op:
         self.module: str = flags.pop("module", "")
         self.method: bool = flags.pop("method", True)
         self.returns: tuple[str, ...] = tuple(flags.pop("returns", ()))
+        self.constants = frozenset([self.returns.index(result) for result in flags.pop("constants", ())])
         self.promotion: Promotion = flags.pop("promotion", "")
         self.promoted: tuple[int, ...] = self._positions(flags.pop("promoted", ()))
         if flags:
@@ -245,7 +246,8 @@ def op(
     written, and those that get no gradient. ``copies`` tells when a ``view_of`` operation has to copy after all.
     ``from_host`` names parameters whose tensors may be on the CPU beside a GPU's; with ``mixed_devices`` all may be
     anywhere. ``updates`` lets it write into leaves that require grad while gradients are recorded, as optimizers do.
-    ``returns`` names several results. ``module`` is where users call it, such as ``"nn.functional"``.
+    ``returns`` names several results, and ``constants`` those of them that never have a gradient. ``module`` is where
+    users call it, such as ``"nn.functional"``.
     """
 
     def declare(rule: Rule) -> Op:

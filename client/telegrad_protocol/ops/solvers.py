@@ -151,7 +151,8 @@ def check_least_squares(A: Meta, B: Meta, driver: str | None) -> tuple[str, bool
     return driver or known[min(1, len(known) - 1)], is_batch_of_vectors
 
 
-@op(name="_linalg_lstsq", method=False, out=False, returns=("solution", "rank", "singular_values"))
+@op(name="_linalg_lstsq", method=False, out=False, returns=("solution", "rank", "singular_values"),
+    constants=("singular_values",))  # fmt: skip
 def plain_lstsq(A: Meta, B: Meta, rcond: float, driver: str) -> tuple[Meta, Meta, Meta]:
     """Solve least-squares problems with matrices as right sides."""
     (m, n), batch = A.shape[-2:], A.shape[:-2]
@@ -163,7 +164,7 @@ def plain_lstsq(A: Meta, B: Meta, rcond: float, driver: str) -> tuple[Meta, Meta
 
 
 @op(name="linalg_lstsq", method=False, module="linalg",
-    returns=("solution", "residuals", "rank", "singular_values"))  # fmt: skip
+    returns=("solution", "residuals", "rank", "singular_values"), constants=("singular_values",))  # fmt: skip
 def lstsq(
     A: Meta, B: Meta, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Meta, ...]:  # fmt: skip

@@ -25,7 +25,7 @@ def norm(
     return input.like(reduced("norm", input, dim, keepdim), dtype=(dtype or input.dtype).to_real())
 
 
-@op(name="norm.named", out=False)
+@op(name="norm.named")
 def norm_named(
     input: Meta, p: str, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Meta:  # fmt: skip

@@ -171,6 +171,13 @@ def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Ar
     return solved.reshape(b.shape)
 
 
+def cholesky_solve(factor: Array, b: Array, upper: bool) -> Array:
+    """The solution of A X = B where A is given as its Cholesky factor; batches are equal."""
+    adjoint = factor.swapaxes(-2, -1).conj()
+    lower, above = (adjoint, factor) if upper else (factor, adjoint)
+    return solve_triangular(above, solve_triangular(lower, b, False, False), True, False)
+
+
 def geqrf(a: Array) -> tuple[Array, Array]:
     """LAPACK's QR factorization: R and reflectors, and the reflectors' scales."""
     transposes, tau = cp.linalg.qr(a, mode="raw")

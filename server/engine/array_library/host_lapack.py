@@ -162,6 +162,16 @@ def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Ar
     return x
 
 
+def cholesky_solve(factor: Array, b: Array, upper: bool) -> Array:
+    """The solution of A X = B where A is given as its Cholesky factor; batches are equal."""
+    x = column_major(b.shape, b.dtype)
+    if x.size:
+        potrs = routine("potrs", b.dtype)
+        for matrix, side, target in zip(matrices(factor), matrices(b), matrices(x), strict=True):
+            target[...] = potrs(matrix, side, lower=not upper)[0]
+    return x
+
+
 def _by_division(a: Array, b: Array, upper: bool) -> Array:
     """Substitute in a singular triangular system, as BLAS does without a check: the result has infinities or NaN."""
     x = b.astype(b.dtype)

@@ -129,8 +129,9 @@ def _attach(
 ) -> None:
     """Make a new node the history of several results that an operation has just computed."""
     node = OpNode(plan, edges, tuple([out.meta for out in results]), saved)
+    constants = plan.operator.op.constants
     for number, out in enumerate(results):
-        if out.meta.dtype.is_differentiable:
+        if out.meta.dtype.is_differentiable and number not in constants:
             with_history(out, node, number)
     _save_results(plan, node, results)
 

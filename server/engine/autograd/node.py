@@ -68,7 +68,7 @@ class GradientPlan:
         self.saves = tuple([number for where, number in saved if where == "arg"])
         self.saves_outs = tuple([(at, number) for at, (where, number) in enumerate(saved) if where == "out"])
         self.names_grads = ("grads", 0) in named
-        self.reads = frozenset([number for where, number in named if where in ("grad", "grad_out")])
+        self.reads = frozenset([number for derivative in formulas for number in derivative.reads])
         places = {source: place for place, source in enumerate([*fixed, *saved])}
         all_metas = tuple([bound[p] for p in operator.grad_positions])
         self.joint = _input_gradient(together, places, all_metas) if together else None
@@ -168,7 +168,7 @@ class OpNode(Node):
         return results
 
     def _fill_gaps(self, grads: Sequence[Value | None]) -> list[Value | None]:
-        """Return the gradients with zeros for outputs that no gradient has reached and formulas read."""
+        """Return the gradients with zeros for outputs that no gradient has reached and formulas require."""
         plan = self.plan
         return [
             zeros(meta) if grad is None and (plan.names_grads or number in plan.reads) else grad

@@ -255,6 +255,8 @@ def householder_product(A, tau):
         return F._householder_product(A, tau)
     V = _reflectors(A)
     product = constant_of(A, F.eye(*A.shape[-2:], dtype=A.dtype, device=A.device))
+    if not tau.shape[-1]:
+        return product + F.unsqueeze(F.sum(tau, -1, True), -1)
     for number in reversed(range(tau.shape[-1])):
         product = _reflected(V, tau, number, product)
     return product
@@ -277,6 +279,9 @@ def ormqr(input, tau, other, left, transpose):
         return F.matmul(product, other) if left else F.matmul(other, product)
     if not left:  # C Q is the adjoint of Q^H C^H
         return adjoint(ormqr(input, tau, adjoint(other), True, not transpose))
+    if not count:
+        nothing = F.sum(F.narrow(input, -1, 0, 0), (-2, -1), True) + F.unsqueeze(F.sum(tau, -1, True), -1)
+        return other + nothing
     V, scales = _reflectors(input), conj(tau) if transpose else tau
     numbers = range(count) if transpose else reversed(range(count))
     for number in numbers:
@@ -284,12 +289,36 @@ def ormqr(input, tau, other, left, transpose):
     return other
 
 
-@composite(ops.cholesky_solve)
-def cholesky_solve(B, L, upper):
-    first = F.linalg_solve_triangular(adjoint(L) if upper else L, B, upper=False)
-    return F.linalg_solve_triangular(L if upper else adjoint(L), first, upper=True)
+def _factor_gradient(symmetric, L, upper):
+    """The gradient of L, none of whose elements counts as 0, given that of A = L L^H."""
+    total = symmetric + adjoint(symmetric)
+    return -F.matmul(L, total) if upper else -F.matmul(total, L)
 
 
-@composite(ops.cholesky_inverse)
-def cholesky_inverse(L, upper):
-    return F.cholesky_solve(F.eye(L.shape[-1], dtype=L.dtype, device=L.device), L, upper)
+def _cholesky_solve_B(grad, L, upper):
+    return F.cholesky_solve(grad, L, upper)
+
+
+def _cholesky_solve_both(grad, L, out, upper, wanted):
+    side = _cholesky_solve_B(grad, L, upper)
+    return side, _factor_gradient(F.matmul(side, adjoint(out)), L, upper)
+
+
+def _cholesky_solve_L(grad, L, out, upper):
+    return _cholesky_solve_both(grad, L, out, upper, None)[1]
+
+
+@implements(ops.cholesky_solve, B=_cholesky_solve_B, L=_cholesky_solve_L, together=_cholesky_solve_both)
+def cholesky_solve(xp, B, L, upper):
+    L, B = expanded(xp, L, B)
+    return library_of(xp).cholesky_solve(L, B, upper)
+
+
+def _cholesky_inverse_backward(grad, L, out, upper):
+    return _factor_gradient(F.matmul(out, F.matmul(grad, out)), L, upper)
+
+
+@implements(ops.cholesky_inverse, L=_cholesky_inverse_backward)
+def cholesky_inverse(xp, L, upper):
+    identity = xp.broadcast_to(xp.eye(L.shape[-1], dtype=L.dtype), L.shape)
+    return library_of(xp).cholesky_solve(L, identity, upper)

@@ -144,10 +144,10 @@ def cofactors(xp, A):
     return xp.where((info != 0)[..., None, None], swapped(adjugate), result).astype(A.dtype, copy=False)
 
 
-def _slogdet_backward(grad_sign, grad_logabsdet, A, sign):
+def _slogdet_backward(grad_logabsdet, A, sign, grad_sign=None):
     """The gradient of log(det(A)) is A^-H; the sign turns with its imaginary part."""
     factor = grad_logabsdet
-    if A.dtype.is_complex:
+    if A.dtype.is_complex and grad_sign is not None:
         factor = F.complex(grad_logabsdet, F.imag(grad_sign * conj(sign)))
     return _per_matrix(factor) * adjoint(F.linalg_inv_ex(A)[0])
 
@@ -248,8 +248,9 @@ def lstsq(A, B, rcond, *, driver):
     spread, sides = F.expand(A, (*batch, m, n)), F.expand(sides, (*batch, *sides.shape[-2:]))
     cutoff = float(np.finfo(A.dtype.to_real().name).eps) * max(m, n) if rcond is None else rcond
     solution, rank, singular = F._linalg_lstsq(spread, sides, cutoff, chosen)
-    residuals = F.empty((0,), dtype=A.dtype.to_real(), device=A.device)
     if m > n and chosen != "gelsy":
         difference = F.abs(F.matmul(spread, solution) - sides)
         residuals = F.sum(F.square(difference), -2)
+    else:
+        residuals = F.abs(F.narrow(F.reshape(solution, (solution.numel,)), 0, 0, 0))
     return F.squeeze(solution, -1) if is_vectors else solution, residuals, rank, singular

@@ -18,22 +18,21 @@ def _to(value, dtype):
 
 
 def _over_gaps(numerator, values):
-    """numerator[i, j] / (values[j] - values[i]), and 0 on the diagonal.
-
-    Where values are equal it is infinite, but 0 where the numerator is: vectors that no gradient has reached may be
-    those of repeated values.
-    """
-    numerator = numerator - F.diag_embed(diagonal(numerator))
+    """numerator[i, j] / (values[j] - values[i]), and 0 on the diagonal; infinite or NaN where values are equal."""
     gaps = F.unsqueeze(values, -2) - F.unsqueeze(values, -1)
-    is_nothing = F.logical_and(F.eq(gaps, 0), F.eq(numerator, 0))
-    return numerator / F.where(is_nothing, F.ones_like(gaps), gaps)
+    ones = F.diag_embed(F.ones_like(values))
+    return (numerator - F.diag_embed(diagonal(numerator))) / (gaps + ones)
 
 
-def _eigh_backward(grad_eigenvalues, grad_eigenvectors, eigenvalues, eigenvectors):
+def _eigh_backward(eigenvalues, eigenvectors, grad_eigenvalues=None, grad_eigenvectors=None):
     V = eigenvectors
+    on_diagonal = None if grad_eigenvalues is None else _to(grad_eigenvalues, V.dtype)
+    if grad_eigenvectors is None:
+        return F.matmul(V * F.unsqueeze(on_diagonal, -2), adjoint(V))
     projected = F.matmul(adjoint(V), grad_eigenvectors)
     inner = _over_gaps((projected - adjoint(projected)) * 0.5, eigenvalues)
-    inner = inner + F.diag_embed(_to(grad_eigenvalues, V.dtype))
+    if on_diagonal is not None:
+        inner = inner + F.diag_embed(on_diagonal)
     return F.matmul(V, F.matmul(inner, adjoint(V)))
 
 
@@ -63,14 +62,19 @@ def eigvalsh(A, UPLO):
     return F.linalg_eigh(A, UPLO)[0] if requires_grad(A) else F._eigvalsh(A, UPLO)
 
 
-def _eig_backward(grad_eigenvalues, grad_eigenvectors, eigenvalues, eigenvectors, A_meta):
+def _eig_backward(eigenvalues, eigenvectors, A_meta, grad_eigenvalues=None, grad_eigenvectors=None):
     """V^-H (diag(grad_L) + (V^H grad_V - V^H V Re(diag(V^H grad_V))) / conj(E)) V^H"""
     V = eigenvectors
-    projected = F.matmul(adjoint(V), grad_eigenvectors)
-    lengths = _to(F.real(diagonal(projected)), V.dtype)
-    inner = projected - F.matmul(adjoint(V), V * F.unsqueeze(lengths, -2))
-    inner = _over_gaps(inner, conj(eigenvalues)) + F.diag_embed(grad_eigenvalues)
-    grad = F.linalg_solve(adjoint(V), F.matmul(inner, adjoint(V)))
+    if grad_eigenvectors is None:
+        inner = F.unsqueeze(grad_eigenvalues, -1) * adjoint(V)
+    else:
+        projected = F.matmul(adjoint(V), grad_eigenvectors)
+        lengths = _to(F.real(diagonal(projected)), V.dtype)
+        inner = _over_gaps(projected - F.matmul(adjoint(V), V * F.unsqueeze(lengths, -2)), conj(eigenvalues))
+        if grad_eigenvalues is not None:
+            inner = inner + F.diag_embed(grad_eigenvalues)
+        inner = F.matmul(inner, adjoint(V))
+    grad = F.linalg_solve(adjoint(V), inner)
     return grad if A_meta.dtype.is_complex else F.real(grad)
 
 
@@ -104,18 +108,29 @@ def _skew(matrix):
     return matrix - adjoint(matrix)
 
 
-def _svd_backward(grad_U, grad_S, grad_Vh, U, S, Vh):
+def _of_singular_values(grad_S, U, Vh):
+    """U diag(grad_S) V^H, scaling the smaller of both"""
+    if U.shape[-2] >= Vh.shape[-1]:
+        return F.matmul(U, F.unsqueeze(grad_S, -1) * Vh)
+    return F.matmul(U * F.unsqueeze(grad_S, -2), Vh)
+
+
+def _svd_backward(U, S, Vh, grad_U=None, grad_S=None, grad_Vh=None):
     m, n, k = U.shape[-2], Vh.shape[-1], S.shape[-1]
-    U, grad_U = F.narrow(U, -1, 0, k), F.narrow(grad_U, -1, 0, k)
-    Vh, grad_Vh = F.narrow(Vh, -2, 0, k), F.narrow(grad_Vh, -2, 0, k)
+    U, Vh = F.narrow(U, -1, 0, k), F.narrow(Vh, -2, 0, k)
+    on_diagonal = None if grad_S is None else _to(grad_S, U.dtype)
+    if grad_U is None and grad_Vh is None:
+        return _of_singular_values(on_diagonal, U, Vh)
+    grad_U = F.zeros_like(U) if grad_U is None else F.narrow(grad_U, -1, 0, k)
+    grad_Vh = F.zeros_like(Vh) if grad_Vh is None else F.narrow(grad_Vh, -2, 0, k)
     S = _to(S, U.dtype)
     columns, rows = F.unsqueeze(S, -2), F.unsqueeze(S, -1)
     left, right = _skew(F.matmul(adjoint(U), grad_U)), _skew(F.matmul(Vh, adjoint(grad_Vh)))
-    inner = _over_gaps(left * columns + rows * right, S * S) + F.diag_embed(_to(grad_S, U.dtype))
+    inner = _over_gaps(left * columns + rows * right, S * S)
+    if on_diagonal is not None:
+        inner = inner + F.diag_embed(on_diagonal)
     if U.dtype.is_complex:
-        phases = diagonal(left)
-        is_nothing = F.logical_and(F.eq(phases, 0), F.eq(S, 0))  # a value of 0 whose vectors no gradient has reached
-        inner = inner + F.diag_embed(phases / F.where(is_nothing, F.ones_like(S), 2 * S))
+        inner = inner + F.diag_embed(diagonal(left) / (2 * S))
     if m > k:
         scaled = grad_U / columns
         grad = F.matmul(U, inner) + scaled - F.matmul(U, F.matmul(adjoint(U), scaled))

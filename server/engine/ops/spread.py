@@ -20,7 +20,7 @@ def _norm_backward(grad, input, input_meta, out, p, dim, keepdim):
     if p == 1:
         return F.mul(F.sgn(input), grad)
     if p == 2:
-        return F.mul(input, _unless_zero(norm, F.div(grad, norm)))
+        return F.mul(input, F.mul(grad, _unless_zero(norm, F.reciprocal(norm))))
     size = F.abs(input)
     if p in (float("inf"), float("-inf")):
         reached = F.logical_or(F.eq(size, norm), F.logical_and(F.isnan(size), F.isnan(norm)))
