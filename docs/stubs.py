@@ -43,6 +43,7 @@ import numpy as np
 
 from telegrad import return_types
 from telegrad._tensor.generator import Generator
+from telegrad._tensor.layouts import Layout
 from telegrad._tensor.tensor import Tensor
 from telegrad.cuda.streams import Stream
 from telegrad_protocol.dtypes import DType

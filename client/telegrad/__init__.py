@@ -93,6 +93,18 @@ from ._functions.creation import (
     where as where,
 )
 from ._functions.einsum import einsum as einsum, tensordot as tensordot
+from ._functions.layouts import (
+    ccol_indices_copy as ccol_indices_copy,
+    col_indices_copy as col_indices_copy,
+    crow_indices_copy as crow_indices_copy,
+    hspmm as hspmm,
+    indices_copy as indices_copy,
+    row_indices_copy as row_indices_copy,
+    smm as smm,
+    spmm as spmm,
+    sspaddmm as sspaddmm,
+    values_copy as values_copy,
+)
 from ._functions.low_rank import (
     chain_matmul as chain_matmul,
     lobpcg as lobpcg,
@@ -246,6 +258,7 @@ if TYPE_CHECKING:
         ops as ops,
         serialization as serialization,
         signal as signal,
+        sparse as sparse,
         special as special,
         testing as testing,
         utils as utils,
@@ -262,6 +275,14 @@ if TYPE_CHECKING:
         grid_sampler_3d as grid_sampler_3d,
     )
     from .serialization import load as load, save as save
+    from .sparse import (
+        sparse_bsc_tensor as sparse_bsc_tensor,
+        sparse_bsr_tensor as sparse_bsr_tensor,
+        sparse_compressed_tensor as sparse_compressed_tensor,
+        sparse_coo_tensor as sparse_coo_tensor,
+        sparse_csc_tensor as sparse_csc_tensor,
+        sparse_csr_tensor as sparse_csr_tensor,
+    )
     from ._attached import *
 
 __version__ = "0.1.0"
@@ -311,6 +332,7 @@ _LAZY = frozenset(
         "ops",
         "signal",
         "serialization",
+        "sparse",
         "special",
         "testing",
         "utils",
@@ -322,6 +344,9 @@ _LAZY_FUNCTIONS = {
     "native_batch_norm": "telegrad._functions.native", "native_group_norm": "telegrad._functions.native",
     "native_layer_norm": "telegrad._functions.native", "grid_sampler": "telegrad.nn._resampling",
     "grid_sampler_2d": "telegrad.nn._resampling", "grid_sampler_3d": "telegrad.nn._resampling",
+    **{
+        f"sparse_{kind}_tensor": "telegrad.sparse" for kind in ("coo", "csr", "csc", "bsr", "bsc", "compressed")
+    },
 }  # fmt: skip
 """Public functions whose modules are imported when a program first names them, and those modules."""
 

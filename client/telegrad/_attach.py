@@ -19,6 +19,7 @@ from ._functions import (
     copying,
     creation,
     inplace_views,
+    layouts,
     low_rank,
     memory_formats,
     operators,
@@ -34,7 +35,7 @@ from .cuda import streams
 
 _MODULES = (
     operators, reading, repr, special, copying, memory_formats, conversions, creation, properties, inplace_views,
-    low_rank, distances, filling, numbers, splitting,
+    layouts, low_rank, distances, filling, numbers, splitting,
     statistics, uniques, view_copies, autograd, streams,
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ import numpy as np
 from telegrad._ops.functions import function
 from telegrad._session import cells
 from telegrad._session.grad_mode import no_grad
-from telegrad._tensor.formatting import EdgeRanges, edge_ranges, format_tensor
+from telegrad._tensor.formatting import EdgeRanges, edge_ranges, format_elements, format_tensor
 from telegrad._tensor.html import escape, format_html, head_of
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import TelegradError
@@ -39,6 +39,13 @@ def _text(self: Tensor, elements: np.ndarray[Any, Any]) -> str:
         is_parameter=type(self).__name__ == "Parameter",
         summarized=ranges is not None,
     )
+
+
+def contents(tensor: Tensor, indent: int) -> str:
+    """Return the text of the elements alone, as they stand after ``indent`` characters."""
+    ranges = edge_ranges(tensor._meta.shape)
+    elements = read_array(tensor) if ranges is None else _read_edges(tensor, ranges)
+    return format_elements(elements, dtype=tensor.dtype, shape=tuple(tensor._meta.shape), indent=indent)
 
 
 def _read_edges(tensor: Tensor, ranges: EdgeRanges) -> np.ndarray[Any, Any]:

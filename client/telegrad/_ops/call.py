@@ -28,6 +28,7 @@ from telegrad_protocol.ops.contract import device_of, is_view
 from . import call_pattern as _call_pattern
 from .call_pattern import CallPattern
 from .grad_names import grad_name
+from .operand_classes import HANDLERS, OperandHasHandler
 
 _SCALARS = frozenset((bool, int, float, complex))
 _MAX_PLANS = 1 << 15
@@ -235,6 +236,8 @@ def _key_of(item: Any) -> Any:
 def _session_of(op: Op, items: Any, session: ClientSession | None) -> ClientSession | None:
     for item in items:
         if isinstance(item, Tensor):
+            if item.__class__ in HANDLERS:
+                raise OperandHasHandler(f"{op.public}: a list holds a {item.__class__.__name__}")
             if len(_TENSOR_TYPES) < _MAX_TENSOR_TYPES:
                 _TENSOR_TYPES.add(item.__class__)
             if session is None:

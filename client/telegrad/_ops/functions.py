@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from telegrad._session.current import current_session
@@ -10,7 +11,7 @@ from telegrad._session.devices import as_device, default_device, require_device
 from telegrad._tensor.generator import Generator
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
+from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat, lies_in, preserve_format, strides_of
 from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.contract import describe
@@ -20,6 +21,7 @@ from . import signatures as _signatures
 from .call import call
 from .call_pattern import CallPattern
 from .integers import read_integers
+from .operand_classes import OperandHasHandler, handler_of
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
@@ -50,7 +52,7 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     miss = _with_integers(_with_out(miss, outs, public) if outs else miss, plain)
     if plain[0].is_random:
         miss = _with_generator(miss, public)
-    run = _with_cache(miss, len(plain) > 1)
+    run = _with_cache(public, miss, len(plain) > 1)
     if any(map(_signatures.makes_tensors, plain)):
         run = _creating(run, public)
     _signatures.describe(run, public, ops)
@@ -69,9 +71,11 @@ def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
         requires_grad = kwargs.pop("requires_grad", False)
         kwargs.pop("pin_memory", None)  # the server pins its host memory by itself
         wanted = kwargs.pop("memory_format", None)
-        if kwargs.pop("layout", None) not in (None, strided):
-            raise NotSupportedError(f"{public}: a layout other than telegrad.strided is not supported")
-        tensor = run(*args, **kwargs)
+        layout = kwargs.pop("layout", None)
+        if layout in (None, strided):
+            tensor = run(*args, **kwargs)
+        else:
+            tensor = import_module("telegrad._sparse.building").created(public, args, kwargs, layout)
         if wanted is not None:
             tensor = in_memory_format(public, tensor, wanted)
         return tensor.requires_grad_() if requires_grad else tensor
@@ -83,7 +87,7 @@ Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None
 """Runs a call whose pattern is not cached; returns its result, and its pattern if calls of it can be cached."""
 
 
-def _with_cache(miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
+def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
     patterns: dict[tuple[Any, ...], CallPattern] = {}
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -93,9 +97,12 @@ def _with_cache(miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
         if pattern is not None:
             try:
                 return call(pattern, values)
-            except ArgumentTypeError:
-                if not is_overloaded:
+            except ArgumentTypeError as error:
+                if not is_overloaded and not isinstance(error, OperandHasHandler):
                     raise
+        handler = handler_of(values)
+        if handler is not None:
+            return handler(public, args, kwargs)
         result, pattern = miss(args, kwargs)
         if pattern is not None and pattern.is_cacheable:
             if len(patterns) >= _MAX_PATTERNS:

@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 
 from telegrad import return_types
 from telegrad._tensor.generator import Generator
+from telegrad._tensor.layouts import Layout
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.memory_format import MemoryFormat
@@ -117,7 +118,7 @@ def makes_tensors(op: Op) -> bool:
 
 def _creation_options(op: Op, keywords: dict[str, Parameter]) -> dict[str, Parameter]:
     """Return keyword parameters in PyTorch's order, with those that creation functions share."""
-    options = {"layout": _option("layout", type(None)), **keywords}
+    options = {"layout": _option("layout", Layout), **keywords}
     options["requires_grad"] = _option("requires_grad", bool, False)
     if op.is_random:
         options["generator"] = _option("generator", Generator)

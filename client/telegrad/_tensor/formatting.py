@@ -131,7 +131,7 @@ def format_tensor(
         array = take_edges(array, plan)
     layout = _Layout(_options, shape, plan is not None)
     suffixes = _suffixes(dtype, device, shape, requires_grad, grad_fn, default_dtype or dtypes.get_default_dtype())
-    text = _add_suffixes(_OPENING + _contents(array, dtype, layout), suffixes)
+    text = join_suffixes(_OPENING + _contents(array, dtype, layout), suffixes)
     return "Parameter containing:\n" + text if is_parameter else text
 
 
@@ -146,7 +146,7 @@ def _suffixes(
         suffixes.append(f"size={shape}")
     # An empty tensor has no elements that would tell its type, so only the default one goes without saying.
     if dtype is not default and (empty or dtype not in (default.to_complex(), dtypes.int64, dtypes.bool_)):
-        suffixes.append(f"dtype={_DTYPE_PREFIX}{dtype.name}")
+        suffixes.append(f"dtype={name_of(dtype)}")
     if grad_fn is not None:
         suffixes.append(f"grad_fn=<{grad_fn}>")
     elif requires_grad:
@@ -154,7 +154,18 @@ def _suffixes(
     return suffixes
 
 
-def _add_suffixes(text: str, suffixes: list[str]) -> str:
+def format_elements(array: Array, *, dtype: DType, shape: tuple[int, ...], indent: int) -> str:
+    """Format the elements alone, as they stand after ``indent`` characters; of a large tensor, those at the edges."""
+    return _contents(array, dtype, _Layout(_options, shape, edge_ranges(shape) is not None, indent))
+
+
+def name_of(kind: Any) -> str:
+    """Return the name of a dtype or a layout as texts of tensors have it."""
+    return f"{_DTYPE_PREFIX}{kind.name}"
+
+
+def join_suffixes(text: str, suffixes: list[str]) -> str:
+    """Add what follows the elements, on new lines where it does not fit, and the closing parenthesis."""
     parts = [text]
     column = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
@@ -222,6 +233,7 @@ class _Layout:
     options: PrintOptions
     shape: tuple[int, ...]
     summarize: bool
+    indent: int = len(_OPENING)
 
     def elides(self, dim: int) -> bool:
         return self.summarize and self.shape[dim] > 2 * self.options.edgeitems
@@ -252,12 +264,12 @@ def _nested(values: Any, dim: int, layout: _Layout, formatter: _NumberFormat | _
     if remaining == 1:
         return _vector([formatter(value) for value in values], dim, layout, formatter.width)
     rows = [_nested(row, dim + 1, layout, formatter) for row in values]
-    separator = "," + "\n" * (remaining - 1) + " " * (len(_OPENING) + dim + 1)
+    separator = "," + "\n" * (remaining - 1) + " " * (layout.indent + dim + 1)
     return "[" + separator.join(layout.with_dots(rows, dim, "...")) + "]"
 
 
 def _vector(items: list[str], dim: int, layout: _Layout, width: int) -> str:
-    indent = len(_OPENING) + dim
+    indent = layout.indent + dim
     per_line = max(1, (layout.options.linewidth - indent) // (width + 2))
     items = layout.with_dots(items, dim, " ...")
     lines = [", ".join(items[i : i + per_line]) for i in range(0, len(items), per_line)]

@@ -39,6 +39,7 @@ from . import window_functions
 from . import stft
 from . import indexing
 from . import scattering
+from . import sparse
 from . import nn
 from . import attention
 from . import convolution
@@ -56,8 +57,8 @@ TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, special, bessel, sorting, linalg, factorizations, spectra, solvers,
-    matrix_functions, legacy_linalg, fft, indexing, scattering, nn, attention, convolution, pooling, normalization,
-    rnn, losses, ctc, optim, foreach, amp, window_functions, stft, quantiles, binary,
+    matrix_functions, legacy_linalg, fft, indexing, scattering, sparse, nn, attention, convolution, pooling,
+    normalization, rnn, losses, ctc, optim, foreach, amp, window_functions, stft, quantiles, binary,
 )  # fmt: skip
 
 

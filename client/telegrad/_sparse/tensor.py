@@ -1,0 +1,210 @@
+"""``SparseTensor``: a tensor of which only some elements are stored, with their indices.
+
+It is made of ordinary tensors: of indices and values in the coordinate layout; of compressed indices, plain indices and
+values in the other ones. The values carry its autograd history, so that derivatives are those of ordinary operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.layouts import Layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, NotSupportedError
+from telegrad_protocol.meta import Meta
+
+BY_ROWS = frozenset((sparse_csr, sparse_bsr))
+BY_COLUMNS = frozenset((sparse_csc, sparse_bsc))
+BLOCKED = frozenset((sparse_bsr, sparse_bsc))
+COMPRESSED = BY_ROWS | BY_COLUMNS
+SPELLED = {
+    sparse_coo: "Sparse", sparse_csr: "SparseCsr", sparse_csc: "SparseCsc", sparse_bsr: "SparseBsr",
+    sparse_bsc: "SparseBsc",
+}  # fmt: skip
+"""The names of layouts in PyTorch's messages."""
+
+
+def no_storage(tensor: SparseTensor) -> NoReturn:
+    """Raise the error of what needs the one memory that a dense tensor has."""
+    raise NotSupportedError(f"a {tensor._kind.name} tensor has no memory of its own; use to_dense(), or its values()")
+
+
+class SparseTensor(Tensor):
+    """A tensor in a sparse layout; ``_parts`` are the tensors that it is made of, the values last.
+
+    ``_cell`` holds what products need of the indices, once they were needed. It is shared by all tensors of the same
+    indices; where ``_is_flipped``, those of the transpose are in it.
+    """
+
+    __slots__ = ("_cell", "_is_coalesced", "_is_flipped", "_kind", "_parts")
+
+    _id = property(no_storage, lambda self, value: no_storage(self))
+
+    def __init__(self, kind: Layout, parts: Sequence[Tensor], shape: Sequence[int], is_coalesced: bool = False) -> None:
+        values = parts[-1]
+        self._kind = kind
+        self._parts = tuple(parts)
+        self._is_coalesced = is_coalesced
+        self._cell: list[Any] = [None]
+        self._is_flipped = False
+        self._session = values._session
+        self._meta = Meta.of(tuple(shape), values.dtype, values.device)
+        self._base = self._aliases = None
+
+    def __del__(self) -> None:
+        """Do nothing: the parts free themselves."""
+
+    def like(self, values: Tensor, *, is_coalesced: bool | None = None) -> SparseTensor:
+        """Return a tensor with the same indices and other values."""
+        known = self._is_coalesced if is_coalesced is None else is_coalesced
+        made = SparseTensor(self._kind, (*self._parts[:-1], values), self.shape, known)
+        made._cell, made._is_flipped = self._cell, self._is_flipped
+        return made
+
+    def become(self, other: Tensor, name: str) -> SparseTensor:
+        """Become what an operation in place has computed."""
+        if self.requires_grad and self.is_leaf and thread.modes.records:
+            raise AutogradError(f"{name}: a leaf tensor that requires grad is modified in place; use no_grad()")
+        if not isinstance(other, SparseTensor) or other._kind is not self._kind:
+            raise ArgumentError(f"{name}: the result is not a {self._kind.name} tensor")
+        values = other._parts[-1]
+        values = values if values.dtype is self.dtype else values.to(self.dtype)
+        self._parts = (*other._parts[:-1], values)
+        self._meta = Meta.of(other.shape, self.dtype, other.device)
+        self._is_coalesced, self._cell, self._is_flipped = other._is_coalesced, other._cell, other._is_flipped
+        return self
+
+    @property
+    def stored(self) -> Tensor:
+        """The values, coalesced or not."""
+        return self._parts[-1]
+
+    @property
+    def sparse_dims(self) -> int:
+        """The number of sparse dimensions."""
+        return int(self._parts[0].shape[0]) if self._kind is sparse_coo else 2
+
+    @property
+    def batch_dims(self) -> int:
+        """The number of dimensions before the matrices of a compressed layout."""
+        return 0 if self._kind is sparse_coo else self._parts[0].ndim - 1
+
+    @property
+    def dense_dims(self) -> int:
+        """The number of dimensions of each stored element."""
+        return self._meta.ndim - self.sparse_dims - self.batch_dims
+
+    @property
+    def count(self) -> int:
+        """The number of stored elements, of each matrix of a batch."""
+        return int(self._parts[-1].shape[self.batch_dims])
+
+    @property
+    def blocks(self) -> tuple[int, int] | None:
+        """The sizes of the blocks that are stored; None where single elements are."""
+        if self._kind not in BLOCKED:
+            return None
+        first = self.batch_dims + 1
+        rows, columns = self._parts[-1].shape[first : first + 2]
+        return int(rows), int(columns)
+
+    def require(self, name: str, *kinds: Layout) -> None:
+        """Raise NotSupportedError unless the layout is one of these."""
+        if self._kind not in kinds:
+            names = " or ".join(kind.name for kind in kinds)
+            raise NotSupportedError(f"{name}: expected a {names} tensor, not {self._kind.name}; convert it first")
+
+    # What a dense tensor keeps for itself is the values' here.
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow into the values."""
+        return self.stored.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
+        """Set whether gradients flow into the values of this leaf."""
+        self.stored.requires_grad_(requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the values were not computed from tensors that require grad."""
+        return self.stored.is_leaf
+
+    @property
+    def grad_fn(self) -> Any:
+        """The operation that computed the values."""
+        return self.stored.grad_fn
+
+    @property
+    def grad(self) -> SparseTensor | None:
+        """The gradient of the stored elements, with the indices of this tensor."""
+        gradient = self.stored._grad
+        return None if gradient is None else self._gradient(gradient)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is None:
+            self.stored.grad = None
+        elif isinstance(value, SparseTensor) and value._kind is self._kind and value.stored.shape == self.stored.shape:
+            self.stored.grad = value.stored
+        else:
+            raise ArgumentError("grad: the gradient of a sparse tensor must have its layout and indices")
+
+    def _gradient(self, values: Tensor) -> SparseTensor:
+        return self.like(values, is_coalesced=self._is_coalesced)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a result in ``.grad``."""
+        self.stored.retain_grad()
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether ``retain_grad`` was called."""
+        return self.stored.retains_grad
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call ``hook(grad)`` with a sparse gradient whenever it is computed; what it returns replaces it."""
+
+        def on_values(gradient: Tensor) -> Any:
+            replaced = hook(self._gradient(gradient))
+            return replaced.stored if isinstance(replaced, SparseTensor) else replaced
+
+        return self.stored.register_hook(on_values)
+
+    def _gradient_edge(self) -> Any:
+        return self.stored._gradient_edge()
+
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:  # fmt: skip
+        """Accumulate the gradient of this tensor into leaves; ``gradient`` is a tensor with the same indices."""
+        if isinstance(gradient, SparseTensor):
+            if gradient.stored.shape != self.stored.shape:
+                raise ArgumentError("backward: the gradient must have the indices of the sparse tensor")
+            gradient = gradient.stored
+        elif gradient is not None:
+            raise ArgumentTypeError("backward: the gradient of a sparse tensor must be a sparse tensor")
+        self.stored.backward(gradient, retain_graph, create_graph, inputs)
+
+    def _become(self, other: Tensor) -> None:
+        self.become(other, "out")
+
+    @property
+    def nbytes(self) -> int:
+        """Raise NotSupportedError: indices and values have their own sizes."""
+        raise NotSupportedError("nbytes: not defined for sparse tensors; add those of the indices and of the values")
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Raise NotSupportedError: sparse tensors have no strides."""
+        raise NotSupportedError("stride: sparse tensors have no strides")
+
+    def storage_offset(self) -> int:
+        """Raise NotSupportedError: sparse tensors have no storage."""
+        no_storage(self)
