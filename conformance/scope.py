@@ -35,6 +35,8 @@ OUT_OF_SCOPE: Final = {
     r"clear_autocast_cache|read_vitals|thread_safe_generator|classes|ops|Tag|DispatchKey.*)": (
         "TorchScript's types and other objects of PyTorch's C++ core"
     ),
+    r"(has|handle)_torch_function(_\w+)?|copy_method_params|get_swap_module_params_on_conversion|"
+    r"is_traceable_wrapper_subclass": "imported into PyTorch's files for their own use; not documented there",
 }
 """By a pattern of the name below its namespace; operators' names count as in the database."""
 

@@ -96,7 +96,10 @@ def layers_stub(folder: Path) -> str:
     files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     names = "".join(f"from . import {name} as {name}\n" for name in files)
     layers = "".join(f"from .{name} import *\n" for name in files)
-    return f'"""Layers, as type checkers see them; {WRITTEN}."""\n\n{names}{layers}'
+    exported = "".join(f"__all__ += {name}.__all__\n" for name in files)
+    return (
+        f'"""Layers, as type checkers see them; {WRITTEN}."""\n\n{names}{layers}\n__all__: list[str] = []\n{exported}'
+    )
 
 
 def page(title: str, lines: Iterable[str]) -> str:

@@ -25,6 +25,11 @@ from ._fractional import (
     fractional_max_pool3d as fractional_max_pool3d,
     fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices,
 )
+from ._grouped import (
+    grouped_mm as grouped_mm,
+    scaled_grouped_mm as scaled_grouped_mm,
+    scaled_mm as scaled_mm,
+)
 from ._losses import (
     cosine_embedding_loss as cosine_embedding_loss,
     ctc_loss as ctc_loss,

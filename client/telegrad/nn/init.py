@@ -136,7 +136,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     return tensor.normal_(0, std, generator=generator).scatter_(0, order[:zeros], 0)
 
 
-def _fans(tensor: Tensor) -> tuple[int, int]:
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """How many inputs and outputs each element of a weight is connected to."""
     if tensor.ndim < 2:
         raise ShapeError(
@@ -148,20 +148,24 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """X. Glorot, Y. Bengio, Understanding the difficulty of training deep networks (2010), uniform."""
-    bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
+    bound = gain * math.sqrt(6.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """The same with a normal distribution."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))), generator)
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
+
+
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    mode = mode.lower()
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f"mode {mode!r} not supported, please use one of ('fan_in', 'fan_out')")
+    return _calculate_fan_in_and_fan_out(tensor)[mode == "fan_out"]
 
 
 def _deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise ArgumentError(f"mode {mode!r} not supported, please use one of ('fan_in', 'fan_out')")
-    fan = _fans(tensor)[mode == "fan_out"]
-    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+    return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
 
 
 def kaiming_uniform_(
@@ -197,3 +201,7 @@ uniform, normal, constant, eye, dirac = (_former(n) for n in ("uniform", "normal
 xavier_uniform, xavier_normal = _former("xavier_uniform"), _former("xavier_normal")
 kaiming_uniform, kaiming_normal = _former("kaiming_uniform"), _former("kaiming_normal")
 orthogonal, sparse = _former("orthogonal"), _former("sparse")
+
+# private names by which programs import these
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_

@@ -15,6 +15,7 @@ from .sgd import SGD
 
 if TYPE_CHECKING:
     from . import swa_utils as swa_utils
+    from ._swapping import swap_in_optimizer_params_and_state
     from .adadelta import Adadelta
     from .adafactor import Adafactor
     from .adagrad import Adagrad
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
-    "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "lr_scheduler", "swa_utils",
+    "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "lr_scheduler",
+    "swa_utils", "swap_in_optimizer_params_and_state",
 ]  # fmt: skip
-_LATER = {"SparseAdam": "sparse_adam", "swa_utils": "swa_utils"} | {
+_LATER = {
+    "SparseAdam": "sparse_adam", "swa_utils": "swa_utils", "swap_in_optimizer_params_and_state": "_swapping",
+} | {
     name: name.lower()
     for name in (
         "ASGD", "LBFGS", "Adadelta", "Adafactor", "Adagrad", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop",

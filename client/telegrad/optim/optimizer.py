@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any
 
 from telegrad._functions.gradients import by_device, clear_gradients
-from telegrad._session.grad_mode import enable_grad
+from telegrad._session.grad_mode import enable_grad, set_grad_enabled
 from telegrad._tensor.hooks import Hooks, RemovableHandle
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
@@ -21,6 +21,17 @@ from telegrad_protocol.meta import Device
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
+ParamsT = Parameters
+
+
+class _RequiredParameter:
+    """Stands for a setting without a default in optimizers of other people."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _RequiredParameter()
 _HOOKS = (
     "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
     "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks",
@@ -286,3 +297,19 @@ def lr_at(lr: float | Tensor, device: Device) -> float | Tensor:
 
 
 Optimizer.step = with_hooks(Optimizer.step)  # type: ignore[method-assign]
+
+
+def _use_grad_for_differentiable(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``step`` that records gradients if the optimizer is ``differentiable``, and only then."""
+
+    @wraps(step)
+    def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        with set_grad_enabled(bool(self.defaults.get("differentiable"))):
+            return step(self, *args, **kwargs)
+
+    return run
+
+
+def _get_value(x: Any) -> Any:
+    """Return a number, read if it is a tensor."""
+    return x.item() if isinstance(x, Tensor) else x

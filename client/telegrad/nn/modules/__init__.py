@@ -20,10 +20,9 @@ for _info in iter_modules(__path__):
     __all__ += _file.__all__
 
 # what files of PyTorch have that are parts of others here
-from ._ntuples import _ntuple as _ntuple  # noqa: E402
-from ._ntuples import _pair as _pair  # noqa: E402
-from ._ntuples import _quadruple as _quadruple  # noqa: E402
-from ._ntuples import _reverse_repeat_tuple as _reverse_repeat_tuple  # noqa: E402
-from ._ntuples import _single as _single  # noqa: E402
-from ._ntuples import _triple as _triple  # noqa: E402
-from .batchnorm import _InstanceNorm as _InstanceNorm  # noqa: E402
+from .utils import _ntuple as _ntuple  # noqa: E402
+from .utils import _pair as _pair  # noqa: E402
+from .utils import _quadruple as _quadruple  # noqa: E402
+from .utils import _reverse_repeat_tuple as _reverse_repeat_tuple  # noqa: E402
+from .utils import _single as _single  # noqa: E402
+from .utils import _triple as _triple  # noqa: E402

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from inspect import Parameter as _Argument
 from inspect import Signature
 from typing import Any, ClassVar
@@ -47,6 +48,13 @@ __all__ = [
     "Tanhshrink",
     "Threshold",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MultiheadAttention":  # PyTorch has it in this file
+        return import_module(".attention", __package__).MultiheadAttention
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _SELF = _Argument("self", _Argument.POSITIONAL_OR_KEYWORD)
 

@@ -1,4 +1,4 @@
-"""Batch normalization, and instance normalization, which does the same to every sample by itself."""
+"""Batch normalization, and what it has in common with instance normalization."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from telegrad_protocol.errors import ArgumentError
 from .module import Module
 
 __all__ = [
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
-    "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d",
-    "LazyInstanceNorm3d", "SyncBatchNorm",
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d",
+    "SyncBatchNorm",
 ]  # fmt: skip
 
 
@@ -124,7 +123,7 @@ class _BatchNorm(_NormBase):
         return result
 
 
-def _expected(input: Tensor, *dims: int) -> None:
+def check_dims(input: Tensor, *dims: int) -> None:
     if input.ndim not in dims:
         wanted = " or ".join(f"{dim}D" for dim in dims)
         raise ArgumentError(f"expected {wanted} input (got {input.ndim}D input)")
@@ -134,21 +133,21 @@ class BatchNorm1d(_BatchNorm):
     """Batch normalization of (n, c) or (n, c, l)."""
 
     def _check_input_dim(self, input: Tensor) -> None:
-        _expected(input, 2, 3)
+        check_dims(input, 2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
     """Batch normalization of (n, c, h, w)."""
 
     def _check_input_dim(self, input: Tensor) -> None:
-        _expected(input, 4)
+        check_dims(input, 4)
 
 
 class BatchNorm3d(_BatchNorm):
     """Batch normalization of (n, c, d, h, w)."""
 
     def _check_input_dim(self, input: Tensor) -> None:
-        _expected(input, 5)
+        check_dims(input, 5)
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -181,57 +180,6 @@ class SyncBatchNorm(_BatchNorm):
         for name, child in module.named_children():
             converted.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return converted
-
-
-class _InstanceNorm(_NormBase):
-    """Mean 0 and variance 1 per channel of every sample."""
-
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: DeviceLike = None, dtype: DType | None = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
-
-    _unbatched: ClassVar[int]
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        _expected(input, self._unbatched, self._unbatched + 1)
-
-    def forward(self, input: Tensor) -> Tensor:
-        self._check_input_dim(input)
-        if self.affine and input.shape[-self._unbatched] != self.num_features:
-            raise ArgumentError(
-                f"expected input's size at dim={input.ndim - self._unbatched} to match num_features "
-                f"({self.num_features}), but got: {input.shape[-self._unbatched]}."
-            )
-        if input.ndim == self._unbatched:
-            return self._normalized(input.unsqueeze(0)).squeeze(0)
-        return self._normalized(input)
-
-    def _normalized(self, input: Tensor) -> Tensor:
-        by_input = self.training or not self.track_running_stats
-        momentum = 0.0 if self.momentum is None else self.momentum
-        return F.instance_norm(
-            input, self.running_mean, self.running_var, self.weight, self.bias, by_input, momentum, self.eps
-        )
-
-
-class InstanceNorm1d(_InstanceNorm):
-    """Instance normalization of (n, c, l) or (c, l)."""
-
-    _unbatched = 2
-
-
-class InstanceNorm2d(_InstanceNorm):
-    """Instance normalization of (n, c, h, w) or (c, h, w)."""
-
-    _unbatched = 3
-
-
-class InstanceNorm3d(_InstanceNorm):
-    """Instance normalization of (n, c, d, h, w) or (c, d, h, w)."""
-
-    _unbatched = 4
 
 
 class _LazyNormBase(LazyModuleMixin, _NormBase):
@@ -287,21 +235,3 @@ class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
     """``BatchNorm3d`` that takes the number of channels from its first input."""
 
     cls_to_become = BatchNorm3d
-
-
-class LazyInstanceNorm1d(_LazyNormBase, InstanceNorm1d):
-    """``InstanceNorm1d`` that takes the number of channels from its first input."""
-
-    cls_to_become, _channels_from_end = InstanceNorm1d, 2
-
-
-class LazyInstanceNorm2d(_LazyNormBase, InstanceNorm2d):
-    """``InstanceNorm2d`` that takes the number of channels from its first input."""
-
-    cls_to_become, _channels_from_end = InstanceNorm2d, 3
-
-
-class LazyInstanceNorm3d(_LazyNormBase, InstanceNorm3d):
-    """``InstanceNorm3d`` that takes the number of channels from its first input."""
-
-    cls_to_become, _channels_from_end = InstanceNorm3d, 4

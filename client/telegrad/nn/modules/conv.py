@@ -145,7 +145,7 @@ class Conv3d(_Conv):
     _dims = 3
 
 
-class _ConvTranspose(_ConvNd):
+class _ConvTransposeNd(_ConvNd):
     _transposed = True
 
     def __init__(
@@ -185,19 +185,19 @@ class _ConvTranspose(_ConvNd):
         return tuple(output_padding)
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     """The transpose of a convolution over sequences."""
 
     _dims = 1
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     """The transpose of a convolution over images."""
 
     _dims = 2
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     """The transpose of a convolution over volumes."""
 
     _dims = 3

@@ -28,6 +28,7 @@ from telegrad.nn._hooks import (
 )
 from telegrad.nn._repr import described, indent, typename
 from telegrad.nn._state_dict import StateDictMixin
+from telegrad.nn._state_dict import _IncompatibleKeys as _IncompatibleKeys
 from telegrad.nn._traversal import TraversalMixin
 from telegrad.nn.parameter import Buffer, Parameter
 from telegrad_protocol.errors import ArgumentTypeError
@@ -36,6 +37,13 @@ __all__ = ["Module"]
 
 
 M = TypeVar("M", bound="Module")
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
+
+
+def _addindent(s_: str, numSpaces: int) -> str:
+    return s_.replace("\n", "\n" + " " * numSpaces)
+
+
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _HOOKS = (
     "_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",

@@ -35,7 +35,7 @@ class _Pad(Module):
         return f"{self.padding}"
 
 
-class _ConstantPad(_Pad):
+class _ConstantPadNd(_Pad):
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -47,76 +47,88 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPadNd):
     """``value`` around sequences."""
 
     _dims = 1
 
 
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPadNd):
     """``value`` around images."""
 
     _dims = 2
 
 
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPadNd):
     """``value`` around volumes."""
 
     _dims = 3
 
 
-class ReflectionPad1d(_Pad):
+class _ReflectionPadNd(_Pad):
+    _mode = "reflect"
+
+
+class ReflectionPad1d(_ReflectionPadNd):
     """Mirrored elements around sequences."""
 
-    _dims, _mode = 1, "reflect"
+    _dims = 1
 
 
-class ReflectionPad2d(_Pad):
+class ReflectionPad2d(_ReflectionPadNd):
     """Mirrored elements around images."""
 
-    _dims, _mode = 2, "reflect"
+    _dims = 2
 
 
-class ReflectionPad3d(_Pad):
+class ReflectionPad3d(_ReflectionPadNd):
     """Mirrored elements around volumes."""
 
-    _dims, _mode = 3, "reflect"
+    _dims = 3
 
 
-class ReplicationPad1d(_Pad):
+class _ReplicationPadNd(_Pad):
+    _mode = "replicate"
+
+
+class ReplicationPad1d(_ReplicationPadNd):
     """Repeated elements around sequences."""
 
-    _dims, _mode = 1, "replicate"
+    _dims = 1
 
 
-class ReplicationPad2d(_Pad):
+class ReplicationPad2d(_ReplicationPadNd):
     """Repeated elements around images."""
 
-    _dims, _mode = 2, "replicate"
+    _dims = 2
 
 
-class ReplicationPad3d(_Pad):
+class ReplicationPad3d(_ReplicationPadNd):
     """Repeated elements around volumes."""
 
-    _dims, _mode = 3, "replicate"
+    _dims = 3
 
 
-class CircularPad1d(_Pad):
+class _CircularPadNd(_Pad):
+    _mode = "circular"
+
+
+class CircularPad1d(_CircularPadNd):
     """Elements of the other end around sequences."""
 
-    _dims, _mode = 1, "circular"
+    _dims = 1
 
 
-class CircularPad2d(_Pad):
+class CircularPad2d(_CircularPadNd):
     """Elements of the other end around images."""
 
-    _dims, _mode = 2, "circular"
+    _dims = 2
 
 
-class CircularPad3d(_Pad):
+class CircularPad3d(_CircularPadNd):
     """Elements of the other end around volumes."""
 
-    _dims, _mode = 3, "circular"
+    _dims = 3
 
 
 class ZeroPad1d(ConstantPad1d):

@@ -37,7 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _MaxPool(Module):
+class _MaxPoolNd(Module):
     _dims: ClassVar[int]
 
     def __init__(
@@ -62,19 +62,19 @@ class _MaxPool(Module):
         )
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPoolNd):
     """The largest element of each window of sequences."""
 
     _dims = 1
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPoolNd):
     """The largest element of each window of images."""
 
     _dims = 2
 
 
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPoolNd):
     """The largest element of each window of volumes."""
 
     _dims = 3
@@ -85,7 +85,7 @@ class _WindowLayer(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _MaxUnpool(_WindowLayer):
+class _MaxUnpoolNd(_WindowLayer):
     _dims: ClassVar[int]
 
     def __init__(self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0) -> None:
@@ -99,19 +99,19 @@ class _MaxUnpool(_WindowLayer):
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)  # type: ignore[no-any-return]
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpoolNd):
     """Maxima put back to where ``MaxPool1d`` found them."""
 
     _dims = 1
 
 
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpoolNd):
     """Maxima put back to where ``MaxPool2d`` found them."""
 
     _dims = 2
 
 
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpoolNd):
     """Maxima put back to where ``MaxPool3d`` found them."""
 
     _dims = 3
@@ -167,7 +167,7 @@ class AvgPool3d(_AvgPoolNd):
     _dims = 3
 
 
-class _LPPool(Module):
+class _LPPoolNd(Module):
     _dims: ClassVar[int]
 
     def __init__(
@@ -187,19 +187,19 @@ class _LPPool(Module):
         )
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPoolNd):
     """The norm of each window of sequences."""
 
     _dims = 1
 
 
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPoolNd):
     """The norm of each window of images."""
 
     _dims = 2
 
 
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPoolNd):
     """The norm of each window of volumes."""
 
     _dims = 3
@@ -216,30 +216,30 @@ class _AdaptivePool(Module):
         return f"output_size={self.output_size}"
 
 
-class _AdaptiveAvgPool(_AdaptivePool):
+class _AdaptiveAvgPoolNd(_AdaptivePool):
     def forward(self, input: Tensor) -> Tensor:
         return function(f"adaptive_avg_pool{self._dims}d")(input, self.output_size)  # type: ignore[no-any-return]
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """The mean of each of equal parts of sequences."""
 
     _dims = 1
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """The mean of each of equal parts of images."""
 
     _dims = 2
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """The mean of each of equal parts of volumes."""
 
     _dims = 3
 
 
-class _AdaptiveMaxPool(_AdaptivePool):
+class _AdaptiveMaxPoolNd(_AdaptivePool):
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__(output_size)
         self.return_indices = return_indices
@@ -248,19 +248,19 @@ class _AdaptiveMaxPool(_AdaptivePool):
         return function(f"adaptive_max_pool{self._dims}d")(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """The largest element of each of equal parts of sequences."""
 
     _dims = 1
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """The largest element of each of equal parts of images."""
 
     _dims = 2
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """The largest element of each of equal parts of volumes."""
 
     _dims = 3

@@ -6,6 +6,7 @@ A. Vaswani et al., Attention is all you need (2017).
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ class TransformerEncoderLayer(Module):
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def forward(
         self,
@@ -71,12 +72,21 @@ class TransformerEncoderLayer(Module):
         return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
 
 
-def _activation(given: str | Callable[[Tensor], Tensor]) -> Any:
-    if not isinstance(given, str):
-        return given
-    if given not in ("relu", "gelu"):
-        raise ArgumentError(f"activation should be relu/gelu, not {given}")
-    return F.relu if given == "relu" else F.gelu
+def _get_activation_fn(activation: str | Callable[[Tensor], Tensor]) -> Any:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise ArgumentError(f"activation should be relu/gelu, not {activation}")
+    return F.relu if activation == "relu" else F.gelu
+
+
+def _get_clones(module: Module, N: int) -> ModuleList:
+    return ModuleList(copy.deepcopy(module) for _ in range(N))
+
+
+def _generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DType | None = None) -> Tensor:
+    mask: Tensor = function("full")((sz, sz), -math.inf, dtype=dtype, device=device)
+    return mask.triu(1)
 
 
 class TransformerEncoder(Module):
@@ -87,7 +97,7 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
+        self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
@@ -127,7 +137,7 @@ class TransformerDecoderLayer(Module):
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def forward(
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
@@ -166,7 +176,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = ModuleList(copy.deepcopy(decoder_layer) for _ in range(num_layers))
+        self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
@@ -235,8 +245,7 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DType | None = None) -> Tensor:
         """Return the mask that hides what follows: -inf above the diagonal, 0 elsewhere."""
-        full = function("full")((sz, sz), float("-inf"), dtype=dtype, device=device)
-        return function("triu")(full, 1)  # type: ignore[no-any-return]
+        return _generate_square_subsequent_mask(sz, device, dtype)
 
     def _reset_parameters(self) -> None:
         for parameter in self.parameters():

@@ -19,15 +19,19 @@ from .clip_grad import get_total_norm as get_total_norm
 from .convert_parameters import parameters_to_vector as parameters_to_vector
 from .convert_parameters import vector_to_parameters as vector_to_parameters
 
+# files that have the names of their functions; later imports of them leave the names to the functions
+from .spectral_norm import remove_spectral_norm as remove_spectral_norm
+from .spectral_norm import spectral_norm as spectral_norm
+from .weight_norm import remove_weight_norm as remove_weight_norm
+from .weight_norm import weight_norm as weight_norm
+
 _LATER = {
     "fusion": "fusion", "init": "init",
     "memory_format": "memory_format", "parametrizations": "parametrizations", "parametrize": "parametrize",
     "prune": "prune", "stateless": "stateless",
     "convert_conv2d_weight_memory_format": "memory_format", "convert_conv3d_weight_memory_format": "memory_format",
     "fuse_conv_bn_eval": "fusion", "fuse_conv_bn_weights": "fusion", "fuse_linear_bn_eval": "fusion",
-    "fuse_linear_bn_weights": "fusion", "remove_spectral_norm": "_spectral_norm",
-    "remove_weight_norm": "_weight_norm", "skip_init": "init", "spectral_norm": "_spectral_norm",
-    "weight_norm": "_weight_norm",
+    "fuse_linear_bn_weights": "fusion", "skip_init": "init",
 }  # fmt: skip
 """Names and the files that have them; a name that is a file's own stands for the file."""
 

@@ -11,8 +11,8 @@ from telegrad.nn import functional as F
 from telegrad.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from telegrad.nn.modules.module import Module
 
-from ._weight_norm import norm_except, weight_of
 from .parametrize import register_parametrization
+from .weight_norm import norm_except, weight_of
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 

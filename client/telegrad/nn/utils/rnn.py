@@ -24,14 +24,14 @@ __all__ = [
 Lengths = Tensor | Sequence[int]
 
 
-class _Fields(NamedTuple):
+class PackedSequence_(NamedTuple):
     data: Tensor
     batch_sizes: Tensor
     sorted_indices: Tensor | None
     unsorted_indices: Tensor | None
 
 
-class PackedSequence(_Fields):
+class PackedSequence(PackedSequence_):
     """Sequences whose elements are packed step by step, the longest sequence first.
 
     ``sorted_indices`` has the number of each sequence before it was sorted, and ``unsorted_indices`` its inverse.

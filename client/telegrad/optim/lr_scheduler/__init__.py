@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from telegrad.optim.optimizer import Optimizer as Optimizer
+
 from .base import LRScheduler
 from .compound import ChainedScheduler, SequentialLR
 from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts
