@@ -342,8 +342,8 @@ _LAZY = frozenset(
 _LAZY_FUNCTIONS = {
     "as_torch": "telegrad._programs.run", "load": "telegrad.serialization", "save": "telegrad.serialization",
     "native_batch_norm": "telegrad._functions.native", "native_group_norm": "telegrad._functions.native",
-    "native_layer_norm": "telegrad._functions.native", "grid_sampler": "telegrad.nn._resampling",
-    "grid_sampler_2d": "telegrad.nn._resampling", "grid_sampler_3d": "telegrad.nn._resampling",
+    "native_layer_norm": "telegrad._functions.native", "grid_sampler": "telegrad.nn._functional.resampling",
+    "grid_sampler_2d": "telegrad.nn._functional.resampling", "grid_sampler_3d": "telegrad.nn._functional.resampling",
     **{
         f"sparse_{kind}_tensor": "telegrad.sparse" for kind in ("coo", "csr", "csc", "bsr", "bsc", "compressed")
     },

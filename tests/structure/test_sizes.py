@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = (ROOT / "server", ROOT / "client")
 MOST_FILES = 22
 MOST_LINES = 400
-FAMILIES = {"server/engine/ops", "client/telegrad_protocol/ops"}
-"""The two parallel lists of operator families: a file a family, in both."""
+FAMILIES = {"server/engine/ops", "client/telegrad_protocol/ops", "client/telegrad/nn/modules"}
+"""A file a family: of operators, in two parallel lists, and of layers, under the names of PyTorch's files."""
 
 
 def sources() -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._losses import reduction_of
+from ._functional.losses import reduction_of
 
 _NUMBERS = {"none": 0, "mean": 1, "sum": 2}
 

@@ -17,20 +17,20 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
-from ._attention import multi_head_attention_forward as multi_head_attention_forward
-from ._bags import embedding_bag as embedding_bag
-from ._fractional import (
+from ._functional.attention import multi_head_attention_forward as multi_head_attention_forward
+from ._functional.bags import embedding_bag as embedding_bag
+from ._functional.fractional import (
     fractional_max_pool2d as fractional_max_pool2d,
     fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices,
     fractional_max_pool3d as fractional_max_pool3d,
     fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices,
 )
-from ._grouped import (
+from ._functional.grouped import (
     grouped_mm as grouped_mm,
     scaled_grouped_mm as scaled_grouped_mm,
     scaled_mm as scaled_mm,
 )
-from ._losses import (
+from ._functional.losses import (
     cosine_embedding_loss as cosine_embedding_loss,
     ctc_loss as ctc_loss,
     gaussian_nll_loss as gaussian_nll_loss,
@@ -45,7 +45,7 @@ from ._losses import (
     triplet_margin_loss as triplet_margin_loss,
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
-from ._rearrangements import (
+from ._functional.rearrangements import (
     channel_shuffle as channel_shuffle,
     conv_tbc as conv_tbc,
     feature_alpha_dropout as feature_alpha_dropout,
@@ -59,7 +59,7 @@ from ._rearrangements import (
     rrelu as rrelu,
     rrelu_ as rrelu_,
 )
-from ._resampling import (
+from ._functional.resampling import (
     affine_grid as affine_grid,
     grid_sample as grid_sample,
     interpolate as interpolate,
@@ -67,7 +67,7 @@ from ._resampling import (
     upsample_bilinear as upsample_bilinear,
     upsample_nearest as upsample_nearest,
 )
-from ._windows import (
+from ._functional.windows import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,
     adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices,
     adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices,

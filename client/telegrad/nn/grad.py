@@ -8,7 +8,7 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
-from ._windows import Numbers, spread
+from ._functional.windows import Numbers, spread
 
 __all__ = ["conv1d_input", "conv1d_weight", "conv2d_input", "conv2d_weight", "conv3d_input", "conv3d_weight"]
 

@@ -20,6 +20,7 @@ for _info in iter_modules(__path__):
     __all__ += _file.__all__
 
 # what files of PyTorch have that are parts of others here
+from .instancenorm import _InstanceNorm as _InstanceNorm  # noqa: E402
 from .utils import _ntuple as _ntuple  # noqa: E402
 from .utils import _pair as _pair  # noqa: E402
 from .utils import _quadruple as _quadruple  # noqa: E402

@@ -11,7 +11,7 @@ from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
-from telegrad.nn._attention import additive, attention_weights, projected
+from telegrad.nn._functional.attention import additive, attention_weights, projected
 from telegrad.nn.parameter import Parameter, new_parameter
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ShapeError

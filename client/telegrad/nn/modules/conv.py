@@ -12,8 +12,8 @@ from telegrad._tensor.number_checks import is_integer
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
+from telegrad.nn._functional.windows import Numbers, spread
 from telegrad.nn._lazy import LazyModuleMixin
-from telegrad.nn._windows import Numbers, spread
 from telegrad.nn.parameter import Parameter, UninitializedParameter, new_parameter
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError

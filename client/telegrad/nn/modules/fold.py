@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
-from telegrad.nn._windows import Numbers, unfold
+from telegrad.nn._functional.windows import Numbers, unfold
 
 from .module import Module
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
-from telegrad.nn._losses import reduction_of
+from telegrad.nn._functional.losses import reduction_of
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
-from telegrad.nn._windows import spread
+from telegrad.nn._functional.windows import spread
 
 from .module import Module
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
-from telegrad.nn._windows import Numbers, spread
+from telegrad.nn._functional.windows import Numbers, spread
 from telegrad_protocol.errors import ArgumentError
 
 from .module import Module

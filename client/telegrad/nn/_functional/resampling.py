@@ -18,7 +18,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32, float64
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
-from ._half_precision import computed_in_float32
+from .half_precision import computed_in_float32
 
 Factors = Sequence[float | None]
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}

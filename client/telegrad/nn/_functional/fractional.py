@@ -12,7 +12,7 @@ from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
-from ._windows import Numbers, spread
+from .windows import Numbers, spread
 
 
 def _starts(samples: Tensor, size: int, wanted: int, kernel: int) -> Tensor:

@@ -12,7 +12,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 
-from ._half_precision import computed_in_float32
+from .half_precision import computed_in_float32
 
 Flag = bool | None
 

@@ -9,7 +9,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
-from ._half_precision import computed_in_float32
+from .half_precision import computed_in_float32
 
 
 def embedding_bag(

@@ -1,0 +1,1 @@
+"""What ``nn.functional`` re-exports: functions that are compositions of operations, in a file per kind."""
