@@ -269,7 +269,7 @@ if TYPE_CHECKING:
         native_layer_norm as native_layer_norm,
     )
     from ._programs.run import as_torch as as_torch
-    from .nn._resampling import (
+    from .nn._functional.resampling import (
         grid_sampler as grid_sampler,
         grid_sampler_2d as grid_sampler_2d,
         grid_sampler_3d as grid_sampler_3d,
