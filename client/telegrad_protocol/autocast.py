@@ -165,7 +165,7 @@ def _listed(**lists: Iterable[str]) -> dict[str, Rule]:
 
 _CPU: Final[dict[str, Rule]] = {
     **_listed(
-        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn_layer"),
+        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn", "_rnn_layer"),
         fp32=(
             *_LOSSES, *_FACTORIZATIONS, *_TRANSFORMS,
             "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
@@ -179,7 +179,7 @@ _CPU: Final[dict[str, Rule]] = {
 
 _CUDA: Final[dict[str, Rule]] = {
     **_listed(
-        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn_layer", "addmv", "addr", "convolution", "mv"),
+        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn", "_rnn_layer", "addmv", "addr", "convolution", "mv"),
         fp32=(
             *_LOSSES, *_FACTORIZATIONS, *_TRANSFORMS,
             "acos", "asin", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1",

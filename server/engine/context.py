@@ -35,12 +35,14 @@ class CudnnModes(NamedTuple):
     """A session's settings of cuDNN, under PyTorch's names.
 
     ``allow_tf32``: convolutions in float32 may use TensorFloat-32. ``deterministic``: sums are made in a fixed order.
-    ``benchmark``: several plans are tried for a shape, and the fastest is kept.
+    ``benchmark``: several plans are tried for a shape, and the fastest is kept. ``enabled``: cuDNN is used at all for
+    convolutions and recurrent layers.
     """
 
     allow_tf32: bool = True
     deterministic: bool = False
     benchmark: bool = False
+    enabled: bool = True
 
 
 class Context:

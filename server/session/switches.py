@@ -13,7 +13,12 @@ from telegrad_protocol.errors import ArgumentError
 from .requests import answers
 from .state import SessionState
 
-_CUDNN = {"cudnn_allow_tf32": "allow_tf32", "cudnn_deterministic": "deterministic", "cudnn_benchmark": "benchmark"}
+_CUDNN = {
+    "cudnn_allow_tf32": "allow_tf32",
+    "cudnn_deterministic": "deterministic",
+    "cudnn_benchmark": "benchmark",
+    "cudnn_enabled": "enabled",
+}
 
 
 def _set_switch(name: str, state: SessionState, value: Any) -> None:

@@ -26,6 +26,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "cudnn_allow_tf32": True,
     "cudnn_deterministic": False,
     "cudnn_benchmark": False,
+    "cudnn_enabled": True,
     "tunable": (False, True, 30, 100),
 }
 _chosen: dict[str, Any] = dict(_DEFAULTS)

@@ -1,4 +1,7 @@
-"""Convolutions and attention on GPUs: ``allow_tf32``, ``deterministic`` and ``benchmark``, attributes of this module.
+"""Convolutions, recurrent layers and attention on GPUs: switches that are attributes of this module.
+
+``enabled`` is whether convolutions and recurrent layers use cuDNN at all. ``allow_tf32`` lets them compute float32 with
+TensorFloat-32, ``deterministic`` makes sums in a fixed order.
 
 Each shape is planned for when it is first met; with ``benchmark`` several plans are timed then, the fastest is used.
 ``graph_stats`` tells what that has cost.
@@ -15,6 +18,7 @@ from telegrad._session.current import current_session
 
 _SWITCHES = {
     "allow_tf32": "cudnn_allow_tf32", "deterministic": "cudnn_deterministic", "benchmark": "cudnn_benchmark",
+    "enabled": "cudnn_enabled",
 }  # fmt: skip
 
 

@@ -6,9 +6,11 @@ says how many sequences have each. Without it all sequences have one length.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-from telegrad_protocol.dtypes import float32
+from telegrad_protocol.dtypes import float32, uint8
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
@@ -125,3 +127,114 @@ def _rnn_sequence_backward(
     absent = input.like((0,))
     by_cx, by_b_ih, by_b_hh, by_w_hr = (absent if m is None else m.like() for m in (cx, b_ih, b_hh, w_hr))
     return input.like(), hx.like(), by_cx, w_ih.like(), w_hh.like(), by_b_ih, by_b_hh, by_w_hr
+
+
+def _check_stack(
+    name: str, input: Meta, hx: Meta, cx: Meta | None, weights: Sequence[Meta], mode: str, num_layers: int,
+    bidirectional: bool, has_biases: bool, batch_sizes: Size,
+) -> int:  # fmt: skip
+    """Refuse what is no stack of layers and its input; return the hidden size."""
+    count = num_layers * (2 if bidirectional else 1)
+    if num_layers < 1 or hx.ndim != 3 or hx.shape[0] != count or (cx is not None and cx.ndim != 3):
+        raise ShapeError(f"{name}: expected states of {count} layers and directions, got {hx} and {cx}")
+    if not weights or len(weights) % count or not 0 <= len(weights) // count - (4 if has_biases else 2) <= 1:
+        raise ArgumentError(f"{name}: {len(weights)} weights are not those of {count} layers and directions")
+    if input.ndim != 2 or (cx is not None and cx.shape[0] != count):
+        raise ShapeError(f"{name}: expected a matrix and states of {count} layers, got {input} and {cx}")
+    hidden = 0
+    for place, (w_ih, w_hh, b_ih, b_hh, w_hr) in enumerate(layers_of(weights, count, has_biases)):
+        rows = input if place < (2 if bidirectional else 1) else input.like(
+            (input.shape[0], hx.shape[2] * (2 if bidirectional else 1)))  # fmt: skip
+        cells = None if cx is None else cx.like(cx.shape[1:])
+        hidden = _check_sequence(
+            name, rows, hx.like(hx.shape[1:]), cells, w_ih, w_hh, b_ih, b_hh, w_hr, mode, batch_sizes
+        )
+    return hidden
+
+
+def layers_of(weights: Sequence[Any], count: int, has_biases: bool) -> list[tuple[Any, Any, Any, Any, Any]]:
+    """Return w_ih, w_hh, b_ih, b_hh and w_hr of every layer and direction, with None for what there is not."""
+    each = len(weights) // count
+    biases = 2 if has_biases else 0
+    groups = [weights[place * each : (place + 1) * each] for place in range(count)]
+    return [
+        (g[0], g[1], *(g[2:4] if has_biases else (None, None)), g[2 + biases] if each > 2 + biases else None)
+        for g in groups
+    ]
+
+
+@op(out=False, method=False, random=True, returns=("output", "h_n", "c_n"))
+def _rnn(
+    input: Meta, hx: Meta, cx: Meta | None, weights: list[Meta], mode: str, num_layers: int, bidirectional: bool,
+    has_biases: bool, dropout: float, batch_sizes: Size,
+) -> tuple[Meta, Meta, Meta]:  # fmt: skip
+    """Run recurrent layers on top of each other: (rows, features) -> (rows, directions * outputs), and the last states.
+
+    ``hx`` is (layers * directions, sequences, outputs), ``cx`` the same of cells. ``weights`` are w_ih, w_hh, and
+    where there are any b_ih, b_hh and w_hr, of each layer and direction. ``dropout`` is the probability with which
+    what one layer hands to the next is zeroed.
+    """
+    _check_stack("_rnn", input, hx, cx, weights, mode, num_layers, bidirectional, has_biases, batch_sizes)
+    if not 0 <= dropout <= 1:
+        raise ArgumentError(f"_rnn: dropout must be a probability, got {dropout}")
+    return _stack_results(input, hx, cx, bidirectional)
+
+
+def _stack_results(input: Meta, hx: Meta, cx: Meta | None, bidirectional: bool) -> tuple[Meta, Meta, Meta]:
+    cells = hx.like((0,)) if cx is None else cx.like()
+    return input.like((input.shape[0], hx.shape[2] * (2 if bidirectional else 1))), hx.like(), cells
+
+
+@op(out=False, method=False, returns=("output", "h_n", "c_n", "reserve"))
+def _cudnn_rnn(
+    input: Meta, hx: Meta, cx: Meta | None, weight: Meta, mode: str, hidden_size: int, num_layers: int,
+    bidirectional: bool, has_biases: bool, batch_sizes: Size, allow_tf32: bool, reserve_bytes: int,
+) -> tuple[Meta, Meta, Meta, Meta]:  # fmt: skip
+    """Compute ``_rnn`` without dropout by one call of cuDNN.
+
+    ``weight`` is all weights in the order in which cuDNN has them. ``reserve`` is what cuDNN's backward pass reads;
+    none if ``reserve_bytes`` is 0.
+    """
+    _check_fused("_cudnn_rnn", input, hx, cx, weight, mode, hidden_size, num_layers, bidirectional, batch_sizes)
+    if reserve_bytes < 0:
+        raise ArgumentError(f"_cudnn_rnn: reserve_bytes must not be negative, got {reserve_bytes}")
+    return *_stack_results(input, hx, cx, bidirectional), input.like((reserve_bytes,), uint8)
+
+
+def _check_fused(
+    name: str, input: Meta, hx: Meta, cx: Meta | None, weight: Meta, mode: str, hidden_size: int, num_layers: int,
+    bidirectional: bool, batch_sizes: Size,
+) -> None:  # fmt: skip
+    if mode not in GATES or hidden_size < 1 or num_layers < 1:
+        raise ArgumentError(f"{name}: {mode!r} with {num_layers} layers of {hidden_size} cells is no stack of layers")
+    count = num_layers * (2 if bidirectional else 1)
+    if input.ndim != 2 or hx.ndim != 3 or hx.shape[0] != count or not hx.shape[1] or weight.ndim != 1:
+        raise ShapeError(f"{name}: expected rows, states of {count} layers and one vector of weights, got {input}, "
+                         f"{hx} and {weight}")  # fmt: skip
+    if (cx is None) is (mode == "LSTM") or (cx is not None and cx.shape != (*hx.shape[:2], hidden_size)):
+        raise ShapeError(f"{name}: the state of cells is {cx}, and the layers have {hidden_size} cells")
+    if hx.shape[2] > hidden_size or (hx.shape[2] != hidden_size and mode != "LSTM"):
+        raise ShapeError(f"{name}: state {hx} is not of {hidden_size} cells")
+    operands = [m for m in (hx, cx, weight) if m is not None]
+    if not input.dtype.is_floating_point or any(m.dtype is not input.dtype for m in operands):
+        raise DTypeError(f"{name}: expected operands of one floating-point type, got {input} and {operands}")
+    _check_batch_sizes(name, input, hx.like(hx.shape[1:]), batch_sizes)
+
+
+@op(out=False, method=False, returns=("grad_input", "grad_hx", "grad_cx", "grad_weight"),
+    no_grad=("output", "reserve"))  # fmt: skip
+def _cudnn_rnn_backward(
+    grad_output: Meta, grad_h: Meta, grad_c: Meta, input: Meta, hx: Meta, cx: Meta | None, weight: Meta, output: Meta,
+    reserve: Meta, mode: str, hidden_size: int, num_layers: int, bidirectional: bool, has_biases: bool,
+    batch_sizes: Size, allow_tf32: bool,
+) -> tuple[Meta, Meta, Meta, Meta]:  # fmt: skip
+    """Compute all gradients of ``_cudnn_rnn``; that of ``cx`` is empty where there is none."""
+    name = "_cudnn_rnn_backward"
+    _check_fused(name, input, hx, cx, weight, mode, hidden_size, num_layers, bidirectional, batch_sizes)
+    expected = _stack_results(input, hx, cx, bidirectional)
+    given = (grad_output, grad_h, grad_c)
+    if any(a.shape != b.shape or a.dtype is not input.dtype for a, b in zip(given, expected, strict=True)) or (
+        output.shape != expected[0].shape or output.dtype is not input.dtype or reserve.dtype is not uint8
+    ):
+        raise ShapeError(f"{name}: {given}, {output} and {reserve} are not of layers with results {expected}")
+    return input.like(), hx.like(), hx.like((0,)) if cx is None else cx.like(), weight.like()

@@ -28,7 +28,7 @@ def _fft_c2c(xp, input, dim, normalization, forward, *, out):
 
 def _r2c_backward(grad, input_meta, dim, normalization, onesided):
     if onesided:
-        grad = _resized(grad, dim[-1:], (input_meta.shape[dim[-1]],))
+        grad = _resized(grad, _padding(grad.shape, dim[-1:], (input_meta.shape[dim[-1]],)))
     return F.real(F._fft_c2c(grad, dim, normalization, False))
 
 
@@ -61,12 +61,34 @@ def _fft_c2r(xp, input, dim, normalization, last_dim_size, *, out):
     fourier.complex_to_real(xp, input, axes[-1:], normalization, out)
 
 
-def _resized(input, dims, lengths):
-    """Trim or pad with zeros behind, along dimensions."""
-    padding = [0] * (2 * input.ndim)
+def _padding(shape, dims, lengths):
+    """What trims or pads with zeros behind, along dimensions; empty where that changes nothing."""
+    padding = [0] * (2 * len(shape))
     for d, length in zip(dims, lengths, strict=True):
-        padding[2 * (input.ndim - 1 - d % input.ndim) + 1] = length - input.shape[d]
-    return F.constant_pad_nd(input, tuple(padding)) if any(padding) else input
+        padding[2 * (len(shape) - 1 - d % len(shape)) + 1] = length - shape[d]
+    return tuple(padding) if any(padding) else ()
+
+
+def _resized(input, padding):
+    return F.constant_pad_nd(input, padding) if padding else input
+
+
+_REMEMBERED = 1 << 12
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _request(name, input, s, dim, norm, forward):
+    """The dimensions to transform, the padding that gives them their lengths, and by what the result is divided."""
+    dims, lengths = ops.lengths_of(name, input, s, dim)
+    return dims, _padding(input.shape, dims, lengths), ops.normalization(name, norm, forward)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _half_request(name, input, s, dim, norm, forward):
+    """The same where the input is half of a Hermitian signal, and the length of the result's last dimension."""
+    dims, lengths = ops.real_lengths(name, input, s, dim)
+    given = (*lengths[:-1], lengths[-1] // 2 + 1)
+    return dims, _padding(input.shape, dims, given), ops.normalization(name, norm, forward), lengths[-1]
 
 
 def _floating(input):
@@ -79,43 +101,34 @@ def _complex(input):
 
 
 def _to_complex(forward, name, input, s, dim, norm):
-    dims, lengths = ops.lengths_of(name, input.meta, s, dim)
+    dims, padding, mode = _request(name, input.meta, s, dim, norm, forward)
     if not dims:
         return F.clone(_complex(input))
-    mode = ops.normalization(name, norm, forward)
-    resized = _resized(_floating(input), dims, lengths)
+    resized = _resized(_floating(input), padding)
     if forward and not resized.dtype.is_complex:
         return F._fft_r2c(resized, dims, mode, False)
     return F._fft_c2c(_complex(resized), dims, mode, forward)
 
 
 def _rfft(name, input, s, dim, norm):
-    dims, lengths = ops.lengths_of(name, input.meta, s, dim)
-    return F._fft_r2c(_resized(_floating(input), dims, lengths), dims, ops.normalization(name, norm, True), True)
+    dims, padding, mode = _request(name, input.meta, s, dim, norm, True)
+    return F._fft_r2c(_resized(_floating(input), padding), dims, mode, True)
 
 
 def _ihfft(name, input, s, dim, norm):
-    dims, lengths = ops.lengths_of(name, input.meta, s, dim)
-    mode = ops.normalization(name, norm, False)
-    half = conj(F._fft_r2c(_resized(_floating(input), dims, lengths), dims[-1:], mode, True))
+    dims, padding, mode = _request(name, input.meta, s, dim, norm, False)
+    half = conj(F._fft_r2c(_resized(_floating(input), padding), dims[-1:], mode, True))
     return F._fft_c2c(half, dims[:-1], mode, False) if len(dims) > 1 else half
 
 
-def _half(name, input, s, dim):
-    """The part of the input that a real signal is made of, the dimensions, and the length of the last one."""
-    dims, lengths = ops.real_lengths(name, input.meta, s, dim)
-    given = (*lengths[:-1], lengths[-1] // 2 + 1)
-    return _resized(_complex(input), dims, given), dims, lengths[-1]
-
-
 def _irfft(name, input, s, dim, norm):
-    half, dims, length = _half(name, input, s, dim)
-    return F._fft_c2r(half, dims, ops.normalization(name, norm, False), length)
+    dims, padding, mode, length = _half_request(name, input.meta, s, dim, norm, False)
+    return F._fft_c2r(_resized(_complex(input), padding), dims, mode, length)
 
 
 def _hfft(name, input, s, dim, norm):
-    half, dims, length = _half(name, input, s, dim)
-    mode = ops.normalization(name, norm, True)
+    dims, padding, mode, length = _half_request(name, input.meta, s, dim, norm, True)
+    half = _resized(_complex(input), padding)
     if len(dims) > 1:
         half = F._fft_c2c(half, dims[:-1], mode, True)
     return F._fft_c2r(conj(half), dims[-1:], mode, length)
@@ -128,12 +141,14 @@ _FUNCTIONS = {
 
 
 def _register(name, transform):
+    public = f"fft.{name}"
+
     @composite(getattr(ops, name))
     def one_dimensional(input, n, dim, norm):
-        return transform(f"fft.{name}", input, None if n is None else (n,), (dim,), norm)
+        return transform(public, input, None if n is None else (n,), (dim,), norm)
 
     for suffix in ("2", "n"):
-        composite(getattr(ops, f"{name}{suffix}"))(functools.partial(transform, f"fft.{name}{suffix}"))
+        composite(getattr(ops, f"{name}{suffix}"))(functools.partial(transform, f"{public}{suffix}"))
 
 
 for _name, _transform in _FUNCTIONS.items():

@@ -1,6 +1,6 @@
 """Recurrent layers and cells: Elman's, LSTM (S. Hochreiter, J. Schmidhuber, 1997), and GRU (K. Cho et al., 2014).
 
-A layer is one operation of the server per direction, over whole sequences.
+All layers are one operation of the server, over whole sequences.
 """
 
 from __future__ import annotations
@@ -166,25 +166,12 @@ class RNNBase(Module):
 
     def _run(self, rows: Tensor, states: list[Tensor], batch_sizes: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
         """Run all layers on packed rows: (rows, features) -> (rows, directions * outputs), and the last states."""
-        run = function("_rnn_layer")
-        last: list[list[Tensor]] = [[] for _ in states]
-        for layer in range(self.num_layers):
-            outputs = []
-            for direction in range(self._directions):
-                place = layer * self._directions + direction
-                names = {name.partition("_l")[0]: getattr(self, name) for name in self._all_weights[place]}
-                output, *ended = run(
-                    rows, states[0][place], states[1][place] if len(states) > 1 else None,
-                    *(names.get(name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")),
-                    self.mode, direction == 1, batch_sizes,
-                )  # fmt: skip
-                outputs.append(output)
-                for states_so_far, state in zip(last, ended, strict=False):
-                    states_so_far.append(state)
-            rows = outputs[0] if len(outputs) == 1 else function("cat")(outputs, 1)
-            if self.dropout and self.training and layer < self.num_layers - 1:
-                rows = F.dropout(rows, self.dropout, True)
-        return rows, [function("stack")(listed) for listed in last]
+        cells = states[1] if len(states) > 1 else None
+        output, *last = function("_rnn")(
+            rows, states[0], cells, [getattr(self, name) for name in self._flat_weights_names], self.mode,
+            self.num_layers, self.bidirectional, self.bias, self.dropout if self.training else 0.0, batch_sizes,
+        )  # fmt: skip
+        return output, last[: len(states)]
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"

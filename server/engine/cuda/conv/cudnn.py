@@ -168,6 +168,9 @@ class _Choice:
         """The graph for the current modes; None if there is none."""
         modes = (context.current.cudnn, context.current.switches)
         if modes != self._modes:
+            if not modes[0].enabled:
+                self._modes, self._chosen = modes, None
+                return None
             avoided = _avoided(self._dtype)
             if avoided not in self._built:
                 self._built[avoided] = build(self._name, self._backend, self._dtype, self._describe, avoid=avoided)

@@ -106,7 +106,8 @@ def _transform(
         return
     order = [*[axis for axis in range(out.ndim) if axis not in axes], *axes]
     moved, target = source.transpose(order), out.transpose(order)
-    packed = moved if moved.flags.c_contiguous else moved.copy(order="C")
+    is_direct = moved.flags.c_contiguous and not moved.data.ptr % out.dtype.itemsize  # as aligned as complex numbers
+    packed = moved if is_direct else moved.copy(order="C")
     result = target if target.flags.c_contiguous else cp.empty(target.shape, out.dtype)
     rank = len(axes)
     lengths = max(moved.shape[-rank:], target.shape[-rank:])
@@ -124,6 +125,8 @@ def _transform_in_place(backend: Any, source: Any, out: Any, axis: int, kind: in
     runs = math.prod(out.shape[:axis])
     after = math.prod(out.shape[axis + 1 :])
     if after == 1 or runs > _FEW_RUNS or not (source.flags.c_contiguous and out.flags.c_contiguous):
+        return False
+    if source.data.ptr % out.dtype.itemsize:
         return False
     given, made = source.shape[axis], out.shape[axis]
     described = Description(

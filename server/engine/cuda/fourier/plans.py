@@ -6,7 +6,8 @@ import functools
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from server.engine.device.cupy_module import cp
+from telegrad_protocol.dtypes import uint8
+from telegrad_protocol.meta import Meta
 
 try:
     from nvmath.bindings import cufft
@@ -46,7 +47,7 @@ class Description(NamedTuple):
 class Plan:
     """One plan of cuFFT, which is destroyed with this object."""
 
-    __slots__ = ("handle", "nbytes")
+    __slots__ = ("_scratch", "_stream", "handle", "nbytes")
 
     def __init__(self, described: Description) -> None:
         lengths, source, target, kind, batch = described
@@ -56,19 +57,28 @@ class Plan:
             self.handle, len(lengths), list(lengths), list(source.embed), source.stride, source.distance,
             list(target.embed), target.stride, target.distance, kind, batch,
         )  # fmt: skip
+        self._stream = self._scratch = -1
 
-    def __del__(self) -> None:
-        cufft.destroy(self.handle)
+    def __del__(self, destroy: Any = cufft and cufft.destroy) -> None:
+        destroy(self.handle)
 
     def run(self, backend: Any, source: int, target: int, direction: int) -> None:
-        """Transform what lies at one address to another, on the backend's current stream."""
-        cufft.set_stream(self.handle, backend.stream)
-        scratch = None
-        if self.nbytes > _KEPT_SCRATCH:
-            scratch = cp.empty(self.nbytes, "b")
-            cufft.set_work_area(self.handle, scratch.data.ptr)
-        elif self.nbytes:
-            cufft.set_work_area(self.handle, backend.workspace(self.nbytes).pointer)
+        """Transform what lies at one address to another, on the backend's current stream; it may wait there."""
+        nbytes = self.nbytes
+        if nbytes > _KEPT_SCRATCH:
+            taken = backend.empty(Meta.of((nbytes,), uint8, backend.device))  # held until the plan was launched
+            scratch = taken.storage.block.pointer
+        else:
+            scratch = backend.workspace(nbytes).pointer if nbytes else 0
+        backend.launches.launch(self._perform, backend.stream, scratch, source, target, direction)
+
+    def _perform(self, stream: int, scratch: int, source: int, target: int, direction: int) -> None:
+        if stream != self._stream:
+            cufft.set_stream(self.handle, stream)
+            self._stream = stream
+        if scratch != self._scratch:
+            cufft.set_work_area(self.handle, scratch)
+            self._scratch = scratch
         cufft.xt_exec(self.handle, source, target, direction)
 
 

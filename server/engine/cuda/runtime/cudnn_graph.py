@@ -102,7 +102,8 @@ class _Handle:
 _HANDLES: dict[int, _Handle] = {}
 
 
-def _handle_of(backend: Any) -> _Handle:
+def handle_of(backend: Any) -> _Handle:
+    """A device's handle."""
     handle = _HANDLES.get(backend.index)
     if handle is None:
         handle = _HANDLES[backend.index] = _Handle()
@@ -114,7 +115,7 @@ class Graph:
 
     def __init__(self, backend: Backend, dtype: DType) -> None:
         compute = cudnn.data_type.DOUBLE if dtype is dtypes.float64 else cudnn.data_type.FLOAT
-        handle = _handle_of(backend).on(backend.stream)
+        handle = handle_of(backend).on(backend.stream)
         self.graph = cudnn.pygraph(
             io_data_type=data_type(dtype),
             intermediate_data_type=compute,
@@ -152,7 +153,7 @@ class Execution:
         self._backend = backend
         self._graph = graph
         self._execute = graph._execute  # ``execute`` asks each pointer what it is
-        self._handle = _handle_of(backend)
+        self._handle = handle_of(backend)
         self._numbers = tuple(range(1, count + 1))
         self._scratch = {_CHOSEN: self._scratch_of(graph.get_workspace_size())}
         self._is_free = is_free

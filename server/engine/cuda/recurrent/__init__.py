@@ -1,0 +1,1 @@
+"""Recurrent layers on GPUs, by cuDNN."""

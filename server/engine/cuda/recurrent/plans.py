@@ -1,0 +1,167 @@
+"""Plans of stacks of recurrent layers: cuDNN's descriptors, made once, and what it says of sizes and of weights."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from functools import lru_cache
+from typing import Any
+
+from server.engine import keys
+from server.engine.cuda.runtime import cudnn_graph
+from server.engine.ops.rnn_stack import PLANNERS, Fused, Stack
+from server.engine.value import Backend
+from telegrad_protocol.ops.rnn import GATES
+
+from . import library
+
+_log = logging.getLogger(__name__)
+_PROJECTION = 8
+"""The number under which cuDNN has the matrix that projects the output of an LSTM."""
+_WIDEST_PERSISTENT = 1024
+_PERSISTENT_WIDTHS = 128
+
+
+class Plan:
+    """One stack as cuDNN is told of it. Calls get a handle that is set to a stream, and addresses as integers."""
+
+    def __init__(self, handle: Any, stack: Stack, math: int, algorithm: int) -> None:
+        dtype = library.TYPES[stack.dtype.name]
+        count = stack.num_layers * (2 if stack.bidirectional else 1)
+        sequences = stack.steps[0]
+        lengths = [0] * sequences
+        for active in stack.steps:
+            for place in range(active):
+                lengths[place] += 1
+        directions = 2 if stack.bidirectional else 1
+        self._dropout = library.no_dropout(handle)  # the layers refer to it
+        self.layers = library.layers(
+            stack.mode, dtype, math, algorithm, stack.features, stack.hidden, stack.outputs, stack.num_layers,
+            stack.bidirectional, stack.has_biases, self._dropout,
+        )  # fmt: skip
+        self.x = library.sequences(dtype, lengths, stack.features)
+        self.y = library.sequences(dtype, lengths, stack.outputs * directions)
+        self.h = library.tensor(dtype, count, sequences, stack.outputs)
+        self.c = library.tensor(dtype, count, sequences, stack.hidden)
+        self.weight_bytes = library.weight_bytes(handle, self.layers)
+        self.inference_work, _ = library.temporary_sizes(handle, self.layers, library.INFERENCE, self.x)
+        self.training_work, self.reserve = library.temporary_sizes(handle, self.layers, library.TRAINING, self.x)
+        self.order = _order_of_weights(handle, self.layers, stack, count, self.weight_bytes)
+
+    def forward(
+        self, handle: Any, x: int, y: int, hx: int, hy: int, cx: int, cy: int, weight: int, work: int, reserve: int
+    ) -> None:
+        """Run all layers; ``reserve`` is 0 where no backward pass will follow."""
+        a = ctypes.c_void_p
+        work_bytes = self.training_work if reserve else self.inference_work
+        library.call(
+            "cudnnRNNForward", handle, self.layers.address, library.TRAINING if reserve else library.INFERENCE, None,
+            self.x.address, a(x), self.y.address, a(y), self.h.address, a(hx), a(hy), self.c.address, a(cx), a(cy),
+            ctypes.c_size_t(self.weight_bytes), a(weight), ctypes.c_size_t(work_bytes), a(work),
+            ctypes.c_size_t(self.reserve if reserve else 0), a(reserve),
+        )  # fmt: skip
+
+    def backward(
+        self, handle: Any, y: int, dy: int, dx: int, hx: int, dhy: int, dhx: int, cx: int, dcy: int, dcx: int,
+        weight: int, work: int, reserve: int,
+    ) -> None:  # fmt: skip
+        """Compute the gradients of input and states; overwrites ``reserve``, which ``backward_weights`` reads then."""
+        a = ctypes.c_void_p
+        library.call(
+            "cudnnRNNBackwardData_v8", handle, self.layers.address, None, self.y.address, a(y), a(dy), self.x.address,
+            a(dx), self.h.address, a(hx), a(dhy), a(dhx), self.c.address, a(cx), a(dcy), a(dcx),
+            ctypes.c_size_t(self.weight_bytes), a(weight), ctypes.c_size_t(self.training_work), a(work),
+            ctypes.c_size_t(self.reserve), a(reserve),
+        )  # fmt: skip
+
+    def backward_weights(
+        self, handle: Any, x: int, hx: int, y: int, gradient: int, work: int, reserve: int
+    ) -> None:  # fmt: skip
+        """Add the gradients of all weights to ``gradient``."""
+        a = ctypes.c_void_p
+        library.call(
+            "cudnnRNNBackwardWeights_v8", handle, self.layers.address, library.ADD_GRADIENTS, None, self.x.address,
+            a(x), self.h.address, a(hx), self.y.address, a(y), ctypes.c_size_t(self.weight_bytes), a(gradient),
+            ctypes.c_size_t(self.training_work), a(work), ctypes.c_size_t(self.reserve), a(reserve),
+        )  # fmt: skip
+
+
+def _order_of_weights(handle: Any, layers: Any, stack: Stack, count: int, nbytes: int) -> tuple[int, ...]:
+    """The weights' places in the list of an operation, in the order in which they lie in cuDNN's memory.
+
+    A weight of several gates is one matrix in both, if the gates follow each other; so they do in all of cuDNN's
+    releases. Empty if there are gaps: then the weights cannot be copied one after the other.
+    """
+    gates = GATES[stack.mode]
+    directions = 2 if stack.bidirectional else 1
+    is_projected = stack.outputs != stack.hidden
+    each = 2 + 2 * stack.has_biases + is_projected
+    item, rows = stack.dtype.itemsize, gates * stack.hidden
+    found: list[tuple[int, int, int]] = []
+    for layer in range(count):
+        features = stack.features if layer < directions else stack.outputs * directions
+        at_input, bias_input = library.weight_places(handle, layers, layer, 0, nbytes)
+        at_hidden, bias_hidden = library.weight_places(handle, layers, layer, gates, nbytes)
+        first = layer * each
+        found.append((at_input, rows * features * item, first))
+        found.append((at_hidden, rows * stack.outputs * item, first + 1))
+        if stack.has_biases:
+            found += [(bias_input, rows * item, first + 2), (bias_hidden, rows * item, first + 3)]
+        if is_projected:
+            at_projection, _ = library.weight_places(handle, layers, layer, _PROJECTION, nbytes)
+            found.append((at_projection, stack.outputs * stack.hidden * item, first + each - 1))
+    found.sort()
+    end = 0
+    for begin, size, _ in found:
+        if begin != end:
+            return ()
+        end = begin + size
+    return tuple([place for _, _, place in found]) if end == nbytes else ()
+
+
+def plan_of(backend: Backend, stack: Stack) -> Plan | None:
+    """The plan for a stack; None where cuDNN has none."""
+    if stack.dtype.name not in library.TYPES or not library.is_available():
+        return None
+    return _plan(backend, stack, _math(stack), _algorithm(stack))
+
+
+def _math(stack: Stack) -> int:
+    if stack.dtype.itemsize == 2:
+        return library.TENSOR_OP_MATH
+    return library.FMA_MATH if stack.dtype.name == "float32" and not stack.allow_tf32 else library.DEFAULT_MATH
+
+
+def _algorithm(stack: Stack) -> int:
+    """Keep weights in registers over all steps where they fit: one layer of float16 in one direction."""
+    fits = stack.num_layers == 1 and not stack.bidirectional and stack.hidden <= _WIDEST_PERSISTENT
+    even = stack.hidden % _PERSISTENT_WIDTHS == 0 and stack.features % _PERSISTENT_WIDTHS == 0
+    is_plain = stack.outputs == stack.hidden and len(set(stack.steps)) == 1
+    if stack.dtype.name == "float16" and fits and even and is_plain:
+        return library.PERSIST_STATIC
+    return library.STANDARD
+
+
+@lru_cache(maxsize=1 << 10)
+def _plan(backend: Backend, stack: Stack, math: int, algorithm: int) -> Plan | None:
+    try:
+        plan = Plan(handle_on(backend), stack, math, algorithm)
+    except library.CudnnError as error:
+        if algorithm != library.STANDARD:
+            return _plan(backend, stack, math, library.STANDARD)
+        _log.info("cudnn: no plan for %s: %s", stack, error)
+        return None
+    return plan if plan.order else None
+
+
+def handle_on(backend: Any) -> Any:
+    """The device's handle, set to the backend's current stream."""
+    return ctypes.c_void_p(cudnn_graph.handle_of(backend).on(backend.stream))
+
+
+def _fused(backend: Backend, stack: Stack) -> Fused | None:
+    plan = plan_of(backend, stack)
+    return None if plan is None else Fused(plan.order, plan.reserve)
+
+
+PLANNERS[keys.CUDA] = _fused

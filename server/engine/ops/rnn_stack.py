@@ -1,0 +1,171 @@
+"""Recurrent layers on top of each other: one call of the device's library where it has one, and else layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from server.engine import context
+from server.engine import functional as F
+from server.engine.autograd.inplace import requires_grad
+from server.engine.registry import composite, implements
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.layout import Size
+from telegrad_protocol.ops import rnn as ops
+
+
+class Stack(NamedTuple):
+    """What a library must know to plan layers: sizes, and how many sequences have an element at each step."""
+
+    dtype: DType
+    mode: str
+    features: int
+    hidden: int
+    outputs: int
+    num_layers: int
+    bidirectional: bool
+    has_biases: bool
+    steps: Size
+    allow_tf32: bool
+
+
+class Fused(NamedTuple):
+    """How a library computes a stack: the order in which it has the weights, and what its backward pass reads."""
+
+    order: tuple[int, ...]
+    reserve_bytes: int
+
+
+Planner = Callable[[Any, Stack], "Fused | None"]
+PLANNERS: dict[int, Planner] = {}
+"""By backend key, what plans a stack in one call of a library, or returns None where the library has none."""
+
+
+def _fused(input, hx, cx, weights, mode, num_layers, bidirectional, has_biases, batch_sizes):
+    """The stack by one call of the device's library; None where there is none."""
+    planner = PLANNERS.get(input.backend.key)
+    if planner is None or not context.current.cudnn.enabled:
+        return None
+    hidden = weights[1].shape[0] // ops.GATES[mode]
+    steps = ops.steps_of(input.shape[0], hx.shape[1], batch_sizes)
+    stack = Stack(
+        input.dtype, mode, input.shape[1], hidden, hx.shape[2], num_layers, bidirectional, has_biases, steps,
+        context.current.cudnn.allow_tf32,
+    )  # fmt: skip
+    plan = planner(input.backend, stack)
+    if plan is None:
+        return None
+    flat = F.cat([F.reshape(weights[place], (-1,)) for place in plan.order])
+    operands = [input, hx, *(() if cx is None else (cx,)), flat]
+    records = context.current.grad_enabled and not context.current.inference and any(map(requires_grad, operands))
+    return F._cudnn_rnn(
+        F.contiguous(input), F.contiguous(hx), None if cx is None else F.contiguous(cx), flat, mode, hidden, num_layers,
+        bidirectional, has_biases, batch_sizes, stack.allow_tf32, plan.reserve_bytes if records else 0,
+    )[:3]  # fmt: skip
+
+
+def _directions(input, hx, cx, weights, mode, has_biases, batch_sizes):
+    """One layer, a direction after the other."""
+    ended = [
+        F._rnn_layer(
+            input, F.select(hx, 0, place), None if cx is None else F.select(cx, 0, place), *given, mode, place == 1,
+            batch_sizes,
+        )
+        for place, given in enumerate(ops.layers_of(weights, hx.shape[0], has_biases))
+    ]  # fmt: skip
+    outputs, states, cells = zip(*ended, strict=True)
+    output = outputs[0] if len(outputs) == 1 else F.cat(outputs, 1)
+    return output, F.stack(states), cells[0] if cx is None else F.stack(cells)
+
+
+@composite(ops._rnn)
+def _rnn(input, hx, cx, weights, mode, num_layers, bidirectional, has_biases, dropout, batch_sizes):
+    whole = (bidirectional, has_biases, batch_sizes)
+    if not dropout or num_layers == 1:
+        ended = _fused(input, hx, cx, weights, mode, num_layers, *whole)
+        if ended is not None:
+            return ended
+    directions, each = 2 if bidirectional else 1, len(weights) // num_layers
+    states, cells = [], []
+    for layer in range(num_layers):
+        h = F.narrow(hx, 0, layer * directions, directions)
+        c = None if cx is None else F.narrow(cx, 0, layer * directions, directions)
+        given = weights[layer * each : (layer + 1) * each]
+        ended = _fused(input, h, c, given, mode, 1, *whole) or _directions(
+            input, h, c, given, mode, has_biases, batch_sizes
+        )
+        input, state, cell = ended
+        states.append(state)
+        cells.append(cell)
+        if dropout and layer < num_layers - 1:
+            input = F.dropout(input, dropout, True)
+    return input, F.cat(states, 0), cells[0] if cx is None else F.cat(cells, 0)
+
+
+def _gradients(
+    grad_output, grad_h_n, grad_c_n, input, hx, cx, weight, output, reserve, mode, hidden_size, num_layers,
+    bidirectional, has_biases, batch_sizes, allow_tf32,
+):  # fmt: skip
+    return F._cudnn_rnn_backward(
+        F.contiguous(grad_output), F.contiguous(grad_h_n), F.contiguous(grad_c_n), input, hx, cx, weight, output,
+        reserve, mode, hidden_size, num_layers, bidirectional, has_biases, batch_sizes, allow_tf32,
+    )  # fmt: skip
+
+
+def _gradient(place):
+    def formula(
+        grad_output, grad_h_n, grad_c_n, input, hx, cx, weight, output, reserve, mode, hidden_size, num_layers,
+        bidirectional, has_biases, batch_sizes, allow_tf32,
+    ):  # fmt: skip
+        return _gradients(
+            grad_output, grad_h_n, grad_c_n, input, hx, cx, weight, output, reserve, mode, hidden_size, num_layers,
+            bidirectional, has_biases, batch_sizes, allow_tf32,
+        )[place]  # fmt: skip
+
+    return formula
+
+
+def _together(
+    grad_output, grad_h_n, grad_c_n, input, hx, cx, weight, output, reserve, mode, hidden_size, num_layers,
+    bidirectional, has_biases, batch_sizes, allow_tf32, wanted,
+):  # fmt: skip
+    gradients = _gradients(
+        grad_output, grad_h_n, grad_c_n, input, hx, cx, weight, output, reserve, mode, hidden_size, num_layers,
+        bidirectional, has_biases, batch_sizes, allow_tf32,
+    )  # fmt: skip
+    return tuple([g if is_wanted else None for g, is_wanted in zip(gradients, wanted, strict=True)])
+
+
+def _no_kernel(what: str) -> NotSupportedError:
+    return NotSupportedError(f"a recurrent layer: cuDNN computes no {what} of these operands")
+
+
+@implements(
+    ops._cudnn_rnn, together=_together,
+    input=_gradient(0), hx=_gradient(1), cx=_gradient(2), weight=_gradient(3),
+)  # fmt: skip
+def _cudnn_rnn(
+    xp, input, hx, cx, weight, mode, hidden_size, num_layers, bidirectional, has_biases, batch_sizes, allow_tf32,
+    reserve_bytes, *,
+    out,
+):  # fmt: skip
+    raise _no_kernel("result")
+
+
+def _refuse(grads) -> NoReturn:
+    raise NotSupportedError(
+        "a recurrent layer has no second derivative on a GPU, where cuDNN computes it; set "
+        "telegrad.backends.cudnn.enabled = False, or write it with LSTMCell, GRUCell or RNNCell"
+    )
+
+
+@implements(
+    ops._cudnn_rnn_backward, grad_output=_refuse, grad_h=_refuse, grad_c=_refuse, input=_refuse, hx=_refuse, cx=_refuse,
+    weight=_refuse,
+)  # fmt: skip
+def _cudnn_rnn_backward(
+    xp, grad_output, grad_h, grad_c, input, hx, cx, weight, output, reserve, mode, hidden_size, num_layers,
+    bidirectional, has_biases, batch_sizes, allow_tf32, *, out,
+):  # fmt: skip
+    raise _no_kernel("gradient")
