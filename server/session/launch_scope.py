@@ -80,35 +80,41 @@ class LaunchScope:
 
 
 class LaunchedAhead:
-    """Marks what one session launches on ``backends``, and measures by the marks how fast the devices come along."""
+    """Marks what one session launches on ``backends``, and measures by the marks how fast the devices come along.
 
-    __slots__ = ("_backends", "_context", "_marked", "_marks", "pace")
+    ``launched`` counts the instructions that were executed, which may have launched something; whoever raises it to
+    ``due`` calls ``mark``.
+    """
+
+    __slots__ = ("_backends", "_context", "_marks", "due", "launched", "pace")
 
     def __init__(self, backends: Sequence[Backend], context: Context) -> None:
         self.pace = Pace(AHEAD_SECONDS, UNMEASURED)
+        self.launched = 0
         self._backends = backends
         self._context = context
-        self._marked = 0
         self._marks: deque[tuple[int, list[Mark]]] = deque()
+        self._await_mark()
 
     @property
     def is_full(self) -> bool:
         """Whether the devices have enough to do."""
-        return self.pace.ahead >= self.pace.limit
+        return self.launched - self.pace.completed >= self.pace.limit
 
-    def add(self, count: int, is_flushed: bool) -> None:
-        """Note that so many instructions were executed, which may have launched something.
+    def _await_mark(self) -> None:
+        self.due = self.launched + min(self.pace.limit // 4, MOST_BETWEEN_MARKS)
+
+    def mark(self, is_flushed: bool) -> None:
+        """Mark how far the launches have come, and see how far the devices have.
 
         A mark makes all launches that wait for each other. Where they were not made anyway it is put off for a while,
         since it would cut sequences of launches in other places each time, and none would come again.
         """
-        pace = self.pace
-        launched = pace.submitted + count
-        pace.submit(launched, time.monotonic())
-        due = launched - self._marked - min(pace.limit // 4, MOST_BETWEEN_MARKS)
-        if due >= (0 if is_flushed else pace.limit // 2):
-            self._marked = launched
-            self._marks.append((launched, [mark for b in self._backends for mark in b.marks(self._context)]))
+        self.look()
+        if is_flushed or self.launched >= self.due + self.pace.limit // 2:
+            self.pace.submit(self.launched, time.monotonic())
+            self._marks.append((self.launched, [mark for b in self._backends for mark in b.marks(self._context)]))
+            self._await_mark()
 
     def look(self) -> None:
         """See how far the devices have come."""
@@ -119,4 +125,5 @@ class LaunchedAhead:
     def clear(self) -> None:
         """Forget the marks of a session that has ended."""
         self._marks.clear()
-        self.pace.complete(self.pace.submitted, time.monotonic())
+        self.pace.submit(self.launched, time.monotonic())
+        self.pace.complete(self.launched, time.monotonic())

@@ -125,7 +125,6 @@ class Session:
         launching = self._launches.backends
         used = executed = 0
         if launching:
-            self._launched.look()
             self._launches.allow_waiting()
         while used < budget and inbox and not replies.holds:
             if outstanding and rollback.must_wait(inbox[0]):
@@ -168,8 +167,10 @@ class Session:
             try:
                 flush = (used < budget and bool(inbox)) or not (inbox or self.expects_more)
                 self._launches.end_waiting(flush)
-                if not state.is_stopped:
-                    self._launched.add(used, flush)
+                ahead = self._launched
+                ahead.launched += used
+                if ahead.launched >= ahead.due and not state.is_stopped:
+                    ahead.mark(flush)
             except Exception as error:
                 self._fail(state.instruction or _FREE, error)
         self._update()

@@ -185,6 +185,16 @@ def _stack_results(input: Meta, hx: Meta, cx: Meta | None, bidirectional: bool) 
     return input.like((input.shape[0], hx.shape[2] * (2 if bidirectional else 1))), hx.like(), cells
 
 
+@op(out=False, method=False)
+def _flat_weights(tensors: list[Meta], order: Size) -> Meta:
+    """Copy tensors one after the other into a vector; ``order`` are their places in the list, each of them once."""
+    if not tensors or sorted(order) != list(range(len(tensors))):
+        raise ArgumentError(f"_flat_weights: {list(order)} is not an order of {len(tensors)} tensors")
+    if any(tensor.dtype is not tensors[0].dtype for tensor in tensors):
+        raise DTypeError(f"_flat_weights: expected tensors of one type, got {tensors}")
+    return tensors[0].like((sum(tensor.numel for tensor in tensors),))
+
+
 @op(out=False, method=False, returns=("output", "h_n", "c_n", "reserve"))
 def _cudnn_rnn(
     input: Meta, hx: Meta, cx: Meta | None, weight: Meta, mode: str, hidden_size: int, num_layers: int,

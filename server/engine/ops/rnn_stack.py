@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from server.engine import context
@@ -12,6 +13,7 @@ from server.engine.registry import composite, implements
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.layout import Size
+from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import rnn as ops
 
 
@@ -42,27 +44,49 @@ PLANNERS: dict[int, Planner] = {}
 """By backend key, what plans a stack in one call of a library, or returns None where the library has none."""
 
 
-def _fused(input, hx, cx, weights, mode, num_layers, bidirectional, has_biases, batch_sizes):
-    """The stack by one call of the device's library; None where there is none."""
-    planner = PLANNERS.get(input.backend.key)
-    if planner is None or not context.current.cudnn.enabled:
-        return None
-    hidden = weights[1].shape[0] // ops.GATES[mode]
+@lru_cache(maxsize=1 << 10)
+def _planned(
+    backend: Any, input: Meta, hx: Meta, hidden: int, mode: str, num_layers: int, bidirectional: bool,
+    has_biases: bool, batch_sizes: Size, allow_tf32: bool,
+) -> Fused | None:  # fmt: skip
     steps = ops.steps_of(input.shape[0], hx.shape[1], batch_sizes)
     stack = Stack(
-        input.dtype, mode, input.shape[1], hidden, hx.shape[2], num_layers, bidirectional, has_biases, steps,
-        context.current.cudnn.allow_tf32,
+        input.dtype, mode, input.shape[1], hidden, hx.shape[2], num_layers, bidirectional, has_biases, steps, allow_tf32
     )  # fmt: skip
-    plan = planner(input.backend, stack)
+    return PLANNERS[backend.key](backend, stack)
+
+
+def _fused(input, hx, cx, weights, mode, num_layers, bidirectional, has_biases, batch_sizes):
+    """The stack by one call of the device's library; None where there is none."""
+    current = context.current
+    if input.backend.key not in PLANNERS or not current.cudnn.enabled:
+        return None
+    hidden = weights[1].shape[0] // ops.GATES[mode]
+    whole = (num_layers, bidirectional, has_biases, batch_sizes, current.cudnn.allow_tf32)
+    plan = _planned(input.backend, input.meta, hx.meta, hidden, mode, *whole)
     if plan is None:
         return None
-    flat = F.cat([F.reshape(weights[place], (-1,)) for place in plan.order])
-    operands = [input, hx, *(() if cx is None else (cx,)), flat]
-    records = context.current.grad_enabled and not context.current.inference and any(map(requires_grad, operands))
-    return F._cudnn_rnn(
-        F.contiguous(input), F.contiguous(hx), None if cx is None else F.contiguous(cx), flat, mode, hidden, num_layers,
-        bidirectional, has_biases, batch_sizes, stack.allow_tf32, plan.reserve_bytes if records else 0,
-    )[:3]  # fmt: skip
+    flat = F._flat_weights(weights, plan.order)
+    input, hx, cx = _row_major(input), _row_major(hx), cx and _row_major(cx)
+    records = current.grad_enabled and not current.inference
+    records = records and any([requires_grad(v) for v in (input, hx, cx, flat) if v is not None])
+    return F._cudnn_rnn(input, hx, cx, flat, mode, hidden, *whole, plan.reserve_bytes if records else 0)[:3]
+
+
+def _row_major(value):
+    return value if value.meta.is_contiguous else F.contiguous(value)
+
+
+def _unflattened(grad, tensors_meta, order):
+    """The parts of a vector's gradient, as tensors."""
+    parts = F.split(grad, tuple([tensors_meta[place].numel for place in order]))
+    by_place = dict(zip(order, parts, strict=True))
+    return [F.view(by_place[place], meta.shape) for place, meta in enumerate(tensors_meta)]
+
+
+@implements(ops._flat_weights, movement=True, tensors=_unflattened)
+def _flat_weights(xp, tensors, order, *, out):
+    xp.concatenate([tensors[place].ravel() for place in order], out=out)
 
 
 def _directions(input, hx, cx, weights, mode, has_biases, batch_sizes):
@@ -108,7 +132,7 @@ def _gradients(
     bidirectional, has_biases, batch_sizes, allow_tf32,
 ):  # fmt: skip
     return F._cudnn_rnn_backward(
-        F.contiguous(grad_output), F.contiguous(grad_h_n), F.contiguous(grad_c_n), input, hx, cx, weight, output,
+        _row_major(grad_output), _row_major(grad_h_n), _row_major(grad_c_n), input, hx, cx, weight, output,
         reserve, mode, hidden_size, num_layers, bidirectional, has_biases, batch_sizes, allow_tf32,
     )  # fmt: skip
 

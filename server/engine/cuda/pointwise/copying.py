@@ -198,7 +198,7 @@ def cat(request: Request) -> Launch:
     at, lengths = rearrange.joined("cat", tensors, dim)
     starts = [sum(lengths[:k]) for k in range(len(lengths))]
     parts = [_part(out, at, start, length) for start, length in zip(starts, lengths, strict=True)]
-    return _joining(request.backend, list(zip(parts, tensors, strict=True)))
+    return joining(request.backend, list(zip(parts, tensors, strict=True)))
 
 
 @prepares(rearrange.stack, keys.CUDA, deferrable=True)
@@ -210,7 +210,7 @@ def stack(request: Request) -> Launch:
     slices = [_part(out, at, k, 1) for k in range(len(tensors))]
     shapes = [tuple([n for d, n in enumerate(part.strides) if d != at]) for part in slices]
     views = [part.view(t.shape, s) for part, t, s in zip(slices, tensors, shapes, strict=True)]
-    return _joining(request.backend, list(zip(views, tensors, strict=True)))
+    return joining(request.backend, list(zip(views, tensors, strict=True)))
 
 
 def _part(out: Meta, dim: int, start: int, length: int) -> Meta:
@@ -219,8 +219,8 @@ def _part(out: Meta, dim: int, start: int, length: int) -> Meta:
     return out.view(shape, out.strides, out.offset + start * out.strides[dim])
 
 
-def _joining(backend: Backend, pairs: list[tuple[Meta, Meta]]) -> Launch:
-    """One launch per tensor that has elements."""
+def joining(backend: Backend, pairs: list[tuple[Meta, Meta]]) -> Launch:
+    """A launch of a copy per pair of a part of the first output and a tensor of the list that is the first argument."""
     copies = [(k, *copied(part, source)) for k, (part, source) in enumerate(pairs) if part.numel]
     steps = [(k, fire, offsets[0], offsets[1]) for k, fire, offsets in copies]
 

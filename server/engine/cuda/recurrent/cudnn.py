@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from server.engine import keys
+from server.engine.cuda.pointwise.copying import joining
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.device.cupy_module import cp
 from server.engine.operators import Request
@@ -12,10 +14,24 @@ from server.engine.ops.rnn_stack import Stack
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
+from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import rnn as ops
 
 from .plans import Plan, handle_on, plan_of
+
+
+@prepares(ops._flat_weights, keys.CUDA, deferrable=True)
+def _prepare_weights(request: Request) -> Launch:
+    """One copy per tensor."""
+    tensors, order = request.args
+    out = request.outs[0]
+    starts = dict(zip(order, accumulate([tensors[place].numel for place in order], initial=0), strict=False))
+    parts = [
+        (out.view(t.shape, contiguous_strides(t.shape), out.offset + starts[place]), t)
+        for place, t in enumerate(tensors)
+    ]  # fmt: skip
+    return joining(request.backend, parts)
 
 
 def _stack_of(input: Meta, hx: Meta, mode: str, hidden: int, settings: tuple[Any, ...]) -> Stack:

@@ -14,10 +14,11 @@ from server.engine.cuda.runtime import cudnn_graph
 CELLS = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 FLOAT = 0
-STANDARD, PERSIST_STATIC = 0, 1
+STANDARD, PERSIST_STATIC, PERSIST_STATIC_SMALL = 0, 1, 3
 NO_BIAS, DOUBLE_BIAS = 0, 2
 DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3
-SEQUENCE_MAJOR_PACKED = 1
+_UNPACKED, _PACKED = 0, 1
+_PADDED = 1
 INFERENCE, TRAINING = 0, 1
 ADD_GRADIENTS = 0
 _LINEAR_INPUT = 0
@@ -83,11 +84,15 @@ def tensor(dtype: int, *shape: int) -> Descriptor:
 
 
 def sequences(dtype: int, lengths: list[int], width: int) -> Descriptor:
-    """The descriptor of packed sequences: all first elements, then all second ones, and so on."""
+    """The descriptor of sequences: all first elements, then all second ones, and so on.
+
+    Sequences of one length lie alike packed and not; the library is quicker with what it takes for unpacked.
+    """
     made = Descriptor("RNNData")
+    layout = _UNPACKED if len(set(lengths)) == 1 else _PACKED
     integers = ctypes.c_int * len(lengths)
     call(
-        "cudnnSetRNNDataDescriptor", made.address, dtype, SEQUENCE_MAJOR_PACKED, max(lengths), len(lengths), width,
+        "cudnnSetRNNDataDescriptor", made.address, dtype, layout, max(lengths), len(lengths), width,
         integers(*lengths), None,
     )  # fmt: skip
     return made
@@ -105,7 +110,7 @@ def no_dropout(handle: Any) -> Descriptor:
 
 def layers(
     mode: str, dtype: int, math: int, algorithm: int, features: int, hidden: int, outputs: int, num_layers: int,
-    bidirectional: bool, has_biases: bool, dropout: Descriptor,
+    bidirectional: bool, has_biases: bool, is_packed: bool, dropout: Descriptor,
 ) -> Descriptor:  # fmt: skip
     """The descriptor of a stack of layers; half precision is computed in float32."""
     made = Descriptor("RNN")
@@ -113,7 +118,7 @@ def layers(
     call(
         "cudnnSetRNNDescriptor_v8", made.address, algorithm, CELLS[mode], DOUBLE_BIAS if has_biases else NO_BIAS,
         int(bidirectional), _LINEAR_INPUT, dtype, precision, math, features, hidden, outputs, num_layers,
-        dropout.address, 0,
+        dropout.address, 0 if is_packed else _PADDED,
     )  # fmt: skip
     return made
 

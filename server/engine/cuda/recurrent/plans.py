@@ -20,6 +20,8 @@ _PROJECTION = 8
 """The number under which cuDNN has the matrix that projects the output of an LSTM."""
 _WIDEST_PERSISTENT = 1024
 _PERSISTENT_WIDTHS = 128
+_SMALL = {"LSTM": 128, "GRU": 128, "RNN_TANH": 256, "RNN_RELU": 256}
+"""Layers of so many cells are small."""
 
 
 class Plan:
@@ -37,7 +39,7 @@ class Plan:
         self._dropout = library.no_dropout(handle)  # the layers refer to it
         self.layers = library.layers(
             stack.mode, dtype, math, algorithm, stack.features, stack.hidden, stack.outputs, stack.num_layers,
-            stack.bidirectional, stack.has_biases, self._dropout,
+            stack.bidirectional, stack.has_biases, len(set(lengths)) > 1, self._dropout,
         )  # fmt: skip
         self.x = library.sequences(dtype, lengths, stack.features)
         self.y = library.sequences(dtype, lengths, stack.outputs * directions)
@@ -133,11 +135,14 @@ def _math(stack: Stack) -> int:
 
 
 def _algorithm(stack: Stack) -> int:
-    """Keep weights in registers over all steps where they fit: one layer of float16 in one direction."""
+    """Keep weights in registers over all steps where they fit: small layers, or one of float16 in one direction."""
+    if stack.outputs != stack.hidden or len(set(stack.steps)) > 1:
+        return library.STANDARD
+    if stack.hidden <= _SMALL[stack.mode]:
+        return library.PERSIST_STATIC_SMALL
     fits = stack.num_layers == 1 and not stack.bidirectional and stack.hidden <= _WIDEST_PERSISTENT
     even = stack.hidden % _PERSISTENT_WIDTHS == 0 and stack.features % _PERSISTENT_WIDTHS == 0
-    is_plain = stack.outputs == stack.hidden and len(set(stack.steps)) == 1
-    if stack.dtype.name == "float16" and fits and even and is_plain:
+    if stack.dtype.name == "float16" and fits and even:
         return library.PERSIST_STATIC
     return library.STANDARD
 

@@ -36,9 +36,9 @@ class Layout(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """Whether indices or offsets need 64 bits."""
+        """Whether indices or offsets need 64 bits, or a sign: strides of what is read backwards are negative."""
         reach = [sum((n - 1) * s for n, s in zip(self.shape, steps, strict=True)) for steps in self.strides]
-        return max(self.numel, *reach, 0) > LARGEST_NARROW
+        return max(self.numel, *reach, 0) > LARGEST_NARROW or any(s < 0 for steps in self.strides for s in steps)
 
     def inner(self, operand: int) -> int:
         """The stride of an operand along the innermost dimension; 0 where all see one element."""
@@ -76,7 +76,7 @@ def vector_width(layout: Layout, itemsizes: Sequence[int]) -> tuple[int, int]:
     flat layout after as many single elements as they have in common.
     """
     used = [k for k, steps in enumerate(layout.strides) if any(steps)]
-    if any(layout.inner(k) > 1 for k in used):
+    if any(layout.inner(k) not in (0, 1) for k in used):
         return 1, 0
     runs = [k for k in used if layout.inner(k) == 1]
     width = max(1, VECTOR_BYTES // max([itemsizes[k] for k in runs], default=VECTOR_BYTES))

@@ -1,0 +1,100 @@
+"""Copies that read backwards, or from somewhere else on: flip, rot90, roll."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from server.engine import keys
+from server.engine.operators import Request
+from server.engine.registry import prepares
+from server.engine.value import Backend, Launch, Value
+from telegrad_protocol.layout import wrap_dim, wrap_dims
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import rearrange
+
+from .copying import copied, copying
+
+_MOST_PARTS = 8
+
+
+def _reversed(meta: Meta, dims: tuple[int, ...]) -> Meta:
+    """The same elements with dimensions read backwards: their strides are negative."""
+    strides = tuple([-step if d in dims else step for d, step in enumerate(meta.strides)])
+    last = sum((meta.shape[d] - 1) * meta.strides[d] for d in dims)
+    return meta.view(meta.shape, strides, meta.offset + last)
+
+
+@prepares(rearrange.flip, keys.CUDA, deferrable=True)
+def flip(request: Request) -> Launch:
+    """A copy read backwards along some dimensions."""
+    source, dims = request.args
+    wrapped = tuple(wrap_dims("flip", dims, source.ndim)) if source.ndim else ()
+    return copying(request.backend, request.outs[0], _reversed(source, wrapped) if source.numel else source)
+
+
+@prepares(rearrange.rot90, keys.CUDA, deferrable=True)
+def rot90(request: Request) -> Launch:
+    """A copy whose dimensions change places, one of them or both read backwards."""
+    source, k, dims = request.args
+    out = request.outs[0]
+    first, second = (wrap_dim("rot90", d, source.ndim) for d in dims)
+    turns = k % 4
+    if not source.numel:
+        return copying(request.backend, out, out)
+    backwards = {0: (), 1: (second,), 2: (first, second), 3: (first,)}[turns]
+    seen = _reversed(source, backwards)
+    if turns % 2:
+        order = list(range(source.ndim))
+        order[first], order[second] = second, first
+        seen = seen.view(tuple([seen.shape[d] for d in order]), tuple([seen.strides[d] for d in order]), seen.offset)
+    return copying(request.backend, out, seen)
+
+
+@prepares(rearrange.roll, keys.CUDA, deferrable=True)
+def roll(request: Request) -> Launch | None:
+    """Two copies for each dimension that is rolled: what stays before the end, and what comes in at the beginning."""
+    source, shifts, dims = request.args
+    out = request.outs[0]
+    if not source.numel or not source.ndim:
+        return copying(request.backend, out, source)
+    shifts = shifts if isinstance(shifts, tuple) else (shifts,)
+    if not dims:
+        if not (source.is_contiguous and out.is_contiguous):
+            return None
+        flat = (source.numel,)
+        source, out = source.view(flat, (1,), source.offset), out.view(flat, (1,), out.offset)
+        amounts = {0: sum(shifts)}
+    else:
+        amounts = {}
+        for dim, shift in zip(dims if isinstance(dims, tuple) else (dims,), shifts, strict=True):
+            at = wrap_dim("roll", dim, source.ndim)
+            amounts[at] = amounts.get(at, 0) + shift
+    amounts = {dim: shift % source.shape[dim] for dim, shift in amounts.items() if shift % source.shape[dim]}
+    if 2 ** len(amounts) > _MOST_PARTS:
+        return None
+    return _moving(request.backend, out, source, amounts)
+
+
+def _moving(backend: Backend, out: Meta, source: Meta, amounts: dict[int, int]) -> Launch:
+    """Copy each part of the source to its place: dimension d is cut ``amounts[d]`` elements before its end."""
+    choices = [((d, 0, source.shape[d] - n, n), (d, source.shape[d] - n, n, 0)) for d, n in amounts.items()]
+    steps = []
+    for cuts in itertools.product(*choices):
+        part, place = source, out
+        for d, start, length, target in cuts:
+            part, place = _narrowed(part, d, start, length), _narrowed(place, d, target, length)
+        fire, (into, begin) = copied(place, part)
+        steps.append((fire, into, begin))
+
+    def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+        source, target = args[0].storage.block.pointer, outs[0].storage.block.pointer
+        for fire, into, begin in steps:
+            fire(backend.stream, target + into, source + begin)
+
+    return launch
+
+
+def _narrowed(meta: Meta, dim: int, start: int, length: int) -> Meta:
+    shape = (*meta.shape[:dim], length, *meta.shape[dim + 1 :])
+    return meta.view(shape, meta.strides, meta.offset + start * meta.strides[dim])
