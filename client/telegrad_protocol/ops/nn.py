@@ -140,6 +140,36 @@ def _check_mirrored(input: Meta, pad: Size, mode: str) -> None:
             raise ShapeError(f"pad: nothing to replicate in dimension {input.ndim - 1 - i // 2} of {input}")
 
 
+Border = tuple[int, int, str]
+
+
+def borders(size: int, before: int, after: int, mode: str) -> tuple[Border, Border]:
+    """Return where the elements of both borders come from: first element, length, and how they are taken.
+
+    They are taken ``as they are``, ``reversed``, or ``repeated``: the first element again and again.
+    """
+    if mode == "reflect":
+        return (1, before, "reversed"), (size - 1 - after, after, "reversed")
+    if mode == "replicate":
+        return (0, before, "repeated"), (size - 1, after, "repeated")
+    return (size - before, before, "as they are"), (0, after, "as they are")
+
+
+_WIDEST = {"reflect": -1, "circular": 0}
+"""By mode, by how much a border may be wider than the input."""
+
+
+@op(out=False, method=False)
+def _pad_border(input: Meta, dim: int, before: int, after: int, mode: str) -> Meta:
+    """Surround one dimension with elements mirrored, repeated or wrapped around, see ``pad``."""
+    if mode not in ("reflect", "replicate", "circular") or not 0 <= dim < input.ndim:
+        raise ArgumentError(f"_pad_border: expected a mode and a dimension of {input}, got {mode!r} and {dim}")
+    size = input.shape[dim]
+    if min(before, after) < 0 or not size or max(before, after) > size + _WIDEST.get(mode, before + after):
+        raise ShapeError(f"_pad_border: {input} cannot be padded by {before} and {after} along dimension {dim}")
+    return input.like((*input.shape[:dim], size + before + after, *input.shape[dim + 1 :]))
+
+
 @op(out=False, method=False, module="nn.functional")
 def pad(input: Meta, pad: Size, mode: str = "constant", value: Scalar | None = None) -> Meta:
     """Surround with a value (``constant``), or with elements mirrored (``reflect``), repeated or wrapped around.

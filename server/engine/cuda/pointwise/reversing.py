@@ -11,7 +11,7 @@ from server.engine.registry import prepares
 from server.engine.value import Backend, Launch, Value
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import rearrange
+from telegrad_protocol.ops import nn, rearrange
 
 from .copying import copied, copying
 
@@ -79,13 +79,19 @@ def roll(request: Request) -> Launch | None:
 def _moving(backend: Backend, out: Meta, source: Meta, amounts: dict[int, int]) -> Launch:
     """Copy each part of the source to its place: dimension d is cut ``amounts[d]`` elements before its end."""
     choices = [((d, 0, source.shape[d] - n, n), (d, source.shape[d] - n, n, 0)) for d, n in amounts.items()]
-    steps = []
+    pairs = []
     for cuts in itertools.product(*choices):
         part, place = source, out
         for d, start, length, target in cuts:
             part, place = _narrowed(part, d, start, length), _narrowed(place, d, target, length)
-        fire, (into, begin) = copied(place, part)
-        steps.append((fire, into, begin))
+        pairs.append((place, part))
+    return _copying(backend, pairs)
+
+
+def _copying(backend: Backend, pairs: list[tuple[Meta, Meta]]) -> Launch:
+    """A launch per part of the first argument that goes to a part of the result, if it has elements."""
+    copies = [copied(place, part) for place, part in pairs if place.numel]
+    steps = [(fire, into, begin) for fire, (into, begin) in copies]
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
         source, target = args[0].storage.block.pointer, outs[0].storage.block.pointer
@@ -93,6 +99,21 @@ def _moving(backend: Backend, out: Meta, source: Meta, amounts: dict[int, int]) 
             fire(backend.stream, target + into, source + begin)
 
     return launch
+
+
+@prepares(nn._pad_border, keys.CUDA, deferrable=True)
+def pad_border(request: Request) -> Launch:
+    """The input in the middle, and a copy on each side."""
+    source, dim, before, after, mode = request.args
+    out, size = request.outs[0], source.shape[dim]
+    pairs = [(_narrowed(out, dim, before, size), source)]
+    for (start, length, kind), place in zip(
+        nn.borders(size, before, after, mode), (0, before + size), strict=True
+    ):  # fmt: skip
+        part = _narrowed(source, dim, start, 1 if kind == "repeated" else length)
+        part = _reversed(part, (dim,)) if kind == "reversed" else part
+        pairs.append((_narrowed(out, dim, place, length), part))
+    return _copying(request.backend, pairs)
 
 
 def _narrowed(meta: Meta, dim: int, start: int, length: int) -> Meta:
