@@ -95,10 +95,10 @@ def test_systems_are_solved_and_differentiated(tg: Any, rng: np.random.Generator
         tg.sparse.spsolve(tg.zeros(2, 2).to_sparse_csr(), tg.ones(2)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("crow", "col"),
-    [([0, 1, 2], [0, 9]), ([0, 1, 2], [-1, 0]), ([0, 2, 1], [0, 1]), ([0, 1, 9], [0, 1]), ([1, 1, 2], [0, 1])],
-)  # fmt: skip
+FAULTY = [([0, 1, 2], [0, 9]), ([0, 1, 2], [-1, 0]), ([0, 2, 1], [0, 1]), ([0, 1, 9], [0, 1]), ([1, 1, 2], [0, 1])]
+
+
+@pytest.mark.parametrize(("crow", "col"), FAULTY)
 def test_indices_that_point_outside_are_refused(tg: Any, crow: list[int], col: list[int]) -> None:
     starts, places, values = tg.tensor(crow), tg.tensor(col), tg.ones(2)
     for program in (

@@ -42,8 +42,9 @@ _HOPPER_FAMILY = ".attention."
 """The family with kernels that are for Hopper alone."""
 _LIBRARY_MODULES = (
     "gemm.operations", "conv.cudnn", "conv.products", "attention.cudnn", "fourier.operations",
+    "sparse.products",
 )  # fmt: skip
-"""Their factories run kernels of cuBLASLt, cuDNN and cuFFT, and have no texts."""
+"""Their factories run kernels of cuBLASLt, cuDNN, cuFFT and cuSPARSE, and have no texts."""
 _FAST = "--Ofast-compile=max"
 """Compiles in half the time, and the code is not to be run."""
 _ERROR_LINE = re.compile(r"kernel\.cu\((\d+)\): error")
