@@ -147,6 +147,7 @@ from ._functions.properties import (
     resolve_conj as resolve_conj,
     resolve_neg as resolve_neg,
 )
+from ._functions.tensor_types import *
 from ._functions.numeric.splitting import dsplit as dsplit, hsplit as hsplit, vsplit as vsplit
 from ._functions.numeric.statistics import (
     corrcoef as corrcoef,

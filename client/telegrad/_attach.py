@@ -27,6 +27,7 @@ from ._functions import (
     reading,
     repr,
     special,
+    tensor_types,
 )
 from ._functions.numeric import distances, filling, numbers, splitting, statistics, uniques, view_copies
 from ._ops.functions import method
@@ -34,8 +35,8 @@ from ._tensor.tensor import Tensor
 from .cuda import streams
 
 _MODULES = (
-    operators, reading, repr, special, copying, memory_formats, conversions, creation, properties, inplace_views,
-    layouts, low_rank, distances, filling, numbers, splitting,
+    operators, reading, repr, special, copying, tensor_types, memory_formats, conversions, creation, properties,
+    inplace_views, layouts, low_rank, distances, filling, numbers, splitting,
     statistics, uniques, view_copies, autograd, streams,
 )  # fmt: skip
 

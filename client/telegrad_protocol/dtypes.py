@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from .errors import DTypeError, ProtocolError
+from .shown_name import shown_name
 
 BOOL, INTEGER, FLOAT, COMPLEX = range(4)
 
@@ -28,7 +29,7 @@ class DType:
         self.is_complex = category == COMPLEX
 
     def __repr__(self) -> str:
-        return f"telegrad.{self.name}"
+        return shown_name(self.name)
 
     def __reduce__(self) -> str:
         return self.name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .errors import ArgumentError
 from .layout import Size, contiguous_strides, strides_in_order
+from .shown_name import shown_name
 
 
 class MemoryFormat:
@@ -21,7 +22,7 @@ class MemoryFormat:
         """The number of dimensions that the format is for; None where it is for any."""
 
     def __repr__(self) -> str:
-        return f"telegrad.{self.name}"
+        return shown_name(self.name)
 
 
 contiguous_format = MemoryFormat("contiguous_format")

@@ -74,6 +74,49 @@ def test_a_program_gives_the_same_losses_under_pytorch_and_telegrad(tmp_path: Pa
         assert losses == pytest.approx(reference, rel=1e-5) and len(losses) == 5
 
 
+SHOWN = """
+import pickle, tempfile, warnings
+import numpy as np
+import torch
+from torch import nn
+from torch.autograd import Variable
+
+warnings.simplefilter("ignore")
+x = torch.tensor([[1.5, -2.0]])
+print(x.dtype, x.shape, x.type(), type(x), type(x.shape), torch.float32, torch.channels_last, torch.strided)
+print(x.type(torch.LongTensor), x.type("torch.DoubleTensor").dtype, torch.typename(x), str(x.dtype).split(".")[1])
+print(torch.FloatTensor, torch.cuda.HalfTensor, nn.Parameter(x), type(nn.Parameter(x)))
+kinds = torch.FloatTensor, torch.LongTensor, torch.DoubleTensor, torch.cuda.FloatTensor, Variable, torch.Tensor
+print([isinstance(x, kind) for kind in kinds], [isinstance(x.long(), kind) for kind in kinds])
+sizes = (), (3,), (2, 3), (1, 2, 3, 4, 5), (torch.Size([2, 2]),)
+print([tuple(make(*args).shape) for make in (torch.Tensor, torch.LongTensor, x.new) for args in sizes])
+data = [1, 2], (3,), np.arange(3.0), [[True], [False]], range(2)
+print([(make(given).dtype, make(given).tolist()) for make in (torch.Tensor, torch.IntTensor, x.new) for given in data])
+shared = torch.Tensor(x)
+shared[0, 0] = 7
+print(x, Variable(x, requires_grad=True), Variable(x).requires_grad)
+torch.set_default_tensor_type(torch.DoubleTensor)
+print(torch.ones(1).dtype, torch.Tensor([1]).dtype)
+torch.set_default_tensor_type("torch.FloatTensor")
+layers = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+layers.add_module("last", nn.Identity())
+del layers[1]
+print(layers, nn.ParameterDict({"a": torch.ones(2, 1)}), nn.ParameterList([torch.ones(1)]))
+groups = [{"params": layers[0].parameters(), "lr": 0.5}, {"params": layers[1].parameters()}]
+print(torch.optim.SGD(groups, lr=0.1))
+kept = {"p": nn.Parameter(x), "b": torch.ones(2, dtype=torch.bfloat16), "l": nn.Linear(2, 2), "t": x.T}
+back = pickle.loads(pickle.dumps(kept))
+print(back, torch.equal(back["l"].weight, kept["l"].weight), back["t"].tolist())
+"""
+
+
+def test_what_a_program_shows_is_what_pytorch_shows(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SHOWN)
+    expected, shown = _run("program.py", folder=tmp_path), _run("-m", "telegrad", "program.py", folder=tmp_path)
+    assert (shown.returncode, shown.stderr) == (expected.returncode, expected.stderr) == (0, "")
+    assert shown.stdout == expected.stdout
+
+
 ABSENT = {
     "import torch.jit": "ModuleNotFoundError: torch.jit is not there: .*TorchScript is not served",
     "torch.distributed.init_process_group()": "AttributeError: torch.distributed is not there: .*DataParallel",

@@ -13,18 +13,13 @@ from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat, preserve_format
 from telegrad_protocol.meta import CURRENT_GPU, Device
 
+from .tensor_types import TensorType, named_type, type_of
+
 _CONVERSIONS = {
     "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
     "int": dtypes.int32, "long": dtypes.int64, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
     "bool": dtypes.bool_, "cfloat": dtypes.complex64, "cdouble": dtypes.complex128,
 }  # fmt: skip
-_TYPE_NAMES = {
-    "FloatTensor": dtypes.float32, "DoubleTensor": dtypes.float64, "HalfTensor": dtypes.float16,
-    "BFloat16Tensor": dtypes.bfloat16, "IntTensor": dtypes.int32, "LongTensor": dtypes.int64,
-    "ShortTensor": dtypes.int16, "CharTensor": dtypes.int8, "ByteTensor": dtypes.uint8, "BoolTensor": dtypes.bool_,
-    "ComplexFloatTensor": dtypes.complex64, "ComplexDoubleTensor": dtypes.complex128,
-}  # fmt: skip
-_NAME_OF = {dtype: name for name, dtype in _TYPE_NAMES.items()}
 
 
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -89,16 +84,18 @@ def _formatted(name: str, tensor: Tensor, memory_format: MemoryFormat) -> Tensor
     return tensor if memory_format is preserve_format else in_memory_format(name, tensor, memory_format)
 
 
-def type_(self: Tensor, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:
-    """Return the tensor as another type; without one, the name of its own type, such as ``telegrad.FloatTensor``."""
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """Return the tensor as another type; without one, the name of its own type, such as ``telegrad.FloatTensor``.
+
+    ``dtype``: a dtype; or a type such as ``FloatTensor``, or its name, which say whether the result is on a GPU too.
+    """
     if dtype is None:
-        return f"telegrad.{'cuda.' if self.is_cuda else ''}{_NAME_OF[self.dtype]}"
-    if isinstance(dtype, str):
-        known = _TYPE_NAMES.get(dtype.rpartition(".")[2])
-        if known is None:
-            raise ArgumentTypeError(f"type: expected a dtype, or a name such as 'telegrad.FloatTensor', not {dtype!r}")
-        dtype = known
-    return to(self, dtype)
+        return type_of(self).full_name
+    wanted = named_type(dtype) if isinstance(dtype, str) else dtype
+    if not isinstance(wanted, TensorType):
+        return to(self, wanted)
+    place = self.device if self.device.type == wanted.device_type else wanted.device_type
+    return to(self, place, wanted.dtype)
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
-"""``copy.copy`` and ``copy.deepcopy`` of tensors, and ``Tensor.data``."""
+"""``copy.copy``, ``copy.deepcopy`` and ``pickle`` of tensors, and ``Tensor.data``."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from io import BytesIO
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor, require_one_session
@@ -28,6 +30,18 @@ def _like(tensor: Tensor, data: Tensor) -> Tensor:
     return copy.requires_grad_() if tensor.requires_grad else copy
 
 
+def _reduce(self: Tensor, protocol: Any) -> Any:
+    """Pickle what ``telegrad.save`` writes of the tensor; its elements are read, which waits for the server."""
+    written = BytesIO()
+    import_module("telegrad.serialization").save(self, written)
+    return _unpickled, (written.getvalue(),)
+
+
+def _unpickled(written: bytes) -> Any:
+    """Return the tensor in the current session, which is opened where there is none."""
+    return import_module("telegrad.serialization").load(BytesIO(written))
+
+
 def _get_data(self: Tensor) -> Tensor:
     """The same elements without history."""
     return self.detach()
@@ -38,4 +52,6 @@ def _set_data(self: Tensor, other: Tensor) -> None:
     self._become(other.detach())
 
 
-METHODS: dict[str, Any] = {"__deepcopy__": _deepcopy, "__copy__": _copy, "data": property(_get_data, _set_data)}
+METHODS: dict[str, Any] = {
+    "__deepcopy__": _deepcopy, "__copy__": _copy, "__reduce_ex__": _reduce, "data": property(_get_data, _set_data),
+}  # fmt: skip

@@ -16,6 +16,11 @@ from opcode import opmap
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from telegrad._tensor.size import Size
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn.parameter import Parameter
+from telegrad_protocol.shown_name import show_as
+
 from .absent import INSTEAD, reason
 
 PYTORCH_VERSION: Final = "2.13.0"
@@ -115,6 +120,8 @@ class _Loader:
 
 
 _VERSION: Final = "torch.version"
+_SHOWN_IN: Final[dict[type, str]] = {Tensor: "torch", Size: "torch", Parameter: "torch.nn.parameter"}
+"""Classes that programs show, and the modules that PyTorch has them in."""
 
 
 def _origins(name: str) -> list[str]:
@@ -155,6 +162,9 @@ def serve_torch() -> None:
     present = sys.modules.get("torch")
     if present is None:
         sys.meta_path.insert(0, TorchFinder)
+        show_as("torch")
+        for shown, module in _SHOWN_IN.items():
+            shown.__module__ = module
         import_module("torch")
     elif not isinstance(present, TorchModule):
         raise ImportError("PyTorch is imported in this process already; call telegrad.as_torch() before `import torch`")

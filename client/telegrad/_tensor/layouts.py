@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from telegrad_protocol.shown_name import shown_name
+
 
 class Layout:
     """How a tensor's elements lie in memory; every layout is one object, compared by identity."""
@@ -14,7 +16,7 @@ class Layout:
         self.name = name
 
     def __repr__(self) -> str:
-        return f"telegrad.{self.name}"
+        return shown_name(self.name)
 
 
 strided: Final = Layout("strided")

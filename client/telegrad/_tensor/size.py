@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+from telegrad_protocol.shown_name import shown_name
+
 
 class Size(tuple[int, ...]):
     """The shape of a tensor."""
@@ -15,4 +17,4 @@ class Size(tuple[int, ...]):
         return prod(self)
 
     def __repr__(self) -> str:
-        return f"telegrad.Size({list(self)})"
+        return shown_name(f"Size({list(self)})")

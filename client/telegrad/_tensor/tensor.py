@@ -46,8 +46,14 @@ def require_one_session(name: str, *tensors: Any) -> None:
             raise DeviceError(f"{name}: tensors of different sessions; bring them to one with numpy()")
 
 
+_MISSING = object()
+
+
 class Tensor(Attached):
     """A multi-dimensional array on the server.
+
+    Programs make tensors with ``tensor``, ``empty`` and their like; ``Tensor(2, 3)`` gives uninitialised elements and
+    ``Tensor([1, 2])`` these ones, of the default dtype, as in older PyTorch.
 
     ``_node`` is where its gradient goes, made on demand for a leaf. A view has ``_base``, the tensor that it is a view
     of; it shares ``_aliases`` with the base and all other views, and ``_seen`` is their version that it has taken over.
@@ -60,13 +66,15 @@ class Tensor(Attached):
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-    def __init__(self, session: ClientSession, id: int = 0, meta: Any = None) -> None:
-        if meta.__class__ is not Meta:
-            raise ArgumentTypeError(
-                "Tensor: tensors are made of data by telegrad.tensor(data), of a shape by empty(shape)"
-            )
-        self._id = id
-        self._session = session
+    def __init__(
+        self, session: Any = _MISSING, id: Any = _MISSING, meta: Any = _MISSING, *sizes: Any, device: Any = None
+    ) -> None:
+        if meta.__class__ is not Meta:  # a program's call, with sizes or data
+            given = [argument for argument in (session, id, meta, *sizes) if argument is not _MISSING]
+            made = self._made_of(given, device)
+            session, id, meta, made._id = made._session, made._id, made._meta, 0
+        self._id: int = id
+        self._session: ClientSession = session
         self._meta: Meta = meta
         self._requires_grad = False
         self._node: GradientEdge | None = None
@@ -166,12 +174,6 @@ class Tensor(Attached):
 
     def __hash__(self) -> int:
         return id(self)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise ArgumentTypeError(
-            "pickle: a tensor is a handle on memory of a server and cannot be pickled; "
-            "use telegrad.save() or tensor.numpy()"
-        )
 
     def _refresh(self) -> None:
         """Take over the node of an in-place operation on another view of the same memory."""

@@ -17,7 +17,6 @@ from telegrad._session.grad_mode import (
 from telegrad._session.grad_mode import (
     set_grad_enabled as set_grad_enabled,
 )
-from telegrad._tensor.tensor import Tensor as Variable
 
 from . import function as function
 from ._passes import METHODS as METHODS
@@ -25,6 +24,7 @@ from ._passes import backward as backward
 from ._passes import grad as grad
 from .function import Function as Function
 from .function import NestedIOFunction as NestedIOFunction
+from .variable import Variable as Variable
 
 if TYPE_CHECKING:
     from . import anomaly_mode as anomaly_mode

@@ -35,11 +35,16 @@ if TYPE_CHECKING:
     from .modes import *  # noqa: F403
     from .monitoring import *  # noqa: F403
     from .runtime import *  # noqa: F403
+    from .tensor_types import *  # noqa: F403
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
             "amp": "",
+            "tensor_types": (
+                "BFloat16Tensor BoolTensor ByteTensor CharTensor ComplexDoubleTensor ComplexFloatTensor DoubleTensor "
+                "FloatTensor HalfTensor IntTensor LongTensor ShortTensor"
+            ),
             "comm": "",
             "nvtx": "",
             "tunable": "",

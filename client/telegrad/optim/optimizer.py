@@ -258,9 +258,9 @@ class Optimizer:
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for number, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {number}")
-            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key not in ("params", "param_names")]
-        return "\n".join([*lines, ")"])
+            shown = sorted(group.keys() - {"params", "param_names"})
+            lines += [f"Parameter Group {number}", *(f"    {key}: {group[key]}" for key in shown), ""]
+        return "\n".join(lines) + ")"
 
 
 def _copied(entry: dict[str, Any], parameter: Tensor) -> dict[str, Any]:

@@ -104,15 +104,6 @@ class Sequential(_Ordered):
     def _part(self, items: list[tuple[str, Any]]) -> Sequential:
         return Sequential(dict(items))
 
-    def __delitem__(self, index: Any) -> None:
-        named = any(not name.isdigit() for name in self._modules)
-        if not named:
-            super().__delitem__(index)
-            return
-        names = list(self._modules)
-        for name in names[index] if isinstance(index, slice) else [names[_position(index, len(names))]]:
-            delattr(self, name)
-
     def __add__(self, other: Sequential) -> Sequential:
         _require_sequential("add", other)
         return Sequential(*self, *other)
@@ -382,16 +373,17 @@ class ParameterDict(Module):
             self[key] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(f"  ({key}): {_describe(value)}" for key, value in self.items())
+        return "\n".join(f"  ({key}): {_describe(value, by_type=True)}" for key, value in self.items())
 
 
 def _as_parameter(value: Any) -> Any:
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
-def _describe(value: Any) -> str:
+def _describe(value: Any, by_type: bool = False) -> str:
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     size = "x".join(map(str, value.shape))
     place = f" ({value.device})" if value.is_cuda else ""
-    return f"{type(value).__name__} containing: [{value.dtype} of size {size}{place}]"
+    kind = value.type() if by_type else value.dtype
+    return f"{type(value).__name__} containing: [{kind} of size {size}{place}]"
