@@ -22,6 +22,9 @@ from .pass_messages import (
     EndPass as EndPass,
 )
 from .pass_messages import (
+    ForwardGradient as ForwardGradient,
+)
+from .pass_messages import (
     GiveGradients as GiveGradients,
 )
 from .pass_messages import (
@@ -242,7 +245,7 @@ Instruction: TypeAlias = (
     Call | Free | Site | Upload | Read | Describe | Backward | Gradient | Mode | SetRequiresGrad | RetainGrad | SetGrad
     | DropGrads | Seed | Query | Resume | Interrupt | RecordEvent | WaitEvent | RecordStream | Detach
     | Attach | ClientNode | Watch | BeginPass | TakeGradients | GiveGradients | EndPass
-    | RandomState
+    | RandomState | ForwardGradient
 )  # fmt: skip
 
 

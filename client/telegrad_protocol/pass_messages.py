@@ -1,4 +1,4 @@
-"""Instructions about backward passes that stop where the client computes, and about random state."""
+"""Instructions about the client's places in the backward graph, passes that stop there, and random state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ class ClientNode(Struct, frozen=True, array_like=True, tag=22, gc=False):
     """Make node ``id`` of the backward graph, whose derivative the client computes, the history of ``outputs``.
 
     ``inputs`` are what its gradients flow to. Of both, None stands for what is not differentiable. ``modified`` are
-    the numbers of the outputs that are inputs which were modified in place. Where the node exists already it becomes
-    the history of further ``outputs``, and the rest is not read.
+    the numbers of the outputs that are inputs which were modified in place. Without ``inputs`` the graph begins at the
+    node. Where the node, or a watched place, exists already it becomes the history of further ``outputs``, and the
+    rest is not read.
     """
 
     id: int
@@ -80,6 +81,20 @@ class EndPass(Struct, frozen=True, array_like=True, tag=27, gc=False):
     leaves: list[tuple[int, int]]
     outs: tuple[int | None, ...]
     adds: bool
+
+
+class ForwardGradient(Struct, frozen=True, array_like=True, tag=29, gc=False):
+    """Compute the products of the Jacobian of ``roots`` by ``sources`` with ``tangents`` as new tensors ``outs``.
+
+    ``sources`` are client's nodes and watched places. A root that no source leads to gets zeros.
+    """
+
+    site: int
+    roots: tuple[int, ...]
+    sources: tuple[int, ...]
+    tangents: tuple[int, ...]
+    outs: tuple[int, ...]
+    create_graph: bool
 
 
 class RandomState(Struct, frozen=True, array_like=True, tag=28, gc=False):

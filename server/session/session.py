@@ -95,7 +95,8 @@ class Session:
             messages.Attach: attachments.attach, messages.ClientNode: client_passes.add_node,
             messages.Watch: client_passes.watch, messages.BeginPass: client_passes.begin,
             messages.TakeGradients: client_passes.take, messages.GiveGradients: client_passes.give,
-            messages.EndPass: client_passes.end, messages.RandomState: queries.note_random_state,
+            messages.EndPass: client_passes.end, messages.ForwardGradient: client_passes.forward_gradient,
+            messages.RandomState: queries.note_random_state,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 

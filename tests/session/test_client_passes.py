@@ -12,6 +12,7 @@ from telegrad_protocol.messages import (
     BeginPass,
     ClientNode,
     EndPass,
+    ForwardGradient,
     Free,
     GiveGradients,
     SetRequiresGrad,
@@ -51,6 +52,10 @@ REFUSED: list[tuple[Any, str]] = [
     (ClientNode(42, (1,), (2,), (7,)), "ProtocolError"),
     (Watch(43, 99), "UnknownIdError"),
     (BeginPass(51, 0, (3,), (), (40,), None, False, False), "ProtocolError"),
+    (ForwardGradient(0, (3,), (41,), (1,), (60,), False), "UnknownIdError"),
+    (ForwardGradient(0, (3,), (40,), (), (60,), False), "ProtocolError"),
+    (ForwardGradient(0, (3,), (40,), (1,), (), False), "ProtocolError"),
+    (ForwardGradient(0, (3,), (40,), (3,), (60,), False), "ShapeError"),
 ]
 
 

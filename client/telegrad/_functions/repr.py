@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.functions import function
 from telegrad._session import cells
 from telegrad._session.grad_mode import no_grad
@@ -22,7 +23,9 @@ from .reading import item, read_array
 
 def _repr(self: Tensor) -> str:
     ranges = edge_ranges(self._meta.shape)
-    return _text(self, read_array(self) if ranges is None else _read_edges(self, ranges))
+    text = _text(self, read_array(self) if ranges is None else _read_edges(self, ranges))
+    tangent = duals.levels[-1].tangents([self])[0] if duals.intercepts and isinstance(self, DualTensor) else None
+    return text if tangent is None else f"{text[:-1]}, tangent={tangent!r})"
 
 
 def _text(self: Tensor, elements: np.ndarray[Any, Any]) -> str:

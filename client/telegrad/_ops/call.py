@@ -27,6 +27,7 @@ from telegrad_protocol.ops.contract import device_of, is_view
 
 from . import call_pattern as _call_pattern
 from .call_pattern import CallPattern
+from .duals import DualTensor, duals
 from .grad_names import grad_name
 from .operand_classes import HANDLERS, OperandHasHandler
 
@@ -124,8 +125,8 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
             session = tensor._session
         key.append(tensor._meta)
         wire.append(tensor._id)
-        if tensor._aliases is not None:
-            tensor._refresh()
+        if tensor._aliases is not None and tensor._refresh():
+            raise OperandHasHandler(f"{pattern.op.public}: a view has become a dual number")
         if tensor._requires_grad and records:
             parents.append(tensor._node or tensor._gradient_edge())
     if not pattern.is_plain or session is None:
@@ -223,7 +224,7 @@ def _place_lists(
         items = values[index]
         wire[position] = [None if t is None else t._id for t in items]
         if records and position not in op.no_grad:
-            parents.extend([t._gradient_edge() for t in items if t is not None and t.requires_grad])
+            parents.extend([t._gradient_edge() for t in items if t is not None and t._is_tracked()])
 
 
 def _key_of(item: Any) -> Any:
@@ -236,9 +237,9 @@ def _key_of(item: Any) -> Any:
 def _session_of(op: Op, items: Any, session: ClientSession | None) -> ClientSession | None:
     for item in items:
         if isinstance(item, Tensor):
-            if item.__class__ in HANDLERS:
+            if item.__class__ in HANDLERS or (item.__class__ is DualTensor and duals.intercepts):
                 raise OperandHasHandler(f"{op.public}: a list holds a {item.__class__.__name__}")
-            if len(_TENSOR_TYPES) < _MAX_TENSOR_TYPES:
+            if item.__class__ is not DualTensor and len(_TENSOR_TYPES) < _MAX_TENSOR_TYPES:
                 _TENSOR_TYPES.add(item.__class__)
             if session is None:
                 session = item._session
@@ -370,7 +371,7 @@ def _rebase(target: Tensor, node: OperationNode) -> None:
     """Let gradients of ``target``, and of everything that shares its memory, flow to ``node``, which wrote into it."""
     root = target._base
     if root is not None:
-        if root.requires_grad:
+        if root._is_tracked():
             node.parents += (root._gradient_edge(),)
         root._requires_grad, root._node = True, OperationNode((node,), "CopySlices")
         node = OperationNode((root._node,), "AsStridedBackward0")

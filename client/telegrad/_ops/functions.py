@@ -20,6 +20,7 @@ from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
 from . import signatures as _signatures
 from .call import call
 from .call_pattern import CallPattern
+from .duals import DualTensor, duals, run_in_level
 from .integers import read_integers
 from .operand_classes import OperandHasHandler, handler_of
 
@@ -103,8 +104,10 @@ def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., A
         handler = handler_of(values)
         if handler is not None:
             return handler(public, args, kwargs)
+        if duals.intercepts:
+            return run_in_level(miss, args, kwargs)
         result, pattern = miss(args, kwargs)
-        if pattern is not None and pattern.is_cacheable:
+        if pattern is not None and pattern.is_cacheable and DualTensor not in key:
             if len(patterns) >= _MAX_PATTERNS:
                 patterns.clear()
             patterns[key] = pattern

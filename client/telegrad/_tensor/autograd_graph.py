@@ -7,7 +7,7 @@ beyond weak references to those that receive gradients.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 from weakref import ReferenceType
 
@@ -134,6 +134,26 @@ class ClientOutput(OperationNode):
         self.index = index
 
 
+class SourceNode(OperationNode):
+    """Where the graph of a dual number begins; ``is_active`` until its level is left."""
+
+    __slots__ = ("is_active",)
+
+    def __init__(self, parents: tuple[GradientEdge, ...], name: str = "") -> None:
+        super().__init__(parents, name)
+        self.is_active = True
+
+
+class ReceiverNode(OperationNode):
+    """A dual number that gradients are asked for, as of a leaf; refers to it weakly."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, parent: GradientEdge, name: str, tensor: ReferenceType[Any]) -> None:
+        super().__init__((parent,), name)
+        self.tensor = tensor
+
+
 class LeafNode:
     """A leaf tensor, which receives a ``.grad``; refers to it weakly."""
 
@@ -209,12 +229,14 @@ class GradFn:
 class Aliases:
     """What all views of one memory share: how often it was written by a differentiated operation, and the last such.
 
-    A view that has seen an older ``version`` takes over ``node`` before it is used (``Tensor._refresh``).
+    A view that has seen an older ``version`` takes over ``node`` before it is used (``Tensor._refresh``), and is handed
+    to ``adopt`` where dual numbers were written.
     """
 
-    __slots__ = ("node", "version")
+    __slots__ = ("adopt", "node", "version")
 
     def __init__(self) -> None:
+        self.adopt: Callable[[Any], bool] | None = None
         self.node: GradientEdge | None = None
         self.version = 0
 

@@ -175,12 +175,14 @@ class Tensor(Attached):
     def __hash__(self) -> int:
         return id(self)
 
-    def _refresh(self) -> None:
-        """Take over the node of an in-place operation on another view of the same memory."""
+    def _refresh(self) -> bool:
+        """Take over the node of an in-place operation on another view; return whether that makes this a dual number."""
         aliases = self._aliases
         if aliases is not None and aliases.version != self._seen:
             self._seen = aliases.version
             self._node, self._requires_grad = aliases.node, True
+            return aliases.adopt is not None and aliases.adopt(self)
+        return False
 
     def _gradient_edge(self) -> GradientEdge:
         """Return where the gradient of this tensor goes."""
@@ -188,11 +190,20 @@ class Tensor(Attached):
             self._node = LeafNode(ref(self))
         return self._node
 
+    def _is_tracked(self) -> bool:
+        """Return whether the graph leads on from here: where it requires grad, or has a tangent."""
+        if self._aliases is not None:
+            self._refresh()
+        return self._requires_grad
+
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow into this tensor."""
-        if self._aliases is not None:
+        aliases = self._aliases
+        if aliases is not None:
             self._refresh()
+            if aliases.adopt is not None:
+                return self._requires_grad and bool(getattr(self, "_shows_grad", True))
         return self._requires_grad
 
     @requires_grad.setter
@@ -290,6 +301,9 @@ class Tensor(Attached):
             session.submit(Watch(watched.number, self._id), thread.modes)
             node.extras.watched[self._id] = watched
         return watched
+
+    def _is_view(self) -> bool:
+        return self._base is not None
 
     def _become(self, other: Tensor) -> None:
         """Exchange number and meta with ``other``, so that this object stands for its elements."""

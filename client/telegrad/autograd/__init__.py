@@ -28,6 +28,7 @@ from .variable import Variable as Variable
 
 if TYPE_CHECKING:
     from . import anomaly_mode as anomaly_mode
+    from . import forward_ad as forward_ad
     from . import graph as graph
     from .anomaly_mode import detect_anomaly as detect_anomaly
     from .anomaly_mode import set_detect_anomaly as set_detect_anomaly
@@ -37,7 +38,7 @@ __all__ = [
     "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
-_MODULES = frozenset(("anomaly_mode", "functional", "graph"))
+_MODULES = frozenset(("anomaly_mode", "forward_ad", "functional", "graph"))
 _NAMES = {
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradcheck": "gradcheck",
     "gradgradcheck": "gradcheck",

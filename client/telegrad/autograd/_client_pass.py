@@ -55,7 +55,7 @@ class ClientPass:
         self._number = session.new_id()
         self._site = session.sites.current()
         self._roots = [root._gradient_edge() for root in roots]
-        self._lineage = [t._gradient_edge() for t in (*roots, *gradients) if t is not None and t.requires_grad]
+        self._lineage = [t._gradient_edge() for t in (*roots, *gradients) if t is not None and t._is_tracked()]
         self._nodes = nodes = reachable(self._roots)
         self._targets = None if inputs is None else {tensor._gradient_edge() for tensor in inputs}
         self._leading = None if self._targets is None else _leading_to(self._targets, nodes)
@@ -278,7 +278,7 @@ class ClientPass:
         ids = None
         if gradients is not None:
             ids = tuple([None if gradient is None else gradient._id for gradient in gradients])
-            self._lineage.extend([t._gradient_edge() for t in gradients if t is not None and t.requires_grad])
+            self._lineage.extend([t._gradient_edge() for t in gradients if t is not None and t._is_tracked()])
         self._session.submit(messages.GiveGradients(self._number, self._site, stop, ids, leaves), thread.modes)
 
 

@@ -32,7 +32,7 @@ def update_handles(computed: list[Tensor], roots: list[Tensor], gradients: list[
     """Ask which new gradients require grad themselves and how they are laid out, and tell their handles."""
     if not computed:
         return
-    parents = tuple([t._gradient_edge() for t in [*roots, *gradients] if t is not None and t.requires_grad])
+    parents = tuple([t._gradient_edge() for t in [*roots, *gradients] if t is not None and t._is_tracked()])
     describe(computed, parents)
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from telegrad._ops.duals import duals
 from telegrad._ops.functions import function
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
     GradientEdge,
     LeafNode,
     Receivers,
+    SourceNode,
     gradient_receivers,
     has_client_parts,
     has_gradients,
@@ -74,7 +76,10 @@ def backward(
     if anomalies.check_nan:
         _refuse_nan([leaf._gradient_edge() for leaf in wanted])
     if create_graph:
-        update_handles([leaf._grad for leaf in wanted if leaf._grad is not None], roots, gradients)
+        computed = [leaf._grad for leaf in wanted if leaf._grad is not None]
+        update_handles(computed, roots, gradients)
+        if duals.intercepts:
+            _adopt(computed, True)
 
 
 def grad(
@@ -119,9 +124,15 @@ def grad(
             "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
         )
     retain = create_graph if retain_graph is None else retain_graph
+    records = create_graph or (
+        duals.intercepts and any([isinstance(node, SourceNode) and node.is_active for node in reached])
+    )
+    retain = retain or records
     if has_client_parts(reached):
-        with ClientPass(roots, gradients, sources, retain, create_graph) as stopping:
+        with ClientPass(roots, gradients, sources, retain, records) as stopping:
             results = stopping.gradients(allow_unused or materialize_grads)
+        if duals.intercepts:
+            _adopt(results, create_graph)
         return _materialized(results, sources) if materialize_grads else tuple(results)
     results = [
         Tensor(session, session.new_id(), gradient_meta(source)) if is_used else None
@@ -131,7 +142,7 @@ def grad(
     computed = [gradient for gradient in results if gradient is not None]
     site = session.sites.current()
     session.submit(
-        Gradient(site, _ids(roots), _optional_ids(gradients), targets, _ids(computed), retain, create_graph, True),
+        Gradient(site, _ids(roots), _optional_ids(gradients), targets, _ids(computed), retain, records, True),
         thread.modes,
     )
     if has_gradients(reached):
@@ -142,8 +153,10 @@ def grad(
             )
         results = [result if is_known else None for result, is_known in zip(results, known, strict=True)]
         computed = [gradient for gradient in results if gradient is not None]
-    if create_graph:
+    if records:
         update_handles(computed, roots, gradients)
+        if duals.intercepts:
+            _adopt(computed, create_graph)
     return _materialized(results, sources) if materialize_grads else tuple(results)
 
 
@@ -175,6 +188,12 @@ def _refuse_nan(nodes: Iterable[GradientEdge]) -> None:
         leaf = node.tensor() if isinstance(node, LeafNode) else None
         if leaf is not None and leaf._grad is not None and function("isnan")(leaf._grad).any().item():
             raise AutogradError(f"Function returned nan values: the gradient of {leaf._meta} has NaN in it")
+
+
+def _adopt(gradients: Iterable[Tensor | None], shows_grad: bool) -> None:
+    for gradient in gradients:
+        if gradient is not None and gradient._is_tracked():
+            duals.adopt(gradient, shows_grad)
 
 
 def _ids(tensors: Sequence[Tensor]) -> tuple[int, ...]:

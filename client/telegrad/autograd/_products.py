@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from telegrad._ops.duals import DualTensor
 from telegrad._ops.functions import function
-from telegrad._tensor.autograd_graph import LeafNode, reachable
+from telegrad._session.grad_mode import no_grad
+from telegrad._tensor.autograd_graph import GradientEdge, LeafNode, ReceiverNode, SourceNode, reachable
 from telegrad._tensor.tensor import Tensor
 
 from ._passes import grad
@@ -19,9 +21,29 @@ def zeros_like(tensor: Tensor) -> Tensor:
 
 def depends_on_others(outputs: Sequence[Tensor], own: Sequence[Tensor]) -> bool:
     """Return whether results were computed from leaves that require a gradient other than ``own``."""
-    edges = [output._gradient_edge() for output in outputs if output.requires_grad]
+    edges = [output._gradient_edge() for output in outputs if output._is_tracked()]
     leaves = {tensor._gradient_edge() for tensor in own}
-    return any(isinstance(node, LeafNode) and node not in leaves for node in reachable(edges))
+    return any(_receives(node) and node not in leaves for node in reachable(edges))
+
+
+def _receives(node: GradientEdge) -> bool:
+    """Return whether a node is a leaf that exists, or where the graph of a dual number begins."""
+    if isinstance(node, (LeafNode, ReceiverNode)):
+        return node.tensor() is not None
+    return isinstance(node, SourceNode) and node.is_active
+
+
+def released(tensor: Tensor, own: Collection[GradientEdge]) -> Tensor:
+    """Return a result of a function that differentiates by ``own``, with the history that leads to other tensors."""
+    if not tensor._is_tracked():
+        return tensor
+    others = [node for node in reachable([tensor._gradient_edge()]) if _receives(node) and node not in own]
+    if not others:
+        with no_grad():
+            return tensor.detach()
+    if isinstance(tensor, DualTensor):
+        tensor._shows_grad = any([isinstance(node, (LeafNode, ReceiverNode)) for node in others])
+    return tensor
 
 
 def vector_jacobian(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 from weakref import ReferenceType, ref
 
+from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import is_grad_enabled, no_grad
 from telegrad._session.thread_modes import thread
@@ -17,49 +18,13 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError, NotSupportedError
 from telegrad_protocol.meta import Meta
 
+from ._function_ctx import FunctionCtx
+from ._function_tangents import apply_to_duals
 from ._saved_tensors import saved_tensors
 
 __all__ = [
     "Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable",
 ]  # fmt: skip
-
-
-class FunctionCtx:
-    """What ``forward`` notes for ``backward``; any attribute may be set on it."""
-
-    needs_input_grad: tuple[bool, ...] = ()
-    materialize_grads = True
-    _saved: Sequence[Any] | None = ()
-    _dirty: tuple[Any, ...] = ()
-    _non_differentiable: tuple[Any, ...] = ()
-
-    def save_for_backward(self, *tensors: Tensor) -> None:
-        """Keep tensors for ``backward``, which finds them in ``saved_tensors``; None is kept as it is."""
-        for tensor in tensors:
-            if tensor is not None and not isinstance(tensor, Tensor):
-                raise ArgumentTypeError(
-                    f"save_for_backward can only save variables, but got {type(tensor).__name__}; "
-                    "set other values as attributes of ctx"
-                )
-        self._saved = tensors
-
-    def save_for_forward(self, *tensors: Tensor) -> None:
-        """Keep tensors for ``jvp``; they are not kept, since gradients are computed backwards alone."""
-
-    def mark_dirty(self, *args: Tensor) -> None:
-        """Note that these inputs were modified in place; they must be returned from ``forward``."""
-        self._dirty = args
-
-    def mark_shared_storage(self, *pairs: Any) -> None:
-        """Do nothing: which tensors share memory is known."""
-
-    def mark_non_differentiable(self, *args: Tensor) -> None:
-        """Note that these results have no gradient."""
-        self._non_differentiable = args
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Set whether ``backward`` gets zeros, or else None, for results that no gradient has reached."""
-        self.materialize_grads = value
 
 
 class _Context(FunctionCtx):
@@ -164,6 +129,8 @@ class Function(FunctionCtx):
     """
 
     generate_vmap_rule = False
+    _has_no_jvp = True
+    """Whether dual numbers are refused where ``jvp`` is not overridden."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise AutogradError(f"{type(self).__name__} should not be instantiated; call {type(self).__name__}.apply")
@@ -196,7 +163,7 @@ class Function(FunctionCtx):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """Compute the differential. Not called: derivatives are taken backwards."""
+        """Compute the tangents of the results from those of the arguments, of ``forward_ad``. To be overridden."""
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
@@ -223,12 +190,19 @@ class Function(FunctionCtx):
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and return its results, which ``backward`` differentiates."""
+        if duals.intercepts and any([isinstance(argument, DualTensor) for argument in args]):
+            return apply_to_duals(cls, cls.jvp is not Function.jvp, args, kwargs)
+        return cls._applied(args, kwargs)[0]
+
+    @classmethod
+    def _applied(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Context]:
+        """Run ``forward``; return its results, and the context of the call."""
         ctx = _context_type(cls)(cls)
         tensors = [argument for argument in args if isinstance(argument, Tensor)]
-        ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a.requires_grad for a in args])
+        ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a._is_tracked() for a in args])
         ctx._places = [place if isinstance(a, Tensor) else None for place, a in enumerate(args)]
         records = thread.modes.records and any(ctx.needs_input_grad)
-        edges = [tensor._gradient_edge() if tensor.requires_grad else None for tensor in tensors]
+        edges = [tensor._gradient_edge() if tensor._is_tracked() else None for tensor in tensors]
         with no_grad():
             if cls.setup_context is not Function.setup_context:
                 output = cls.forward(*args, **kwargs)
@@ -248,7 +222,7 @@ class Function(FunctionCtx):
         results = wrapped.with_history(cls, edges) if records else wrapped.values
         if saved:
             ctx._saved = [wrapped.pack(tensor) for tensor in saved] if records else list(saved)
-        return tuple(results) if isinstance(output, tuple) else results[0]
+        return (tuple(results) if isinstance(output, tuple) else results[0]), ctx
 
 
 def _check_dirty(ctx: _Context, records: bool) -> None:
@@ -275,7 +249,7 @@ class _Results:
         if not isinstance(out, Tensor) or place in self.modified:
             return out
         is_input = any(out is tensor for tensor in self.tensors)
-        if not is_input and not out.requires_grad:
+        if not is_input and not out._is_tracked():
             return out
         with no_grad():
             return out.view_as(out) if is_input else out.detach()
@@ -376,6 +350,8 @@ def _refusing(result: Any) -> Any:
 
 
 class _Refusal(Function):
+    _has_no_jvp = False
+
     @staticmethod
     def forward(ctx: Any, gradient: Tensor) -> Any:
         return gradient.clone()

@@ -12,8 +12,9 @@ from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, AutogradError
 
+from ._levels import entered_level
 from ._passes import grad
-from ._products import vector_jacobian
+from ._products import vector_jacobian, zeros_like
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
@@ -43,10 +44,16 @@ def gradcheck(
     """Compare the gradients of ``func`` with central differences, elementwise; complex numbers count as two reals.
 
     Inputs that require a gradient should be of double precision. Raises GradcheckError, or returns False without
-    ``raise_exception``. ``fast_mode`` and the checks of batched and forward derivatives change nothing.
+    ``raise_exception``. With ``check_forward_ad``
+    tangents are compared too. ``fast_mode`` and the checks of batched derivatives change nothing.
     """
     try:
-        _check(func, inputs, eps, atol, rtol, nondet_tol, check_grad_dtypes)
+        if not (check_backward_ad or check_forward_ad):
+            raise ArgumentError("gradcheck: one of check_forward_ad and check_backward_ad must be True")
+        if check_backward_ad:
+            _check(func, inputs, eps, atol, rtol, nondet_tol, check_grad_dtypes)
+        if check_forward_ad:
+            _check_forward(func, inputs, eps, atol, rtol)
     except GradcheckError:
         if raise_exception:
             raise
@@ -85,6 +92,32 @@ def _check(
                     f"Jacobian mismatch for output {number} with respect to input {place},\nnumerical:{numerical}\n"
                     f"analytical:{analytical[at]}\n"
                 )
+
+
+def _check_forward(func: Callable[..., Any], inputs: Any, eps: float, atol: float, rtol: float) -> None:
+    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    places = [place for place, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad]
+    for place in places:
+        for number, analytical in enumerate(_tangents(func, given, place)):
+            numerical = _numerical(func, given, place, number, eps)
+            if not np.allclose(analytical, numerical, rtol, atol):
+                raise GradcheckError(
+                    f"Jacobian computed with forward mode mismatch for output {number} with respect to input {place},\n"
+                    f"numerical:{numerical}\nanalytical:{analytical}\n"
+                )
+
+
+def _tangents(func: Callable[..., Any], given: tuple[Any, ...], place: int) -> list[Any]:
+    """Return the Jacobian of each result by one input, column by column, as forward differentiation computes it."""
+    columns = []
+    for step in _steps(given[place].detach(), 1.0):
+        with entered_level() as level:
+            arguments = [value.detach() if isinstance(value, Tensor) else value for value in given]
+            arguments[place] = level.dual(arguments[place], step)
+            outputs = _outputs(func(*arguments))
+            pairs = zip(level.tangents(outputs), outputs, strict=True)
+            columns.append([_as_real(zeros_like(o.detach()) if tangent is None else tangent) for tangent, o in pairs])
+    return [_table(list(lines), 0).T for lines in zip(*columns, strict=True)]
 
 
 def _outputs(result: Any) -> list[Tensor]:
@@ -143,6 +176,11 @@ def _numerical(func: Callable[..., Any], given: tuple[Any, ...], place: int, num
     return _table(columns, 0).T
 
 
+def _differentiated(value: Any, requires_grad: bool) -> Any:
+    """Return an argument that requires a gradient where it should; a dual number does not by itself."""
+    return value.view_as(value).requires_grad_() if requires_grad and not value.requires_grad else value
+
+
 def gradgradcheck(
     func: Callable[..., Tensor | Sequence[Tensor]],
     inputs: Tensor | Sequence[Tensor],
@@ -177,7 +215,8 @@ def gradgradcheck(
     places = [place for place, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad]
     count = len(given)
 
-    def gradients(*arguments: Any) -> tuple[Tensor, ...]:
+    def gradients(*given_again: Any) -> tuple[Tensor, ...]:
+        arguments = [_differentiated(value, place in places) for place, value in enumerate(given_again)]
         results = [output for output in _outputs(func(*arguments[:count])) if output.requires_grad]
         sources = [arguments[place] for place in places]
         found = grad(results, sources, list(arguments[count:]), create_graph=True, allow_unused=True)
@@ -185,5 +224,6 @@ def gradgradcheck(
 
     return gradcheck(
         gradients, (*given, *vectors), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
-        nondet_tol=nondet_tol, check_grad_dtypes=check_grad_dtypes,
+        nondet_tol=nondet_tol, check_grad_dtypes=check_grad_dtypes, check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
     )  # fmt: skip

@@ -9,22 +9,22 @@ from ._derivatives import (
     grad_and_value as grad_and_value,
 )
 from ._derivatives import (
-    hessian as hessian,
-)
-from ._derivatives import (
-    jacfwd as jacfwd,
-)
-from ._derivatives import (
     jacrev as jacrev,
 )
 from ._derivatives import (
+    vjp as vjp,
+)
+from ._forward import (
+    hessian as hessian,
+)
+from ._forward import (
+    jacfwd as jacfwd,
+)
+from ._forward import (
     jvp as jvp,
 )
-from ._derivatives import (
+from ._forward import (
     linearize as linearize,
-)
-from ._derivatives import (
-    vjp as vjp,
 )
 from ._modules import functional_call as functional_call
 from ._modules import stack_module_state as stack_module_state

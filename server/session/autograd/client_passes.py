@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from server.engine import context
 from server.engine.autograd.client_pass import ClientNode, ClientPass
+from server.engine.autograd.forward_products import forward_products
 from server.engine.autograd.gradients import accumulate, in_layout_of
 from server.engine.autograd.graph import Edge, Node, with_history
 from server.engine.autograd.inplace import check_writable, edge_of, rebase
@@ -20,6 +21,11 @@ def add_node(state: SessionState, message: messages.ClientNode) -> None:
     """Make a node of the client the history of its outputs."""
     outputs = [state.optional(id) for id in message.outputs]
     node = state.stops.get(message.id)
+    if isinstance(node, tuple):
+        for output in outputs:
+            if output is not None:
+                with_history(output, *node)
+        return
     if node is None:
         inputs = [state.optional(id) for id in message.inputs]
         known = [output.meta for output in outputs if output is not None]
@@ -108,6 +114,18 @@ def end(state: SessionState, message: messages.EndPass) -> None:
             if id is not None:
                 state.values[id] = result if result is not None else Absent("no gradient reached it")
     _name(state, message.leaves)
+
+
+def forward_gradient(state: SessionState, message: messages.ForwardGradient) -> None:
+    """Make the products of a Jacobian with tangents."""
+    if not len(message.roots) == len(message.outs) or not len(message.sources) == len(message.tangents):
+        raise ProtocolError("forward gradients: the numbers of roots and results, or of sources and tangents, differ")
+    roots = state.values_of(message.roots)
+    stops = [_stop(state, id) for id in message.sources]
+    sources = [(stop, 0) if isinstance(stop, Node) else stop for stop in stops]
+    results = forward_products(roots, sources, state.values_of(message.tangents), message.create_graph)
+    for id, root, result in zip(message.outs, roots, results, strict=True):
+        state.values[id] = result if message.create_graph else in_layout_of(root.meta, result)
 
 
 def _name(state: SessionState, named: list[tuple[int, int]] | tuple[tuple[int, int], ...]) -> None:

@@ -1,0 +1,208 @@
+"""Levels of dual numbers: tangents are computed from the backward graph, by a derivative of the derivative.
+
+A level knows where the graphs of its dual numbers begin, and with which tangents. Nothing is computed before somebody
+asks for the tangent of a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from telegrad._ops.duals import duals
+from telegrad._session.grad_mode import enable_grad, no_grad
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.autograd_graph import (
+    GradientEdge,
+    SourceNode,
+    has_client_parts,
+    reachable,
+)
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import messages
+from telegrad_protocol.dtypes import DType
+
+from ._gradients import dense_meta, describe
+from ._products import jacobian_vector
+
+
+class Source(NamedTuple):
+    """Where the graph of a dual number begins; ``number`` is what the server calls it."""
+
+    session: Any
+    number: int
+    dtype: DType
+    tangent: Tensor
+
+
+class Level:
+    """One level of dual numbers, which is entered when it is made."""
+
+    def __init__(self) -> None:
+        self._sources: dict[SourceNode, Source] = {}
+        self.has_rules = False
+        """Whether the tangents of some results were computed by functions of the program."""
+        duals.enter(self)
+
+    def leave(self) -> None:
+        """Leave the level: what was computed before is as it was, what is computed from here on has no tangents."""
+        for node in self._sources:
+            node.is_active = False
+        duals.exit(self)
+
+    def drop(self) -> None:
+        """Drop the tangents."""
+        sources, self._sources = self._sources, {}
+        for source in sources.values():
+            source.session.free(source.number)
+
+    def exit(self) -> None:
+        """Leave the level and drop its tangents."""
+        self.leave()
+        self.drop()
+
+    def dual(self, tensor: Tensor, tangent: Tensor) -> Tensor:
+        """Return a dual number of these elements and this tangent; it shares the memory, unless it requires grad."""
+        session, number = tensor._session, tensor._session.new_id()
+        shows_grad = tensor.requires_grad
+        if tensor._is_tracked():
+            with enable_grad():
+                made: Tensor = tensor.clone()
+            session.submit(messages.Watch(number, made._id), thread.modes)
+            node = SourceNode(made._gradient_edge().parents, "AliasBackward0")
+        else:
+            with no_grad():
+                made = tensor.detach()
+            session.submit(messages.ClientNode(number, (), (made._id,)), thread.modes)
+            node = SourceNode((), "AliasBackward0")
+        made._requires_grad, made._node = True, node
+        duals.adopt(made, shows_grad)
+        self._sources[node] = Source(session, number, made._meta.dtype, tangent)
+        return made
+
+    @property
+    def nodes(self) -> Set[GradientEdge]:
+        """Where the graphs of this level's dual numbers begin."""
+        return self._sources.keys()
+
+    def is_dual(self, tensor: Tensor) -> bool:
+        """Return whether a tensor was computed from dual numbers of this level."""
+        return tensor._is_tracked() and not self._sources.keys().isdisjoint(reachable([tensor._gradient_edge()]))
+
+    def primal(self, tensor: Tensor) -> Tensor:
+        """Return the elements of a dual number, without the tangent."""
+        if not tensor.requires_grad:
+            with no_grad():
+                return tensor.detach()
+        return tracked_alias(tensor)
+
+    def depends_on_others(self, tensors: Iterable[Tensor]) -> bool:
+        """Return whether some of these were computed from dual numbers of another level."""
+        nodes = reachable([tensor._gradient_edge() for tensor in tensors if tensor._is_tracked()])
+        return any([isinstance(node, SourceNode) and node.is_active and node not in self._sources for node in nodes])
+
+    def tangents(self, tensors: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the tangents of tensors; None for those that were not computed from dual numbers of this level."""
+        return self.products(tensors, [source.tangent for source in self._sources.values()])
+
+    def products(self, tensors: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return what the tangents of ``tensors`` are where those of this level's dual numbers are ``tangents``."""
+        results: list[Tensor | None] = [None] * len(tensors)
+        given = dict(zip(self._sources, tangents, strict=True))
+        wanted = []
+        for place, tensor in enumerate(tensors):
+            if not tensor._is_tracked():
+                continue
+            edge = tensor._gradient_edge()
+            if isinstance(edge, SourceNode) and edge in given:
+                results[place] = given[edge]
+            elif not given.keys().isdisjoint(reachable([edge])):
+                wanted.append(place)
+        if wanted:
+            computed = self._computed([tensors[place] for place in wanted], given)
+            for place, tangent in zip(wanted, computed, strict=True):
+                results[place] = tangent
+        return results
+
+    def _computed(self, roots: list[Tensor], given: dict[SourceNode, Tensor]) -> list[Tensor]:
+        nodes = reachable([root._gradient_edge() for root in roots])
+        used = {edge: _as_type(given[edge], self._sources[edge].dtype) for edge in given if edge in nodes}
+        records = self._records(nodes, roots, list(used.values()))
+        if has_client_parts(nodes):
+            return self._by_the_client(roots, used, records)
+        session = roots[0]._session
+        results = [Tensor(session, session.new_id(), dense_meta(root._meta)) for root in roots]
+        session.submit(
+            messages.ForwardGradient(
+                session.sites.current(), _ids(roots), tuple([self._sources[edge].number for edge in used]),
+                _ids(list(used.values())), _ids(results), records,
+            ),
+            thread.modes,
+        )  # fmt: skip
+        if records:
+            describe(results, _lineage(roots, list(used.values())))
+            shows_grad = any([tensor.requires_grad for tensor in (*roots, *used.values())])
+            for result in results:
+                if result._is_tracked():
+                    duals.adopt(result, shows_grad)
+        return results
+
+    def _by_the_client(self, roots: list[Tensor], used: dict[SourceNode, Tensor], records: bool) -> list[Tensor]:
+        """Compute tangents where hooks or functions of the program are on the way."""
+        intercepts, duals.intercepts = duals.intercepts, False
+        try:
+            inputs = [_handle(self._sources[edge].number, tangent, edge) for edge, tangent in used.items()]
+            outputs = [tracked_alias(root) for root in roots]
+            with enable_grad():
+                return jacobian_vector(outputs, inputs, list(used.values()), records)
+        finally:
+            duals.intercepts = intercepts
+
+    def _records(self, nodes: set[GradientEdge], roots: list[Tensor], tangents: list[Tensor]) -> bool:
+        """Return whether the tangents themselves are to be differentiated, by leaves or by dual numbers of others."""
+        if any([tangent._is_tracked() for tangent in tangents]):
+            return True
+        others = any([isinstance(node, SourceNode) and node.is_active and node not in self._sources for node in nodes])
+        return others or (thread.modes.records and any([root.requires_grad for root in roots]))
+
+
+@contextmanager
+def entered_level() -> Iterator[Level]:
+    """Enter a new level in a block."""
+    level = Level()
+    try:
+        yield level
+    finally:
+        level.exit()
+
+
+def tracked_alias(tensor: Tensor) -> Tensor:
+    """Return an ordinary tensor with the elements of a dual number, and its place in the graph."""
+    number = tensor._session.new_id()
+    tensor._session.submit(messages.Watch(number, tensor._id), thread.modes)
+    alias = _handle(number, tensor, tensor._gradient_edge())
+    tensor._session.free(number)
+    return alias
+
+
+def _handle(number: int, elements: Tensor, edge: GradientEdge) -> Tensor:
+    """Return a tensor whose place in the graph is the server's place of this number."""
+    with no_grad():
+        handle: Tensor = elements.detach()
+    handle._session.submit(messages.ClientNode(number, (), (handle._id,)), thread.modes)
+    handle._requires_grad, handle._node = True, edge
+    return handle
+
+
+def _as_type(tangent: Tensor, dtype: DType) -> Tensor:
+    converted: Tensor = tangent if tangent.dtype is dtype else tangent.to(dtype)
+    return converted
+
+
+def _lineage(roots: list[Tensor], tangents: list[Tensor]) -> tuple[GradientEdge, ...]:
+    return tuple([t._gradient_edge() for t in (*roots, *tangents) if t._is_tracked()])
+
+
+def _ids(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple([tensor._id for tensor in tensors])
