@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from builtins import bool as _bool, complex as _complex
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from telegrad._lazy import lazy
 from telegrad_protocol.dtypes import (
     DType as DType,
     bfloat16 as bfloat16,
@@ -222,7 +222,10 @@ from .amp.autocast_mode import (
 )
 from .backends.cuda import (
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
+    get_deterministic_debug_mode as get_deterministic_debug_mode,
     get_float32_matmul_precision as get_float32_matmul_precision,
+    is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
+    set_deterministic_debug_mode as set_deterministic_debug_mode,
     set_float32_matmul_precision as set_float32_matmul_precision,
     use_deterministic_algorithms as use_deterministic_algorithms,
 )
@@ -251,12 +254,18 @@ from .random import (
 
 if TYPE_CHECKING:
     from . import (
+        accelerator as accelerator,
+        compiler as compiler,
+        distributed as distributed,
         distributions as distributions,
         fft as fft,
         func as func,
+        jit as jit,
         linalg as linalg,
         masked as masked,
+        multiprocessing as multiprocessing,
         ops as ops,
+        profiler as profiler,
         serialization as serialization,
         signal as signal,
         sparse as sparse,
@@ -269,7 +278,10 @@ if TYPE_CHECKING:
         native_group_norm as native_group_norm,
         native_layer_norm as native_layer_norm,
     )
+    from ._other_devices import cpu as cpu, get_device_module as get_device_module, mps as mps, mtia as mtia, xpu as xpu
     from ._programs.run import as_torch as as_torch
+    from .compiler import compile as compile
+    from .func import vmap as vmap
     from .nn._functional.resampling import (
         grid_sampler as grid_sampler,
         grid_sampler_2d as grid_sampler_2d,
@@ -323,44 +335,27 @@ def is_complex(input: Tensor) -> _bool:
     return input.is_complex()
 
 
-_LAZY = frozenset(
-    [
-        "distributions",
-        "fft",
-        "func",
-        "linalg",
-        "masked",
-        "ops",
-        "signal",
-        "serialization",
-        "sparse",
-        "special",
-        "testing",
-        "utils",
-    ]
-)
-"""Public modules that are imported when a program first names them."""
-_LAZY_FUNCTIONS = {
-    "as_torch": "telegrad._programs.run", "load": "telegrad.serialization", "save": "telegrad.serialization",
-    "native_batch_norm": "telegrad._functions.native", "native_group_norm": "telegrad._functions.native",
-    "native_layer_norm": "telegrad._functions.native", "grid_sampler": "telegrad.nn._functional.resampling",
-    "grid_sampler_2d": "telegrad.nn._functional.resampling", "grid_sampler_3d": "telegrad.nn._functional.resampling",
-    **{
-        f"sparse_{kind}_tensor": "telegrad.sparse" for kind in ("coo", "csr", "csc", "bsr", "bsc", "compressed")
-    },
+_LAZY = {
+    **dict.fromkeys(
+        (
+            "accelerator", "compiler", "distributed", "distributions", "fft", "func", "jit", "linalg", "masked",
+            "multiprocessing", "ops", "profiler", "serialization", "signal", "sparse", "special", "testing", "utils",
+        ),
+        "",
+    ),
+    "_functions.native": "native_batch_norm native_group_norm native_layer_norm",
+    "_other_devices": "cpu get_device_module mps mtia xpu",
+    "_programs.run": "as_torch",
+    "compiler": "compile",
+    "func": "vmap",
+    "nn._functional.resampling": "grid_sampler grid_sampler_2d grid_sampler_3d",
+    "serialization": "load save",
+    "sparse": " ".join([f"sparse_{kind}_tensor" for kind in ("coo", "csr", "csc", "bsr", "bsc", "compressed")]),
 }  # fmt: skip
-"""Public functions whose modules are imported when a program first names them, and those modules."""
-
+"""Public modules that are imported when a program first names them, and the public names in such modules."""
 
 if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
-
-    def __getattr__(name: str) -> Any:
-        if name in _LAZY:
-            return import_module(f"telegrad.{name}")
-        if name in _LAZY_FUNCTIONS:
-            return getattr(import_module(_LAZY_FUNCTIONS[name]), name)
-        raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
-
+    __getattr__, __dir__ = lazy(__name__, _LAZY)
 
 _tracebacks.install()
 _populate(globals(), "")
@@ -372,5 +367,6 @@ if not TYPE_CHECKING:  # type checkers read the imports, and stubs of what is at
     __all__ = [
         name
         for name in globals()
-        if not name.startswith("_") and name not in ("annotations", "sys", "Any", "TYPE_CHECKING", "import_module")
-    ] + sorted([*_LAZY_FUNCTIONS, *_LAZY])
+        if not name.startswith("_") and name not in ("annotations", "lazy", "sys", "Any", "TYPE_CHECKING")
+    ]
+    __all__ += sorted({*__dir__()} - {*globals()})

@@ -11,11 +11,11 @@ from typing import Any
 def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package, whose other names are in ``homes``.
 
-    ``homes`` has for each module of the names, below the package, the names in it, separated by spaces; the module
-    itself is such a name where it has no dot. A name is kept in the package once it was asked for.
+    ``homes`` has for each module of the names, below the package, the names in it, separated by spaces. The module is
+    such a name itself, unless it is private or has a dot. A name is kept in the package once it was asked for.
     """
     places = {name: home for home, names in homes.items() for name in names.split()}
-    modules = {home for home in homes if "." not in home}
+    modules = {home for home in homes if "." not in home and home[0] != "_"}
 
     def get(name: str) -> Any:
         if name in places:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from telegrad_protocol.dtypes import uint8
 from telegrad_protocol.errors import ArgumentError, DTypeError
-from telegrad_protocol.messages import Seed
+from telegrad_protocol.messages import RandomState, Seed
 
 from ._functions.creation import tensor
 from ._session.current import current_session
@@ -59,3 +61,34 @@ def set_rng_state(state: Tensor, device: DeviceLike = None) -> None:
     if state.dtype is not uint8:
         raise DTypeError(f"set_rng_state: expected the uint8 tensor that get_rng_state gave, not {state._meta}")
     current_session().query("set_rng_state", _device(device), bytes(state.tolist()))
+
+
+@contextmanager
+def fork_rng(
+    devices: Iterable[DeviceLike] | None = None, enabled: bool = True, _caller: str = "fork_rng",
+    _devices_kw: str = "devices", device_type: str | None = None,
+) -> Iterator[None]:  # fmt: skip
+    """Draw as usual within the block, and go on after it as if nothing had been drawn.
+
+    This holds for the generators of the CPU and of ``devices``, by default all GPUs. Without ``devices`` nothing waits.
+    """
+    session = current_session()
+    modes = thread.modes
+    if not enabled:
+        yield
+    elif devices is None:
+        number = session.new_id()
+        session.submit(RandomState(number, False), modes)
+        try:
+            yield
+        finally:
+            session.submit(RandomState(number, True), modes)
+            session.free(number)
+    else:
+        names = ["cpu", *[require_device(as_device(device), session, _caller).name for device in devices]]
+        states = [(name, session.query("get_rng_state", name)) for name in names]
+        try:
+            yield
+        finally:
+            for name, state in states:
+                session.query("set_rng_state", name, state)

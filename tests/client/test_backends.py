@@ -53,14 +53,14 @@ def test_the_server_is_told_what_is_set_in_order(host: Host, lib: Any) -> None:
     assert not _context(host, lib).switches.allow_tf32
 
 
-def test_cudnn_has_three_switches_and_no_others(host: Host, lib: Any) -> None:
+def test_cudnn_has_its_switches_and_no_others(host: Host, lib: Any) -> None:
     cudnn = lib.backends.cudnn
     assert (cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark) == (True, False, False)
     cudnn.benchmark = True
     assert _context(host, lib).cudnn.benchmark
     with pytest.raises(ArgumentError, match="benchmark: expected a bool, got 1"):
         cudnn.benchmark = 1
-    with pytest.raises(AttributeError, match="no switch 'benchmarks'; there are allow_tf32, deterministic, benchmark"):
+    with pytest.raises(AttributeError, match=r"no switch 'benchmarks'; there are .*, enabled"):
         cudnn.benchmarks = True
 
 

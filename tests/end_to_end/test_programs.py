@@ -54,6 +54,93 @@ if __name__ == "__main__":
 """
 
 
+NAMES = """
+import warnings
+import numpy as np
+import torch
+import torch.backends.cudnn as cudnn
+import torch.backends.mkldnn
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch._dynamo
+import torch._inductor.config
+from torch.autograd.profiler import record_function as labelled
+from torch.distributed import destroy_process_group, init_process_group
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.utils import _pair, _triple
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.types import Device, Number
+from torch.utils.data.distributed import DistributedSampler
+from torch.utils.hooks import RemovableHandle
+
+torch._dynamo.config.suppress_errors = True
+torch._inductor.config.coordinate_descent_tuning = True
+torch.backends.cuda.matmul.allow_tf32 = True
+cudnn.enabled = cudnn.benchmark = True
+print(torch.backends.mps.is_available(), torch.backends.mps.is_built(), torch.xpu.is_available(), dist.is_initialized())
+print(torch.version.cuda is None, torch.version.hip, isinstance(torch.version.git_version, str), torch.__version__[:4])
+warnings.simplefilter("error")
+model = torch.nn.Linear(3, 4)
+try:
+    compiled = torch.compile(model, backend="eager", mode=None)
+    raise UserWarning
+except UserWarning:  # telegrad says once that it compiles nothing
+    warnings.simplefilter("default")
+    compiled = torch.compile(model, backend="eager")
+print(list(compiled.state_dict()), compiled.weight is model.weight, compiled._orig_mod is model)
+print(type(compiled).__name__)
+print(compiled(torch.ones(2, 3)).shape, len(list(compiled.parameters())), compiled.eval().training, model.training)
+print(torch.compiler.is_compiling(), torch.jit.is_scripting(), torch.jit.annotate(int, 3), mp.get_start_method())
+
+@torch.compile(backend="eager", fullgraph=True)
+def step(x):
+    return x + 1
+
+@torch.jit.script
+def double(x: torch.Tensor):
+    return x * 2
+
+@torch.compiler.disable
+def outside(x):
+    with record_function("outside"), labelled("here"), sdpa_kernel([SDPBackend.MATH]):
+        return x, torch.backends.cuda.math_sdp_enabled(), torch.backends.cuda.flash_sdp_enabled()
+
+print(step(double(torch.ones(2))), outside(1), torch.backends.cuda.flash_sdp_enabled())
+with cudnn.flags(enabled=True, deterministic=True):
+    print(cudnn.deterministic, cudnn.benchmark)
+print(cudnn.deterministic, cudnn.benchmark, cudnn.enabled)
+plan = schedule(wait=1, warmup=1, active=2, repeat=2, skip_first=3)
+print([plan(number).name for number in range(14)])
+x = torch.ones(2)
+torch.manual_seed(0)
+with torch.random.fork_rng():
+    torch.rand(5)
+forked = torch.rand(1)
+with torch.random.fork_rng(devices=[]):
+    torch.rand(5)
+second = torch.rand(1)
+torch.manual_seed(0)
+print(bool(torch.rand(1) == forked), bool(torch.rand(1) == second))
+pairs = [
+    ((x, x + 1e-7), {}), ((1, 1.5), {}), ((1.0, 1.5), {}), (({"a": [x]}, {"a": [x + 1]}), {}), ((x, x.double()), {}),
+    ((x, x.double()), {"check_dtype": False}), ((x, torch.ones(3)), {}), ((x + 1, x), {"rtol": 0, "atol": 1}),
+    ((x / 0 * 0, x / 0 * 0), {"equal_nan": True}), (([x], [x, x]), {}),
+]
+for given, options in pairs:
+    try:
+        torch.testing.assert_close(*given, **options)
+        print("close")
+    except AssertionError as error:
+        print(str(error).splitlines()[0])
+print(torch.get_device_module("cpu").__name__.endswith("cpu"), torch.accelerator.is_available())
+print(torch.accelerator.current_accelerator(), torch.accelerator.device_count())
+print(torch.are_deterministic_algorithms_enabled(), torch.get_deterministic_debug_mode())
+torch.set_deterministic_debug_mode("warn")
+print(torch.is_deterministic_algorithms_warn_only_enabled(), torch.get_deterministic_debug_mode())
+"""
+
+
 def _run(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run Python in a folder, away from the server that the environment may name."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TELEGRAD_")}
@@ -117,9 +204,37 @@ def test_what_a_program_shows_is_what_pytorch_shows(tmp_path: Path) -> None:
     assert shown.stdout == expected.stdout
 
 
+def test_what_programs_import_beside_tensors_prints_the_same_under_pytorch_and_telegrad(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(NAMES)
+    expected = _run("program.py", folder=tmp_path)
+    found = _run("-m", "telegrad", "program.py", folder=tmp_path)
+    assert (expected.returncode, found.returncode) == (0, 0), found.stderr + expected.stderr
+    assert found.stdout.splitlines() == expected.stdout.splitlines()
+
+
+def test_a_warning_says_once_that_nothing_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch\nfor _ in range(2):\n    torch.compile(abs)\ntorch.jit.script(abs)\n"
+    )
+    found = _run("-m", "telegrad", "program.py", folder=tmp_path)
+    told = [line for line in found.stderr.splitlines() if "Warning" in line]
+    assert [line.partition(": UserWarning: ")[::2] for line in told] == [
+        ("program.py:3", "compile: nothing is compiled, the function or module runs eagerly; the server launches by "
+         "itself as one graph what a program repeats"),
+        ("program.py:4", "jit.script: nothing is compiled, the function or module runs eagerly"),
+    ]  # fmt: skip
+
+
 ABSENT = {
-    "import torch.jit": "ModuleNotFoundError: torch.jit is not there: .*TorchScript is not served",
-    "torch.distributed.init_process_group()": "AttributeError: torch.distributed is not there: .*DataParallel",
+    "import torch.onnx": "ModuleNotFoundError: torch.onnx is not there: .*exports no graphs",
+    "torch.mps.empty_cache()": "AttributeError: torch.mps.empty_cache is not there: .* see torch.cuda",
+    "torch.distributed.init_process_group()": "NotSupportedError: distributed.init_process_group: .*DataParallel",
+    "import torch.distributed.fsdp": "ModuleNotFoundError: torch.distributed.fsdp is not there: .*DataParallel",
+    "torch.jit.trace(len, ())": "NotSupportedError: jit.trace: .* call the function or the module itself",
+    "torch.jit.unfold": "AttributeError: torch.jit.unfold is not there: .*TorchScript is not served",
+    "torch.UntypedStorage(3)": "AttributeError: torch.UntypedStorage is not there: .* use the tensor",
+    "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))": "NotSupportedError: .* use the module itself",
+    "torch.profiler.profile()": "NotSupportedError: profile: .*set_sync_debug_mode",
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",
     "import torch.nowhere.at_all": "ModuleNotFoundError: torch.nowhere is not there",
     "from torch.nn import Lineer": "ImportError: torch.nn.Lineer is not there: .* has Linear",
@@ -135,7 +250,8 @@ def test_absent_names_say_what_to_use(tmp_path: Path) -> None:
     for line, message in zip(found.stdout.splitlines(), [ABSENT[statement] for statement in caught], strict=True):
         assert re.match(message, line)
     first, second, *_, last = found.stderr.splitlines()
-    assert (first, second) == ("Traceback (most recent call last):", '  File "program.py", line 10, in <module>')
+    line = f'  File "program.py", line {2 * len(caught) + 2}, in <module>'
+    assert (first, second) == ("Traceback (most recent call last):", line)
     assert re.match(ABSENT[uncaught], last)
 
 

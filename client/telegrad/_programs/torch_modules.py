@@ -21,7 +21,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad.nn.parameter import Parameter
 from telegrad_protocol.shown_name import show_as
 
-from .absent import INSTEAD, reason
+from .absent import reason
 
 PYTORCH_VERSION: Final = "2.13.0"
 """The version of PyTorch whose interface telegrad follows."""
@@ -55,6 +55,20 @@ _PARTS: Final = {
     "utils.data": "dataloader dataset distributed sampler",
 }
 """Modules of PyTorch's by the package that they are in, whose names a program may import from either."""
+_LIBRARIES: Final = "cusparselt kleidiai miopen mkl mkldnn nnpack openmp opt_einsum quantized xnnpack"
+_ELSEWHERE: Final = {
+    "__config__": "_programs.build_config",
+    "_dynamo": "compiler.dynamo",
+    "_dynamo.config": "compiler.dynamo.config",
+    "_inductor": "compiler.inductor",
+    "_inductor.config": "compiler.inductor.config",
+    "autograd.profiler": "profiler",
+    "types": "_programs.annotation_types",
+    "utils.hooks": "_tensor.hooks",
+    **{device: f"_other_devices.{device}" for device in ("cpu", "mps", "mtia", "xpu")},
+    **{f"backends.{library}": f"backends.host_libraries.{library}" for library in _LIBRARIES.split()},
+}
+"""Modules of PyTorch's that telegrad keeps under another name, both below their packages."""
 
 
 class TorchModule(ModuleType):
@@ -66,7 +80,7 @@ class TorchModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         full_name, served_by = f"{self.__name__}.{name}", self.__dict__["_served_by"]
-        if full_name == _VERSION:
+        if full_name == _VERSION or full_name.removeprefix("torch.") in _ELSEWHERE:
             return import_module(full_name)
         for module in served_by:
             with suppress(AttributeError):
@@ -129,8 +143,8 @@ def _origins(name: str) -> list[str]:
     if name in ("torch", _VERSION):
         return ["telegrad"]
     below = name.removeprefix("torch.")
-    if any(below == absent or below.startswith(f"{absent}.") for absent in INSTEAD):
-        return []
+    if below in _ELSEWHERE:
+        return [f"telegrad.{_ELSEWHERE[below]}"]
     above, _, last = below.rpartition(".")
     origins = [] if last.startswith("_") or not _is_there(f"telegrad.{below}") else [f"telegrad.{below}"]
     if last in _PARTS.get(above, "").split():

@@ -28,6 +28,14 @@ def is_own(file: str) -> bool:
     return own
 
 
+def depth_of_program() -> int:
+    """Return the level, as ``warnings.warn`` counts from the caller of this, of the innermost frame not telegrad's."""
+    frame, depth = sys._getframe(1).f_back, 2
+    while frame is not None and is_own(frame.f_code.co_filename):
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
 def running_shell() -> Any:
     """Return IPython's shell if this program runs in one, else None; IPython is not imported for it."""
     ipython = sys.modules.get("IPython")

@@ -5,14 +5,13 @@ Every wait is a round trip, or at least one. What the program waits for on purpo
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any, Final
 
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, SynchronizationError
 
-from .own_code import is_own
+from .own_code import depth_of_program
 
 NAMES: Final = ("default", "warn", "error")
 """The names of modes by their number."""
@@ -43,12 +42,4 @@ def tell(request: Any) -> None:
     text = f"called a synchronizing operation: {reason}, so this line waits for the server"
     if mode == NAMES.index("error"):
         raise SynchronizationError(f"{text}; cuda.set_sync_debug_mode('warn') only tells of it")
-    warnings.warn(text, stacklevel=_depth_of_program())
-
-
-def _depth_of_program() -> int:
-    """Return the stack level, counted from the caller, of the innermost frame that is not telegrad's."""
-    frame, depth = sys._getframe(1).f_back, 2
-    while frame is not None and is_own(frame.f_code.co_filename):
-        frame, depth = frame.f_back, depth + 1
-    return depth
+    warnings.warn(text, stacklevel=depth_of_program())

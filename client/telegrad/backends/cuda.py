@@ -7,6 +7,8 @@ from typing import Any
 from telegrad._session import settings as _settings
 from telegrad_protocol.errors import ArgumentError
 
+from .attention import *  # noqa: F403  # as in torch.backends.cuda, they are in this module
+
 _LIBRARIES = ("default", "cublas", "cublaslt", "own")
 _PRECISIONS = ("highest", "high", "medium")
 
@@ -34,7 +36,8 @@ class Matmul:
 
 
 matmul = Matmul()
-_medium = False
+_medium = _warns_only = False
+_linalg_library = "default"
 
 
 def is_built() -> bool:
@@ -51,6 +54,31 @@ def preferred_blas_library(backend: str | None = None) -> str:
             )
         _settings.put("preferred_blas_library", backend)
     return str(_settings.get("preferred_blas_library"))
+
+
+def preferred_linalg_library(backend: str | None = None) -> str:
+    """Take the name of a library for linear algebra, and tell it: the server always uses cuSOLVER and cuBLAS."""
+    global _linalg_library
+    if backend is not None:
+        if backend not in ("default", "cusolver", "magma"):
+            raise ArgumentError(f"preferred_linalg_library: unknown library {backend!r}")
+        _linalg_library = backend
+    return _linalg_library
+
+
+class _PlanCache:
+    """cuFFT's plans, which the server keeps by itself."""
+
+    max_size = size = 0
+
+    def clear(self) -> None:
+        """Do nothing: the server gives up old plans by itself."""
+
+    def __getitem__(self, device: object) -> _PlanCache:
+        return self
+
+
+cufft_plan_cache = _PlanCache()
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -73,9 +101,30 @@ def get_float32_matmul_precision() -> str:
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Give the same results for the same inputs every time, at the cost of speed where that takes other kernels."""
+    global _warns_only
     _settings.put("deterministic_algorithms", _settings.require_bool("use_deterministic_algorithms", mode))
+    _warns_only = bool(warn_only)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether results must be the same every time."""
     return bool(_settings.get("deterministic_algorithms"))
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """What ``use_deterministic_algorithms`` was told; here every operation has a deterministic kernel."""
+    return _warns_only
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """Give the same results every time unless the mode is ``"default"`` or 0; ``"warn"`` is 1 and ``"error"`` 2."""
+    modes = ("default", "warn", "error")
+    if debug_mode not in (*modes, 0, 1, 2):
+        raise ArgumentError(f"set_deterministic_debug_mode: invalid mode {debug_mode!r}; there are {', '.join(modes)}")
+    number = modes.index(debug_mode) if isinstance(debug_mode, str) else int(debug_mode)
+    use_deterministic_algorithms(number > 0, warn_only=number == 1)
+
+
+def get_deterministic_debug_mode() -> int:
+    """The number of the mode: 0, 1 for warnings only, 2."""
+    return 0 if not are_deterministic_algorithms_enabled() else 1 if _warns_only else 2

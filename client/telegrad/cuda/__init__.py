@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from . import amp as amp
     from . import comm as comm
     from . import nvtx as nvtx
+    from . import profiler as profiler
     from . import tunable as tunable
     from .addresses import *  # noqa: F403
     from .graphs import *  # noqa: F403
@@ -47,6 +48,7 @@ else:
             ),
             "comm": "",
             "nvtx": "",
+            "profiler": "",
             "tunable": "",
             "addresses": (
                 "CUDAPluggableAllocator ExternalStream GreenContext caching_allocator_disabled "

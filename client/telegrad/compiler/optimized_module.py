@@ -1,0 +1,40 @@
+"""What ``torch.compile(module)`` returns: a module around the one that was given, which it calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad.nn.modules.module import Module
+
+
+class OptimizedModule(Module):
+    """Calls ``_orig_mod``, and shows that module's attributes as its own; setting one sets it there."""
+
+    def __init__(self, mod: Module) -> None:
+        super().__init__()
+        self._modules["_orig_mod"] = mod
+        self.__dict__["training"] = mod.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module."""
+        return self._modules["_orig_mod"](*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        inner = self.__dict__["_modules"]["_orig_mod"]
+        return inner if name == "_orig_mod" else getattr(inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        modules = self.__dict__.get("_modules", {})
+        if name == "training" or "_orig_mod" not in modules:
+            super().__setattr__(name, value)
+        else:
+            setattr(modules["_orig_mod"], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._modules["_orig_mod"], name)
+
+    def __len__(self) -> int:
+        return len(self._modules["_orig_mod"])
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._modules["_orig_mod"][index]

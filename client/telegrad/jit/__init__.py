@@ -1,0 +1,154 @@
+"""TorchScript's names. ``script`` and its like leave functions and modules as they are, which run eagerly.
+
+What needs a recorded program (``trace``, ``save``, ``load``) refuses and says what to use instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+from telegrad._programs.notes import note_once
+from telegrad.nn.modules.module import Module
+from telegrad_protocol.errors import NotSupportedError
+
+__all__ = [
+    "Attribute", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction", "ScriptModule", "annotate",
+    "export", "fork", "freeze", "fuser", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load",
+    "optimize_for_inference", "optimized_execution", "save", "script", "script_method", "set_fusion_strategy", "trace",
+    "trace_module", "unused", "wait",
+]  # fmt: skip
+_isinstance = isinstance
+
+
+class Error(RuntimeError):
+    """TorchScript's error, which is never raised here."""
+
+
+class ScriptModule(Module):
+    """A module as any other; programs derive from it."""
+
+
+RecursiveScriptModule = ScriptModule
+
+
+class ScriptFunction:
+    """The type of compiled functions, of which there are none."""
+
+
+def script(obj: Any, optimize: None = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
+    """Return a function, class or module as it is; a warning says so once."""
+    note_once("jit.script: nothing is compiled, the function or module runs eagerly")
+    return obj
+
+
+def script_method(fn: Any) -> Any:
+    """Return the method as it is."""
+    return fn
+
+
+export = unused = interface = script_method
+
+
+def ignore(drop: Any = False, **kwargs: Any) -> Any:
+    """Return the function as it is, as a decorator with or without arguments."""
+    return drop if callable(drop) else script_method
+
+
+def is_scripting() -> bool:
+    """Whether the code that asks is compiled: it never is."""
+    return False
+
+
+is_tracing = is_scripting
+
+
+def annotate(the_type: Any, the_value: Any) -> Any:
+    """Return the value."""
+    return the_value
+
+
+def Attribute(value: Any, type: Any) -> Any:
+    """Return the value: a module keeps it as an attribute."""
+    return value
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:
+    """Whether an object is of a type, or of one in a tuple of them; of generic types the container alone counts."""
+    types = target_type if _isinstance(target_type, (tuple, list)) else (target_type,)
+    return _isinstance(obj, tuple([getattr(kind, "__origin__", kind) for kind in types]))
+
+
+def freeze(mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics: bool = True) -> Any:
+    """Return the module as it is."""
+    return mod
+
+
+def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> Any:
+    """Return the module as it is."""
+    return mod
+
+
+def set_fusion_strategy(strategy: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Do nothing; return the strategy."""
+    return strategy
+
+
+@contextmanager
+def optimized_execution(should_optimize: bool) -> Iterator[None]:
+    """Do nothing."""
+    yield
+
+
+@contextmanager
+def fuser(name: str) -> Iterator[None]:
+    """Do nothing."""
+    yield
+
+
+class Future:
+    """What ``fork`` returns: a result that is there already."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def wait(self) -> Any:
+        """Return the result."""
+        return self._value
+
+    value = wait
+
+
+def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Future:
+    """Call the function now, and return its result in a ``Future``: operations only queue work."""
+    return Future(func(*args, **kwargs))
+
+
+def wait(future: Future) -> Any:
+    """Return the result."""
+    return future.wait()
+
+
+def _refuse(name: str, instead: str) -> NoReturn:
+    raise NotSupportedError(f"jit.{name}: telegrad records no programs of TorchScript; {instead}")
+
+
+def trace(func: Any, example_inputs: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse: call the function or the module itself."""
+    _refuse("trace", "call the function or the module itself, or trace it where PyTorch is installed")
+
+
+def trace_module(mod: Any, inputs: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse: call the module itself."""
+    _refuse("trace_module", "call the module itself, or trace it where PyTorch is installed")
+
+
+def save(m: Any, f: Any, _extra_files: Any = None) -> NoReturn:
+    """Refuse: save a ``state_dict``."""
+    _refuse("save", "torch.save(module.state_dict(), file) keeps its state")
+
+
+def load(f: Any, map_location: Any = None, _extra_files: Any = None, _restore_shapes: bool = False) -> NoReturn:
+    """Refuse: a file of TorchScript holds a program."""
+    _refuse("load", "make the module from its source, and load a state_dict that PyTorch has saved")
