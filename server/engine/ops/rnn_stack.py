@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, NoReturn
 from server.engine import context
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
 from server.engine.registry import composite, implements
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import NotSupportedError
@@ -39,6 +41,8 @@ class Fused(NamedTuple):
     reserve_bytes: int
 
 
+_FLAT_WEIGHTS = OPERATORS["_flat_weights"]
+_CUDNN_RNN = OPERATORS["_cudnn_rnn"]
 Planner = Callable[[Any, Stack], "Fused | None"]
 PLANNERS: dict[int, Planner] = {}
 """By backend key, what plans a stack in one call of a library, or returns None where the library has none."""
@@ -66,11 +70,11 @@ def _fused(input, hx, cx, weights, mode, num_layers, bidirectional, has_biases, 
     plan = _planned(input.backend, input.meta, hx.meta, hidden, mode, *whole)
     if plan is None:
         return None
-    flat = F._flat_weights(weights, plan.order)
+    flat = dispatch(_FLAT_WEIGHTS, (tuple(weights), plan.order))
     input, hx, cx = _row_major(input), _row_major(hx), cx and _row_major(cx)
     records = current.grad_enabled and not current.inference
     records = records and any([requires_grad(v) for v in (input, hx, cx, flat) if v is not None])
-    return F._cudnn_rnn(input, hx, cx, flat, mode, hidden, *whole, plan.reserve_bytes if records else 0)[:3]
+    return dispatch(_CUDNN_RNN, (input, hx, cx, flat, mode, hidden, *whole, plan.reserve_bytes if records else 0))[:3]
 
 
 def _row_major(value):

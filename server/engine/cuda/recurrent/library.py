@@ -50,10 +50,11 @@ def call(name: str, *arguments: Any) -> None:
 
     Whole numbers are C's ``int``; sizes, addresses and handles are given as objects of ``ctypes``.
     """
-    status = getattr(_library(), name)(*arguments)
+    library = _library()
+    status = getattr(library, name)(*arguments)
     if status:
-        _library().cudnnGetErrorString.restype = ctypes.c_char_p
-        text = _library().cudnnGetErrorString(status)
+        library.cudnnGetErrorString.restype = ctypes.c_char_p
+        text = library.cudnnGetErrorString(status)
         raise CudnnError(f"{name}: {text.decode() if text else status}")
 
 
