@@ -147,7 +147,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_attention": results_table("attention-h200"),
     "results_convolution": results_table("convolution-h200"), "results_pooling": results_table("pooling-h200"),
     "results_recurrent": results_table("recurrent-h200"), "results_linalg_h200": results_table("linalg-h200"),
-
     "results_rows": results_table("rows-h200"), "results_reductions": results_table("reductions-h200"),
     "results_pointwise": results_table("pointwise-h200"),
     "results_gemm": results_table("gemm-h200"), "results_optimizers": results_table("optimizers-h200"),
