@@ -77,6 +77,11 @@ class Context:
         """Called before a pass is replayed, with a function that says whether it can fail for lack of memory alone."""
 
     @property
+    def is_recording(self) -> bool:
+        """Whether operations are recorded now: gradients are enabled, and this is not inference."""
+        return self._grad_enabled and not self.inference
+
+    @property
     def grad_enabled(self) -> bool:
         """Whether operations are recorded; where not, the Autograd key is left out of every dispatch."""
         return self._grad_enabled
@@ -92,8 +97,7 @@ class Context:
         self._exclude_autograd()
 
     def _exclude_autograd(self) -> None:
-        recording = self._grad_enabled and not self.inference
-        self.excluded = self.excluded & ~keys.AUTOGRAD if recording else self.excluded | keys.AUTOGRAD
+        self.excluded = self.excluded & ~keys.AUTOGRAD if self.is_recording else self.excluded | keys.AUTOGRAD
 
 
 current: Context = Context({})

@@ -103,3 +103,27 @@ def test_inputs_are_refused_as_by_pytorch(tg: Any, shape: Any, state: Any, match
     for t in (torch, tg):
         with pytest.raises(RuntimeError, match=match):
             t.nn.GRU(4, 5)(t.randn(shape), None if state is None else t.randn(state))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["plain", "packed", "unbatched"])
+def test_gradients_of_layers_are_differentiated_again(tg: Any, kind: str, form: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    pair = Pair.of(tg, KINDS[kind](torch.nn, torch.float64), KINDS[kind](tg.nn, tg.float64))
+    x = torch.randn(*((5, 4) if form == "unbatched" else (3, 3, 4)), dtype=torch.float64)
+    results = []
+    for library, module in ((torch, pair.theirs), (tg, pair.ours)):
+        leaf = library.tensor(x.numpy()).requires_grad_()
+        given = leaf
+        if form == "packed":
+            pack = library.nn.utils.rnn.pack_padded_sequence
+            given = pack(leaf, [2, 3, 1, 3, 2][: leaf.shape[1 - module.batch_first]], module.batch_first, False)
+        output, state = module(given)
+        last = sum((s**3).sum() for s in (state if isinstance(state, tuple) else (state,)))
+        leaves = [leaf, *module.parameters()]
+        total = ((output.data if form == "packed" else output) ** 2).sum() + last
+        first = library.autograd.grad(total, leaves, create_graph=True)
+        second = library.autograd.grad(sum((g * g).sum() for g in first), leaves, allow_unused=True)
+        results.append([*first, *second])
+    for mine, other in zip(results[1], results[0], strict=True):
+        assert_close(mine, other, "gradient")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from server.engine.ops.rnn import _composed
-from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
+from telegrad_protocol.errors import ArgumentError, ShapeError
 from telegrad_protocol.ops import rnn as contracts
 from tests.gpus import ALL_DEVICES
 
@@ -81,17 +81,23 @@ def test_outputs_states_and_gradients_are_pytorchs(
     def theirs(*values: Any) -> Any:
         return _reference(mode, reverse, batch_sizes, list(values))
 
-    differentiates_twice = way == "composed"
-    Comparison(engine, check_strides=False).run(theirs, ours, operands, {}, second=differentiates_twice)
+    Comparison(engine, check_strides=False).run(theirs, ours, operands, {}, second=True)
 
 
-def test_the_kernel_says_that_it_has_no_second_derivative() -> None:
-    engine = EngineAdapter()
-    values = [None if t is None else engine.tensor(t, True) for t in _operands("GRU", 0, True, 6)]
-    output = engine.functional._rnn_layer(*values, "GRU", False, ())[0]
-    (gradient,) = engine.grad([engine.functional.sum(output)], [None], [values[0]], True)
-    with pytest.raises(NotSupportedError, match="no second derivative; write it with LSTMCell"):
-        engine.grad([engine.functional.sum(gradient)], [None], [values[3]], False)
+def test_a_gradient_penalty_reaches_what_is_before_the_layer(engine: EngineAdapter, seed: int) -> None:
+    """The pass within the pass ends where the layer begins, whatever its operands were computed from."""
+    torch.manual_seed(seed)
+    operands = _operands("GRU", 0, True, 6)
+
+    def theirs(x: Any, *rest: Any) -> Any:
+        return _reference("GRU", False, (), [torch.tanh(x), rest[0], None, *[w * 2 for w in rest[2:4]], *rest[4:]])
+
+    def ours(x: Any, *rest: Any) -> Any:
+        f = engine.functional
+        weights = [f.mul(w, 2) for w in rest[2:4]]
+        return f._rnn_layer(f.tanh(x), rest[0], None, *weights, *rest[4:], "GRU", False, ())[:2]
+
+    Comparison(engine, check_strides=False).run(theirs, ours, operands, {}, second=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

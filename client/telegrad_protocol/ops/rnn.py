@@ -107,7 +107,7 @@ def _kept(input: Meta, hidden: int, mode: str) -> Meta:
 
 
 @op(
-    out=False, method=False,
+    out=False, method=False, differentiable=False,
     returns=("grad_input", "grad_hx", "grad_cx", "grad_w_ih", "grad_w_hh", "grad_b_ih", "grad_b_hh", "grad_w_hr"),
 )  # fmt: skip
 def _rnn_sequence_backward(

@@ -48,7 +48,7 @@ def _may_fuse_dropout(query: Meta, key: Meta, value: Meta, dropout_p: float) -> 
 
 def _fused_attention(operands, mask, dropout_p, is_causal, factor):
     """Fused attention of operands of shape (n, heads, length, width); None if the device has no kernel for them."""
-    trains = _is_recording() and any(map(requires_grad, operands))
+    trains = context.current.is_recording and any(map(requires_grad, operands))
     query, key, _ = operands
     if mask is None or query.device.type == "cpu":
         return _dispatch_fused(operands, mask, dropout_p, is_causal, factor, trains)
@@ -84,10 +84,6 @@ def _finite_bias(mask, dtype, size):
 
 _LEAST = {dtypes.float16: -65504.0, dtypes.bfloat16: -1e30}
 """The bias of a masked score: low enough for exp to give 0, and high enough not to overflow when scaled or added to."""
-
-
-def _is_recording():
-    return context.current.grad_enabled and not context.current.inference
 
 
 def _with_heads(value):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+from server.engine import context, keys
 from server.engine import functional as F
-from server.engine import keys
 from server.engine.registry import composite, implements
-from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.ops import rnn as ops
 from telegrad_protocol.ops.rnn import steps_of
 
 from .rnn_cells import CELLS, GRADIENTS
+from .rnn_second import recorded_gradients
 
 
 @composite(ops._rnn_layer)
@@ -84,6 +84,21 @@ _COMPOSED = {
 }
 
 
+def _all_gradients(
+    grad_output, grad_h_n, grad_c_n, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, output, kept, mode, reverse,
+    batch_sizes,
+):  # fmt: skip
+    """The gradients of all inputs; in a pass that is recorded, as results of differentiable operations."""
+    if context.current.is_recording:
+        operands = (input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr)
+        grads = (grad_output, grad_h_n, grad_c_n)
+        return recorded_gradients(_composed, operands, (mode, reverse, batch_sizes), grads)
+    return F._rnn_sequence_backward(
+        grad_output, grad_h_n, grad_c_n, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, output, kept, mode, reverse,
+        batch_sizes,
+    )  # fmt: skip
+
+
 def _gradient(number):
     """The formula of one input's gradient."""
 
@@ -91,7 +106,7 @@ def _gradient(number):
         grad_output, grad_h_n, grad_c_n, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, output, kept, mode, reverse,
         batch_sizes,
     ):  # fmt: skip
-        return F._rnn_sequence_backward(
+        return _all_gradients(
             grad_output, grad_h_n, grad_c_n, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, output, kept, mode, reverse,
             batch_sizes,
         )[number]  # fmt: skip
@@ -103,7 +118,7 @@ def _gradients(
     grad_output, grad_h_n, grad_c_n, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, output, kept, mode, reverse,
     batch_sizes, wanted,
 ):  # fmt: skip
-    gradients = F._rnn_sequence_backward(
+    gradients = _all_gradients(
         grad_output, grad_h_n, grad_c_n, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, output, kept, mode, reverse,
         batch_sizes,
     )  # fmt: skip
@@ -134,28 +149,7 @@ def _rnn_sequence(xp, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, mode, reverse
         output[rows] = h[:count]
 
 
-def _has_no_second_derivative(grads):
-    raise NotSupportedError(
-        "a recurrent layer on the CPU has no second derivative; write it with LSTMCell, GRUCell or RNNCell"
-    )
-
-
-@implements(
-    ops._rnn_sequence_backward,
-    grad_output=_has_no_second_derivative,
-    grad_h=_has_no_second_derivative,
-    grad_c=_has_no_second_derivative,
-    input=_has_no_second_derivative,
-    hx=_has_no_second_derivative,
-    cx=_has_no_second_derivative,
-    w_ih=_has_no_second_derivative,
-    w_hh=_has_no_second_derivative,
-    b_ih=_has_no_second_derivative,
-    b_hh=_has_no_second_derivative,
-    w_hr=_has_no_second_derivative,
-    output=None,  # the error tells of the second derivative by any input
-    kept=None,
-)
+@implements(ops._rnn_sequence_backward)
 def _rnn_sequence_backward(
     xp, grad_output, grad_h, grad_c, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, output, kept, mode, reverse,
     batch_sizes, *, out,
