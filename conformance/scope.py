@@ -9,7 +9,8 @@ OUT_OF_SCOPE: Final = {
     r"jiterator_.*": "compiles text of PyTorch's own code generator",
     r"(.*\.)?_.*": "a private name of PyTorch",
     r"ops\.nvprims\..*": "a private backend of PyTorch",
-    r".*quantiz.*|q_.*|.*fake_quant.*|qint.*|quint.*|.*qscheme.*|qat": "telegrad does not quantise",
+    r"index": "a method of PyTorch's first-class dimensions; tensors are indexed by []",
+    r".*quantiz.*|int_repr|q_.*|.*fake_quant.*|qint.*|quint.*|.*qscheme.*|qat": "telegrad does not quantise",
     r".*(nested_tensor|narrow_copy\.nested).*|.*_nested": "a prototype in PyTorch",
     r".*(script|jit|onnx|hub|Script).*": "TorchScript, ONNX and the hub belong to PyTorch's own process",
     r".*(xpu|mps|mtia|hip|vulkan|mkldnn|mkl|xnnpack|openmp|cusparselt|nnpack|ipu|hpu|rocm|metal).*|to_mkldnn": (

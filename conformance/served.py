@@ -6,7 +6,8 @@ every call of its functions and methods to ``__torch_function__``, which calls w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -25,6 +26,26 @@ _TYPES = {
     )
     if hasattr(telegrad, name)
 }  # fmt: skip
+
+
+_WIDER = {torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
+"""Types that NumPy lacks, with wider ones that it has."""
+_SHARED: dict[int, Any] | None = None
+"""Tensors of whole storages by the storages' addresses, while ``sharing_memory`` is in force."""
+_OBJECTS: dict[int, Any] = {}
+"""Tensors by the identities of those that they stand for, while ``sharing_memory`` is in force."""
+
+
+@contextmanager
+def sharing_memory() -> Iterator[None]:
+    """Let tensors of one storage of PyTorch's become tensors that share memory."""
+    global _SHARED
+    _SHARED = {}
+    try:
+        yield
+    finally:
+        _SHARED = None
+        _OBJECTS.clear()
 
 
 class MissingName(Exception):
@@ -92,7 +113,7 @@ def _ours(leaf: Any) -> Any:
     if isinstance(leaf, Served):
         return leaf.tensor
     if isinstance(leaf, torch.Tensor):  # one that is no stand-in
-        return to_telegrad(leaf)
+        return _remembered(leaf)
     if isinstance(leaf, torch.dtype):
         return _TYPES[leaf]
     if isinstance(leaf, torch.device):
@@ -102,6 +123,16 @@ def _ours(leaf: Any) -> Any:
     if isinstance(leaf, torch.memory_format | torch.layout):
         return getattr(telegrad, str(leaf).removeprefix("torch."))
     return leaf
+
+
+def _remembered(leaf: torch.Tensor) -> Any:
+    """A tensor of telegrad's for one of PyTorch's: the same one again while ``sharing_memory`` is in force."""
+    if _SHARED is None:
+        return to_telegrad(leaf)
+    made = _OBJECTS.get(id(leaf))
+    if made is None:
+        made = _OBJECTS[id(leaf)] = to_telegrad(leaf)
+    return made
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -121,13 +152,23 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 def to_telegrad(tensor: torch.Tensor, device: str | None = None) -> Any:
     """Return a telegrad tensor of the same elements, layout and ``requires_grad``."""
     plain = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.device.type == "meta":
+        return telegrad.empty_strided(plain.shape, plain.stride(), dtype=_TYPES[tensor.dtype], device="meta")
+    address = plain.untyped_storage().data_ptr()
+    if _SHARED is not None and address in _SHARED and _SHARED[address].dtype is _TYPES[tensor.dtype]:
+        made = telegrad.as_strided(_SHARED[address], tuple(plain.shape), plain.stride(), plain.storage_offset())
+        return made.requires_grad_() if tensor.requires_grad else made
     length = plain.untyped_storage().nbytes() // plain.itemsize
     flat = torch.as_strided(plain, (length,), (1,), 0)
-    half = flat.dtype in (torch.bfloat16, torch.complex32)
-    made = telegrad.from_numpy(_numpy(flat.float() if half else flat))
-    made = made.to(_TYPES[tensor.dtype]) if half else made
+    wide = _WIDER.get(flat.dtype)
+    made = telegrad.from_numpy(_numpy(flat if wide is None else flat.to(wide)))
+    made = made if wide is None else made.to(_TYPES[tensor.dtype])
     made = made.to(device or telegrad.get_default_device())
+    if _SHARED is not None:
+        _SHARED[address] = made
     made = telegrad.as_strided(made, tuple(plain.shape), plain.stride(), plain.storage_offset())
+    if _SHARED is not None:
+        return made.requires_grad_() if tensor.requires_grad else made
     return made.detach().requires_grad_() if tensor.requires_grad else made
 
 
@@ -139,6 +180,6 @@ def to_torch(tensor: Any) -> torch.Tensor:
     """Return the elements of a telegrad tensor, on the host."""
     dtype = next(theirs for theirs, ours in _TYPES.items() if ours is tensor.dtype)
     host = tensor.detach().to("cpu")
-    if dtype in (torch.bfloat16, torch.complex32):
-        return torch.from_numpy(np.array(host.float().numpy())).to(dtype)
+    if dtype in _WIDER:
+        return torch.from_numpy(np.array(host.to(_TYPES[_WIDER[dtype]]).numpy())).to(dtype)
     return torch.from_numpy(np.array(host.numpy()))

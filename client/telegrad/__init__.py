@@ -16,6 +16,7 @@ from telegrad_protocol.dtypes import (
     bfloat16 as bfloat16,
     bool_ as bool_,
     can_cast as can_cast,
+    complex32 as complex32,
     complex64 as complex64,
     complex128 as complex128,
     float16 as float16,
@@ -28,6 +29,9 @@ from telegrad_protocol.dtypes import (
     int64 as int64,
     promote_types as promote_types,
     uint8 as uint8,
+    uint16 as uint16,
+    uint32 as uint32,
+    uint64 as uint64,
 )
 from telegrad_protocol.dtypes import result_type as _result_type
 from telegrad_protocol.errors import (
@@ -112,7 +116,7 @@ from ._functions.low_rank import (
     pca_lowrank as pca_lowrank,
     svd_lowrank as svd_lowrank,
 )
-from ._functions.memory_formats import clone as clone
+from ._functions.memory.formats import clone as clone
 from ._functions.numeric.distances import cdist as cdist, pdist as pdist, renorm as renorm
 from ._functions.numeric.filling import (
     diagflat as diagflat,
@@ -131,6 +135,7 @@ from ._functions.numeric.numbers import (
     unravel_index as unravel_index,
 )
 from ._functions.process_settings import (
+    from_file as from_file,
     frombuffer as frombuffer,
     get_num_interop_threads as get_num_interop_threads,
     get_num_threads as get_num_threads,
@@ -278,6 +283,8 @@ if TYPE_CHECKING:
         native_group_norm as native_group_norm,
         native_layer_norm as native_layer_norm,
     )
+    from ._functions.memory.dlpack import from_dlpack as from_dlpack, to_dlpack as to_dlpack
+    from ._functions.numeric.segments import segment_reduce as segment_reduce
     from ._other_devices import cpu as cpu, get_device_module as get_device_module, mps as mps, mtia as mtia, xpu as xpu
     from ._programs.run import as_torch as as_torch
     from .compiler import compile as compile
@@ -302,7 +309,7 @@ __version__ = "0.1.0"
 
 bool = bool_
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
-cfloat, cdouble = complex64, complex128
+chalf, cfloat, cdouble = complex32, complex64, complex128
 device, dtype, layout, memory_format = Device, DType, Layout, MemoryFormat
 Event, Stream = _streams.AcceleratorEvent, _streams.Stream
 pi, e, inf = 3.141592653589793, 2.718281828459045, 1e400
@@ -343,7 +350,9 @@ _LAZY = {
         ),
         "",
     ),
+    "_functions.memory.dlpack": "from_dlpack to_dlpack",
     "_functions.native": "native_batch_norm native_group_norm native_layer_norm",
+    "_functions.numeric.segments": "segment_reduce",
     "_other_devices": "cpu get_device_module mps mtia xpu",
     "_programs.run": "as_torch",
     "compiler": "compile",

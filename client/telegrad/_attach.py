@@ -21,7 +21,6 @@ from ._functions import (
     inplace_views,
     layouts,
     low_rank,
-    memory_formats,
     operators,
     properties,
     reading,
@@ -29,14 +28,15 @@ from ._functions import (
     special,
     tensor_types,
 )
+from ._functions.memory import addresses, dlpack, formats
 from ._functions.numeric import distances, filling, numbers, splitting, statistics, uniques, view_copies
 from ._ops.functions import method
 from ._tensor.tensor import Tensor
 from .cuda import streams
 
 _MODULES = (
-    operators, reading, repr, special, copying, tensor_types, memory_formats, conversions, creation, properties,
-    inplace_views, layouts, low_rank, distances, filling, numbers, splitting,
+    operators, reading, repr, special, copying, tensor_types, formats, conversions, creation, properties,
+    inplace_views, layouts, low_rank, dlpack, addresses, distances, filling, numbers, splitting,
     statistics, uniques, view_copies, autograd, streams,
 )  # fmt: skip
 

@@ -60,14 +60,19 @@ complex64: Final = DType(8, "complex64", 8, COMPLEX)
 complex128: Final = DType(9, "complex128", 16, COMPLEX)
 bool_: Final = DType(10, "bool", 1, BOOL, is_signed=False)
 bfloat16: Final = DType(11, "bfloat16", 2, FLOAT)
+uint16: Final = DType(12, "uint16", 2, INTEGER, is_signed=False)
+uint32: Final = DType(13, "uint32", 4, INTEGER, is_signed=False)
+uint64: Final = DType(14, "uint64", 8, INTEGER, is_signed=False)
+complex32: Final = DType(15, "complex32", 4, COMPLEX)
 
 ALL: Final = (
     uint8, int8, int16, int32, int64, float16, float32, float64, complex64, complex128, bool_, bfloat16,
+    uint16, uint32, uint64, complex32,
 )  # fmt: skip
 BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
 ALIASES: Final = {
     "half": float16, "float": float32, "double": float64, "short": int16, "int": int32, "long": int64,
-    "cfloat": complex64, "cdouble": complex128,
+    "cfloat": complex64, "cdouble": complex128, "chalf": complex32,
 }  # fmt: skip
 
 
@@ -87,16 +92,27 @@ def of_code(code: int) -> DType:
     return ALL[code]
 
 
-_REAL_OF: Final = {complex64: float32, complex128: float64}
-_COMPLEX_OF: Final = {float64: complex128, complex128: complex128}
+_REAL_OF: Final = {complex32: float16, complex64: float32, complex128: float64}
+_COMPLEX_OF: Final = {float16: complex32, float64: complex128, complex32: complex32, complex128: complex128}
 
-_ORDER: Final = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+_WIDE_UNSIGNED: Final = (uint16, uint32, uint64)
+"""Types that are promoted with floating-point types only, as in PyTorch."""
+_ORDER: Final = (
+    bool_, *_WIDE_UNSIGNED, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex32,
+    complex64, complex128,
+)  # fmt: skip
 
 
-def _promote(a: DType, b: DType) -> DType:
+def _promote(a: DType, b: DType) -> DType | None:
     if a is b:
         return a
     low, high = sorted((a, b), key=_ORDER.index)
+    if {low, high}.intersection(_WIDE_UNSIGNED) and high.category != FLOAT:
+        return None
+    if high is complex32 and low in (bfloat16, float32):
+        return complex64
+    if high is complex32 and low is float64:
+        return complex128
     if {low, high} == {uint8, int8}:
         return int16
     if {low, high} == {float16, bfloat16}:
@@ -106,7 +122,21 @@ def _promote(a: DType, b: DType) -> DType:
     return high
 
 
-_PROMOTION: Final = {(a, b): _promote(a, b) for a in ALL for b in ALL}
+class _Promotion(dict[tuple[DType, DType], DType]):
+    """The common type of every pair that has one."""
+
+    def __missing__(self, pair: tuple[DType, DType]) -> DType:
+        raise DTypeError(
+            f"promotion of uint16, uint32 and uint64 with other integers is not supported, "
+            f"got {pair[0].name} and {pair[1].name}; convert one of them with to()"
+        )
+
+
+_PROMOTION: Final = _Promotion()
+for _pair in [(a, b) for a in ALL for b in ALL]:
+    _common = _promote(*_pair)
+    if _common is not None:
+        _PROMOTION[_pair] = _common
 
 
 def promote_types(a: DType, b: DType) -> DType:

@@ -18,7 +18,7 @@ from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 
 from . import context
-from .array_library.dtypes import BY_NUMPY, HALVES, NUMPY_DTYPES
+from .array_library.dtypes import BY_NUMPY, COMPUTED_IN, NUMPY_DTYPES
 from .operators import KernelInfo, Operator, Run
 from .prepared import array_run
 from .signature import metas_of
@@ -26,7 +26,6 @@ from .value import Backend, Value
 
 Arguments = tuple[Any, ...]
 _array_of = attrgetter("array")
-_FLOAT32 = NUMPY_DTYPES[dtypes.float32]
 
 
 class GenericKernel:
@@ -76,7 +75,7 @@ class GenericKernel:
         )
         """Positions of lists of tensors that need no conversion."""
         self.wrapped = _wrapped_scalars(operator.op, bound)
-        self.computes_half = any(m.dtype in HALVES for m in outs or ()) and not info.movement
+        self.computes_half = any(m.dtype in COMPUTED_IN for m in outs or ()) and not info.movement
 
     def run(self) -> Run:
         """The function that executes the operation."""
@@ -119,7 +118,7 @@ class GenericKernel:
         return item.__class__ is tuple and all(isinstance(m, Meta) and m.device is self.backend.device for m in item)
 
     def _working_type(self, dtype: DType) -> DType:
-        return dtypes.float32 if dtype in HALVES and not self.info.movement else dtype
+        return dtype if self.info.movement else COMPUTED_IN.get(dtype, dtype)
 
     def _operand(self, position: int, arg: Any) -> Any:
         """An argument as the kernel takes it: an array, moved to the device and cast."""
@@ -173,9 +172,10 @@ class GenericKernel:
         return values[0] if self.is_single else values
 
     def _target(self, value: Value) -> Any:
-        """Where the kernel writes: half precision goes to a float32 array first."""
-        if value.meta.dtype in HALVES and not self.info.movement:
-            return self.backend.xp.empty(value.meta.shape, _FLOAT32)
+        """Where the kernel writes: half precision goes to an array of single precision first."""
+        wide = COMPUTED_IN.get(value.meta.dtype)
+        if wide is not None and not self.info.movement:
+            return self.backend.xp.empty(value.meta.shape, NUMPY_DTYPES[wide])
         return value.array
 
     def _adopt_unknown(self, result: Any) -> Any:
@@ -209,7 +209,11 @@ class GenericKernel:
         op = self.operator.op
         if self.info.updates:
             return not any(_shares_storage(arg, target) for arg in args[1:])
-        if target.meta.dtype in HALVES or not op.promotion or op.output_dtype(metas_of(args)) is not target.meta.dtype:
+        if (
+            target.meta.dtype in COMPUTED_IN
+            or not op.promotion
+            or op.output_dtype(metas_of(args)) is not target.meta.dtype
+        ):
             return False
         return all(
             arg.storage is not target.storage or arg.meta is target.meta for arg in args if arg.__class__ is Value

@@ -99,6 +99,13 @@ def _seed(state: SessionState, query: queries.Seed) -> int:
     return seed
 
 
+@answers(queries.DataPtr)
+def _data_ptr(state: SessionState, query: queries.DataPtr) -> int:
+    value = state.value(query.id)
+    meta = value.meta
+    return int(value.storage.block.pointer) + meta.offset * meta.dtype.itemsize if meta.numel else 0
+
+
 @answers(queries.Trace)
 def _trace(state: SessionState, query: queries.Trace) -> list[str]:
     lines = state.context.trace or []

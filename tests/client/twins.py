@@ -14,6 +14,8 @@ import torch
 from telegrad import TelegradError, Tensor
 from telegrad_protocol import dtypes
 
+_WIDER = {torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
+"""Types that NumPy lacks, with those that stand for them."""
 OURS = {getattr(torch, d.name): d for d in dtypes.ALL}
 
 
@@ -72,14 +74,20 @@ def assert_same_tensor(ours: Tensor, theirs: torch.Tensor, path: str = "result")
     )  # fmt: skip
     assert seen == wanted, f"{path}: (dtype, shape, strides, offset, requires_grad, is_leaf) is {seen}, not {wanted}"
     expected = theirs.detach().resolve_conj()
-    wide = expected.float() if expected.dtype is torch.bfloat16 else expected
+    wide = expected.to(_WIDER.get(expected.dtype, expected.dtype))
     np.testing.assert_allclose(
         ours.numpy(force=True), wide.numpy(), rtol=_tolerance(theirs.dtype), atol=1e-6, err_msg=path, strict=True
     )
 
 
 def _tolerance(dtype: torch.dtype) -> float:
-    return {torch.float64: 1e-12, torch.complex128: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1e-2}.get(dtype, 2e-6)
+    return {
+        torch.float64: 1e-12,
+        torch.complex128: 1e-12,
+        torch.float16: 2e-3,
+        torch.bfloat16: 1e-2,
+        torch.complex32: 2e-3,
+    }.get(dtype, 2e-6)
 
 
 def mlp(nn: Any) -> Any:

@@ -29,6 +29,8 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype is torch.bfloat16:
         return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16).reshape(tensor.shape)
+    if tensor.dtype is torch.complex32:
+        return tensor.contiguous().view(torch.int32).numpy().view(ml_dtypes.complex32).reshape(tensor.shape)
     return tensor.numpy()
 
 
@@ -37,6 +39,8 @@ def to_torch(array: np.ndarray) -> torch.Tensor:
     array = np.ascontiguousarray(array).reshape(array.shape)
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if array.dtype == ml_dtypes.complex32:
+        return torch.from_numpy(array.view(np.int32)).view(torch.complex32)
     return torch.from_numpy(array.copy())
 
 

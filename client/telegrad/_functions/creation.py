@@ -52,7 +52,7 @@ def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession)
     place = default_device(session) if device is None else require_device(as_device(device), session, "tensor")
     if dtype is not None and not isinstance(dtype, DType):
         raise ArgumentTypeError(f"tensor: dtype must be a dtype such as telegrad.float32, not {dtype!r}")
-    array, natural = _host_arrays.from_python(_read_tensors(data))
+    array, natural = _host_arrays.from_python(_read_tensors(data), dtype)
     own = _natural_dtype(array, natural)
     wanted = dtype or own
     if natural and dtype is not None:

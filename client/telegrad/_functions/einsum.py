@@ -166,6 +166,13 @@ def _arrange(term: _Term, letters: str) -> Tensor:
     return term.tensor if order == sorted(order) else term.tensor.permute(order)
 
 
+def _summed_where_single(a: Tensor, ours: Sequence[int], b: Tensor, theirs: Sequence[int]) -> Tensor:
+    """Return ``a`` summed over its dimensions that are paired with dimensions of size 1 of ``b``."""
+    pairs = zip(ours, theirs, strict=False)
+    repeated = [i for i, j in pairs if b.shape[j] == 1 and a.shape[i] != 1]
+    return a.sum(repeated, keepdim=True) if repeated else a
+
+
 @cast_as_one
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
     """Return the sum of products over the last ``dims`` dimensions of ``a`` and the first of ``b``.
@@ -175,6 +182,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
     if isinstance(dims, int):
         dims = range(a.ndim - dims, a.ndim), range(dims)
     ours, theirs = ([d % max(t.ndim, 1) for d in listed] for t, listed in zip((a, b), dims, strict=True))
+    a, b = _summed_where_single(a, ours, b, theirs), _summed_where_single(b, theirs, a, ours)
     if len(ours) != len(theirs) or any(a.shape[i] != b.shape[j] for i, j in zip(ours, theirs, strict=True)):
         raise ShapeError(f"tensordot: dimensions {ours} of {a._meta} and {theirs} of {b._meta} do not match")
     rows, columns = [d for d in range(a.ndim) if d not in ours], [d for d in range(b.ndim) if d not in theirs]

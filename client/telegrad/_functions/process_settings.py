@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from telegrad._session.devices import DeviceLike
+from telegrad._tensor.host_arrays import TO_NUMPY
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.dtypes import DType, get_default_dtype
+from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
 
 from .creation import from_numpy
 
@@ -72,4 +74,24 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
         )
     taken = memoryview(buffer).cast("B")[offset : offset + (available if count == -1 else count) * dtype.itemsize]
     made = from_numpy(np.frombuffer(taken, np.uint8).copy()).cpu().view(dtype)
+    return made.requires_grad_() if requires_grad else made
+
+
+def from_file(
+    filename: str, shared: bool | None = None, size: int = 0, *, dtype: DType | None = None, layout: Any = None,
+    device: DeviceLike = None, pin_memory: bool | None = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of the first ``size`` elements of a file of this machine, in the machine's byte order.
+
+    The elements are copied: ``shared=True``, with which changes would be written to the file, is refused.
+    """
+    if shared:
+        raise NotSupportedError("from_file: a tensor on a server cannot share memory with a file; leave shared=False")
+    kind = dtype or get_default_dtype()
+    if kind not in TO_NUMPY:
+        raise DTypeError(f"from_file: NumPy, which reads the file, has no {kind.name}; read uint8 and use view()")
+    elements = np.fromfile(filename, TO_NUMPY[kind], size)
+    if len(elements) < size:
+        raise ArgumentError(f"from_file: {filename} holds {len(elements)} elements of {kind.name}, not {size}")
+    made = from_numpy(elements) if device is None else from_numpy(elements).to(device)
     return made.requires_grad_() if requires_grad else made

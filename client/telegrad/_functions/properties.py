@@ -7,7 +7,7 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import NotSupportedError, ShapeError
+from telegrad_protocol.errors import ShapeError
 
 from .creation import tensor
 
@@ -44,11 +44,6 @@ def new_tensor(
 def pin_memory(self: Tensor) -> Tensor:
     """Return the tensor itself: the server pins the memory that its copies need."""
     return self
-
-
-def data_ptr(self: Tensor) -> int:
-    """Raise NotSupportedError: the memory is the server's."""
-    raise NotSupportedError("data_ptr: the elements are in the server's memory; numpy() gives a copy")
 
 
 def _transposed(self: Tensor) -> Any:
@@ -155,7 +150,7 @@ def _part(name: str) -> Any:
 
 METHODS: dict[str, Any] = {
     "is_same_size": is_same_size, "is_signed": is_signed, "is_inference": is_inference, "get_device": get_device,
-    "new_tensor": new_tensor, "pin_memory": pin_memory, "data_ptr": data_ptr,
+    "new_tensor": new_tensor, "pin_memory": pin_memory,
     "is_cpu": property(lambda self: self._meta.device.type == "cpu"),
     "is_meta": property(lambda self: self._meta.device.type == "meta"),
     "is_sparse": property(lambda self: False),

@@ -6,23 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from telegrad._tensor.host_arrays import array_of, scalar_of
+from telegrad._tensor.host_arrays import UNKNOWN_TO_NUMPY, array_of, scalar_of
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, DTypeError, ShapeError
 
 
 def read_array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """Return a copy of the elements; bfloat16 as float32, since NumPy has no bfloat16."""
+    """Return a copy of the elements; bfloat16 as float32 and complex32 as complex64, since NumPy has neither."""
     return array_of(*tensor._session.read(tensor._id))
 
 
 def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
-    """Return a copy of the elements as a NumPy array; ``force`` allows tensors that require grad, and bfloat16."""
+    """Return a copy of the elements as a NumPy array; ``force`` allows what NumPy cannot show: see below.
+
+    Tensors that require grad are refused without it, and the types bfloat16 and complex32, which NumPy lacks.
+    """
     if self.requires_grad and not force:
         raise AutogradError("numpy: the tensor requires grad; use tensor.detach().numpy()")
-    if self._meta.dtype is dtypes.bfloat16 and not force:
-        raise ArgumentTypeError("numpy: NumPy has no bfloat16; use tensor.float().numpy()")
+    if self._meta.dtype in UNKNOWN_TO_NUMPY and not force:
+        wider = "float" if self._meta.dtype is dtypes.bfloat16 else "cfloat"
+        raise ArgumentTypeError(f"numpy: NumPy has no {self._meta.dtype.name}; use tensor.{wider}().numpy()")
     return read_array(self)
 
 

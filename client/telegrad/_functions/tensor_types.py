@@ -31,6 +31,7 @@ _DTYPES: Final = {
     "Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
     "Int": dtypes.int32, "Long": dtypes.int64, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8,
     "Bool": dtypes.bool_, "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
+    "UInt16": dtypes.uint16, "UInt32": dtypes.uint32, "UInt64": dtypes.uint64, "ComplexHalf": dtypes.complex32,
 }  # fmt: skip
 
 

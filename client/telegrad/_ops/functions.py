@@ -23,6 +23,7 @@ from .call_pattern import CallPattern
 from .duals import DualTensor, duals, run_in_level
 from .integers import read_integers
 from .operand_classes import OperandHasHandler, handler_of
+from .outputs import check_separate, into, targets_of
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
@@ -53,6 +54,9 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     miss = _with_integers(_with_out(miss, outs, public) if outs else miss, plain)
     if plain[0].is_random:
         miss = _with_generator(miss, public)
+    copied = next((op for op in plain if "copied" in op.out_rules), None)
+    if copied is not None:
+        miss = _with_copied_out(miss, copied)
     run = _with_cache(public, miss, len(plain) > 1)
     if any(map(_signatures.makes_tensors, plain)):
         run = _creating(run, public)
@@ -200,7 +204,12 @@ def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
         out = kwargs.pop("out")
         if out is None:
             return miss(args, kwargs)[0], None
-        targets = (out,) if isinstance(out, Tensor) else _targets(public, out)
+        targets = targets_of(public, out)
+        base = ops[0].base
+        if "separate" in base.out_rules or base.promotion:
+            check_separate(public, targets, (*args, *kwargs.values()), "separate" in base.out_rules)
+        if _signatures.makes_tensors(base):
+            kwargs = _like_target(targets[0], kwargs)
         if any(target._meta.numel == 0 for target in targets):
             return _replace(miss(args, kwargs)[0], targets, out), None
         for op in ops:
@@ -216,10 +225,26 @@ def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
     return into
 
 
-def _targets(public: str, out: Any) -> tuple[Tensor, ...]:
-    if isinstance(out, (tuple, list)) and all(isinstance(o, Tensor) for o in out):
-        return tuple(out)
-    raise ArgumentTypeError(f"{public}: out must be a tensor or a tuple of tensors, not {describe(out)}")
+def _like_target(target: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a function that makes tensors, with type and device of the target where none are given."""
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    return {"dtype": target.dtype, "device": target.device, **given}
+
+
+def _with_copied_out(miss: Miss, op: Op) -> Miss:
+    """Add ``out=`` to an operation that has no such form: its results are copied into existing tensors."""
+
+    def copy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallPattern | None]:
+        if "out" not in kwargs:
+            return miss(args, kwargs)
+        out = kwargs.pop("out")
+        if out is None:
+            return miss(args, kwargs)[0], None
+        if _signatures.makes_tensors(op):
+            kwargs = _like_target(targets_of(op.public, out)[0], kwargs)
+        return into(op.public, miss(args, kwargs)[0], out, "exact" in op.out_rules), None
+
+    return copy
 
 
 def _replace(result: Any, targets: tuple[Tensor, ...], out: Any) -> Any:

@@ -102,6 +102,8 @@ def form_signature(op: Op, forms: Sequence[Op]) -> Signature:
     positional = [parameter(p) for p in op.params if not p.keyword_only]
     keywords = {p.name: parameter(p) for p in op.params if p.keyword_only}
     outs = next((len(form.mutates) for form in forms if form.form == "out" and form.base is op), 0)
+    if "copied" in op.out_rules and not outs:
+        outs = max(len(op.returns), 1)
     if outs:
         keywords["out"] = _option("out", Tensor if outs == 1 else GenericAlias(tuple, (Tensor,) * outs))
     if makes_tensors(op):

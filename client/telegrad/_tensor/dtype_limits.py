@@ -25,6 +25,10 @@ class FloatLimits(NamedTuple):
     resolution: float
     dtype: str
 
+    def __repr__(self) -> str:
+        numbers = ", ".join([f"{name}={getattr(self, name):g}" for name in _SHOWN])
+        return f"finfo({numbers}, dtype={self.dtype})"
+
 
 class IntegerLimits(NamedTuple):
     """The limits of an integer type."""
@@ -34,6 +38,11 @@ class IntegerLimits(NamedTuple):
     min: int
     dtype: str
 
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
+
+
+_SHOWN = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
 
 _BFLOAT16 = FloatLimits(
     16, 2.0**-7, (2 - 2.0**-7) * 2.0**127, -(2 - 2.0**-7) * 2.0**127, 2.0**-126, 2.0**-126, 1e-2, "bfloat16"
@@ -49,7 +58,7 @@ def float_limits(dtype: DType) -> FloatLimits:
         return _BFLOAT16
     limits = np.finfo(TO_NUMPY[real])
     tiny = float(limits.tiny)
-    values = (float(limits.eps), float(limits.max), float(limits.min), tiny, tiny, float(limits.resolution))
+    values = (float(limits.eps), float(limits.max), float(limits.min), tiny, tiny, float(str(limits.resolution)))
     return FloatLimits(real.itemsize * 8, *values, real.name)
 
 

@@ -1,4 +1,7 @@
-"""Bytes of tensors as NumPy arrays and Python numbers, and back. NumPy has no bfloat16, so float32 stands for it."""
+"""Bytes of tensors as NumPy arrays and Python numbers, and back.
+
+NumPy has neither bfloat16 nor complex32: float32 and complex64 stand for them, which hold all their numbers exactly.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,23 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DTypeErro
 
 Array = np.ndarray[Any, Any]
 
-TO_NUMPY = {dtype: np.dtype(dtype.name) for dtype in dtypes.ALL if dtype is not dtypes.bfloat16}
+UNKNOWN_TO_NUMPY = {dtypes.bfloat16: dtypes.float32, dtypes.complex32: dtypes.complex64}
+"""Types that NumPy lacks, with the type that stands for each."""
+TO_NUMPY = {dtype: np.dtype(dtype.name) for dtype in dtypes.ALL if dtype not in UNKNOWN_TO_NUMPY}
 FROM_NUMPY = {numpy_dtype: dtype for dtype, numpy_dtype in TO_NUMPY.items()}
 _FORMATS = {
     "float32": "<f", "float64": "<d", "int64": "<q", "int32": "<i", "int16": "<h", "int8": "<b", "uint8": "<B",
-    "bool": "<?", "float16": "<e",
+    "bool": "<?", "float16": "<e", "uint16": "<H", "uint32": "<I", "uint64": "<Q",
 }  # fmt: skip
 
 
 def array_of(dtype: DType, shape: tuple[int, ...], data: memoryview) -> Array:
-    """Return a writable array of raw bytes; bfloat16 becomes float32, which holds it exactly."""
+    """Return a writable array of raw bytes; bfloat16 becomes float32 and complex32 complex64."""
     if dtype is dtypes.bfloat16:
         bits = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
         return bits.view(np.float32).reshape(shape)
+    if dtype is dtypes.complex32:
+        return np.frombuffer(data, np.float16).astype(np.float32).view(np.complex64).reshape(shape)
     array = np.frombuffer(data, TO_NUMPY[dtype]).reshape(shape)
     return array if array.flags.writeable else array.copy()
 
@@ -35,6 +42,8 @@ def bytes_of(array: Array, dtype: DType) -> memoryview:
     with np.errstate(all="ignore"):  # numbers that do not fit wrap or overflow, as in PyTorch
         if dtype is dtypes.bfloat16:
             stored = _rounded_to_bfloat16(np.ascontiguousarray(array, np.float32))
+        elif dtype is dtypes.complex32:
+            stored = np.ascontiguousarray(array, np.complex64).reshape(-1).view(np.float32).astype(np.float16)
         else:
             stored = np.ascontiguousarray(array, TO_NUMPY[dtype].newbyteorder("<"))
     elements: Any = stored.reshape(-1).view(np.uint8)
@@ -62,17 +71,25 @@ def dtype_of(array: Array) -> DType:
     return dtype
 
 
-def from_python(data: Any) -> tuple[Array, bool]:
-    """Return nested numbers as an array, and whether Python numbers decide its type and not NumPy arrays in them."""
+def from_python(data: Any, dtype: DType | None = None) -> tuple[Array, bool]:
+    """Return nested numbers as an array, and whether Python numbers decide its type and not NumPy arrays in them.
+
+    ``dtype`` is what the program asks for; integers from 2**63 on are refused for all types but uint64.
+    """
     if isinstance(data, np.ndarray | np.generic):
         return np.asarray(data), False
     if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
         return np.asarray(data), False
     try:
         array = np.array(_plain(data))
+        if dtype is dtypes.uint64 and array.dtype.kind in "fO" and _all_integers(data):
+            array = np.array(_plain(data), np.uint64)
+    except OverflowError:
+        array = np.array(_plain(data))
     except ValueError as error:
         raise ArgumentError(f"tensor: data must be numbers in rectangular nested lists: {error}") from None
-    _check_numbers(array, data)
+    if dtype is not dtypes.uint64 or array.dtype.kind != "u":
+        _check_numbers(array, data)
     return array, not _holds_arrays(data)
 
 

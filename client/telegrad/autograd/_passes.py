@@ -145,7 +145,7 @@ def grad(
         Gradient(site, _ids(roots), _optional_ids(gradients), targets, _ids(computed), retain, records, True),
         thread.modes,
     )
-    if has_gradients(reached):
+    if has_gradients(reached) or (create_graph and allow_unused):  # with a graph it is asked what they are anyway
         known = are_computed(results)
         if not all(known) and not (allow_unused or materialize_grads):
             raise AutogradError(

@@ -4,3 +4,4 @@ from __future__ import annotations
 
 from . import checkpoint as checkpoint
 from . import data as data
+from . import dlpack as dlpack

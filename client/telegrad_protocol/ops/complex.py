@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from telegrad_protocol.dtypes import float32, float64
+from telegrad_protocol.dtypes import float16, float32, float64
 from telegrad_protocol.errors import DTypeError, ShapeError
 from telegrad_protocol.meta import Meta
 
 from .contract import op, pointwise
 from .creation import like
 from .pointwise import same_dtype
+
+_PARTS = (float16, float32, float64)
 
 
 def _part(input: Meta, number: int) -> Meta:
@@ -42,8 +44,8 @@ def view_as_real(input: Meta) -> Meta:
 @op(view_of="input", method=False)
 def view_as_complex(input: Meta) -> Meta:
     """View the pairs of floats in the last dimension as complex numbers."""
-    if input.dtype not in (float32, float64):
-        raise DTypeError(f"view_as_complex: expected float32 or float64, got {input}")
+    if input.dtype not in _PARTS:
+        raise DTypeError(f"view_as_complex: expected float16, float32 or float64, got {input}")
     if not input.ndim or input.shape[-1] != 2 or input.strides[-1] != 1:
         raise ShapeError(f"view_as_complex: the last size must be 2 and its stride 1, got {input}, {input.strides}")
     if any(stride % 2 for stride in (*input.strides[:-1], input.offset)):
@@ -70,17 +72,17 @@ def angle(input: Meta) -> Meta:
 
 def _check_parts(name: str, first: Meta, second: Meta) -> None:
     same_dtype(name, first, second)
-    if first.dtype not in (float32, float64):
-        raise DTypeError(f"{name}: expected float32 or float64 operands, got {first}")
+    if first.dtype not in _PARTS:
+        raise DTypeError(f"{name}: expected float16, float32 or float64 operands, got {first}")
 
 
-@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False)
+@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False, out_rules=("exact",))
 def complex(real: Meta, imag: Meta) -> Meta:
     """Combine real and imaginary parts: real + i * imag."""
     _check_parts("complex", real, imag)
 
 
-@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False)
+@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False, out_rules=("exact",))
 def polar(abs: Meta, angle: Meta) -> Meta:
     """Combine absolute values and angles: abs * exp(i * angle)."""
     _check_parts("polar", abs, angle)

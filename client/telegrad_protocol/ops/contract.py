@@ -24,11 +24,8 @@ Metas: TypeAlias = Meta | tuple[Meta, ...] | None
 Rule: TypeAlias = Callable[..., Metas]
 Promotion: TypeAlias = str | Callable[..., str]
 """The rule by which a pointwise operation's type follows from its operands, or a function of its arguments."""
-
 TABLE: dict[str, Op] = {}
 PUBLIC: dict[str, list[Op]] = {}
-
-
 _REMEMBERED = 64
 """How many ways of naming arguments every operation keeps positions for; more would let callers fill memory."""
 
@@ -39,8 +36,8 @@ class Op:
     __slots__ = (
         "_defaults", "_namings", "_required", "base", "constants", "copies", "data_dependent", "differentiable", "doc",
         "form", "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad",
-        "params", "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions", "updates",
-        "varargs_at", "view_of",
+        "out_rules", "params", "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions",
+        "updates", "varargs_at", "view_of",
     )  # fmt: skip
 
     index: int
@@ -69,6 +66,7 @@ class Op:
         self.mixed_devices: bool = flags.pop("mixed_devices", False)
         self.from_host: tuple[int, ...] = self._positions(flags.pop("from_host", ()))
         self.updates: bool = flags.pop("updates", False)
+        self.out_rules: tuple[str, ...] = flags.pop("out_rules", ())
         self.module: str = flags.pop("module", "")
         self.method: bool = flags.pop("method", True)
         self.returns: tuple[str, ...] = tuple(flags.pop("returns", ()))
@@ -242,18 +240,19 @@ def op(
 
     ``name`` is the unique name if it is not the function's, such as ``"max.dim"`` for an overload of ``max``.
     ``inplace`` and ``out`` derive those forms; ``out=None`` derives it where results are new and of a known shape.
+    ``out_rules`` may have ``"copied"``: there is no such form, and the client copies results into the targets;
+    ``"exact"``: targets must have the results' types; ``"separate"``: they must share no memory with the operands.
     ``view_of``, ``mutates`` and ``no_grad`` name parameters: the one whose memory the result shows, those that are
     written, and those that get no gradient. ``copies`` tells when a ``view_of`` operation has to copy after all.
-    ``from_host`` names parameters whose tensors may be on the CPU beside a GPU's; with ``mixed_devices`` all may be
-    anywhere. ``updates`` lets it write into leaves that require grad while gradients are recorded, as optimizers do.
-    ``returns`` names several results, and ``constants`` those of them that never have a gradient. ``module`` is where
-    users call it, such as ``"nn.functional"``.
+    ``from_host`` names parameters whose tensors may be on the CPU beside a GPU's; with ``mixed_devices`` all may be.
+    ``updates`` lets it write into leaves that require grad while gradients are recorded, as optimizers do. ``returns``
+    names several results, ``constants`` those that never have a gradient, ``module`` where users call it.
     """
 
     def declare(rule: Rule) -> Op:
         declared = Op(name or rule.__name__, rule, read_params(rule), **flags)
-        plain = declared.view_of is None and not declared.mutates and not declared.data_dependent
-        file_forms(declared, inplace, plain if out is None else out)
+        special = declared.mutates or declared.data_dependent or "copied" in declared.out_rules
+        file_forms(declared, inplace, declared.view_of is None and not special if out is None else out)
         return declared
 
     return declare if rule is None else declare(rule)
@@ -347,7 +346,7 @@ def _inherited(op: Op) -> dict[str, Any]:
     return {
         "base": op, "no_grad": op.no_grad, "differentiable": op.differentiable, "random": op.is_random,
         "mixed_devices": op.mixed_devices, "from_host": op.from_host, "module": op.module,
-        "promotion": op.promotion, "promoted": op.promoted,
+        "promotion": op.promotion, "promoted": op.promoted, "out_rules": op.out_rules,
     }  # fmt: skip
 
 
@@ -389,6 +388,8 @@ def _out_form(op: Op) -> Op:
         results = op.rule(*args, **kwargs)
         for target, result in zip(targets, results if isinstance(results, tuple) else (results,), strict=True):
             _check_target(op.public, target, typing.cast(Meta, result))
+            if "exact" in op.out_rules and target.dtype is not result.dtype:
+                raise DTypeError(f"{op.public}: out {target} must have the type of the result, {result}")
         return targets if count > 1 else targets[0]
 
     infer.__doc__ = f"``{op.public}`` into existing tensors."

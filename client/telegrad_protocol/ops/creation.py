@@ -174,6 +174,8 @@ def _arange(start: Scalar, end: Scalar, step: Scalar, dtype: DType | None, devic
     if kind.category < FLOAT:
         check_fits("arange", start, int64)
         check_fits("arange", step, int64)
+        if kind is int64 and int(step) == 0:  # type: ignore[arg-type]
+            raise ArgumentError(f"arange: steps of {step} are 0 as {kind.name}")
     return new("arange", (_count(start, end, step, kind),), kind, device)
 
 

@@ -151,7 +151,7 @@ def _check_vector(name: str, index: Meta) -> int:
     return index.numel
 
 
-@op(no_grad=("index",))
+@op(no_grad=("index",), out_rules=("exact", "separate"))
 def index_select(input: Meta, dim: int, index: Meta) -> Meta:
     """Return the slices of ``input`` at ``index`` along ``dim``."""
     at = wrap_dim("index_select", dim, input.ndim)
@@ -205,7 +205,7 @@ def check_mask(name: str, mask: Meta) -> None:
         raise DTypeError(f"{name}: mask must be bool, got {mask}")
 
 
-@op(no_grad=("mask",), data_dependent=True)
+@op(no_grad=("mask",), data_dependent=True, out_rules=("copied", "exact"))
 def masked_select(input: Meta, mask: Meta) -> None:
     """Return the elements of ``input`` where ``mask`` is true, both broadcast, as a vector."""
     check_mask("masked_select", mask)

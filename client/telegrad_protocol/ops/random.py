@@ -13,6 +13,7 @@ from .contract import Scalar, op
 from .creation import like, new
 
 _DRAWN: dict[str, Any] = {"out": False, "differentiable": False, "random": True}
+_DRAWN_INTO = _DRAWN | {"out_rules": ("copied",)}
 _MOST_CATEGORIES = 1 << 24
 """Of ``multinomial``, as in PyTorch."""
 
@@ -23,13 +24,13 @@ def _floating(name: str, meta: Meta, also_complex: bool = False) -> Meta:
     return meta
 
 
-@op(method=False, **_DRAWN)
+@op(method=False, **_DRAWN_INTO)
 def rand(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """Make a tensor of numbers evenly distributed in [0, 1)."""
     return _floating("rand", new("rand", size, dtype, device), also_complex=True)
 
 
-@op(method=False, **_DRAWN)
+@op(method=False, **_DRAWN_INTO)
 def randn(*size: int, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """Make a tensor of numbers of the standard normal distribution."""
     return _floating("randn", new("randn", size, dtype, device), also_complex=True)
@@ -51,19 +52,19 @@ def _holding(name: str, dtype: DType) -> DType:
     return dtype
 
 
-@op(method=False, **_DRAWN)
+@op(method=False, **_DRAWN_INTO)
 def randint(high: int, size: Size, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """Make a tensor of integers evenly distributed in [0, high)."""
     return _randint(0, high, size, dtype, device)
 
 
-@op(name="randint.low", method=False, **_DRAWN)
+@op(name="randint.low", method=False, **_DRAWN_INTO)
 def randint_low(low: int, high: int, size: Size, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """Make a tensor of integers evenly distributed in [low, high)."""
     return _randint(low, high, size, dtype, device)
 
 
-@op(method=False, **_DRAWN)
+@op(method=False, **_DRAWN_INTO)
 def randperm(n: int, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """Make a vector of the integers from 0 to n - 1 in random order."""
     return new("randperm", (n,), _holding("randperm", dtype or int64), device)
@@ -106,7 +107,7 @@ def _check_std(name: str, std: Scalar) -> None:
         raise ArgumentError(f"{name}: std must not be negative, got {std}")
 
 
-@op(name="normal.size", method=False, **_DRAWN)
+@op(name="normal.size", method=False, **_DRAWN_INTO)
 def normal_size(
     mean: float, std: float, size: Size, *, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
@@ -115,7 +116,7 @@ def normal_size(
     return _floating("normal", new("normal", size, dtype, device))
 
 
-@op(name="normal.Tensor", method=False, out=False, random=True)
+@op(name="normal.Tensor", method=False, out_rules=("copied",), random=True)
 def normal_tensor(mean: Meta, std: Meta | Scalar = 1.0) -> Meta:
     """Draw numbers of normal distributions with a mean per element, and with a ``std`` for all or per element."""
     if isinstance(std, Meta):
@@ -124,7 +125,7 @@ def normal_tensor(mean: Meta, std: Meta | Scalar = 1.0) -> Meta:
     return _floating("normal", like(mean, None, None))
 
 
-@op(name="normal.std", method=False, out=False, random=True)
+@op(name="normal.std", method=False, out_rules=("copied",), random=True)
 def normal_std(mean: float, std: Meta) -> Meta:
     """Draw numbers of normal distributions with one mean and a standard deviation per element."""
     return _floating("normal", like(std, None, None))
@@ -135,7 +136,7 @@ def _normal(mean: Meta, std: Meta) -> Meta:
     return _floating("normal", mean.like(broadcast_shapes("normal", mean.shape, std.shape)))
 
 
-@op(name="bernoulli", random=True, out=False)
+@op(name="bernoulli", random=True, out_rules=("copied",))
 def bernoulli(input: Meta) -> Meta:
     """Draw 1 with the probability that ``input`` holds, else 0."""
     return _floating("bernoulli", like(input, None, None))
@@ -250,7 +251,7 @@ def random_range_(input: Meta, low: int, to: int) -> Meta:
     return input
 
 
-@op(out=False, differentiable=False, random=True)
+@op(out_rules=("copied", "exact"), differentiable=False, random=True)
 def multinomial(input: Meta, num_samples: int, replacement: bool = False) -> Meta:
     """Draw indices by the weights in every row, with or without replacement."""
     _floating("multinomial", input)
@@ -263,3 +264,9 @@ def multinomial(input: Meta, num_samples: int, replacement: bool = False) -> Met
     if not replacement and num_samples > input.shape[-1]:
         raise ArgumentError(f"multinomial: cannot draw {num_samples} from {input} without replacement")
     return input.like((*input.shape[:-1], num_samples), int64)
+
+
+@op(random=True, out_rules=("copied",), method=False)
+def poisson(input: Meta) -> Meta:
+    """Draw numbers of Poisson distributions with the rates that ``input`` holds."""
+    return _floating("poisson", like(input, None, None))

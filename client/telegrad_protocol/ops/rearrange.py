@@ -54,25 +54,25 @@ def _cat(name: str, tensors: Sequence[Meta], dim: int) -> Meta:
     return Meta.of(shape, result_type(tensors), device_of(tensors), strides)
 
 
-@op(method=False)
+@op(method=False, out_rules=("separate",))
 def cat(tensors: list[Meta], dim: int = 0) -> Meta:
     """Concatenate tensors along ``dim``."""
     return _cat("cat", tensors, dim)
 
 
-@op(method=False)
+@op(method=False, out_rules=("separate",))
 def concat(tensors: list[Meta], dim: int = 0) -> Meta:
     """Concatenate tensors along ``dim``, as ``cat`` does."""
     return _cat("concat", tensors, dim)
 
 
-@op(method=False)
+@op(method=False, out_rules=("separate",))
 def concatenate(tensors: list[Meta], dim: int = 0) -> Meta:
     """Concatenate tensors along ``dim``, as ``cat`` does."""
     return _cat("concatenate", tensors, dim)
 
 
-@op(method=False)
+@op(method=False, out_rules=("separate",))
 def stack(tensors: list[Meta], dim: int = 0) -> Meta:
     """Stack tensors of one shape along a new dimension ``dim``."""
     if not tensors:
@@ -308,7 +308,11 @@ def _scatter_strided(input: Meta, src: Meta, size: Size, stride: Size, offset: i
 def as_strided_scatter(input: Meta, src: Meta, size: Size, stride: Size, storage_offset: int | None = None) -> Meta:
     """Copy ``input`` with ``src`` in its ``as_strided`` view."""
     offset = 0 if storage_offset is None else storage_offset - input.offset
-    return _scatter_strided.rule(input, src, size, stride, offset)
+    if offset >= 0 or storage_offset is None or storage_offset < 0:
+        return _scatter_strided.rule(input, src, size, stride, offset)
+    reach = Meta.of((input.extent,), input.dtype, input.device)  # the view begins before the input does
+    _scatter_strided.rule(reach, src, size, stride, storage_offset)
+    return kept(input)
 
 
 alias("row_stack", vstack)

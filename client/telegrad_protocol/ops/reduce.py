@@ -5,8 +5,8 @@ Names of this module shadow Python's own (``sum``, ``max``, ``any``): rules here
 
 from __future__ import annotations
 
-from telegrad_protocol.dtypes import DType, bool_, get_default_dtype, int64, uint8
-from telegrad_protocol.errors import DimensionError, DTypeError, ShapeError
+from telegrad_protocol.dtypes import DType, bool_, get_default_dtype, int64, uint8, uint64
+from telegrad_protocol.errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes, wrap_dims
 from telegrad_protocol.meta import Meta
 
@@ -167,7 +167,7 @@ def _extremum(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> 
     return input.like(shape)
 
 
-@op(returns=("min", "max"))
+@op(returns=("min", "max"), out_rules=("exact",))
 def aminmax(input: Meta, *, dim: int | None = None, keepdim: bool = False) -> tuple[Meta, Meta]:
     """Return the smallest and the largest element, of all or along a dimension."""
     if dim is None:
@@ -211,3 +211,14 @@ def logsumexp(input: Meta, dim: int | Size, keepdim: bool = False) -> Meta:
     """Compute log(sum(exp(input))) over dimensions without overflow."""
     dtype = input.dtype if input.dtype.is_differentiable else get_default_dtype()
     return input.like(reduced("logsumexp", input, dim, keepdim), dtype=dtype)
+
+
+@op(method=False, differentiable=False)
+def hash_tensor(input: Meta, dim: int | Size = (), *, keepdim: bool = False, mode: int = 0) -> Meta:
+    """Combine the bits of the elements, widened to 64 bits, over dimensions by exclusive or; ``mode`` must be 0."""
+    if mode != 0:
+        raise ArgumentError(f"hash_tensor: mode must be 0, got {mode}")
+    check_real("hash_tensor", input)
+    if dim == () or input.ndim:
+        check_nonempty("hash_tensor", input, dim)
+    return input.like(reduced("hash_tensor", input, dim, keepdim), dtype=uint64)

@@ -31,7 +31,7 @@ def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None
     return at
 
 
-@op(no_grad=("index",))
+@op(no_grad=("index",), out_rules=("exact", "separate"))
 def gather(input: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
     """Return out[i][j] = input[index[i][j]][j] for ``dim=0``, and accordingly for other dimensions."""
     _check_along("gather", input, dim, index)
@@ -83,7 +83,7 @@ def scatter_reduce(input: Meta, dim: int, index: Meta, src: Meta, reduce: str, *
     return input.like()
 
 
-@op(no_grad=("index",))
+@op(no_grad=("index",), out_rules=("exact", "separate"))
 def take(input: Meta, index: Meta) -> Meta:
     """Return the elements of ``input``, seen as a vector, at ``index``."""
     check_integers("take", index)

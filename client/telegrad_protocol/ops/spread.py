@@ -101,7 +101,7 @@ def std_dim(input: Meta, dim: int | Size | None, unbiased: bool = True, keepdim:
     return _spread("std", input, dim, keepdim)
 
 
-@op(out=False, method=False, returns=("var", "mean"))
+@op(out_rules=("copied",), method=False, returns=("var", "mean"))
 def var_mean(
     input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip
@@ -123,7 +123,7 @@ def var_mean_dim(
     return _spread_and_mean("var_mean", input, dim, keepdim)
 
 
-@op(out=False, method=False, returns=("std", "mean"))
+@op(out_rules=("copied",), method=False, returns=("std", "mean"))
 def std_mean(
     input: Meta, dim: int | Size | None = None, *, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[Meta, Meta]:  # fmt: skip

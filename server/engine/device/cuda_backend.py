@@ -22,6 +22,7 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.launch import launches_on
 from server.engine.device.interface import Download, Event, Mark, Upload
 from server.engine.value import Launch, Storage, Value
+from telegrad_protocol.dtypes import complex32
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Device, Meta
 
@@ -277,6 +278,8 @@ class CudaBackend(StreamedBackend):
         cp.cuda.runtime.memcpyPeerAsync(target, peer.index, pointer, self.index, nbytes, self.stream)
 
     def array(self, storage: Storage, meta: Meta) -> Any:
+        if meta.dtype is complex32:
+            raise NotSupportedError("complex32 is stored, copied and converted on a GPU; compute with cfloat()")
         itemsize = meta.dtype.itemsize
         block = storage.block
         memory = cp.cuda.UnownedMemory(block.pointer, block.size, storage, self.index)

@@ -321,5 +321,7 @@ def _to_copy(xp, input, *, dtype, device, out):
 
 def cast_into(xp, target, source):
     """Copy with a cast; the imaginary parts of complex numbers are dropped if the target is real."""
-    is_narrowing = source.dtype.kind == "c" and target.dtype.kind not in "cb"
+    if source.dtype.name == "complex32":
+        source = source.astype(np.complex64)
+    is_narrowing = source.dtype.kind == "c" and target.dtype.kind not in "cb" and target.dtype.name != "complex32"
     xp.copyto(target, source.real if is_narrowing else source, casting="unsafe")

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from server.engine import context, random
+from server.engine.array_library import poisson as poisson_numbers
 from server.engine.registry import implements
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.meta import Device
@@ -32,7 +33,16 @@ def _writable_vector(xp, part, dtype):
     return part.reshape(-1) if xp is np and part.dtype == dtype and part.flags.c_contiguous else None
 
 
+def _fill_in_parts(xp, fill, generator, target, *args):
+    """Fill an array of complex32, whose parts no array shows, by way of complex64."""
+    wide = xp.empty(target.shape, np.complex64)
+    fill(xp, generator, wide, *args)
+    xp.copyto(target, wide, casting="unsafe")
+
+
 def _fill_uniform(xp, generator, target):
+    if target.dtype.name == "complex32":
+        return _fill_in_parts(xp, _fill_uniform, generator, target)
     for part in _parts(target):
         dtype = _part_type(target.dtype)
         target_vector = _writable_vector(xp, part, dtype)
@@ -42,6 +52,8 @@ def _fill_uniform(xp, generator, target):
 
 
 def _fill_normal(xp, generator, target, mean=0.0, std=1.0):
+    if target.dtype.name == "complex32":
+        return _fill_in_parts(xp, _fill_normal, generator, target, mean, std)
     parts = _parts(target)
     for part in parts:
         dtype = _part_type(target.dtype)
@@ -263,3 +275,10 @@ def _without_replacement(xp, generator, weights, num_samples):
     """The smallest of exponential variables whose rates are the weights (Efraimidis and Spirakis, 2006)."""
     exponentials = random.exponential(xp, generator, weights.size, _FLOAT64).reshape(weights.shape)
     return xp.argsort(exponentials / weights, axis=-1)[..., :num_samples]
+
+
+@implements(ops.poisson, input=zero_gradient)
+def poisson(xp, input, *, generator, out):
+    if xp is np and not (input >= 0).all():
+        raise ArgumentError("poisson: rates must not be negative")
+    xp.copyto(out, poisson_numbers.draw(xp, generator, input.astype(_FLOAT64)), casting="unsafe")

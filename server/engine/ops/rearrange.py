@@ -250,4 +250,11 @@ def _scatter_strided(xp, input, src, size, stride, offset, *, out):
 @composite(ops.as_strided_scatter)
 def as_strided_scatter(input, src, size, stride, storage_offset):
     offset = 0 if storage_offset is None else storage_offset - input.meta.offset
-    return F._scatter_strided(input, src, size, stride, offset)
+    if offset >= 0:
+        return F._scatter_strided(input, src, size, stride, offset)
+    held = ops.kept(input.meta)  # the view begins before the input does: both go into memory that reaches from there
+    memory = F._scatter_strided(
+        zeros(input, (held.extent - offset,)), F._in_layout(input, held.strides), held.shape, held.strides, -offset
+    )
+    memory = F._scatter_strided(memory, src, size, stride, 0)
+    return F._in_layout(F.as_strided(memory, held.shape, held.strides, -offset), held.strides)

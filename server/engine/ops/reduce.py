@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from server.engine import functional as F
@@ -289,3 +291,18 @@ def logsumexp(xp, input, dim, keepdim, *, out):
     largest = xp.where(xp.isfinite(largest), largest, 0)
     summed = xp.log(sum_over(xp, xp.exp(input - largest), axis, True)) + largest
     out[...] = summed.reshape(out.shape)
+
+
+@implements(ops.hash_tensor)
+def hash_tensor(xp, input, dim, *, keepdim, mode, out):
+    wide = np.float64 if input.dtype.kind == "f" else np.uint64 if input.dtype.kind == "u" else np.int64
+    bits = input.astype(wide).view(np.uint64)
+    listed = (dim,) if isinstance(dim, int) else dim
+    dims = sorted({d % (input.ndim or 1) for d in listed} if listed else range(input.ndim))
+    rows = xp.moveaxis(bits, dims, range(len(dims))) if input.ndim else bits
+    rows = rows.reshape(math.prod(rows.shape[: len(dims)]), -1)
+    while len(rows) > 1:  # CuPy reduces by few functions, and not by this one
+        half = len(rows) // 2
+        rest = rows[2 * half :]
+        rows = xp.concatenate([rows[:half] ^ rows[half : 2 * half], rest])
+    out[...] = rows.reshape(out.shape)

@@ -17,7 +17,8 @@ from telegrad_protocol.dtypes import BY_NAME, DType
 from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.json_numbers import read_number
 
-_NUMPY: Final = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in BY_NAME}
+_ADDED: Final = {"bfloat16": ml_dtypes.bfloat16, "complex32": getattr(ml_dtypes, "complex32", "V4")}
+_NUMPY: Final = {name: np.dtype(_ADDED.get(name, name)) for name in BY_NAME}
 
 
 def encode_values(data: Any, dtype: str | None) -> tuple[bytes, str, tuple[int, ...]]:
@@ -80,8 +81,8 @@ def _pack(numbers: list[Any], dtype: DType) -> bytes:
 def decode_values(data: bytes | bytearray, dtype: str, shape: tuple[int, ...]) -> Any:
     """Nested lists of JSON values; a bare number for a 0-d tensor."""
     array = np.frombuffer(data, _NUMPY[dtype]).reshape(shape)
-    if dtype == "bfloat16":
-        array = array.astype(np.float32)
+    if dtype in _ADDED:
+        array = array.astype(np.complex64 if dtype == "complex32" else np.float32)
     if array.dtype.kind == "c":
         return _nested(array.tolist(), lambda z: {"complex": [_json_float(z.real), _json_float(z.imag)]})
     if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -26,10 +26,12 @@ _NPY_PREFIX: Final = struct.Struct("<6sBB")
 _NPY: Final = {
     "bool": "|b1", "uint8": "|u1", "int8": "|i1", "int16": "<i2", "int32": "<i4", "int64": "<i8", "float16": "<f2",
     "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
+    "uint16": "<u2", "uint32": "<u4", "uint64": "<u8",
 }  # fmt: skip
 _SAFETENSORS: Final = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16",
     "bfloat16": "BF16", "float32": "F32", "float64": "F64", "complex64": "C64",
+    "uint16": "U16", "uint32": "U32", "uint64": "U64",
 }  # fmt: skip
 _FROM_NPY: Final = {descr: name for name, descr in _NPY.items()}
 _FROM_SAFETENSORS: Final = {code: name for name, code in _SAFETENSORS.items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 from server.engine import keys
 from server.engine.array_library.cache_blocks import number
-from server.engine.array_library.dtypes import HALVES, NUMPY_DTYPES
+from server.engine.array_library.dtypes import COMPUTED_IN, HALVES, NUMPY_DTYPES
 from server.engine.cuda.runtime.geometry import (
     VECTOR_BYTES,
     Layout,
@@ -46,7 +46,7 @@ Constants = Sequence[bytes | tuple[str, int]]
 
 def computing(dtype: DType) -> DType:
     """The type that elements of ``dtype`` are computed in."""
-    return dtypes.float32 if dtype in HALVES else dtype
+    return COMPUTED_IN.get(dtype, dtype)
 
 
 def prepare(request: Request) -> Launch | None:

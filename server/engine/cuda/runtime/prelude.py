@@ -13,6 +13,7 @@ CTYPES: dict[DType, str] = {
     dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "float", dtypes.float64: "double",
     dtypes.complex64: "c64", dtypes.complex128: "c128", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16",
     dtypes.int32: "i32", dtypes.int64: "i64", dtypes.bool_: "bool",
+    dtypes.uint16: "u16", dtypes.uint32: "u32", dtypes.uint64: "u64", dtypes.complex32: "c32",
 }  # fmt: skip
 
 PRELUDE = r"""
@@ -24,14 +25,17 @@ struct bf16 { u16 bits; };
 template <class R> struct alignas(2 * sizeof(R)) complex_t { R re, im; };
 typedef complex_t<float> c64;
 typedef complex_t<double> c128;
+struct alignas(4) c32 { f16 re, im; };
 
 __device__ __forceinline__ float widen(f16 v) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits)); return r; }
 __device__ __forceinline__ float widen(bf16 v) { return __uint_as_float((u32)v.bits << 16); }
+__device__ __forceinline__ c64 widen(c32 v) { return {widen(v.re), widen(v.im)}; }
 template <class T> __device__ __forceinline__ T widen(T v) { return v; }
 
 template <class T> struct compute { typedef T type; };
 template <> struct compute<f16> { typedef float type; };
 template <> struct compute<bf16> { typedef float type; };
+template <> struct compute<c32> { typedef c64 type; };
 template <class T> using compute_t = typename compute<T>::type;
 
 // cast<To>(from) converts as PyTorch's .to() does; a complex number loses its imaginary part
@@ -55,6 +59,22 @@ template <> struct caster<u8> {
     OF u8 of(double v) { return (u8)(i64)v; }
     template <class From> OF u8 of(From v) { return (u8)v; }
     template <class S> OF u8 of(complex_t<S> v) { return of(v.re); }
+};
+template <> struct caster<u16> {
+    OF u16 of(float v) { return (u16)(i64)v; }
+    OF u16 of(double v) { return (u16)(i64)v; }
+    template <class From> OF u16 of(From v) { return (u16)v; }
+    template <class S> OF u16 of(complex_t<S> v) { return of(v.re); }
+};
+template <> struct caster<u32> {
+    OF u32 of(float v) { return (u32)(i64)v; }
+    OF u32 of(double v) { return (u32)(i64)v; }
+    template <class From> OF u32 of(From v) { return (u32)v; }
+    template <class S> OF u32 of(complex_t<S> v) { return of(v.re); }
+};
+template <> struct caster<c32> {
+    template <class From> OF c32 of(From v) { return {caster<f16>::of(v), caster<f16>::of(0.0f)}; }
+    template <class S> OF c32 of(complex_t<S> v) { return {caster<f16>::of(v.re), caster<f16>::of(v.im)}; }
 };
 template <> struct caster<bool> {
     template <class From> OF bool of(From v) { return v != 0; }

@@ -1,0 +1,92 @@
+"""Which memory a tensor shows: its address, and methods that let a handle show other memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad._ops.functions import function
+from telegrad._session.grad_mode import no_grad
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import (
+    ArgumentTypeError,
+    DeviceError,
+    DTypeError,
+    InplaceError,
+    NotSupportedError,
+    ShapeError,
+)
+from telegrad_protocol.layout import contiguous_strides
+
+
+def data_ptr(self: Tensor) -> int:
+    """Return the address of the first element in the server's memory; 0 without elements. One round trip.
+
+    The address tells which tensors share memory. This process cannot read from it; ``numpy()`` gives the elements.
+    """
+    address: int = self._session.query("data_ptr", self._id)
+    return address
+
+
+def set_(
+    self: Tensor, source: Tensor | None = None, storage_offset: int = 0, size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """Let this tensor show the memory of ``source``, which must have its type; without a source, no memory.
+
+    With ``size`` it is the part that begins ``storage_offset`` elements after the beginning of the memory.
+    """
+    if self.requires_grad and self.is_leaf and thread.modes.records:
+        raise InplaceError("set_: a leaf tensor that requires grad is changed in place; use no_grad()")
+    if source is not None and not isinstance(source, Tensor):
+        raise ArgumentTypeError(f"set_: expected a tensor, not {type(source).__name__}; a tensor has no storage object")
+    if source is not None and source.dtype is not self.dtype:
+        raise DTypeError(f"set_: {source._meta} does not have the type of {self._meta}")
+    if source is not None and source.device is not self.device:
+        raise DeviceError(f"set_: {source._meta} is on {source.device}, and {self._meta} on {self.device}")
+    with no_grad():
+        if source is None:
+            shown = self.new_empty(0)
+        elif size is None:
+            shown = function("alias")(source.detach())
+        else:
+            steps = contiguous_strides(tuple(size)) if stride is None else stride
+            shown = source.detach().as_strided(size, steps, storage_offset)
+    self._become(shown)
+    return self
+
+
+def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """Return what ``load_state_dict`` puts in this tensor's place: ``other`` with ``assign``, else a copy of it."""
+    if other.shape != self.shape:
+        raise ShapeError(f"module_load: {other._meta} does not have the shape of {self._meta}")
+    return other.detach() if assign else self.detach().copy_(other)
+
+
+def as_subclass(self: Tensor, cls: Any) -> Any:
+    """Return the tensor as an object of a class that is derived from ``Tensor``; it shares memory and gradient."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise ArgumentTypeError(f"as_subclass: expected a class derived from Tensor, not {cls!r}")
+    shown = function("alias")(self)
+    wrapped = cls._wrap(shown)
+    for part in ("_requires_grad", "_node", "_base", "_aliases", "_seen"):
+        setattr(wrapped, part, getattr(shown, part))
+    return wrapped
+
+
+def to_padded_tensor(self: Tensor, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
+    """Raise NotSupportedError: tensors of several lengths in one, a prototype in PyTorch, do not exist here."""
+    raise NotSupportedError("to_padded_tensor: there are no nested tensors; see nn.utils.rnn.pad_sequence()")
+
+
+def untyped_storage(self: Tensor) -> Any:
+    """Raise NotSupportedError: the memory is the server's."""
+    raise NotSupportedError("untyped_storage: the memory is the server's; data_ptr() tells which tensors share it")
+
+
+METHODS: dict[str, Any] = {
+    "data_ptr": data_ptr, "const_data_ptr": data_ptr, "set_": set_, "module_load": module_load,
+    "as_subclass": as_subclass, "to_padded_tensor": to_padded_tensor, "untyped_storage": untyped_storage,
+    "storage": untyped_storage,
+}  # fmt: skip

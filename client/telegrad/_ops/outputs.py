@@ -1,0 +1,82 @@
+"""Targets that a program gives as ``out=``: whether they can be written, and results that are copied into them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import can_cast
+from telegrad_protocol.errors import ArgumentTypeError, AutogradError, DTypeError, InplaceError, ShapeError
+from telegrad_protocol.ops.contract import describe
+
+
+def targets_of(name: str, out: Any) -> tuple[Tensor, ...]:
+    """Return the tensors of ``out``, which is a tensor or a tuple of tensors."""
+    if isinstance(out, Tensor):
+        return (out,)
+    if isinstance(out, (tuple, list)) and all(isinstance(o, Tensor) for o in out):
+        return tuple(out)
+    raise ArgumentTypeError(f"{name}: out must be a tensor or a tuple of tensors, not {describe(out)}")
+
+
+def into(name: str, result: Any, out: Any, exact: bool = False) -> Any:
+    """Return ``result``, or ``out`` with the elements of ``result``; ``name`` is the function that errors name.
+
+    An empty target takes the shape of its result; any other must have it, and a type that holds the result's: with
+    ``exact`` the same one.
+    """
+    if out is None:
+        return result
+    results = (result,) if isinstance(result, Tensor) else tuple(result)
+    targets = targets_of(name, out)
+    if len(targets) != len(results):
+        raise ArgumentTypeError(f"{name}: out must hold {len(results)} tensors")
+    if thread.modes.records and any(tensor.requires_grad for tensor in (*results, *targets)):
+        raise AutogradError(
+            f"{name}: out= does not support differentiation, but a tensor requires grad; use no_grad() or leave out="
+        )
+    for target, tensor in zip(targets, results, strict=True):
+        _write(name, target, tensor, exact)
+    return out
+
+
+def _write(name: str, target: Tensor, tensor: Tensor, exact: bool) -> None:
+    if target.dtype is not tensor.dtype and (exact or not can_cast(tensor.dtype, target.dtype)):
+        raise DTypeError(f"{name}: result type {tensor.dtype.name} can't be cast to {target.dtype.name}")
+    if target.shape == tensor.shape:
+        target.copy_(tensor)
+    elif target.numel() == 0:
+        target._become(tensor.to(target.dtype))
+    else:
+        raise ShapeError(f"{name}: result of shape {list(tensor.shape)} does not fit into {target._meta}")
+
+
+def check_separate(name: str, targets: Sequence[Tensor], operands: Iterable[Any], wholly: bool) -> None:
+    """Refuse targets that share memory with an operand: in part, or with ``wholly`` also where they are the same.
+
+    As in PyTorch, tensors with gaps between their elements are not compared.
+    """
+    for operand in operands:
+        if isinstance(operand, (list, tuple)):
+            check_separate(name, targets, operand, wholly)
+        elif isinstance(operand, Tensor):
+            for target in targets:
+                if _overlap(target, operand, wholly):
+                    raise InplaceError(
+                        f"{name}: out {target._meta} and the operand {operand._meta} share memory; clone() the operand"
+                    )
+
+
+def _overlap(target: Tensor, operand: Tensor, wholly: bool) -> bool:
+    if target is operand:
+        return wholly
+    roots = [tensor if tensor._base is None else tensor._base for tensor in (target, operand)]
+    ours, theirs = target._meta, operand._meta
+    if roots[0] is not roots[1] or not (ours.numel and theirs.numel and ours.is_dense and theirs.is_dense):
+        return False
+    ends = [(meta.offset, meta.offset + meta.numel) for meta in (ours, theirs)]
+    if ends[0] == ends[1]:
+        return wholly
+    return ends[0][0] < ends[1][1] and ends[1][0] < ends[0][1]
