@@ -9,10 +9,12 @@ import pytest
 
 from telegrad._ops.functions import function
 
+from . import test_embeddings as embeddings
+from . import test_graphs as graphs
 from . import test_operations as operations
 from . import test_products as products
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*[Ss]parse")]
 
 
 @pytest.mark.parametrize("dtype", products.DTYPES)
@@ -43,6 +45,14 @@ def test_a_repeated_product_waits_for_nothing(cuda_tg: Any) -> None:
 )
 def test_results_and_refusals_are_pytorchs(cuda_tg: Any, expressions: list[str]) -> None:
     operations.test_results_and_refusals_are_pytorchs(cuda_tg, expressions)
+
+
+def test_embeddings_give_sparse_gradients(cuda_tg: Any, rng: np.random.Generator) -> None:
+    embeddings.test_tables_are_trained_as_by_pytorch(cuda_tg, rng, "SparseAdam")
+
+
+def test_a_graph_is_learned_as_by_pytorch(cuda_tg: Any) -> None:
+    graphs.test_a_graph_is_learned_as_by_pytorch(cuda_tg, "sparse_csr")
 
 
 def test_checked_indices_are_checked_again_after_they_were_written(cuda_tg: Any) -> None:

@@ -11,7 +11,6 @@ import torch
 
 from telegrad import TelegradError
 
-warnings.filterwarnings("ignore", message=".*[Ss]parse.*")
 Operands = Callable[[Any], dict[str, Any]]
 
 

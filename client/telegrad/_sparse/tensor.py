@@ -156,6 +156,9 @@ class SparseTensor(Tensor):
         else:
             raise ArgumentError("grad: the gradient of a sparse tensor must have its layout and indices")
 
+    def _number_of_gradient(self) -> None:
+        """Return None: the server has no sparse gradients."""
+
     def _gradient(self, values: Tensor) -> SparseTensor:
         return self.like(values, is_coalesced=self._is_coalesced)
 

@@ -166,6 +166,23 @@ class LeafNode:
         self.extras: Extras | None = None
 
 
+class StandInNode(LeafNode):
+    """A leaf in place of another one, ``target``, which gets no gradient from what was computed of this leaf.
+
+    The leaf itself is ``held``. ``settle(gradient, adds)`` turns its gradient into that of the target, and adds it
+    there if asked to.
+    """
+
+    __slots__ = ("held", "settle", "target")
+
+    def __init__(self, held: Any, target: Any, settle: Any) -> None:
+        super().__init__(lambda: held)  # type: ignore[arg-type]
+        self.held = held
+        self.target = target
+        self.settle = settle
+        self.extras = Extras()
+
+
 GradientEdge = OperationNode | LeafNode
 """Where the gradient of a tensor goes."""
 
@@ -279,11 +296,20 @@ def has_gradients(nodes: Iterable[GradientEdge]) -> bool:
     return any([node.extras is not None and node.__class__ is GradientNode for node in nodes])
 
 
+def stand_ins_among(nodes: Iterable[GradientEdge]) -> list[StandInNode]:
+    """Return those of the nodes that stand in place of another leaf."""
+    return [node for node in nodes if node.extras is not None and isinstance(node, StandInNode)]
+
+
 class Receivers(NamedTuple):
-    """The tensors that a backward pass gives a ``.grad``; ``are_certain`` tells whether a gradient reaches all."""
+    """The tensors that a backward pass gives a ``.grad``; ``are_certain`` tells whether a gradient reaches all.
+
+    ``stand_ins`` are the nodes of those among them that stand in place of another leaf.
+    """
 
     tensors: list[Any]
     are_certain: bool
+    stand_ins: list[StandInNode]
 
 
 def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
@@ -295,6 +321,7 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
     seen: set[GradientEdge] = set(roots)
     stack = list(seen)
     receivers: list[Any] = []
+    stand_ins: list[StandInNode] = []
     are_certain = True
     while stack:
         node = stack.pop()
@@ -303,6 +330,8 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
             if extras.watched or node.__class__ is ClientNode:
                 return None
             are_certain = are_certain and node.__class__ is not GradientNode
+            if isinstance(node, StandInNode):
+                stand_ins.append(node)
         if isinstance(node, LeafNode):
             tensor = node.tensor()
         else:
@@ -313,4 +342,4 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
                     stack.append(parent)
         if tensor is not None:
             receivers.append(tensor)
-    return Receivers(receivers, are_certain)
+    return Receivers(receivers, are_certain, stand_ins)

@@ -253,7 +253,11 @@ class Tensor(Attached):
         if value is None and self._grad is None:
             return
         self._grad = value
-        self._session.submit(SetGrad(self._id, None if value is None else value._id))
+        self._session.submit(SetGrad(self._id, None if value is None else value._number_of_gradient()))
+
+    def _number_of_gradient(self) -> int | None:
+        """Return the number by which the server knows this tensor as a gradient; None where the client alone does."""
+        return self._id
 
     def retain_grad(self) -> None:
         """Keep the gradient of a result in ``.grad``."""

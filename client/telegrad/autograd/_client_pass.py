@@ -24,13 +24,23 @@ from telegrad._tensor.autograd_graph import (
     Watched,
     has_gradients,
     reachable,
+    stand_ins_among,
 )
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
-from ._gradients import are_computed, dense_meta, describe, drop_unreached, gradient_meta, gradient_of
+from ._gradients import (
+    are_computed,
+    dense_meta,
+    describe,
+    drop_unreached,
+    gradient_meta,
+    gradient_of,
+    make_dense,
+    settle,
+)
 
 
 class _Running(threading.local):
@@ -68,6 +78,10 @@ class ClientPass:
         """Numbers of leaves whose gradients have their ids already."""
         self._skipped: frozenset[int] = frozenset()
         """Numbers of stops that gradients do not flow to."""
+        for node in nodes:
+            leaf = node.tensor() if isinstance(node, LeafNode) else None
+            if leaf is not None:
+                make_dense(leaf)
         stops = [number for node in nodes for number in self._stops_at(node)]
         targets = None if inputs is None else tuple([t._id for t in inputs if t._gradient_edge() in nodes])
         self._computed = inputs and [t for t in inputs if t._gradient_edge() in nodes]
@@ -124,6 +138,7 @@ class ClientPass:
                 for watched in _watched_at(leaf._gradient_edge()):
                     for hook in list(watched.after.values()):
                         hook(leaf)
+        settle(stand_ins_among(self._reached))
 
     def gradients(self, allow_unused: bool) -> list[Tensor | None]:
         """Return the gradients of the inputs, None for those that none has reached."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from telegrad._tensor.autograd_graph import GradientEdge, GradientNode
+from telegrad._ops.operand_classes import HANDLERS
+from telegrad._session.grad_mode import no_grad
+from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.meta import Meta
 
 
 def gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:
     """Return the leaf's gradient, with a new number if it has none yet, or if a sum with a graph replaces it."""
+    if leaf._grad is not None and leaf._grad.__class__ in HANDLERS:
+        make_dense(leaf)
     if leaf._grad is None or create_graph:
         leaf._grad = Tensor(leaf._session, leaf._session.new_id(), gradient_meta(leaf))
     return leaf._grad
@@ -26,6 +30,22 @@ def dense_meta(meta: Meta) -> Meta:
     if meta.is_contiguous and not meta.offset:
         return meta
     return meta.like(strides=meta.strides if meta.is_dense else None)
+
+
+def make_dense(leaf: Tensor) -> None:
+    """Make the sparse gradient of a leaf dense: the server adds to dense gradients only."""
+    if leaf._grad is not None and leaf._grad.__class__ in HANDLERS:
+        with no_grad():
+            leaf.grad = leaf._grad.to_dense()
+
+
+def settle(stand_ins: Sequence[StandInNode], adds: bool = True) -> None:
+    """Give the gradients of stand-ins to the leaves that they stand for, and let the next pass begin anew."""
+    for node in stand_ins:
+        gradient = node.held._grad
+        if gradient is not None:
+            node.held.grad = None
+            node.settle(gradient, adds)
 
 
 def update_handles(computed: list[Tensor], roots: list[Tensor], gradients: list[Tensor | None]) -> None:

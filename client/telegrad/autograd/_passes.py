@@ -17,17 +17,19 @@ from telegrad._tensor.autograd_graph import (
     LeafNode,
     Receivers,
     SourceNode,
+    StandInNode,
     gradient_receivers,
     has_client_parts,
     has_gradients,
     reachable,
+    stand_ins_among,
 )
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 
 from ._client_pass import ClientPass
-from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, update_handles
+from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, settle, update_handles
 
 
 class _Anomalies:
@@ -80,6 +82,8 @@ def backward(
         update_handles(computed, roots, gradients)
         if duals.intercepts:
             _adopt(computed, True)
+    if receivers.stand_ins:
+        settle(receivers.stand_ins)
 
 
 def grad(
@@ -118,6 +122,17 @@ def grad(
         if not source.requires_grad:
             raise AutogradError(f"grad: {source._meta} does not require grad")
     reached = reachable([root._gradient_edge() for root in roots])
+    stand_ins = [
+        node
+        for node in stand_ins_among(reached)
+        if any(node.target is source for source in sources) and not any(node.held is source for source in sources)
+    ]
+    if stand_ins:
+        passes = partial(
+            grad, outputs, grad_outputs=grad_outputs, retain_graph=retain_graph, create_graph=create_graph,
+            allow_unused=allow_unused, materialize_grads=materialize_grads,
+        )  # fmt: skip
+        return _with_stand_ins(passes, sources, stand_ins, reached)
     used = [source._gradient_edge() in reached for source in sources]
     if not all(used) and not (allow_unused or materialize_grads):
         raise AutogradError(
@@ -158,6 +173,33 @@ def grad(
         if duals.intercepts:
             _adopt(computed, create_graph)
     return _materialized(results, sources) if materialize_grads else tuple(results)
+
+
+def _with_stand_ins(
+    passes: Callable[..., tuple[Tensor | None, ...]], sources: list[Tensor], stand_ins: Sequence[StandInNode],
+    reached: set[GradientEdge],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Differentiate with respect to leaves of which some have stand-ins, and add up what these give to each."""
+    targets = [node.target for node in stand_ins]
+    plain = [
+        source
+        for source in sources
+        if source._gradient_edge() in reached or not any(source is target for target in targets)
+    ]
+    for node in stand_ins:
+        node.held._node = node
+    gradients = passes(inputs=[*plain, *[node.held for node in stand_ins]])
+    for node in stand_ins:
+        node.held._node = None
+    found: list[Tensor | None] = [None] * len(sources)
+    for place, source in enumerate(sources):
+        own = [gradient for other, gradient in zip(plain, gradients, strict=False) if other is source]
+        parts: list[Any] = [gradient for gradient in own if gradient is not None]
+        for node, gradient in zip(stand_ins, gradients[len(plain) :], strict=True):
+            if node.target is source and gradient is not None:
+                parts.append(node.settle(gradient, False))
+        found[place] = sum(parts[1:], parts[0]) if parts else None
+    return tuple(found)
 
 
 def _batched(
@@ -241,7 +283,8 @@ def _receivers(roots: list[Tensor], inputs: Any) -> Receivers | None:
     if has_client_parts(reached):
         return None
     tensors = [tensor for tensor in listed if tensor._gradient_edge() in reached]
-    return Receivers(tensors, not has_gradients(reached))
+    stand_ins = [node for node in stand_ins_among(reached) if any(node.target is tensor for tensor in listed)]
+    return Receivers([*tensors, *[node.held for node in stand_ins]], not has_gradients(reached), stand_ins)
 
 
 def _backward(

@@ -18,6 +18,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 from ._functional.attention import multi_head_attention_forward as multi_head_attention_forward
+from ._functional.bags import embedding as embedding
 from ._functional.bags import embedding_bag as embedding_bag
 from ._functional.fractional import (
     fractional_max_pool2d as fractional_max_pool2d,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import NotSupportedError
 
 from .foreach import ForeachOptimizer, State, Tensors, advanced, entries, number, with_decay
 from .optimizer import Group, Parameters, check_at_least
@@ -38,6 +41,18 @@ class Adagrad(ForeachOptimizer):
 
     def share_memory(self) -> None:
         """Do nothing: the state is the server's."""
+
+    def _update_sparse(self, group: Group, parameter: Tensor, grad: Any) -> None:
+        """Change stored rows alone."""
+        if group["weight_decay"]:
+            raise NotSupportedError("weight_decay option is not compatible with sparse gradients")
+        state = self._state_of(group, parameter)
+        (step,) = advanced([state])
+        rate = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
+        grad = (-grad if group["maximize"] else grad).coalesce()
+        state["sum"].add_(grad.like(grad.values().square()))
+        roots = state["sum"].sparse_mask(grad).values().sqrt() + group["eps"]
+        parameter.add_(grad.like(grad.values() / roots), alpha=-rate)
 
     def _step_lists(self, group: Group, params: Tensors, grads: Tensors, states: list[State]) -> None:
         steps = advanced(states)

@@ -12,11 +12,12 @@ from functools import wraps
 from typing import Any
 
 from telegrad._functions.gradients import by_device, clear_gradients
-from telegrad._session.grad_mode import enable_grad, set_grad_enabled
+from telegrad._ops.operand_classes import HANDLERS
+from telegrad._session.grad_mode import enable_grad, no_grad, set_grad_enabled
 from telegrad._tensor.hooks import Hooks, RemovableHandle
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, StateDictError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError, StateDictError
 from telegrad_protocol.meta import Device
 
 Group = dict[str, Any]
@@ -150,6 +151,8 @@ class Optimizer:
                 loss = closure()
         for group in self.param_groups:
             with_grad = [parameter for parameter in group["params"] if parameter._grad is not None]
+            if HANDLERS:
+                with_grad = self._without_sparse(group, with_grad)
             for params in by_device(with_grad):
                 self._update(group, params, [parameter._grad for parameter in params])
         return loss
@@ -158,6 +161,24 @@ class Optimizer:
         """Let the hooks of a step run around a subclass's own ``step``."""
         if "step" in cls.__dict__:
             cls.step = with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    def _without_sparse(self, group: Group, params: list[Tensor]) -> list[Tensor]:
+        """Update those parameters that have sparse gradients, and return the others."""
+        dense = []
+        for parameter in params:
+            if parameter._grad.__class__ in HANDLERS:
+                with no_grad():
+                    self._update_sparse(group, parameter, parameter._grad)
+            else:
+                dense.append(parameter)
+        return dense
+
+    def _update_sparse(self, group: Group, parameter: Tensor, grad: Any) -> None:
+        """Change one parameter by a sparse gradient."""
+        raise NotSupportedError(
+            f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, SGD or Adagrad "
+            "instead"
+        )
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         """Change parameters of one group and device by their gradients."""

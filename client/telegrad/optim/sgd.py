@@ -9,9 +9,10 @@ from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 from ._complex import all_real, has_complex
+from .foreach import number
 from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
@@ -53,6 +54,28 @@ class SGD(Optimizer):
             if chosen:
                 some = [params[i] for i in chosen]
                 self._run(group, some, [grads[i] for i in chosen], [self._buffer(p) for p in some], is_first)
+
+    def _update_sparse(self, group: Group, parameter: Tensor, grad: Any) -> None:
+        """Change stored rows alone, unless there is momentum, whose buffer is dense."""
+        if group["weight_decay"]:
+            raise NotSupportedError("SGD: weight_decay is not supported with sparse gradients")
+        self._refuse_scaling()
+        grad = -grad if group["maximize"] else grad
+        if group["momentum"]:
+            grad = self._with_momentum(group, parameter, grad)
+        parameter.add_(grad, alpha=-number(group["lr"]))
+
+    def _with_momentum(self, group: Group, parameter: Tensor, grad: Any) -> Any:
+        state = self.state[parameter]
+        if state.get("momentum_buffer") is None:
+            buffer = state["momentum_buffer"] = grad.to_dense()
+        else:
+            buffer = state["momentum_buffer"].mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
+        return group["momentum"] * buffer + grad if group["nesterov"] else buffer
+
+    def _refuse_scaling(self) -> None:
+        if self.grad_scale is not None or self.found_inf is not None:
+            raise NotSupportedError("SGD: sparse gradients cannot be unscaled in a step; call scaler.unscale_() before")
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]

@@ -263,8 +263,6 @@ def embedding(
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Meta:  # fmt: skip
     """Return the rows of ``weight`` at ``input``; the row ``padding_idx`` gets no gradient."""
-    if sparse:
-        raise NotSupportedError("embedding: sparse gradients do not exist here; leave sparse=False")
     rows = weight.shape[0] if weight.ndim else 0
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise ArgumentError(f"embedding: padding_idx {padding_idx} is not a row of {weight}")

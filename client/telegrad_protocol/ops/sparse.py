@@ -41,6 +41,14 @@ def _check_types(name: str, *operands: Meta) -> None:
         raise DTypeError(f"{name}: products of booleans are not supported, got {operands[0]}")
 
 
+@op(method=False, out=False, inplace=True)
+def _with_gradient_of(input: Meta, leaf: Meta) -> Meta:
+    """Return ``input``, whose gradient flows to ``leaf`` too; written for its form in place, which copies nothing."""
+    if input.shape != leaf.shape or input.dtype is not leaf.dtype:
+        raise ShapeError(f"_with_gradient_of: {leaf} is not like {input}")
+    return input.like()
+
+
 @op(method=False, out=False, differentiable=False, returns=("crow", "col"))
 def _csr_indices(crow: Meta, col: Meta, columns: int) -> tuple[Meta, Meta]:
     """Check where rows begin, and columns, of sparse matrices; return them as int32 where that is wide enough."""

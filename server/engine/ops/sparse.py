@@ -17,6 +17,7 @@ from telegrad_protocol.errors import ArgumentError, IndexOutOfRangeError, Linear
 from telegrad_protocol.ops import sparse as ops
 
 from .complex import conj
+from .indexing import copy_input
 
 _PIECE_BYTES = 1 << 22
 """Gathered rows are multiplied in pieces of about so many bytes."""
@@ -32,6 +33,13 @@ def check_csr(xp, crow, col, columns):
         raise ArgumentError(
             f"sparse matrix: crow_indices must not decrease, from 0 to the {col.shape[-1]} stored elements"
         )
+
+
+@implements(
+    ops._with_gradient_of, movement=True, updates=True, input=lambda grad: grad, leaf=lambda grad: grad
+)  # fmt: skip
+def _with_gradient_of(xp, input, leaf, *, out):
+    copy_input(xp, out, input)
 
 
 @implements(ops._csr_indices, movement=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from telegrad._ops.functions import function
@@ -10,6 +11,25 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
 from .half_precision import computed_in_float32
+
+
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return the rows of ``weight`` at ``input``; the row ``padding_idx`` gets no gradient.
+
+    With ``sparse`` the gradient of a leaf is a sparse tensor, which SGD, Adagrad and SparseAdam take.
+    """
+    if not sparse:
+        return function("embedding")(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)  # type: ignore[no-any-return]
+    if max_norm is not None:
+        with no_grad():
+            function("embedding_renorm_")(weight.detach(), input, max_norm, norm_type)
+    looked_up: Tensor = import_module("telegrad._sparse.stand_ins").embedding(
+        input, weight, padding_idx, scale_grad_by_freq
+    )
+    return looked_up
 
 
 def embedding_bag(
@@ -29,8 +49,8 @@ def embedding_bag(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
             f"(got mode='{mode}'). Please open a feature request on GitHub."
         )
-    if sparse:
-        raise NotSupportedError("embedding_bag: sparse gradients do not exist here; leave sparse=False")
+    if sparse and mode == "max":
+        raise NotSupportedError("embedding_bag: mode='max' has no sparse gradients; leave sparse=False")
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise ArgumentError(
             f"embedding_bag: If per_sample_weights ({tuple(per_sample_weights.shape)}) is not None, then it must have "
@@ -40,16 +60,16 @@ def embedding_bag(
     if max_norm is not None:
         with no_grad():
             function("embedding_renorm_")(weight.detach(), flat, max_norm, norm_type)
-    return _combined(weight, flat, bags, count, mode, scale_grad_by_freq, per_sample_weights, padding_idx)
+    return _combined(weight, flat, bags, count, mode, scale_grad_by_freq, per_sample_weights, padding_idx, sparse)
 
 
 @computed_in_float32
 def _combined(
     weight: Tensor, flat: Tensor, bags: Tensor, count: int, mode: str, scale_grad_by_freq: bool,
-    per_sample_weights: Tensor | None, padding_idx: int | None,
+    per_sample_weights: Tensor | None, padding_idx: int | None, sparse: bool,
 ) -> Tensor:  # fmt: skip
     """Combine the rows that ``flat`` names, each in the bag of its number in ``bags``."""
-    rows: Tensor = function("embedding")(flat, weight, None, None, 2.0, scale_grad_by_freq)
+    rows = embedding(flat, weight, None, None, 2.0, scale_grad_by_freq, sparse)
     counts = rows.new_ones(flat.shape)
     if padding_idx is not None:
         counts = counts * (flat != padding_idx % weight.shape[0]).to(rows.dtype)
