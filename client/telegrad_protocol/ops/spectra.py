@@ -19,7 +19,7 @@ def eigh(A: Meta, UPLO: str = "L") -> tuple[Meta, Meta]:
     """Compute eigenvalues, in ascending order, and eigenvectors of symmetric or Hermitian matrices."""
     check_square("linalg.eigh", A)
     _check_triangle("linalg.eigh", UPLO)
-    return real_like(A, A.shape[:-1]), A.like()
+    return real_like(A, A.shape[:-1]), column_major(A)
 
 
 @op(name="linalg_eigvalsh", method=False, module="linalg")

@@ -22,6 +22,8 @@ _SMALL = 32
 """The largest matrices that the batched Jacobi methods of cuSOLVER take."""
 _MOST_IN_BATCHES = 512
 """Up to this size cuBLAS's batched LU factorization is faster than one matrix after the other."""
+_FASTER_ON_HOST = 128
+"""Up to this size LAPACK finds the eigenvalues of a general matrix before cuSOLVER does."""
 _UPPER, _LOWER = 1, 0
 _PLAIN, _ADJOINT = 0, 2
 
@@ -241,6 +243,9 @@ def eig(a: Array, vectors: bool) -> tuple[Array, Array, Array]:
     dtype = np.result_type(a.dtype, np.complex64)
     if not a.size:
         values, columns = cp.empty(a.shape[:-1], dtype), cp.empty(a.shape, dtype)
+    elif a.shape[-1] <= _FASTER_ON_HOST:
+        values, columns, info = _on_host("eig", a, vectors)
+        return values, columns, info
     elif vectors:
         values, columns = cp.linalg.eig(a)
     else:

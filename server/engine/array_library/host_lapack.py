@@ -233,7 +233,8 @@ def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
     """Eigenvalues, eigenvectors (or the eigenvalues again) and info; NumPy's loops call ?syevd and ?heevd."""
     loops = _loops
     if vectors:
-        values, columns = (loops.eigh_up if upper else loops.eigh_lo)(a)
+        made = np.empty(a.shape[:-1], a.real.dtype), column_major(a.shape, a.dtype)
+        values, columns = (loops.eigh_up if upper else loops.eigh_lo)(a, out=made)
     else:
         values = columns = (loops.eigvalsh_up if upper else loops.eigvalsh_lo)(a)
     return values, columns, _failed(values)

@@ -41,10 +41,10 @@ _TYPES = (
 _HOPPER_FAMILY = ".attention."
 """The family with kernels that are for Hopper alone."""
 _LIBRARY_MODULES = (
-    "gemm.operations", "conv.cudnn", "conv.products", "attention.cudnn", "fourier.operations",
-    "sparse.products",
+    "gemm.operations", "conv.cudnn", "conv.products", "attention.cudnn", "fourier.operations", "sparse.products",
+    "solver.cholesky", "solver.lu", "solver.systems", "solver.spectra",
 )  # fmt: skip
-"""Their factories run kernels of cuBLASLt, cuDNN, cuFFT and cuSPARSE, and have no texts."""
+"""Their factories run kernels of cuBLASLt, cuDNN, cuFFT, cuSOLVER and cuSPARSE, and have no texts of their own."""
 _FAST = "--Ofast-compile=max"
 """Compiles in half the time, and the code is not to be run."""
 _ERROR_LINE = re.compile(r"kernel\.cu\((\d+)\): error")

@@ -29,7 +29,8 @@ def _cholesky_backward(grad_L, L, upper):
     return F.linalg_solve_triangular(L, half, upper=False, left=False)
 
 
-def _not_positive(info):
+def not_positive(info):
+    """Why a matrix has no Cholesky factor."""
     return (
         "The factorization could not be completed because the input is not positive-definite "
         f"(the leading minor of order {info} is not positive-definite)"
@@ -40,7 +41,7 @@ def _not_positive(info):
 def cholesky_ex(xp, A, *, upper, check_errors):
     factor, info = library_of(xp).cholesky(A, upper)
     if check_errors:
-        check_info(xp, "linalg.cholesky", info, _not_positive)
+        check_info(xp, "linalg.cholesky", info, not_positive)
     return factor, info
 
 
@@ -87,7 +88,8 @@ def _lu_backward(grad_LU, LU, pivots, pivot):
     return F.matmul(F._permutation(pivots, LU, m), block) if pivot else block
 
 
-def _zero_pivot(info):
+def zero_pivot(info):
+    """Why an LU factorization cannot be used."""
     return f"U[{info},{info}] is zero and using it on lu_solve would result in a division by zero"
 
 
@@ -95,7 +97,7 @@ def _zero_pivot(info):
 def lu_factor_ex(xp, A, *, pivot, check_errors):
     factor, pivots, info = library_of(xp).lu_factor(A, pivot)
     if check_errors:
-        check_info(xp, "linalg.lu_factor", info, _zero_pivot)
+        check_info(xp, "linalg.lu_factor", info, zero_pivot)
     return factor, pivots, info
 
 

@@ -30,7 +30,8 @@ def _solve_backward(grad_result, A, result, left, wanted):
     return of_A, side
 
 
-def _singular(info):
+def singular(info):
+    """Why a system has no solution."""
     return "The solver failed because the input matrix is singular"
 
 
@@ -39,7 +40,7 @@ def plain_solve(xp, A, B, left, check_errors):
     A, B = expanded(xp, A, B)
     result, info = library_of(xp).solve(A, B) if left else library_of(xp).solve(swapped(A), swapped(B))
     if check_errors:
-        check_info(xp, "linalg.solve", info, _singular)
+        check_info(xp, "linalg.solve", info, singular)
     return (result if left else swapped(result)), info
 
 
@@ -84,7 +85,8 @@ def solve_triangular(xp, A, B, *, upper, left, unitriangular):
     return swapped(library_of(xp).solve_triangular(swapped(A), swapped(B), not upper, unitriangular))
 
 
-def _not_invertible(info):
+def not_invertible(info):
+    """Why a matrix has no inverse."""
     reason = "the inversion could not be completed because the input matrix is singular"
     return f"The diagonal element {info} is zero, {reason}"
 
@@ -97,7 +99,7 @@ def _inv_backward(grad_inverse, inverse):
 def inv_ex(xp, A, *, check_errors):
     inverse, info = library_of(xp).inv(A)
     if check_errors:
-        check_info(xp, "linalg.inv", info, _not_invertible)
+        check_info(xp, "linalg.inv", info, not_invertible)
     return inverse, info
 
 

@@ -36,7 +36,8 @@ def _eigh_backward(eigenvalues, eigenvectors, grad_eigenvalues=None, grad_eigenv
     return F.matmul(V, F.matmul(inner, adjoint(V)))
 
 
-def _not_converged(info):
+def not_converged(info):
+    """Why there are no eigenvalues."""
     return (
         "The algorithm failed to converge because the input matrix is ill-conditioned, has too many repeated "
         f"eigenvalues or non-finite values (error code: {info})"
@@ -46,14 +47,14 @@ def _not_converged(info):
 @implements(ops.eigh, A=_eigh_backward)
 def eigh(xp, A, UPLO):
     values, vectors, info = library_of(xp).eigh(A, UPLO in "Uu", True)
-    check_info(xp, "linalg.eigh", info, _not_converged)
+    check_info(xp, "linalg.eigh", info, not_converged)
     return values, vectors
 
 
 @implements(ops.plain_eigvalsh)
 def plain_eigvalsh(xp, A, UPLO):
     values, _, info = library_of(xp).eigh(A, UPLO in "Uu", False)
-    check_info(xp, "linalg.eigvalsh", info, _not_converged)
+    check_info(xp, "linalg.eigvalsh", info, not_converged)
     return values
 
 
@@ -87,7 +88,7 @@ def _check_finite(xp, name, A):
 def eig(xp, A):
     _check_finite(xp, "linalg.eig", A)
     values, vectors, info = library_of(xp).eig(A, True)
-    check_info(xp, "linalg.eig", info, _not_converged)
+    check_info(xp, "linalg.eig", info, not_converged)
     return values, vectors
 
 
@@ -95,7 +96,7 @@ def eig(xp, A):
 def plain_eigvals(xp, A):
     _check_finite(xp, "linalg.eigvals", A)
     values, _, info = library_of(xp).eig(A, False)
-    check_info(xp, "linalg.eigvals", info, _not_converged)
+    check_info(xp, "linalg.eigvals", info, not_converged)
     return values
 
 
@@ -142,23 +143,24 @@ def _svd_backward(U, S, Vh, grad_U=None, grad_S=None, grad_Vh=None):
     return F.matmul(U, F.matmul(inner, Vh))
 
 
-def _svd_failed(info):
+def svd_failed(info):
+    """Why there are no singular values."""
     if info < 0:
         return "The algorithm failed to converge because the input matrix contained non-finite values"
-    return _not_converged(info)
+    return not_converged(info)
 
 
 @implements(ops.svd, A=_svd_backward)
 def svd(xp, A, full_matrices, *, driver):
     U, S, Vh, info = library_of(xp).svd(A, full_matrices, True)
-    check_info(xp, "linalg.svd", info, _svd_failed)
+    check_info(xp, "linalg.svd", info, svd_failed)
     return U, S, Vh
 
 
 @implements(ops.plain_svdvals)
 def plain_svdvals(xp, A):
     _, S, _, info = library_of(xp).svd(A, False, False)
-    check_info(xp, "linalg.svdvals", info, _svd_failed)
+    check_info(xp, "linalg.svdvals", info, svd_failed)
     return S
 
 
