@@ -193,6 +193,12 @@ groups = [{"params": layers[0].parameters(), "lr": 0.5}, {"params": layers[1].pa
 print(torch.optim.SGD(groups, lr=0.1))
 kept = {"p": nn.Parameter(x), "b": torch.ones(2, dtype=torch.bfloat16), "l": nn.Linear(2, 2), "t": x.T}
 back = pickle.loads(pickle.dumps(kept))
+from torch.nn import *
+from torch.utils.data import *
+from torch.distributions import *
+from torch.nn.init import *
+print(Linear is nn.Linear, functional.relu is nn.functional.relu, IterableDataset.__name__)
+print(TensorDataset(x)[0], Normal(0.0, 1.0).mean, zeros_(x), "Tensor" in globals())
 print(back, torch.equal(back["l"].weight, kept["l"].weight), back["t"].tolist())
 """
 

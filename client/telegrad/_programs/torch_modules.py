@@ -80,6 +80,8 @@ class TorchModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         full_name, served_by = f"{self.__name__}.{name}", self.__dict__["_served_by"]
+        if name == "__all__":
+            return _public_names(served_by[0])
         if full_name == _VERSION or full_name.removeprefix("torch.") in _ELSEWHERE:
             return import_module(full_name)
         for module in served_by:
@@ -102,6 +104,28 @@ class TorchModule(ModuleType):
     def __dir__(self) -> list[str]:
         names = [name for module in self.__dict__["_served_by"] for name in dir(module)]
         return sorted({*self.__dict__, *names})
+
+
+def _public_names(module: ModuleType) -> list[str]:
+    """Return what `from module import *` imports: all that is public in a module that does not say so itself."""
+    stated: list[str] | None = getattr(module, "__all__", None)
+    return [name for name in dir(module) if _is_public(module, name)] if stated is None else stated
+
+
+def _is_public(module: ModuleType, name: str) -> bool:
+    """Whether a name and the module that defines its value are telegrad's public ones."""
+    if name.startswith("_"):
+        return False
+    value = getattr(module, name)
+    if isinstance(value, ModuleType):
+        return module.__name__ in _WITH_MODULES and value.__name__.startswith("telegrad.")
+    package, _, home = (getattr(value, "__module__", None) or "").partition(".")
+    if package not in ("telegrad", "torch") or home.startswith("_"):
+        return False
+    if not home:  # a function that is in several modules, or what this module has imported
+        return not isinstance(value, type)
+    above = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
+    return f"telegrad.{home}.".startswith(f"{above}.")
 
 
 def _is_imported_by(frame: FrameType) -> bool:
@@ -134,6 +158,8 @@ class _Loader:
 
 
 _VERSION: Final = "torch.version"
+_WITH_MODULES: Final = frozenset(("telegrad.nn", "telegrad.nn.utils"))
+"""Packages of which PyTorch's `import *` brings the modules too."""
 _SHOWN_IN: Final[dict[type, str]] = {Tensor: "torch", Size: "torch", Parameter: "torch.nn.parameter"}
 """Classes that programs show, and the modules that PyTorch has them in."""
 

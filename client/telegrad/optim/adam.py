@@ -34,8 +34,7 @@ class Adam(Optimizer):
         flags = accepted_flags(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused)
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-            "maximize": maximize,
-            "decoupled_weight_decay": decoupled_weight_decay, **flags,
+            "maximize": maximize, **flags, "decoupled_weight_decay": decoupled_weight_decay,
         }  # fmt: skip
         super().__init__(params, defaults)
 

@@ -40,7 +40,7 @@ _HOOKS = (
 )  # fmt: skip
 _EVERYONES_BEFORE: Hooks = OrderedDict()
 _EVERYONES_AFTER: Hooks = OrderedDict()
-_ACCEPTED = ("foreach", "fused", "capturable", "differentiable")
+_ACCEPTED = ("foreach", "capturable", "differentiable", "fused")
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:

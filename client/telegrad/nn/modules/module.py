@@ -32,6 +32,7 @@ from telegrad.nn._state_dict import _IncompatibleKeys as _IncompatibleKeys
 from telegrad.nn._traversal import TraversalMixin
 from telegrad.nn.parameter import Buffer, Parameter
 from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.shown_name import shown_name
 
 __all__ = ["Module"]
 
@@ -118,13 +119,14 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
 
     def _replace(self, name: str, value: Any) -> bool:
         """Assign to a name that is a parameter, module or buffer already; return False if it is none."""
-        for registry, wanted in (("_parameters", "telegrad.nn.Parameter"), ("_modules", "telegrad.nn.Module")):
+        for registry, wanted in (("_parameters", "nn.Parameter"), ("_modules", "nn.Module")):
             entries = self.__dict__.get(registry)
             if entries is not None and name in entries:
                 if value is not None:
                     what = registry[1:-1].replace("modules", "module")
                     raise ArgumentTypeError(
-                        f"cannot assign '{typename(value)}' as {described(what)} '{name}' ({wanted} or None expected)"
+                        f"cannot assign '{typename(value)}' as {described(what)} '{name}' "
+                        f"({shown_name(wanted)} or None expected)"
                     )
                 entries[name] = None
                 return True
@@ -133,7 +135,7 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
             return False
         if value is not None and not isinstance(value, Tensor):
             raise ArgumentTypeError(
-                f"cannot assign '{typename(value)}' as buffer '{name}' (telegrad.Tensor or None expected)"
+                f"cannot assign '{typename(value)}' as buffer '{name}' ({shown_name('Tensor')} or None expected)"
             )
         buffers[name] = GLOBAL.registered(GLOBAL.on_buffer, self, name, value)
         return True
