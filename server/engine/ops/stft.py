@@ -24,6 +24,8 @@ def _at_both_ends(input, amount, mode):
     """The signals with ``amount`` elements before and after."""
     if mode == "constant":
         return F.constant_pad_nd(input, (amount, amount))
+    if amount < input.shape[-1]:
+        return F._pad_border(input, input.ndim - 1, amount, amount, mode)
     batch = input.shape[:-1]
     padded = F.pad(F.reshape(input, (1, -1 if batch else 1, input.shape[-1])), (amount, amount), mode)
     return F.reshape(padded, (*batch, padded.shape[-1]))
@@ -43,8 +45,11 @@ def stft(
     frames = F.unfold(input, -1, n_fft, hop)
     frames = frames if whole is None else frames * whole
     is_half = not frames.dtype.is_complex if onesided is None else onesided
-    transform = F.fft_rfft if is_half else F.fft_fft
-    result = F.transpose(transform(frames, norm="ortho" if normalized else None), -2, -1)
+    if is_half:
+        spectra = F._fft_r2c(frames, (-1,), int(normalized), True)
+    else:
+        spectra = F.fft_fft(frames, norm="ortho" if normalized else None)
+    result = F.transpose(spectra, -2, -1)
     return F.view_as_real(result) if return_complex is False else result
 
 
