@@ -270,6 +270,7 @@ if TYPE_CHECKING:
         masked as masked,
         multiprocessing as multiprocessing,
         ops as ops,
+        overrides as overrides,
         profiler as profiler,
         serialization as serialization,
         signal as signal,
@@ -346,7 +347,8 @@ _LAZY = {
     **dict.fromkeys(
         (
             "accelerator", "compiler", "distributed", "distributions", "fft", "func", "jit", "linalg", "masked",
-            "multiprocessing", "ops", "profiler", "serialization", "signal", "sparse", "special", "testing", "utils",
+            "multiprocessing", "ops", "overrides", "profiler", "serialization", "signal", "sparse", "special",
+            "testing", "utils",
         ),
         "",
     ),

@@ -30,12 +30,13 @@ from ._functions import (
 )
 from ._functions.memory import addresses, dlpack, formats
 from ._functions.numeric import distances, filling, numbers, splitting, statistics, uniques, view_copies
+from ._ops import overriding
 from ._ops.functions import method
 from ._tensor.tensor import Tensor
 from .cuda import streams
 
 _MODULES = (
-    operators, reading, repr, special, copying, tensor_types, formats, conversions, creation, properties,
+    operators, overriding, reading, repr, special, copying, tensor_types, formats, conversions, creation, properties,
     inplace_views, layouts, low_rank, dlpack, addresses, distances, filling, numbers, splitting,
     statistics, uniques, view_copies, autograd, streams,
 )  # fmt: skip

@@ -210,8 +210,11 @@ def test_what_a_program_shows_is_what_pytorch_shows(tmp_path: Path) -> None:
     assert shown.stdout == expected.stdout
 
 
-def test_what_programs_import_beside_tensors_prints_the_same_under_pytorch_and_telegrad(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(NAMES)
+@pytest.mark.parametrize("program", ["NAMES", "OVERRIDES"])
+def test_what_programs_have_beside_tensors_prints_the_same_under_pytorch_and_telegrad(
+    program: str, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(globals()[program])
     expected = _run("program.py", folder=tmp_path)
     found = _run("-m", "telegrad", "program.py", folder=tmp_path)
     assert (expected.returncode, found.returncode) == (0, 0), found.stderr + expected.stderr
@@ -229,6 +232,88 @@ def test_a_warning_says_once_that_nothing_is_compiled(tmp_path: Path) -> None:
          "itself as one graph what a program repeats"),
         ("program.py:4", "jit.script: nothing is compiled, the function or module runs eagerly"),
     ]  # fmt: skip
+
+
+OVERRIDES = """
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function_unary, is_tensor_like
+
+class Sub(torch.Tensor):
+    pass
+
+plain = torch.ones(2)
+s = Sub([1.0, 2.0])
+results = s + 1, torch.cat([s, torch.ones(1)]), s.sum(), torch.stack([plain, s]), s.max(0)[0], s.split(1)[1], s[None]
+print([type(result).__name__ for result in (*results, F.relu(s), plain * s, F.linear(s, torch.ones(3, 2)), s.add_(1))])
+
+class Logged(torch.Tensor):
+    seen = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+x = torch.ones(2, requires_grad=True).as_subclass(Logged)
+y = (x * 2).exp().sum()
+print([name for name in Logged.seen if name != "__get__"], type(y).__name__, y.requires_grad)
+leaf = torch.Tensor._make_subclass(Logged, torch.ones(3), True)
+(leaf * 3).sum().backward()
+print(leaf.grad.tolist(), leaf.is_leaf)
+
+class Duck:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__, [kind.__name__ for kind in types]
+
+torch.cat([plain, plain])
+print(torch.add(Duck(), 1), torch.matmul(plain, Duck()), torch.cat([plain, Duck()]))
+print(is_tensor_like(Duck()), is_tensor_like(3))
+
+class Counting(TorchFunctionMode):
+    def __init__(self):
+        self.calls = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.calls.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+plain + plain
+with Counting() as outer:
+    torch.mul(plain, 2), torch.zeros(3), torch.sin(plain)
+    with Counting() as inner:
+        torch.cos(plain)
+print(outer.calls, inner.calls, torch.mul(plain, 2), outer.calls)
+print(has_torch_function_unary(plain), has_torch_function_unary(s))
+
+class Silent:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return NotImplemented
+
+try:
+    torch.add(Silent(), 1)
+except TypeError as error:
+    print("NotImplemented" in str(error))
+
+def doubled(t, n=1):
+    if has_torch_function_unary(t):
+        return handle_torch_function(doubled, (t,), t, n=n)
+    return "plain"
+
+print(doubled(plain), doubled(Duck()))
+
+class Tagged(torch.Tensor):
+    @staticmethod
+    def __new__(cls, data, tag):
+        made = torch.as_tensor(data).as_subclass(cls)
+        made.tag = tag
+        return made
+
+t = Tagged([1.0, 2.0], "x")
+print(t.tag, type(t + 1).__name__, (t + 1).tolist(), type(torch.nn.Parameter(plain) + 1).__name__)
+"""
 
 
 ABSENT = {

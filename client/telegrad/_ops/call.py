@@ -29,7 +29,7 @@ from . import call_pattern as _call_pattern
 from .call_pattern import CallPattern
 from .duals import DualTensor, duals
 from .grad_names import grad_name
-from .operand_classes import HANDLERS, OperandHasHandler
+from .operand_classes import OVERRIDING, OperandHasHandler, is_handled
 
 _SCALARS = frozenset((bool, int, float, complex))
 _MAX_PLANS = 1 << 15
@@ -237,9 +237,10 @@ def _key_of(item: Any) -> Any:
 def _session_of(op: Op, items: Any, session: ClientSession | None) -> ClientSession | None:
     for item in items:
         if isinstance(item, Tensor):
-            if item.__class__ in HANDLERS or (item.__class__ is DualTensor and duals.intercepts):
+            kind = item.__class__
+            if is_handled(kind) or (item.__class__ is DualTensor and duals.intercepts):
                 raise OperandHasHandler(f"{op.public}: a list holds a {item.__class__.__name__}")
-            if item.__class__ is not DualTensor and len(_TENSOR_TYPES) < _MAX_TENSOR_TYPES:
+            if kind is not DualTensor and kind not in OVERRIDING and len(_TENSOR_TYPES) < _MAX_TENSOR_TYPES:
                 _TENSOR_TYPES.add(item.__class__)
             if session is None:
                 session = item._session

@@ -22,7 +22,14 @@ from .call import call
 from .call_pattern import CallPattern
 from .duals import DualTensor, duals, run_in_level
 from .integers import read_integers
-from .operand_classes import OperandHasHandler, handler_of
+from .operand_classes import (
+    OVERRIDING,
+    PATTERNS,
+    OperandHasHandler,
+    handler_of,
+    modes_entered,
+    unknown_handler_of,
+)
 from .outputs import check_separate, into, targets_of
 
 _CACHE: dict[str, Callable[..., Any]] = {}
@@ -94,6 +101,7 @@ Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None
 
 def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
     patterns: dict[tuple[Any, ...], CallPattern] = {}
+    PATTERNS.append(patterns)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         values = (*args, *kwargs.values()) if kwargs else args
@@ -103,21 +111,33 @@ def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., A
             try:
                 return call(pattern, values)
             except ArgumentTypeError as error:
-                if not is_overloaded and not isinstance(error, OperandHasHandler):
+                is_final = not is_overloaded and not isinstance(error, OperandHasHandler)
+                if is_final and handler_of(values) is None and unknown_handler_of(values) is None:
                     raise
         handler = handler_of(values)
         if handler is not None:
             return handler(public, args, kwargs)
         if duals.intercepts:
             return run_in_level(miss, args, kwargs)
-        result, pattern = miss(args, kwargs)
-        if pattern is not None and pattern.is_cacheable and DualTensor not in key:
+        try:
+            result, pattern = miss(args, kwargs)
+        except ArgumentTypeError:
+            handler = unknown_handler_of(values)
+            if handler is None:
+                raise
+            return handler(public, args, kwargs)
+        if pattern is not None and pattern.is_cacheable and not (DualTensor in key or _is_overridden(key)):
             if len(patterns) >= _MAX_PATTERNS:
                 patterns.clear()
             patterns[key] = pattern
         return result
 
     return run
+
+
+def _is_overridden(key: tuple[Any, ...]) -> bool:
+    """Whether the next call of this pattern may be one that a mode or the class of an operand overrides."""
+    return bool(modes_entered) or not OVERRIDING.isdisjoint(key)
 
 
 def _single(op: Op) -> Miss:

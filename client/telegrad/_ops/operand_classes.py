@@ -6,14 +6,39 @@ pattern of their call is cached.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError
 
 Handler = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 """Runs an operation, given its public name and arguments."""
 HANDLERS: dict[type, Handler] = {}
+OVERRIDING: set[type] = set()
+"""Those classes of ``HANDLERS`` that override operations by ``__torch_function__``, which a thread can disable."""
+PATTERNS: list[dict[Any, Any]] = []
+"""What every function keeps of how it was called; emptied where a mode begins, so that the mode is asked."""
+
+
+class _Overrides(threading.local):
+    """What a thread says of overrides: the modes that it has entered, and whether classes are asked."""
+
+    modes: tuple[Any, ...] = ()
+    are_disabled = False
+    mode_handler: Handler | None = None
+    class_handler: Handler | None = None
+
+
+overrides = _Overrides()
+modes_entered: set[int] = set()
+"""Numbers of the modes that any thread has entered; while there are any, functions keep no patterns."""
+
+
+def is_handled(kind: type) -> bool:
+    """Whether a class answers operations itself in this thread."""
+    return kind in HANDLERS and not (overrides.are_disabled and kind in OVERRIDING)
 
 
 class OperandHasHandler(ArgumentTypeError):
@@ -22,13 +47,34 @@ class OperandHasHandler(ArgumentTypeError):
 
 def handler_of(values: Iterable[Any]) -> Handler | None:
     """Return who answers a call with these arguments; None if all operands are ordinary."""
+    if overrides.modes:
+        return overrides.mode_handler
     if not HANDLERS:
         return None
     for value in values:
         kind = value.__class__
-        handler = HANDLERS.get(kind)
-        if handler is None and (kind is list or kind is tuple):
-            handler = next((HANDLERS[item.__class__] for item in value if item.__class__ in HANDLERS), None)
-        if handler is not None:
-            return handler
+        if is_handled(kind):
+            return HANDLERS[kind]
+        if kind is list or kind is tuple:
+            handler = next((HANDLERS[item.__class__] for item in value if is_handled(item.__class__)), None)
+            if handler is not None:
+                return handler
     return None
+
+
+def unknown_handler_of(values: Iterable[Any]) -> Handler | None:
+    """Enter the classes of arguments that are no tensors and override operations; return who answers such a call."""
+    if overrides.are_disabled or overrides.class_handler is None:
+        return None
+    for value in values:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if _is_unknown(item):
+                HANDLERS[type(item)] = overrides.class_handler
+                OVERRIDING.add(type(item))
+                return overrides.class_handler
+    return None
+
+
+def _is_unknown(item: Any) -> bool:
+    is_known = isinstance(item, (Tensor, type)) or type(item) in HANDLERS
+    return not is_known and hasattr(type(item), "__torch_function__")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from telegrad._ops.overriding import disabled_torch_function
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.layouts import Layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from telegrad._tensor.tensor import Tensor
@@ -40,6 +41,7 @@ class SparseTensor(Tensor):
 
     __slots__ = ("_cell", "_is_coalesced", "_is_flipped", "_kind", "_parts")
 
+    __torch_function__: Any = classmethod(disabled_torch_function)
     _id = property(no_storage, lambda self, value: no_storage(self))
 
     def __init__(self, kind: Layout, parts: Sequence[Tensor], shape: Sequence[int], is_coalesced: bool = False) -> None:

@@ -70,6 +70,8 @@ class Tensor(Attached):
         self, session: Any = _MISSING, id: Any = _MISSING, meta: Any = _MISSING, *sizes: Any, device: Any = None
     ) -> None:
         if meta.__class__ is not Meta:  # a program's call, with sizes or data
+            if hasattr(self, "_id"):
+                return  # ``__new__`` of a subclass has made it
             given = [argument for argument in (session, id, meta, *sizes) if argument is not _MISSING]
             made = self._made_of(given, device)
             session, id, meta, made._id = made._session, made._id, made._meta, 0

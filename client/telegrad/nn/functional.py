@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any
 from telegrad._ops.functions import function, populate
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
+from telegrad._ops.overriding import (
+    handle_torch_function as handle_torch_function,
+    has_torch_function as has_torch_function,
+    has_torch_function_unary as has_torch_function_unary,
+    has_torch_function_variadic as has_torch_function_variadic,
+)
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.overriding import disabled_torch_function
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
@@ -14,6 +15,7 @@ class Parameter(Tensor):
     """A tensor to be trained. It shares the memory of ``data`` and requires a gradient unless told otherwise."""
 
     __slots__ = ()
+    __torch_function__: Any = classmethod(disabled_torch_function)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         shared = function("empty")(0) if data is None else data.detach()
@@ -39,6 +41,7 @@ class Buffer(Tensor):
     """A tensor that a module keeps as part of its state when it is assigned to it, and does not train."""
 
     __slots__ = ()
+    __torch_function__: Any = classmethod(disabled_torch_function)
     persistent: bool
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:

@@ -1,0 +1,181 @@
+"""``__torch_function__``: operations that a subclass of ``Tensor``, another class, or a mode answers itself.
+
+Operations on plain tensors do not come here. A subclass gets results of its own class, unless it defines the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import HANDLERS, OVERRIDING, _Overrides, overrides
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentTypeError
+
+_SLOTS = ("_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad", "_seen", "_session")
+
+
+def overriding_of(values: Iterable[Any]) -> list[Any]:
+    """Return those arguments, in lists too, whose classes override operations: subclasses first, one of each class."""
+    chosen: list[Any] = []
+    for value in values:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            kind = type(item)
+            if overrides_operations(kind) and all(type(other) is not kind for other in chosen):
+                place = next((i for i, other in enumerate(chosen) if issubclass(kind, type(other))), len(chosen))
+                chosen.insert(place, item)
+    return chosen
+
+
+def overrides_operations(kind: type) -> bool:
+    """Whether a class has a ``__torch_function__`` other than that of ``Tensor`` itself."""
+    method = getattr(kind, "__torch_function__", None)
+    is_disabled = getattr(method, "__func__", method) is disabled_torch_function
+    return kind is not Tensor and method is not None and not is_disabled and not issubclass(kind, type)
+
+
+def _of_classes(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return dispatch(function(public), overriding_of((*args, *kwargs.values())), args, kwargs)
+
+
+def dispatch(func: Callable[..., Any], relevant: Iterable[Any], args: Any, kwargs: Any) -> Any:
+    """Return what the first of the mode and the arguments answers to ``func``.
+
+    Raises ArgumentTypeError where all of them return NotImplemented.
+    """
+    chosen = list(relevant)
+    types = tuple([type(item) for item in chosen])
+    if overrides.modes:
+        with _popped() as mode:
+            result = mode.__torch_function__(func, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    for item in chosen:
+        result = type(item).__torch_function__(func, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    if not chosen and not overrides.modes:
+        return func(*args, **kwargs)
+    raise ArgumentTypeError(
+        f"multiple dispatch failed for {getattr(func, '__name__', func)!r}; all __torch_function__ handlers returned "
+        f"NotImplemented: {', '.join([kind.__name__ for kind in types])}"
+    )
+
+
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """Whether a mode is entered, or one of the arguments has a class that overrides operations."""
+    is_class = not overrides.are_disabled and any(overrides_operations(type(item)) for item in relevant_args)
+    return bool(overrides.modes) or is_class
+
+
+def has_torch_function_unary(tensor: Any) -> bool:
+    """``has_torch_function`` for one argument."""
+    return has_torch_function((tensor,))
+
+
+def has_torch_function_variadic(*args: Any) -> bool:
+    """``has_torch_function`` for several arguments."""
+    return has_torch_function(args)
+
+
+def handle_torch_function(
+    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Return what the mode, or the first of the arguments that does, answers to ``public_api(*args, **kwargs)``.
+
+    Raises ArgumentTypeError where all of them return NotImplemented.
+    """
+    return dispatch(public_api, overriding_of(relevant_args), args, kwargs)
+
+
+@contextmanager
+def _popped() -> Iterator[Any]:
+    """Leave the innermost mode within the block."""
+    *outer, mode = overrides.modes
+    before, overrides.modes = overrides.modes, tuple(outer)
+    try:
+        yield mode
+    finally:
+        overrides.modes = before
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Let subclasses answer no operations of this thread within the block."""
+    before, overrides.are_disabled = overrides.are_disabled, True
+    try:
+        yield
+    finally:
+        overrides.are_disabled = before
+
+
+def _torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Run ``func`` on the tensors as they are, and return tensors of this class."""
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with disabled():
+        result = func(*args, **(kwargs or {}))
+        return converted(result, cls, [item for item in args if isinstance(item, Tensor)])
+
+
+def disabled_torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Run ``func`` as on plain tensors; what a class has that answers no operations itself."""
+    with disabled():
+        return func(*args, **(kwargs or {}))
+
+
+def converted(result: Any, cls: type, inputs: Any = ()) -> Any:
+    """Return a result with the tensors in it as tensors of this class; those of ``inputs`` are not given away."""
+    if isinstance(result, Tensor):
+        if isinstance(result, cls) or cls is Tensor:
+            return result
+        is_input = any(result is item for item in inputs)
+        return _moved(function("alias")(result) if is_input else result, cls)
+    if not isinstance(result, (tuple, list)):
+        return result
+    parts = [converted(part, cls, inputs) for part in result]
+    return result._make(parts) if hasattr(result, "_make") else type(result)(parts)
+
+
+def _moved(tensor: Tensor, cls: type) -> Any:
+    """Return a tensor of this class in place of ``tensor``, which must not be used any more."""
+    made: Any = object.__new__(cls)
+    for name in _SLOTS:
+        setattr(made, name, getattr(tensor, name))
+    tensor._id = 0
+    return made
+
+
+def as_subclass(self: Tensor, cls: type) -> Any:
+    """Return the same elements as a tensor of a subclass; gradients flow through."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise ArgumentTypeError(f"as_subclass: expected a subclass of Tensor, not {cls!r}")
+    with disabled():
+        return _moved(function("alias")(self), cls)
+
+
+def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
+    """Return the elements of ``data`` as a leaf of a subclass."""
+    with disabled():
+        return _moved(data.detach(), cls).requires_grad_(require_grad)
+
+
+def _enter(cls: type, /, **options: Any) -> None:
+    """Note a subclass of ``Tensor``; its operations are its own unless it says otherwise."""
+    if overrides_operations(cls):
+        HANDLERS[cls] = _of_classes
+        OVERRIDING.add(cls)
+
+
+def _of_mode(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _of_classes(public, args, kwargs)
+
+
+_Overrides.mode_handler = staticmethod(_of_mode)
+_Overrides.class_handler = staticmethod(_of_classes)
+METHODS: dict[str, Any] = {
+    "__torch_function__": classmethod(_torch_function), "__init_subclass__": classmethod(_enter),
+    "as_subclass": as_subclass, "_make_subclass": staticmethod(_make_subclass),
+}  # fmt: skip

@@ -1,0 +1,142 @@
+"""Overriding operations by ``__torch_function__``, under the names of ``torch.overrides``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import Parameter, signature
+from types import FunctionType, TracebackType
+from typing import Any, Final
+
+from telegrad import cuda, nn
+from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import PATTERNS, modes_entered, overrides
+from telegrad._ops.overriding import disabled
+from telegrad._ops.overriding import handle_torch_function as handle_torch_function
+from telegrad._ops.overriding import has_torch_function as has_torch_function
+from telegrad._ops.overriding import has_torch_function_unary as has_torch_function_unary
+from telegrad._ops.overriding import has_torch_function_variadic as has_torch_function_variadic
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.ops import PUBLIC
+from telegrad_protocol.ops.namespaces import place_of
+
+__all__ = [
+    "BaseTorchFunctionMode", "DisableTorchFunctionSubclass", "TorchFunctionMode", "enable_reentrant_dispatch",
+    "get_default_nowrap_functions", "get_ignored_functions", "get_overridable_functions", "get_testing_overrides",
+    "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
+    "is_tensor_like", "is_tensor_method_or_property", "resolve_name", "wrap_torch_function",
+]  # fmt: skip
+_numbers: Final = itertools.count(1)
+DisableTorchFunctionSubclass = disabled
+enable_reentrant_dispatch = disabled
+
+
+def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that lets arguments override a function; ``dispatcher`` says which of them may."""
+
+    def wrap(func: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(func)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            relevant = tuple(dispatcher(*args, **kwargs))
+            if has_torch_function(relevant):
+                return handle_torch_function(run, relevant, *args, **kwargs)
+            return func(*args, **kwargs)
+
+        return run
+
+    return wrap
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether something is a tensor, or overrides operations as one."""
+    return isinstance(inp, Tensor) or hasattr(inp, "__torch_function__")
+
+
+def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
+    """Return the functions that can be overridden, by the module or class in which users find them."""
+    by_place: dict[Any, list[Callable[..., Any]]] = {nn.functional: [], Tensor: []}
+    for public in PUBLIC:
+        if public.startswith("_"):
+            continue
+        method = vars(Tensor).get(public)
+        if isinstance(method, FunctionType):
+            by_place[Tensor].append(method)
+        by_place.setdefault(place_of(public)[0] or "telegrad", []).append(function(public))
+    return by_place
+
+
+def get_ignored_functions() -> set[Callable[..., Any]]:
+    """Return functions that are never overridden: they make tensors, or tell of the program's state."""
+    return {value for name, value in vars(cuda).items() if isinstance(value, FunctionType) and name[0] != "_"}
+
+
+def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Return for each overridable function one with the same parameters that returns -1."""
+    functions = [one for several in get_overridable_functions().values() for one in several]
+    return {one: _with_parameters(one) for one in functions}
+
+
+def _with_parameters(described: Callable[..., Any]) -> Callable[..., Any]:
+    def override(*args: Any, **kwargs: Any) -> int:
+        return -1
+
+    kept = [parameter.replace(annotation=Parameter.empty) for parameter in signature(described).parameters.values()]
+    override.__signature__ = signature(described).replace(parameters=kept)  # type: ignore[attr-defined]
+    return override
+
+
+def get_default_nowrap_functions() -> set[Callable[..., Any]]:
+    """Return the functions whose results stay as they are: there are none."""
+    return set()
+
+
+def resolve_name(f: Callable[..., Any]) -> str | None:
+    """Return the name by which users find a function that can be overridden; None for another one."""
+    name = getattr(f, "__qualname__", "")
+    home = getattr(f, "__module__", None) or ""
+    if not home.startswith(__package__) or not (name in vars(Tensor) or name.startswith("Tensor.") or name):
+        return None
+    return f"{home}.{name}".replace(__package__, "torch", 1)
+
+
+def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
+    """Whether a function is a method or an accessor of ``Tensor``."""
+    return getattr(func, "__qualname__", "").startswith("Tensor.") or getattr(func, "__name__", "") == "__get__"
+
+
+class TorchFunctionMode:
+    """A block in which ``__torch_function__(func, types, args, kwargs)`` of this object answers a thread's operations.
+
+    While the method runs the mode is left, so that ``func(*args, **kwargs)`` computes.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        number = next(_numbers)
+        modes_entered.add(number)
+        self.__dict__.setdefault("_entered", []).append((number, overrides.modes))
+        for patterns in PATTERNS:
+            patterns.clear()
+        overrides.modes = (*overrides.modes, self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        number, overrides.modes = self.__dict__["_entered"].pop()
+        modes_entered.discard(number)
+
+    @classmethod
+    def push(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return a new mode."""
+        return cls(*args, **kwargs)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that computes everything as it is."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
