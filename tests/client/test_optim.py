@@ -283,11 +283,13 @@ def test_mistakes_are_refused_as_pytorch_refuses_them(tg: Any) -> None:
         tg.optim.SGD([1])
     with pytest.raises(ValueError, match="can't optimize a non-leaf Tensor"):
         tg.optim.SGD([weight * 2])
-    with pytest.raises(ValueError, match="duplicate parameters"):
-        tg.optim.SGD([weight, weight])
+    with pytest.raises(ValueError, match="cannot be `True` together"):
+        tg.optim.Adam([weight], fused=True, foreach=True)
+    with pytest.raises(tg.errors.NotSupportedError, match="not recorded for differentiation"):
+        tg.optim.SGD([weight], differentiable=True)
     with pytest.raises(ValueError, match="more than one parameter group"):
         tg.optim.SGD([{"params": [weight]}, {"params": [weight]}])
-    with pytest.raises(RuntimeError, match="different number of parameter groups"):
+    with pytest.raises(ValueError, match="different number of parameter groups"):
         tg.optim.SGD([weight]).load_state_dict({"state": {}, "param_groups": []})
 
 

@@ -342,3 +342,14 @@ def test_what_other_peoples_layers_import_is_there(tg: Any) -> None:
     plain = tg.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular", bias=False)
     plain.load_state_dict({"weight": layer.weight.detach() / 2})
     assert layer(x).tolist() == plain(x).tolist()
+
+
+def test_parameters_of_a_plain_dictionary_are_sorted_by_name(tg: Any) -> None:
+    shown = []
+    for library in (torch, tg):
+        given = library.nn.ParameterDict({"q": library.ones(2), "a": library.nn.Parameter(library.ones(1))})
+        pairs = library.nn.ParameterDict([("z", library.ones(1)), ("b", library.ones(1))])
+        shown.append([list(given), list(given | {"k": library.ones(1)}), list(given.copy()), list(pairs)])
+        with pytest.raises(TypeError, match="floating point or complex"):
+            library.nn.Linear(1, 1).to(library.int32)
+    assert shown[0] == shown[1]

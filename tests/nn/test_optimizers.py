@@ -253,3 +253,44 @@ def test_schedulers_of_other_people(tg: Any) -> None:
         rates.append(scheduler.get_last_lr()[0])
     scheduler.step(7)
     assert [*rates, scheduler.get_last_lr()[0]] == [0.8, 0.4, 0.2, 0.2]
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate")
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_parameters_that_are_named_twice_are_updated_twice(tg: Any, name: str) -> None:
+    results = []
+    for library in (torch, tg):
+        a, b = (library.nn.Parameter(library.tensor([start, 2.0])) for start in (1.0, 3.0))
+        optimizer = getattr(library.optim, name)([a, b, a], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (a * a * b).sum().backward()
+            optimizer.step()
+        results.append([*a.tolist(), *b.tolist()])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+
+
+def test_states_of_schedulers_go_from_pytorch_to_telegrad_and_back(tg: Any) -> None:
+    def made(library: Any) -> Any:
+        parameters = [library.nn.Parameter(library.ones(1))]
+        optimizer = library.optim.SGD(parameters, lr=0.5)
+        return optimizer, [
+            library.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
+            library.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.8),
+            library.optim.lr_scheduler.StepLR(optimizer, 2),
+        ]
+
+    for source, target in ((torch, tg), (tg, torch)):
+        optimizer, schedulers = made(source)
+        for _ in range(3):
+            optimizer.step()
+            for scheduler in schedulers:
+                scheduler.step()
+        other, others = made(target)
+        for scheduler, twin in zip(schedulers, others, strict=True):
+            twin.load_state_dict(scheduler.state_dict())
+        other.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"]
+        for scheduler, twin in zip(schedulers, others, strict=True):
+            scheduler.step()
+            twin.step()
+            assert twin.get_last_lr() == pytest.approx(scheduler.get_last_lr())

@@ -10,7 +10,7 @@ from telegrad._session.devices import DeviceLike, as_device
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import BY_NAME, DType
-from telegrad_protocol.errors import ArgumentTypeError, DTypeError
+from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 
@@ -53,7 +53,7 @@ class ConversionsMixin:
         """Move everything to a device, cast what is floating-point, and lay out pictures as ``memory_format`` says."""
         device, dtype = destination(args, kwargs)
         if dtype is not None and not dtype.is_differentiable:
-            raise DTypeError(f"nn.Module.to: only floating-point and complex types are accepted, not {dtype.name}")
+            raise ArgumentTypeError(f"nn.Module.to only accepts floating point or complex dtypes, not {dtype.name}")
 
         def moved(tensor: Tensor) -> Tensor:
             wanted = dtype if tensor.dtype.is_differentiable else None

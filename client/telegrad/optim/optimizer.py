@@ -5,6 +5,7 @@ A step is one instruction per parameter group and device, and never waits. Knows
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -17,7 +18,7 @@ from telegrad._session.grad_mode import enable_grad, no_grad, set_grad_enabled
 from telegrad._tensor.hooks import Hooks, RemovableHandle
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError, StateDictError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import Device
 
 Group = dict[str, Any]
@@ -134,9 +135,16 @@ class Optimizer:
                 raise ArgumentError(f"can't optimize a non-leaf Tensor: {parameter._meta}")
         present = {id(parameter) for group in self.param_groups for parameter in group["params"]}
         if len({id(parameter) for parameter in params}) != len(params):
-            raise ArgumentError("optimizer contains a parameter group with duplicate parameters")
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters, which a step updates as often",
+                stacklevel=5,
+            )
+            self._repeats = True
         if any(id(parameter) in present for parameter in params):
             raise ArgumentError("some parameters appear in more than one parameter group")
+
+    _repeats = False
+    """Whether a group names a parameter more than once."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
@@ -153,8 +161,9 @@ class Optimizer:
             with_grad = [parameter for parameter in group["params"] if parameter._grad is not None]
             if HANDLERS:
                 with_grad = self._without_sparse(group, with_grad)
-            for params in by_device(with_grad):
-                self._update(group, params, [parameter._grad for parameter in params])
+            for distinct in _rounds(with_grad) if self._repeats else (with_grad,):
+                for params in by_device(distinct):
+                    self._update(group, params, [parameter._grad for parameter in params])
         return loss
 
     def __init_subclass__(cls) -> None:
@@ -221,9 +230,9 @@ class Optimizer:
             state_dict = state_dict if replaced is None else replaced
         groups, saved = self.param_groups, state_dict["param_groups"]
         if len(groups) != len(saved):
-            raise StateDictError("loaded state dict has a different number of parameter groups")
+            raise ArgumentError("loaded state dict has a different number of parameter groups")
         if any(len(g["params"]) != len(s["params"]) for g, s in zip(groups, saved, strict=True)):
-            raise StateDictError(
+            raise ArgumentError(
                 "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
             )
         params = [p for group in groups for p in group["params"]]
@@ -284,6 +293,18 @@ class Optimizer:
         return "\n".join(lines) + ")"
 
 
+def _rounds(params: list[Tensor]) -> list[list[Tensor]]:
+    """Return the parameters in lists without repetition: all once, then those that are named twice, and so on."""
+    rounds: list[list[Tensor]] = []
+    seen: dict[int, int] = {}
+    for parameter in params:
+        number = seen[id(parameter)] = seen.get(id(parameter), -1) + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(parameter)
+    return rounds
+
+
 def _copied(entry: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
     """A parameter's state where the parameter is, in its type; step counts stay float32."""
     copied: dict[str, Any] = {}
@@ -308,7 +329,14 @@ def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
 
 
 def accepted_flags(**flags: Any) -> dict[str, Any]:
-    """Settings of PyTorch that choose among its implementations; every step is fused here."""
+    """Settings of PyTorch that choose among its implementations; every step is fused here, and none is recorded."""
+    if flags.get("fused") and flags.get("foreach"):
+        raise ArgumentError("`fused` and `foreach` cannot be `True` together")
+    if flags.get("differentiable"):
+        raise NotSupportedError(
+            "an optimizer's step is not recorded for differentiation; leave differentiable=False, and write the update "
+            "as operations on the parameters, with nn.utils.stateless.functional_call or func.functional_call"
+        )
     return {name: flags.get(name) for name in _ACCEPTED if name in flags}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, overload
@@ -325,7 +326,7 @@ class ParameterDict(Module):
         return made
 
     def __ror__(self, other: Any) -> ParameterDict:
-        made = ParameterDict(dict(other.items()))
+        made = ParameterDict(other.items())
         made.update(self)
         return made
 
@@ -335,7 +336,7 @@ class ParameterDict(Module):
 
     def copy(self) -> ParameterDict:
         """Return a dictionary of the same parameters."""
-        return ParameterDict(dict(self.items()))
+        return ParameterDict(self.items())
 
     def clear(self) -> None:
         """Take all parameters out."""
@@ -365,11 +366,14 @@ class ParameterDict(Module):
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """Return a dictionary of one value under several names."""
-        return ParameterDict(dict.fromkeys(keys, default))
+        return ParameterDict((key, default) for key in keys)
 
     def update(self, parameters: Any) -> None:
-        """Add parameters of a dictionary, or of pairs."""
-        for key, value in parameters.items() if hasattr(parameters, "items") else parameters:
+        """Add parameters of pairs, or of a dictionary: sorted by name, unless its order is meant, as in PyTorch."""
+        pairs = parameters.items() if hasattr(parameters, "items") else parameters
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            pairs = sorted(pairs)
+        for key, value in pairs:
             self[key] = value
 
     def extra_repr(self) -> str:

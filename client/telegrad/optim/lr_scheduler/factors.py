@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
+from types import FunctionType
 from typing import Any
 
 from telegrad.optim.optimizer import Optimizer
@@ -24,8 +25,16 @@ class LambdaLR(LRScheduler):
         return [base * factor(self.last_epoch) for base, factor in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer and the functions, which the user has."""
-        return {key: value for key, value in super().state_dict().items() if key != "lr_lambdas"}
+        """All but the optimizer and the functions, which the user has; of other callables, their attributes."""
+        kept = [None if isinstance(f, FunctionType) else dict(f.__dict__) for f in self.lr_lambdas]
+        return {**super().state_dict(), "lr_lambdas": kept}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave; functions stay what they are."""
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "lr_lambdas"})
+        for factor, attributes in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ()), strict=False):
+            if attributes is not None:
+                factor.__dict__.update(attributes)
 
 
 class MultiplicativeLR(LambdaLR):
