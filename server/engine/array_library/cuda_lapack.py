@@ -15,6 +15,7 @@ import numpy as np
 from server.engine.device.cupy_module import cp
 
 from . import host_lapack
+from .host_matrices import matrices
 
 Array = Any
 _PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
@@ -54,7 +55,7 @@ def _addresses(array: Array) -> Array:
 
 def _columns(array: Array) -> Array:
     """A copy of a batch in Fortran's order, seen as the transposes in C's order."""
-    return host_lapack.matrices(array.swapaxes(-2, -1)).copy(order="C")
+    return matrices(array.swapaxes(-2, -1)).copy(order="C")
 
 
 def _rows(transposes: Array, batch: tuple[int, ...]) -> Array:
@@ -64,7 +65,7 @@ def _rows(transposes: Array, batch: tuple[int, ...]) -> Array:
 
 def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
     """The factor of Hermitian positive-definite matrices, and info."""
-    factor = host_lapack.matrices(a).copy(order="C")
+    factor = matrices(a).copy(order="C")
     count, n = factor.shape[:2]
     info = cp.zeros(count, np.int32)
     if factor.size:
@@ -168,7 +169,7 @@ def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Ar
         return cp.empty(b.shape, b.dtype)
     from cupyx.scipy.linalg import solve_triangular as solve_by_trsm
 
-    first, second = (host_lapack.matrices(array) if array.ndim > 2 else array for array in (a, b))
+    first, second = (matrices(array) if array.ndim > 2 else array for array in (a, b))
     solved = solve_by_trsm(first, second, lower=not upper, unit_diagonal=unitriangular, check_finite=False)
     return solved.reshape(b.shape)
 
@@ -227,7 +228,7 @@ def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
     if a.ndim == 2 or a.shape[-1] <= _SMALL or not a.size:
         values, columns = compute(a)
     else:
-        pairs = [compute(matrix) for matrix in host_lapack.matrices(a)]
+        pairs = [compute(matrix) for matrix in matrices(a)]
         values = cp.stack([pair[0] for pair in pairs]).reshape(a.shape[:-1])
         columns = cp.stack([pair[1] for pair in pairs]).reshape(a.shape) if vectors else values
     return values, columns, _failed(values)
@@ -267,7 +268,7 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
 
     s = cp.empty((math.prod(batch), k), a.real.dtype)
     u, vh = cp.empty((len(s), m, left), a.dtype), cp.empty((len(s), right, n), a.dtype)
-    for number, matrix in enumerate(host_lapack.matrices(a)):
+    for number, matrix in enumerate(matrices(a)):
         if vectors:
             u[number], s[number], v = gesvdj(matrix, full_matrices=full)
             vh[number] = v.conj().T

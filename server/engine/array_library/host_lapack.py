@@ -6,9 +6,6 @@ reports how it went, they also return its ``info`` per matrix: 0, or the number 
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,46 +13,29 @@ from numpy.linalg import _umath_linalg
 
 from telegrad_protocol.errors import NotSupportedError
 
-Array = Any
+from .host_least_squares import lstsq as lstsq
+from .host_matrices import (
+    Array,
+    blas_routine,
+    column_major,
+    columns_of,
+    ensure_written,
+    matrices,
+    optimal,
+    orthogonal_routine,
+    routine,
+)
+
 _loops: Any = _umath_linalg
 _SMALL = 64
 """Up to this size batches go through NumPy's loops, which compute small matrices with little overhead."""
 _TINY = 12
 """Up to this size NumPy's inverses, by solving for the identity, are faster than LAPACK's own."""
-_PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
-
-
-@functools.cache
-def _lapack() -> Any:
-    import scipy.linalg.lapack
-
-    return scipy.linalg.lapack
-
-
-def routine(name: str, dtype: Any) -> Callable[..., Any]:
-    """LAPACK's routine of a name, for a type of elements."""
-    found: Callable[..., Any] = getattr(_lapack(), _PREFIXES[dtype.char] + name)
-    return found
-
-
-def _orthogonal(name: str, dtype: Any) -> Callable[..., Any]:
-    """A routine whose name begins with ``or`` for real and with ``un`` for complex numbers."""
-    return routine(("un" if dtype.kind == "c" else "or") + name, dtype)
-
-
-def matrices(array: Array) -> Array:
-    """A batch of matrices with one dimension for the batch."""
-    return array.reshape(math.prod(array.shape[:-2]), *array.shape[-2:])
 
 
 def is_batch_of_small(array: Array, largest: int = _SMALL) -> bool:
     """Whether NumPy's loops are faster than LAPACK called matrix by matrix."""
     return bool(array.ndim > 2 and max(array.shape[-2:]) <= largest)
-
-
-def column_major(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An uninitialized batch of matrices whose columns are contiguous, as LAPACK returns them."""
-    return np.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-2, -1)
 
 
 def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
@@ -65,147 +45,174 @@ def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
         factor = (_loops.cholesky_up if upper else _loops.cholesky_lo)(a)
         if not np.isnan(factor).any():
             return factor, info
-    factor = column_major(a.shape, a.dtype)
+    factor = columns_of(a)
     potrf, infos = routine("potrf", a.dtype), info.reshape(-1)
-    for number, (matrix, target) in enumerate(zip(matrices(a), matrices(factor), strict=True)):
-        target[...], infos[number] = potrf(matrix, lower=not upper, clean=1)
+    for number, matrix in enumerate(matrices(factor)):
+        result, infos[number] = potrf(matrix, lower=not upper, clean=1, overwrite_a=1)
+        ensure_written(result, matrix)
     return factor, info
+
+
+def _factorized(batch: Array) -> tuple[Array, Array]:
+    """Factorize matrices with contiguous columns where they are: the rows exchanged, counted from 0, and info."""
+    getrf = routine("getrf", batch.dtype)
+    exchanged, infos = [], []
+    for matrix in batch:
+        result, pivots, info = getrf(matrix, overwrite_a=1)
+        ensure_written(result, matrix)
+        exchanged.append(pivots)
+        infos.append(info)
+    return np.array(exchanged, np.int32), np.array(infos, np.int32)
 
 
 def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
     """The compact LU factorization, the rows exchanged, counted from 1, and info."""
     if not pivot:
         raise NotSupportedError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    lu = column_major(a.shape, a.dtype)
-    pivots = np.empty((*a.shape[:-2], min(a.shape[-2:])), np.int32)
-    info = np.zeros(a.shape[:-2], np.int32)
-    if lu.size:
-        getrf, infos = routine("getrf", a.dtype), info.reshape(-1)
-        exchanged = pivots.reshape(-1, pivots.shape[-1])
-        for number, (matrix, target) in enumerate(zip(matrices(a), matrices(lu), strict=True)):
-            target[...], exchanged[number], infos[number] = getrf(matrix)
-        pivots += 1
-    return lu, pivots, info
+    batch, shape = a.shape[:-2], (*a.shape[:-2], min(a.shape[-2:]))
+    lu = columns_of(a)
+    if not lu.size:
+        return lu, np.empty(shape, np.int32), np.zeros(batch, np.int32)
+    exchanged, infos = _factorized(matrices(lu))
+    exchanged += 1
+    return lu, exchanged.reshape(shape), infos.reshape(batch)
 
 
 def lu_solve(lu: Array, pivots: Array, b: Array, adjoint: bool) -> Array:
     """The solution of A X = B, or of A^H X = B, where A is given as its LU factorization; batches are equal."""
-    x = column_major(b.shape, b.dtype)
+    x = columns_of(b)
     if x.size:
-        getrs, trans = routine("getrs", b.dtype), 2 if adjoint else 0
         rows = pivots.reshape(-1, pivots.shape[-1]) - 1
-        for number, (factor, side, target) in enumerate(zip(matrices(lu), matrices(b), matrices(x), strict=True)):
-            target[...] = getrs(factor, rows[number], side, trans=trans)[0]
+        _substitute(matrices(lu), rows, matrices(x), 2 if adjoint else 0)
     return x
+
+
+def _substitute(factors: Array, exchanged: Array, sides: Array, trans: int) -> None:
+    """Solve factorized systems in the memory of the right sides, whose columns are contiguous."""
+    getrs = routine("getrs", sides.dtype)
+    for factor, rows, side in zip(factors, exchanged, sides, strict=True):
+        ensure_written(getrs(factor, rows, side, trans=trans, overwrite_b=1)[0], side)
+
+
+def _either_way(a: Array) -> tuple[Array, int]:
+    """A copy of matrices for LAPACK, and 1 if it has their transposes: where these take less time to copy."""
+    if a.dtype.kind == "c" or a.strides[-1] > a.strides[-2]:
+        return matrices(columns_of(a)), 0
+    return matrices(a.copy(order="C")).swapaxes(-2, -1), 1
 
 
 def solve(a: Array, b: Array) -> tuple[Array, Array]:
     """The solution of A X = B and info per matrix; batches are equal."""
-    info = np.zeros(a.shape[:-2], np.int32)
-    if is_batch_of_small(a) or not b.size:
+    if is_batch_of_small(a, _TINY) or not b.size:
         x = _loops.solve(a, b)
         if not np.isnan(x).any():
-            return x, info
-    x = column_major(b.shape, b.dtype)
-    gesv, infos = routine("gesv", b.dtype), info.reshape(-1)
-    for number, (matrix, side, target) in enumerate(zip(matrices(a), matrices(b), matrices(x), strict=True)):
-        _, _, target[...], infos[number] = gesv(matrix, side)
-    return x, info
+            return x, np.zeros(a.shape[:-2], np.int32)
+    factors, trans = _either_way(a)
+    x = columns_of(b)
+    exchanged, infos = _factorized(factors)
+    _substitute(factors, exchanged, matrices(x), trans)
+    return x, infos.reshape(a.shape[:-2])
 
 
 def inv(a: Array) -> tuple[Array, Array]:
     """The inverse and info per matrix."""
-    info = np.zeros(a.shape[:-2], np.int32)
     if is_batch_of_small(a, _TINY) or not a.size:
         inverse = _loops.inv(a)
         if not np.isnan(inverse).any():
-            return inverse, info
-    inverse = column_major(a.shape, a.dtype)
-    getrf, getri, infos = routine("getrf", a.dtype), routine("getri", a.dtype), info.reshape(-1)
-    work = _optimal(routine("getri_lwork", a.dtype)(a.shape[-1])[0])
-    for number, (matrix, target) in enumerate(zip(matrices(a), matrices(inverse), strict=True)):
-        factor, pivots, infos[number] = getrf(matrix)
-        if infos[number]:
-            target[...] = np.nan
+            return inverse, np.zeros(a.shape[:-2], np.int32)
+    inverse = columns_of(a)
+    exchanged, infos = _factorized(matrices(inverse))
+    getri = routine("getri", a.dtype)
+    work = optimal(routine("getri_lwork", a.dtype)(a.shape[-1])[0])
+    for matrix, pivots, info in zip(matrices(inverse), exchanged, infos.tolist(), strict=True):
+        if info:
+            matrix[...] = np.nan
         else:
-            target[...], infos[number] = getri(factor, pivots, lwork=work, overwrite_lu=1)
-    return inverse, info
-
-
-def _optimal(answer: Any) -> int:
-    """LAPACK answers the question for a workspace with a floating-point number."""
-    return int(answer.real)
+            ensure_written(getri(matrix, pivots, lwork=work, overwrite_lu=1)[0], matrix)
+    return inverse, infos.reshape(a.shape[:-2])
 
 
 def det(a: Array) -> Array:
     """The determinant."""
-    return _loops.det(a)
+    if a.ndim > 2 or a.shape[-1] < _SMALL:
+        return _loops.det(a)
+    diagonal, sign = _diagonal_and_sign(a)
+    return diagonal.prod() * sign
 
 
 def slogdet(a: Array) -> tuple[Array, Array]:
     """The sign of the determinant and the logarithm of its absolute value."""
-    sign, logarithm = _loops.slogdet(a)
-    return sign, logarithm
+    if a.ndim > 2 or a.shape[-1] < _SMALL:
+        sign, logarithm = _loops.slogdet(a)
+        return sign, logarithm
+    diagonal, sign = _diagonal_and_sign(a)
+    size = np.abs(diagonal)
+    phase = diagonal / np.where(size, size, 1)
+    return phase.prod() * sign, np.log(size).sum()
+
+
+def _diagonal_and_sign(a: Array) -> tuple[Array, Any]:
+    """The diagonal of U of one matrix, or of its transpose, and the sign of the permutation."""
+    copy = a.copy(order="K")
+    factor = copy if copy.flags.f_contiguous else copy.T
+    exchanged, _ = _factorized(factor[None])
+    odd = np.count_nonzero(exchanged != np.arange(a.shape[-1])) % 2
+    return factor.diagonal(), a.dtype.type(-1 if odd else 1)
 
 
 def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Array:
     """The solution of A X = B for triangular A; batches are equal."""
-    x = column_major(b.shape, b.dtype)
+    x = columns_of(b)
     if x.size:
-        trtrs = routine("trtrs", b.dtype)
-        for matrix, side, target in zip(matrices(a), matrices(b), matrices(x), strict=True):
+        trsm = blas_routine("trsm", b.dtype)
+        for matrix, side in zip(matrices(a), matrices(x), strict=True):
             if matrix.flags.f_contiguous:
-                solved, info = trtrs(matrix, side, lower=not upper, unitdiag=unitriangular)
+                solved = trsm(1, matrix, side, lower=not upper, diag=unitriangular, overwrite_b=1)
             else:  # the transpose of the transpose takes no copy
-                solved, info = trtrs(matrix.T, side, lower=upper, trans=1, unitdiag=unitriangular)
-            target[...] = solved if not info else _by_division(matrix, side, upper)
+                solved = trsm(1, matrix.T, side, lower=upper, trans_a=1, diag=unitriangular, overwrite_b=1)
+            ensure_written(solved, side)
     return x
 
 
 def cholesky_solve(factor: Array, b: Array, upper: bool) -> Array:
     """The solution of A X = B where A is given as its Cholesky factor; batches are equal."""
-    x = column_major(b.shape, b.dtype)
+    x = columns_of(b)
     if x.size:
         potrs = routine("potrs", b.dtype)
-        for matrix, side, target in zip(matrices(factor), matrices(b), matrices(x), strict=True):
-            target[...] = potrs(matrix, side, lower=not upper)[0]
-    return x
-
-
-def _by_division(a: Array, b: Array, upper: bool) -> Array:
-    """Substitute in a singular triangular system, as BLAS does without a check: the result has infinities or NaN."""
-    x = b.astype(b.dtype)
-    order = range(a.shape[0] - 1, -1, -1) if upper else range(a.shape[0])
-    for row in order:
-        known = slice(row + 1, None) if upper else slice(0, row)
-        x[row] = (x[row] - a[row, known] @ x[known]) / a[row, row]
+        for matrix, side in zip(matrices(factor), matrices(x), strict=True):
+            ensure_written(potrs(matrix, side, lower=not upper, overwrite_b=1)[0], side)
     return x
 
 
 def geqrf(a: Array) -> tuple[Array, Array]:
     """LAPACK's QR factorization: R and reflectors, and the reflectors' scales."""
-    factor = column_major(a.shape, a.dtype)
+    factor = columns_of(a)
     tau = np.empty((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
     if factor.size:
         function, scales = routine("geqrf", a.dtype), tau.reshape(-1, tau.shape[-1])
-        work = _optimal(routine("geqrf_lwork", a.dtype)(*a.shape[-2:])[0])
-        for number, (matrix, target) in enumerate(zip(matrices(a), matrices(factor), strict=True)):
-            target[...], scales[number] = function(matrix, lwork=work)[:2]
+        work = optimal(routine("geqrf_lwork", a.dtype)(*a.shape[-2:])[0])
+        for number, matrix in enumerate(matrices(factor)):
+            result, scales[number] = function(matrix, lwork=work, overwrite_a=1)[:2]
+            ensure_written(result, matrix)
     return factor, tau
 
 
 def householder_product(a: Array, tau: Array) -> Array:
     """The first columns of the product of reflectors; there are as many as columns of ``a``."""
-    product = column_major(a.shape, a.dtype)
+    return _product_of_reflectors(columns_of(a), tau)
+
+
+def _product_of_reflectors(product: Array, tau: Array) -> Array:
+    """The same in the memory of the reflectors, whose columns are contiguous."""
     if product.size:
-        function = _orthogonal("gqr", a.dtype)
-        work = max(1, 32 * a.shape[-1])
+        function = orthogonal_routine("gqr", product.dtype)
+        work = max(1, 32 * product.shape[-1])
         if not tau.shape[-1]:
-            product[...] = np.eye(*a.shape[-2:])
+            product[...] = np.eye(*product.shape[-2:])
             return product
         scales = tau.reshape(-1, tau.shape[-1])
-        for number, (matrix, target) in enumerate(zip(matrices(a), matrices(product), strict=True)):
-            target[...] = function(matrix, scales[number], lwork=work)[0]
+        for number, matrix in enumerate(matrices(product)):
+            ensure_written(function(matrix, scales[number], lwork=work, overwrite_a=1)[0], matrix)
     return product
 
 
@@ -226,7 +233,7 @@ def qr(a: Array, columns: int | None) -> tuple[Array, Array]:
     if not k:
         padded[...] = np.eye(m, columns)
         return padded, r
-    return householder_product(padded, tau), r
+    return _product_of_reflectors(padded, tau), r
 
 
 def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
@@ -268,7 +275,7 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
         u[...], vh[...] = np.eye(m, left), np.eye(right, n)
         return u, s, vh, info
     gesdd, infos, values = routine("gesdd", a.dtype), info.reshape(-1), s.reshape(-1, k)
-    work = _optimal(routine("gesdd_lwork", a.dtype)(m, n, vectors, full)[0])
+    work = optimal(routine("gesdd_lwork", a.dtype)(m, n, vectors, full)[0])
     for number, (matrix, to_u, to_vh) in enumerate(zip(matrices(a), matrices(u), matrices(vh), strict=True)):
         if not np.isfinite(matrix).all():
             infos[number] = -4
@@ -282,13 +289,18 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
 
 
 def _small_svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array]:
-    """The same by NumPy, which computes in double precision."""
+    """The same by NumPy, whose own functions would compute in double precision."""
     info = np.zeros(a.shape[:-2], np.int32)
     if not vectors:
-        s = np.linalg.svd(a, compute_uv=False).astype(a.real.dtype, copy=False)
-        return a, s, a, info
-    u, s, vh = np.linalg.svd(a, full_matrices=full)
-    return u.astype(a.dtype, copy=False), s.astype(a.real.dtype, copy=False), vh.astype(a.dtype, copy=False), info
+        return a, _svd_loop("", a)(a), a, info
+    u, s, vh = _svd_loop("_f" if full else "_s", a)(a)
+    return u, s, vh, info
+
+
+def _svd_loop(kind: str, a: Array) -> Any:
+    """NumPy's loop, of which releases before 2.2 had one for wide and one for tall matrices."""
+    shape = "_m" if a.shape[-2] < a.shape[-1] else "_n"
+    return getattr(_loops, f"svd{kind}", None) or getattr(_loops, f"svd{shape}{kind}")
 
 
 def ldl_factor(a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
@@ -313,38 +325,3 @@ def ldl_solve(factor: Array, pivots: Array, b: Array, hermitian: bool) -> Array:
         for number, (matrix, side, target) in enumerate(zip(matrices(factor), matrices(b), matrices(x), strict=True)):
             target[...] = function(matrix, rows[number], side, lower=1)[0]
     return x
-
-
-def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array]:
-    """The solution of least-squares problems, the rank, and singular values where the driver has them."""
-    (m, n), batch, k = a.shape[-2:], a.shape[:-2], min(a.shape[-2:])
-    x, rank = np.zeros((*batch, n, b.shape[-1]), a.dtype), np.zeros(batch, np.int64)
-    singular = np.zeros((*batch, k), a.real.dtype)
-    if not a.size or not b.size:
-        return x, rank, singular
-    ranks, values = rank.reshape(-1), singular.reshape(-1, k)
-    for number, (matrix, side, target) in enumerate(zip(matrices(a), matrices(b), matrices(x), strict=True)):
-        padded = np.zeros((max(m, n), side.shape[1]), a.dtype)
-        padded[:m] = side
-        target[...], ranks[number], values[number] = _least_squares(matrix, padded, rcond, driver)
-    return x, rank, singular
-
-
-def _least_squares(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, int, Any]:
-    """One problem: the solution, the rank, and singular values or zeros."""
-    n = a.shape[1]
-    if driver == "gels":
-        work = _optimal(routine("gels_lwork", a.dtype)(*a.shape, b.shape[1])[0])
-        return routine("gels", a.dtype)(a, b, lwork=work)[1][:n], 0, 0
-    if driver == "gelsy":
-        work = _optimal(routine("gelsy_lwork", a.dtype)(*a.shape, b.shape[1], rcond)[0])
-        _, x, _, rank, _ = routine("gelsy", a.dtype)(a, b, np.zeros((n, 1), np.int32), rcond, work)
-        return x[:n], rank, 0
-    if driver == "gelss":
-        work = _optimal(routine("gelss_lwork", a.dtype)(*a.shape, b.shape[1], cond=rcond)[0])
-        _, x, singular, rank, _, _ = routine("gelss", a.dtype)(a, b, cond=rcond, lwork=work)
-        return x[:n], rank, singular
-    sizes = routine("gelsd_lwork", a.dtype)(*a.shape, b.shape[1], rcond)
-    works = [_optimal(size) for size in sizes[:-1]]
-    x, singular, rank, _ = routine("gelsd", a.dtype)(a, b, *works, rcond)
-    return x[:n], rank, singular

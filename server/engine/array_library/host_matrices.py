@@ -1,0 +1,79 @@
+"""Batches of matrices for LAPACK on the host: its routines by type, and copies in which it can work."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = Any
+_PANELS_FROM, _PANEL = 192, 32
+"""From this size on matrices are transposed in panels of so many rows, which stay in the cache."""
+_PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
+
+
+@functools.cache
+def _lapack() -> Any:
+    import scipy.linalg.lapack
+
+    return scipy.linalg.lapack
+
+
+def routine(name: str, dtype: Any) -> Callable[..., Any]:
+    """LAPACK's routine of a name, for a type of elements."""
+    found: Callable[..., Any] = getattr(_lapack(), _PREFIXES[dtype.char] + name)
+    return found
+
+
+@functools.cache
+def _blas() -> Any:
+    import scipy.linalg.blas
+
+    return scipy.linalg.blas
+
+
+def blas_routine(name: str, dtype: Any) -> Callable[..., Any]:
+    """BLAS's routine of a name, for a type of elements."""
+    found: Callable[..., Any] = getattr(_blas(), _PREFIXES[dtype.char] + name)
+    return found
+
+
+def orthogonal_routine(name: str, dtype: Any) -> Callable[..., Any]:
+    """A routine whose name begins with ``or`` for real and with ``un`` for complex numbers."""
+    return routine(("un" if dtype.kind == "c" else "or") + name, dtype)
+
+
+def matrices(array: Array) -> Array:
+    """A batch of matrices with one dimension for the batch."""
+    return array.reshape(math.prod(array.shape[:-2]), *array.shape[-2:])
+
+
+def column_major(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An uninitialized batch of matrices whose columns are contiguous, as LAPACK returns them."""
+    return np.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-2, -1)
+
+
+def columns_of(a: Array) -> Array:
+    """A copy whose columns are contiguous, in which LAPACK can work."""
+    copy = column_major(a.shape, a.dtype)
+    if a.shape[-1] < _PANELS_FROM or a.strides[-2] < a.strides[-1]:
+        copy[...] = a
+        return copy
+    for start in range(0, a.shape[-2], _PANEL):
+        rows = slice(start, start + _PANEL)
+        copy[..., rows, :] = a[..., rows, :]
+    return copy
+
+
+def ensure_written(result: Array, matrix: Array) -> None:
+    """See to it that what LAPACK was to write into a matrix is there."""
+    if result is not matrix:
+        matrix[...] = result
+
+
+def optimal(answer: Any) -> int:
+    """LAPACK answers the question for a workspace with a floating-point number."""
+    return int(answer.real)
