@@ -95,6 +95,7 @@ class no_grad(ModeBlock):
     """Do not record operations for differentiation in this block or function."""
 
     mode = False
+    __signature__ = inspect.Signature()
 
     @overload
     def __new__(cls, function: None = None) -> Self: ...
@@ -116,6 +117,9 @@ class enable_grad(no_grad):
     """Record operations for differentiation in this block or function, also within ``no_grad``."""
 
     mode = True
+    __signature__ = inspect.Signature(
+        [inspect.Parameter("orig_func", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)]
+    )
 
 
 class inference_mode(ModeBlock):

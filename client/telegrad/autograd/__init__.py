@@ -30,18 +30,26 @@ if TYPE_CHECKING:
     from . import anomaly_mode as anomaly_mode
     from . import forward_ad as forward_ad
     from . import graph as graph
+    from ._engine_settings import enforce_grad_layout_policy as enforce_grad_layout_policy
+    from ._engine_settings import is_multithreading_enabled as is_multithreading_enabled
+    from ._engine_settings import is_view_replay_enabled as is_view_replay_enabled
+    from ._engine_settings import set_multithreading_enabled as set_multithreading_enabled
     from .anomaly_mode import detect_anomaly as detect_anomaly
     from .anomaly_mode import set_detect_anomaly as set_detect_anomaly
 
 __all__ = [
-    "Function", "NestedIOFunction", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck",
-    "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "Function", "NestedIOFunction", "Variable", "backward", "detect_anomaly", "enable_grad",
+    "enforce_grad_layout_policy", "grad", "gradcheck", "gradgradcheck", "inference_mode", "is_multithreading_enabled",
+    "is_view_replay_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "set_multithreading_enabled",
 ]  # fmt: skip
 
 _MODULES = frozenset(("anomaly_mode", "forward_ad", "functional", "graph"))
 _NAMES = {
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradcheck": "gradcheck",
-    "gradgradcheck": "gradcheck",
+    "gradgradcheck": "gradcheck", "enforce_grad_layout_policy": "_engine_settings",
+    "is_multithreading_enabled": "_engine_settings", "is_view_replay_enabled": "_engine_settings",
+    "set_multithreading_enabled": "_engine_settings",
 }  # fmt: skip
 """Names that are imported when a program first uses them, and the modules that have them."""
 

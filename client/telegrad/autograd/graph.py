@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.autograd_graph import GradFn as Node
 from telegrad._tensor.hooks import RemovableHandle
 from telegrad._tensor.tensor import Tensor
@@ -16,8 +17,9 @@ from ._client_pass import running
 from ._saved_tensors import saved_tensors
 
 __all__ = [
-    "GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "register_multi_grad_hook",
-    "save_on_cpu", "saved_tensors_hooks",
+    "GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+    "region_activation_memory_budget", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
+    "set_override_stale_capture_stream", "set_warn_on_accumulate_grad_stream_mismatch",
 ]  # fmt: skip
 
 
@@ -81,6 +83,28 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
         yield
     finally:
         saved_tensors.disabled = before
+
+
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Note that tensors were modified in place, so that a pass which needs what they were refuses to use them."""
+    for changed in (tensor,) if isinstance(tensor, Tensor) else tuple(tensor):
+        with no_grad():
+            changed.detach().as_strided((0,), (1,)).zero_()
+
+
+def region_activation_memory_budget(budget: float) -> contextlib.AbstractContextManager[None]:
+    """Check the share; it changes nothing in this block: the budget is one of PyTorch's compiler."""
+    if not 0 <= budget <= 1:
+        raise ArgumentError(f"region_activation_memory_budget: budget must be between 0 and 1, not {budget}")
+    return contextlib.nullcontext()
+
+
+def set_override_stale_capture_stream(enabled: bool) -> None:
+    """Do nothing: which streams a capture takes in is decided by the server."""
+
+
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Do nothing: the server orders streams where a gradient is accumulated, so that there is nothing to warn of."""
 
 
 class _Handles(RemovableHandle):

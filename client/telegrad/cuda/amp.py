@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from telegrad.amp.autocast_mode import autocast as _autocast
+from telegrad.amp.custom_functions import custom_bwd as _custom_bwd
+from telegrad.amp.custom_functions import custom_fwd as _custom_fwd
 from telegrad.amp.grad_scaler import GradScaler as _GradScaler
 from telegrad_protocol.dtypes import DType, float16
 
-__all__ = ["GradScaler", "autocast"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+custom_bwd = partial(_custom_bwd, device_type="cuda")
+
+
+def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: DType | None = None) -> Callable[..., Any]:
+    """``amp.custom_fwd(fwd, device_type="cuda", ...)``"""
+    return _custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
 class autocast(_autocast):

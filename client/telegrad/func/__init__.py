@@ -26,11 +26,25 @@ from ._forward import (
 from ._forward import (
     linearize as linearize,
 )
-from ._modules import functional_call as functional_call
-from ._modules import stack_module_state as stack_module_state
+from ._modules import (
+    debug_unwrap as debug_unwrap,
+)
+from ._modules import (
+    functional_call as functional_call,
+)
+from ._modules import (
+    functionalize as functionalize,
+)
+from ._modules import (
+    replace_all_batch_norm_modules_ as replace_all_batch_norm_modules_,
+)
+from ._modules import (
+    stack_module_state as stack_module_state,
+)
+from ._rearrange import rearrange as rearrange
 from ._vmap import vmap as vmap
 
 __all__ = [
-    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "stack_module_state", "vjp", "vmap",
+    "debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp",
+    "linearize", "rearrange", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip

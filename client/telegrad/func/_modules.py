@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
+from telegrad.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm
 from telegrad.nn.utils.stateless import functional_call as _call_with
 from telegrad_protocol.errors import ArgumentError
 
@@ -53,3 +55,32 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str,
 def _stacked(tensors: list[Tensor]) -> Tensor:
     stacked: Tensor = function("stack")([tensor.detach() for tensor in tensors])
     return stacked.requires_grad_() if tensors[0].requires_grad else stacked
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Take the running statistics from all batch normalizations of a module, so that each call uses its own batch."""
+    for module in root.modules():
+        if isinstance(module, (BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm)):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
+
+
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """Return a function that does what ``func`` does.
+
+    PyTorch rewrites in-place operations for those who trace the function; nothing is traced here.
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise ArgumentError(f"functionalize: remove must be 'mutations' or 'mutations_and_views', not {remove!r}")
+
+    @wraps(func)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    return wrapped
+
+
+def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
+    """Return the tensor: functions that differentiate or map pass on tensors without a wrapper."""
+    return tensor

@@ -19,9 +19,21 @@ from telegrad.autograd.function import Function
 from telegrad_protocol.errors import ArgumentError, AutogradError
 from telegrad_protocol.messages import RandomState
 
+from ._selective_checkpoint import (
+    CheckpointPolicy,
+    DefaultDeviceType,
+    GraphExecGroup,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+    get_device_states,
+    set_device_states,
+)
+
 __all__ = [
-    "CheckpointError", "CheckpointFunction", "check_backward_validity", "checkpoint", "checkpoint_sequential",
-    "detach_variable", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
+    "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "DefaultDeviceType", "GraphExecGroup",
+    "SelectiveCheckpointContext", "check_backward_validity", "checkpoint", "checkpoint_sequential",
+    "create_selective_checkpoint_contexts", "detach_variable", "get_device_states", "noop_context_fn",
+    "set_checkpoint_debug_enabled", "set_checkpoint_early_stop", "set_device_states",
 ]  # fmt: skip
 
 
@@ -131,6 +143,8 @@ class CheckpointFunction(Function):
 
 class _Recomputed(Function):
     """The other checkpoint: the gradients of the arguments, and of all leaves that the function used, flow on."""
+
+    _has_no_jvp = False
 
     @staticmethod
     def forward(ctx: Any, run: _Run, values: tuple[Tensor, ...], *sources: Tensor) -> tuple[Tensor, ...]:
