@@ -357,6 +357,7 @@ _LAZY = {
     "_functions.numeric.segments": "segment_reduce",
     "_other_devices": "cpu get_device_module mps mtia xpu",
     "_programs.run": "as_torch",
+    "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
     "compiler": "compile",
     "func": "vmap",
     "nn._functional.resampling": "grid_sampler grid_sampler_2d grid_sampler_3d",

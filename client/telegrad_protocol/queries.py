@@ -279,6 +279,12 @@ class Computed(SessionQuery, frozen=True):
     ids: list[int]
 
 
+class Version(SessionQuery, frozen=True):
+    """How often the memory of the tensor of this id was modified in place."""
+
+    id: int
+
+
 class StopsReached(SessionQuery, frozen=True):
     """The numbers of those stops of a backward pass that gradients of its roots may flow to."""
 

@@ -374,7 +374,7 @@ def _rebase(target: Tensor, node: OperationNode) -> None:
     if root is not None:
         if root._is_tracked():
             node.parents += (root._gradient_edge(),)
-        root._requires_grad, root._node = True, OperationNode((node,), "CopySlices")
+        root._requires_grad, root._node = True, OperationNode((node,), "torch::autograd::CopySlices")
         node = OperationNode((root._node,), "AsStridedBackward0")
     target._requires_grad, target._node = True, node
     aliases = target._aliases

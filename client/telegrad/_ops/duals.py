@@ -55,7 +55,7 @@ class DualTensor(Tensor):
     def grad_fn(self) -> GradFn | None:
         """The operation that computed this tensor; None where it does not require grad."""
         node = self._node
-        return GradFn(node) if self._shows_grad and isinstance(node, OperationNode) else None
+        return GradFn(node, self) if self._shows_grad and isinstance(node, OperationNode) else None
 
 
 class _Duals(threading.local):

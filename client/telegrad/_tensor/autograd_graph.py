@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
-from weakref import ReferenceType
+from weakref import ReferenceType, ref
 
+from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 
 from .hooks import Hooks
@@ -190,10 +191,11 @@ GradientEdge = OperationNode | LeafNode
 class GradFn:
     """What ``Tensor.grad_fn`` shows: the operation that a tensor was computed by, and those that come before it."""
 
-    __slots__ = ("_node",)
+    __slots__ = ("_node", "_tensor")
 
-    def __init__(self, node: GradientEdge) -> None:
+    def __init__(self, node: GradientEdge, tensor: Any = None) -> None:
         self._node = node.function if isinstance(node, ClientOutput) else node
+        self._tensor = None if tensor is None else ref(tensor)
 
     def name(self) -> str:
         """Return a name such as ``AddBackward0``, as PyTorch calls it."""
@@ -224,6 +226,43 @@ class GradFn:
         if isinstance(self._node, LeafNode):
             return self._node.tensor()
         raise AttributeError(f"{self.name()} has no attribute 'variable'")
+
+    def register_prehook(self, fn: Callable[[tuple[Any, ...]], Any]) -> Any:
+        """Call ``fn(grad_outputs)`` before a pass differentiates the operation; a tuple that it returns replaces them.
+
+        Raises NotSupportedError for an operation whose result's ``grad_fn`` this is not any more.
+        """
+
+        def hook(gradient: Any) -> Any:
+            replaced = fn((gradient,))
+            return replaced[0] if isinstance(replaced, tuple) else replaced
+
+        return self._receiver("register_prehook").register_hook(hook)
+
+    def register_hook(self, fn: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> Any:
+        """Call ``fn(grad_inputs, grad_outputs)`` once a gradient has been accumulated into this leaf.
+
+        Raises NotSupportedError for operations: hooks of their operands and results see the same gradients.
+        """
+        if not isinstance(self._node, LeafNode):
+            raise NotSupportedError(
+                f"{self.name()}.register_hook: only leaves and functions of the program have such hooks; use "
+                "register_hook() of the operation's operands and result"
+            )
+        leaf, arrived = self._receiver("register_hook"), []
+        leaf.register_hook(lambda gradient: arrived.append(gradient))
+        return leaf.register_post_accumulate_grad_hook(lambda _: fn((), (arrived.pop(),)))
+
+    def _receiver(self, name: str) -> Any:
+        tensor = self._tensor() if self._tensor is not None else None
+        if isinstance(self._node, LeafNode):
+            tensor = self._node.tensor()
+        if tensor is None:
+            raise NotSupportedError(
+                f"{self.name()}.{name}: the tensor that this operation computed is not known; take the node from "
+                "its tensor's grad_fn, or use Tensor.register_hook()"
+            )
+        return tensor
 
     def __getattr__(self, name: str) -> Any:
         context = getattr(self._node, "context", None)

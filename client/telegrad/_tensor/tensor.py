@@ -233,7 +233,7 @@ class Tensor(Attached):
     @property
     def grad_fn(self) -> GradFn | None:
         """The operation that computed this tensor; None for leaves and tensors that do not require grad."""
-        return GradFn(self._node) if self.requires_grad and isinstance(self._node, OperationNode) else None
+        return GradFn(self._node, self) if self.requires_grad and isinstance(self._node, OperationNode) else None
 
     @property
     def grad(self) -> Tensor | None:
@@ -252,6 +252,8 @@ class Tensor(Attached):
             raise ShapeError(
                 f"grad: {value._meta} on {value.device} cannot be the gradient of {self._meta} on {self.device}"
             )
+        if value is self:
+            raise AutogradError("grad: can't assign Variable as its own grad")
         if value is None and self._grad is None:
             return
         self._grad = value
@@ -307,6 +309,16 @@ class Tensor(Attached):
             session.submit(Watch(watched.number, self._id), thread.modes)
             node.extras.watched[self._id] = watched
         return watched
+
+    @property
+    def output_nr(self) -> int:
+        """The number of the result of a function of the program that this is; 0 for other tensors."""
+        return getattr(self._node, "index", 0)
+
+    @property
+    def _version(self) -> int:
+        """How often the memory was modified in place. One round trip."""
+        return int(self._session.query("version", self._id))
 
     def _is_view(self) -> bool:
         return self._base is not None

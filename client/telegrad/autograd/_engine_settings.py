@@ -43,7 +43,7 @@ def is_view_replay_enabled() -> bool:
 
 
 class enforce_grad_layout_policy(ModeBlock):
-    """Do nothing: a gradient has the layout of its dense parameter, else it is row-major, also with ``enable=False``."""
+    """Do nothing: a gradient has the layout of its dense parameter, else it is row-major, whatever ``enable`` says."""
 
     def __init__(self, enable: bool = True) -> None:
         self.enable = enable

@@ -33,8 +33,9 @@ from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of
 
 
 class _Anomalies:
-    """Whether leaves are searched for NaN after each pass."""
+    """Whether anomaly mode is on, and whether it searches leaves for NaN after each pass."""
 
+    is_enabled = False
     check_nan = False
 
 
@@ -60,7 +61,7 @@ def backward(
     retain = create_graph if retain_graph is None else retain_graph
     receivers = _receivers(roots, inputs)
     if receivers is None:
-        listed = None if inputs is None else [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        listed = None if inputs is None else _listed(inputs)
         with ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
             stopping.accumulate()
         if anomalies.check_nan:
@@ -114,9 +115,13 @@ def grad(
             materialize_grads=materialize_grads,
         )
         return _batched(passes, outputs, grad_outputs, create_graph if retain_graph is None else retain_graph)
+    if materialize_grads and allow_unused is False:
+        raise ArgumentError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
     roots, gradients = _roots(outputs, grad_outputs, "grad")
     session = roots[0]._session
-    sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    sources = _listed(inputs)
     require_one_session("grad", roots[0], *sources)
     for source in sources:
         if not source.requires_grad:
@@ -246,10 +251,17 @@ def _optional_ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
     return tuple([None if tensor is None else tensor._id for tensor in tensors])
 
 
+def _listed(given: Any) -> list[Tensor]:
+    """Return one tensor or several as a list; in the place of a gradient edge stands a tensor that it is of."""
+    several = [given] if isinstance(given, Tensor) or hasattr(given, "ownership_token") else list(given)
+    tensors = [getattr(item, "ownership_token", item) for item in several]
+    return [item if tensor is None else tensor for item, tensor in zip(several, tensors, strict=True)]
+
+
 def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
-    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    roots = _listed(tensors)
     if not roots:
-        raise ArgumentError(f"{name}: no tensor given")
+        raise AutogradError(f"{name}: no tensor given")
     if gradients is None:
         gradients = [None] * len(roots)
     given: list[Tensor | None] = [gradients] if isinstance(gradients, Tensor) else list(gradients)
@@ -272,9 +284,9 @@ def _receivers(roots: list[Tensor], inputs: Any) -> Receivers | None:
     """Return the tensors that a pass gives a ``.grad``; None where it calls hooks or functions of the program."""
     if inputs is None:
         return gradient_receivers([root._gradient_edge() for root in roots])
-    listed = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    listed = _listed(inputs)
     if not listed:
-        raise ArgumentError("backward: inputs must not be empty")
+        raise AutogradError("backward: inputs must not be empty")
     require_one_session("backward", roots[0], *listed)
     reached = reachable([root._gradient_edge() for root in roots])
     for tensor in listed:

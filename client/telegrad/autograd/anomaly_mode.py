@@ -28,22 +28,32 @@ class detect_anomaly(ModeBlock):
             return detect_anomaly(self.check_nan)
 
     def __enter__(self) -> None:
-        self.before = anomalies.check_nan
-        anomalies.check_nan = self.check_nan
+        self.before = anomalies.is_enabled, anomalies.check_nan
+        anomalies.is_enabled, anomalies.check_nan = True, self.check_nan
 
     def __exit__(self, *_: object) -> None:
-        anomalies.check_nan = self.before
+        anomalies.is_enabled, anomalies.check_nan = self.before
 
 
 class set_detect_anomaly:
     """Switch the mode on or off; at once, and until the end of the block if used as one."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        self.before = anomalies.check_nan
-        anomalies.check_nan = mode and check_nan
+        self.before = anomalies.is_enabled, anomalies.check_nan
+        anomalies.is_enabled, anomalies.check_nan = bool(mode), mode and check_nan
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: object) -> None:
-        anomalies.check_nan = self.before
+        anomalies.is_enabled, anomalies.check_nan = self.before
+
+
+def is_anomaly_enabled() -> bool:
+    """Tell whether the mode is on."""
+    return anomalies.is_enabled
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Tell whether the mode looks for NaN."""
+    return anomalies.check_nan

@@ -14,6 +14,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, AutogradError
 
 from ._client_pass import running
+from ._levels import tracked_alias
 from ._saved_tensors import saved_tensors
 
 __all__ = [
@@ -36,7 +37,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     if not tensor.requires_grad:
         raise AutogradError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     edge = tensor._gradient_edge()
-    return GradientEdge(Node(edge), getattr(edge, "index", 0))
+    return GradientEdge(Node(edge, tensor), tensor.output_nr, tensor if tensor.is_leaf else tracked_alias(tensor))
 
 
 class saved_tensors_hooks:

@@ -8,7 +8,7 @@ from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
-from telegrad.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm
+from telegrad.nn.modules.batchnorm import _BatchNorm
 from telegrad.nn.utils.stateless import functional_call as _call_with
 from telegrad_protocol.errors import ArgumentError
 
@@ -60,7 +60,7 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
 def replace_all_batch_norm_modules_(root: Any) -> Any:
     """Take the running statistics from all batch normalizations of a module, so that each call uses its own batch."""
     for module in root.modules():
-        if isinstance(module, (BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm)):
+        if isinstance(module, _BatchNorm):
             module.running_mean = module.running_var = module.num_batches_tracked = None
             module.track_running_stats = False
     return root

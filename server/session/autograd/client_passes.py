@@ -74,6 +74,11 @@ def _computed(state: SessionState, query: queries.Computed) -> list[bool]:
     return [isinstance(state.values.get(id), Value) for id in query.ids]
 
 
+@answers(queries.Version)
+def _version(state: SessionState, query: queries.Version) -> int:
+    return state.value(query.id).storage.version
+
+
 @answers(queries.StopsReached)
 def _stops_reached(state: SessionState, query: queries.StopsReached) -> list[int]:
     return _pass(state, query.id).reached
