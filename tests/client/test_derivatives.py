@@ -105,6 +105,31 @@ PROGRAMS = [
     "F.vmap(F.grad(total))(w)",
     "F.vmap(F.vmap(lambda a, b: a * b))(w, w)",
     "F.vmap(lambda d: d['a'] + 1)({'a': w})",
+    "F.vmap(lambda a, k: a * k)(w, k=w)",
+    "F.vmap(lambda a: a)(t.ones(0, 2))",
+    "tuple(F.vmap(lambda a: (a, [a.sum()]), out_dims=(1, 0))(t.ones(0, 2))[0].shape)",
+    "F.vmap(lambda a: 3)(w)",
+    "F.vmap(lambda a: a)(3)",
+    "F.vmap(lambda: w)()",
+    "F.vmap(lambda a: a, in_dims='x')(w)",
+    "F.vmap(lambda a: (a, a), out_dims=(0,))(w)",
+    "F.vmap(lambda a: a, chunk_size=0)(w)",
+    "F.vmap(lambda a: a * 2, chunk_size=1)(w)",
+    "F.vmap(lambda a: a + t.rand(3))(w)",
+    "F.vmap(lambda a: a.clone().normal_())(w)",
+    "F.vmap(lambda a: t.nn.functional.dropout(a, 0.5))(w)",
+    "F.vmap(lambda a: t.nn.functional.dropout(a, 0.5, training=False))(w)",
+    "F.vmap(lambda a: t.nn.functional.scaled_dot_product_attention(a, a, a))(t.ones(2, 3, 4))",
+    """
+    rows = [F.vmap(lambda a: t.rand(40), randomness=r)(w) for r in ("same", "different", "same")]
+    [t.equal(r[0], r[1]) for r in rows] + [t.equal(rows[0], rows[2])]
+    """,
+    """
+    with t.no_grad():
+        batch = w.clone()
+        F.vmap(lambda a: a.mul_(2).sum())(batch)
+    batch
+    """,
     "F.vmap(lambda a: a, in_dims=3)(w)",
     "F.vmap(lambda a, b: a)(w, x)",
     "F.jacrev(F.jacrev(f))(x)",

@@ -31,6 +31,7 @@ from .operand_classes import (
     unknown_handler_of,
 )
 from .outputs import check_separate, into, targets_of
+from .randomness import checked
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
@@ -65,6 +66,8 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     if copied is not None:
         miss = _with_copied_out(miss, copied)
     run = _with_cache(public, miss, len(plain) > 1)
+    if plain[0].is_random:
+        run = checked(run, plain[0])
     if any(map(_signatures.makes_tensors, plain)):
         run = _creating(run, public)
     _signatures.describe(run, public, ops)
