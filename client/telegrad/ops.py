@@ -7,9 +7,9 @@ that users know under the same name. Those whose arguments differ, or that have 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Final
 
-import telegrad
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ShapeError
@@ -51,7 +51,7 @@ def _known(name: str) -> Callable[..., Any] | None:
     if name in PUBLIC:
         known: Callable[..., Any] = function(name)
         return known
-    for place in (telegrad, Tensor, telegrad.nn.functional):
+    for place in (import_module(__package__), Tensor, import_module(f"{__package__}.nn.functional")):
         run = getattr(place, name, None)
         if callable(run):
             return run  # type: ignore[no-any-return]
