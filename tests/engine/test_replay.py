@@ -170,7 +170,7 @@ def test_what_a_kernel_calls_is_no_step(
 
 # -- training
 
-MODELS = ["linear", "convolution", "transformer", "shared"]
+MODELS = ["linear", "convolution", "transformer", "shared", "in place"]
 
 
 def _model(tg: Any, kind: str) -> tuple[Any, Any, Any]:
@@ -184,6 +184,25 @@ def _model(tg: Any, kind: str) -> tuple[Any, Any, Any]:
     if kind == "transformer":
         layer = nn.TransformerEncoderLayer(24, 2, 32, dropout=0.0, batch_first=True)
         return nn.Sequential(layer, nn.Flatten(), nn.Linear(192, 5)), x.reshape(8, 8, 24), y
+
+    if kind == "in place":
+
+        class InPlace(nn.Module):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.norm = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6)
+                self.second, self.last = nn.Conv2d(6, 6, 3, padding=1), nn.Linear(6, 5)
+
+            def forward(self, x: Any) -> Any:
+                x = self.norm(self.first(x)).relu_()
+                out = nn.functional.leaky_relu(self.second(x), 0.1, inplace=True)
+                out += x
+                out.mul_(out.mean((2, 3), keepdim=True)).sigmoid_()
+                scale = out.detach().amax().add_(1)
+                gathered = tg.zeros_like(out[:4]).index_add_(0, tg.arange(8) % 4, out).div_(scale)
+                return self.last(gathered.mean((2, 3)).repeat(2, 1))
+
+        return InPlace(), x, y
 
     class Shared(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

@@ -148,7 +148,7 @@ def _gradient_plan(
     """Work out how a plan's operation is differentiated with respect to ``needed``; the plan keeps it."""
     gradient_plan = plan.gradient_plans[needed] = GradientPlan(operator, needed, metas_of(args))
     is_kept = operator.plans.get(signature) is plan
-    gradient_plan.has_known_results = not operator.op.mutates and plan.outs is not None and is_kept
+    gradient_plan.has_known_results = plan.outs is not None and is_kept
     return gradient_plan
 
 

@@ -45,7 +45,7 @@ class GradientPlan:
     ``saves_outs`` pairs of a place among the saved tensors and the number of the result that is saved there; saved
     tensors are in the order in which formulas name them. ``joint`` is the formula of all gradients at once, where there
     is one and several are wanted; ``inputs`` has one entry per differentiable argument. ``has_known_results`` says that
-    every call on operands of these metas makes new results of the same metas, and has this same plan.
+    every call on operands of these metas makes results of the same metas, and has this same plan.
     """
 
     __slots__ = (
