@@ -64,17 +64,6 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
     return other.detach() if assign else self.detach().copy_(other)
 
 
-def as_subclass(self: Tensor, cls: Any) -> Any:
-    """Return the tensor as an object of a class that is derived from ``Tensor``; it shares memory and gradient."""
-    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise ArgumentTypeError(f"as_subclass: expected a class derived from Tensor, not {cls!r}")
-    shown = function("alias")(self)
-    wrapped = cls._wrap(shown)
-    for part in ("_requires_grad", "_node", "_base", "_aliases", "_seen"):
-        setattr(wrapped, part, getattr(shown, part))
-    return wrapped
-
-
 def to_padded_tensor(self: Tensor, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
     """Raise NotSupportedError: tensors of several lengths in one, a prototype in PyTorch, do not exist here."""
     raise NotSupportedError("to_padded_tensor: there are no nested tensors; see nn.utils.rnn.pad_sequence()")
@@ -87,6 +76,6 @@ def untyped_storage(self: Tensor) -> Any:
 
 METHODS: dict[str, Any] = {
     "data_ptr": data_ptr, "const_data_ptr": data_ptr, "set_": set_, "module_load": module_load,
-    "as_subclass": as_subclass, "to_padded_tensor": to_padded_tensor, "untyped_storage": untyped_storage,
+    "to_padded_tensor": to_padded_tensor, "untyped_storage": untyped_storage,
     "storage": untyped_storage,
 }  # fmt: skip
