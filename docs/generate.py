@@ -11,10 +11,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import parity
 import stubs
 from pydantic.fields import FieldInfo
 
@@ -151,6 +153,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_pointwise": results_table("pointwise-h200"),
     "results_gemm": results_table("gemm-h200"), "results_optimizers": results_table("optimizers-h200"),
     "results_steps": results_table("steps-h200"), "results_host_cost": results_table("host-cost-h200"),
+    "parity_operators": partial(parity.operators, table), "parity_lacking": partial(parity.lacking, table),
+    "parity_names": partial(parity.names, table), "parity_left_out": partial(parity.left_out, table),
     "walks": walks_table, "compare_cpu": results_table("compare-cpu"), "compare_h200": results_table("compare-h200"),
 }  # fmt: skip
 SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
