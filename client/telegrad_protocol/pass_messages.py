@@ -11,13 +11,15 @@ class ClientNode(Struct, frozen=True, array_like=True, tag=22, gc=False):
     ``inputs`` are what its gradients flow to. Of both, None stands for what is not differentiable. ``modified`` are
     the numbers of the outputs that are inputs which were modified in place. Without ``inputs`` the graph begins at the
     node. Where the node, or a watched place, exists already it becomes the history of further ``outputs``, and the
-    rest is not read.
+    rest is not read. ``saved`` are tensors that the derivative needs as they are now: gradients of the node cannot be
+    taken once they were modified in place.
     """
 
     id: int
     inputs: tuple[int | None, ...]
     outputs: tuple[int | None, ...]
     modified: tuple[int, ...] = ()
+    saved: tuple[int, ...] = ()
 
 
 class Watch(Struct, frozen=True, array_like=True, tag=23, gc=False):

@@ -32,6 +32,15 @@ class Kept(Cast):
     def forward(ctx, a):
         seen.append((a.dtype, t.is_autocast_enabled("cpu"), t.outer(a, a).dtype))
         return a.clone()
+class Saved(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        result = a.exp()
+        ctx.save_for_backward(a, result)
+        return result
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[1]
 def backward(y):
     y.sum().backward()
     return x.grad
@@ -131,6 +140,29 @@ PROGRAMS = [
     result
     """,
     "C.get_device_states(cube)",
+    """
+    h = x * 1
+    y = Saved.apply(h)
+    h.add_(1)
+    backward(y).tolist()
+    """,
+    """
+    h = x * 1
+    y = Saved.apply(h)
+    x.detach().add_(1)
+    (y, backward(y))
+    """,
+    *[
+        f"""
+        def product(a):
+            seen.append(t.is_autocast_enabled("cpu"))
+            return t.outer(a, a).float()
+        with t.autocast("cpu", dtype=t.bfloat16):
+            y = C.checkpoint(product, x, use_reentrant={kind})
+        (backward(y), seen, t.is_autocast_enabled("cpu"))
+        """
+        for kind in (True, False)
+    ],
 ]
 
 

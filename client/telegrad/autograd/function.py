@@ -131,6 +131,8 @@ class Function(FunctionCtx):
     generate_vmap_rule = False
     _has_no_jvp = True
     """Whether dual numbers are refused where ``jvp`` is not overridden."""
+    _checks_saved = True
+    """Whether ``backward`` is refused where a saved tensor was modified in place."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise AutogradError(f"{type(self).__name__} should not be instantiated; call {type(self).__name__}.apply")
@@ -269,8 +271,16 @@ class _Results:
         name = f"{owner.__name__}Backward"
         self.node = node = ClientNode(session, session.new_id(), name, edges, metas, ctx)
         outputs = {place: values[place] for place, has in enumerate(differentiable) if has}
-        _attach(node, outputs, tuple([tensor._id for tensor in self.tensors]), tuple(self.modified))
+        _attach(
+            node, outputs, tuple([tensor._id for tensor in self.tensors]), tuple(self.modified), self._saved_ids(owner)
+        )
         return values
+
+    def _saved_ids(self, owner: type[Function]) -> tuple[int, ...]:
+        """Return the numbers of saved tensors that must not be modified before ``backward``."""
+        if saved_tensors.innermost is not None or not owner._checks_saved:
+            return ()
+        return tuple([tensor._id for tensor in self.ctx._saved or () if tensor is not None])
 
     def pack(self, tensor: Any) -> Any:
         """Return how a tensor is kept until ``backward``."""
@@ -305,10 +315,11 @@ def _context_type(owner: type[Function]) -> type[_Context]:
 
 
 def _attach(
-    node: ClientNode, outputs: dict[int, Tensor], inputs: tuple[int | None, ...] = (), modified: tuple[int, ...] = ()
-) -> None:
+    node: ClientNode, outputs: dict[int, Tensor], inputs: tuple[int | None, ...] = (), modified: tuple[int, ...] = (),
+    saved: tuple[int, ...] = (),
+) -> None:  # fmt: skip
     ids = tuple([outputs[place]._id if place in outputs else None for place in range(len(node.metas))])
-    node.session.submit(messages.ClientNode(node.number, inputs, ids, modified), thread.modes)
+    node.session.submit(messages.ClientNode(node.number, inputs, ids, modified, saved), thread.modes)
     for place, tensor in outputs.items():
         share_history(tensor, ClientOutput(node, place), place in modified)
 

@@ -11,7 +11,7 @@ from weakref import finalize
 from telegrad._session.current import current_session
 from telegrad._session.grad_mode import enable_grad, is_grad_enabled, set_grad_enabled
 from telegrad._session.session import ClientSession
-from telegrad._session.thread_modes import thread
+from telegrad._session.thread_modes import set_autocast, thread
 from telegrad._tensor.autograd_graph import LeafNode, reachable
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd import backward, grad
@@ -79,23 +79,23 @@ class _Surroundings:
 
     def __init__(self, session: ClientSession, preserve_rng_state: bool) -> None:
         self._session = session
-        self._autocast = thread.modes.autocast
+        self._autocast = thread.autocast
         self._random = _keep_random_state(session, self) if preserve_rng_state else None
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
         """Compute in the surroundings of that time in this block."""
-        modes = thread.modes
+        modes, autocast = thread.modes, thread.autocast
         now = None
         if self._random is not None:
             now = self._session.new_id()
             self._session.submit(RandomState(now, False), modes)
             self._session.submit(RandomState(self._random, True), modes)
-        thread.modes = modes.but(autocast=self._autocast)
+        set_autocast(self._autocast)
         try:
             yield
         finally:
-            thread.modes = modes
+            thread.modes, thread.autocast = modes, autocast
             if now is not None:
                 self._session.submit(RandomState(now, True), modes)
                 self._session.free(now)
@@ -145,6 +145,7 @@ class _Recomputed(Function):
     """The other checkpoint: the gradients of the arguments, and of all leaves that the function used, flow on."""
 
     _has_no_jvp = False
+    _checks_saved = False
 
     @staticmethod
     def forward(ctx: Any, run: _Run, values: tuple[Tensor, ...], *sources: Tensor) -> tuple[Tensor, ...]:

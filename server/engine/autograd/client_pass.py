@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from server.engine import context
-from server.engine.value import Value
+from server.engine.value import Storage, Value
 from telegrad_protocol.errors import AutogradError, ProtocolError
 from telegrad_protocol.meta import Meta
 
@@ -25,11 +25,23 @@ from .stream_graph_task import StreamGraphTask
 class ClientNode(Node):
     """A node whose derivative the client computes."""
 
-    __slots__ = ("is_released",)
+    __slots__ = ("is_released", "saved")
 
     def __init__(self, edges: Sequence[Edge | None], metas: tuple[Meta, ...]) -> None:
         super().__init__(edges, metas)
         self.is_released = False
+        self.saved: Sequence[tuple[Storage, int, Meta]] = ()
+        """Memory that the derivative needs as it was at a version of it, and the meta of the tensor there."""
+
+    def check_saved(self) -> None:
+        """Raise AutogradError where a tensor that the client has saved was modified since."""
+        for storage, version, meta in self.saved:
+            if storage.version != version:
+                raise AutogradError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"{meta}, saved by a function of the program, is at version {storage.version}; expected version "
+                    f"{version} instead; clone it before you modify it"
+                )
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
         if not self.edges:
@@ -40,6 +52,7 @@ class ClientNode(Node):
 
     def release(self) -> None:
         self.is_released = True
+        self.saved = ()
 
 
 class ClientPass:

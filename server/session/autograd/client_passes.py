@@ -37,6 +37,7 @@ def add_node(state: SessionState, message: messages.ClientNode) -> None:
             check_writable("mark_dirty", target)
         edges = [edge_of(value) if value is not None else None for value in inputs]
         node = ClientNode(edges, tuple([known[0] if output is None else output.meta for output in outputs]))
+        node.saved = [(value.storage, value.storage.version, value.meta) for value in state.values_of(message.saved)]
         state.stops[message.id] = node
     if not isinstance(node, ClientNode) or len(node.metas) != len(outputs):
         raise ProtocolError(f"number {message.id} is no client's node of {len(outputs)} outputs")
@@ -87,6 +88,8 @@ def _stops_reached(state: SessionState, query: queries.StopsReached) -> list[int
 def take(state: SessionState, message: messages.TakeGradients) -> None:
     """Give the gradients that have reached a stop the client's ids."""
     stop = _stop(state, message.stop)
+    if isinstance(stop, ClientNode):
+        stop.check_saved()
     taken = _pass(state, message.id).take(stop)
     if len(taken) != len(message.outs):
         raise ProtocolError(f"{len(message.outs)} ids for {len(taken)} gradients")
