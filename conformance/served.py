@@ -48,6 +48,14 @@ def sharing_memory() -> Iterator[None]:
         _OBJECTS.clear()
 
 
+_INSIDE = {
+    "sparse_sampled_addmm": "sparse.sampled_addmm", "_sparse_mm": "sparse.mm", "_sparse_addmm": "sparse.addmm",
+    "_sparse_sum": "sparse.sum", "_sparse_softmax": "sparse.softmax", "_sparse_log_softmax": "sparse.log_softmax",
+    "_spdiags": "sparse.spdiags",
+}  # fmt: skip
+"""What PyTorch calls functions of ``torch.sparse`` inside, and how users call them."""
+
+
 class MissingName(Exception):
     """Telegrad has nothing under a name of PyTorch's."""
 
@@ -76,6 +84,7 @@ def named(name: str) -> Callable[..., Any]:
     """Return what telegrad has under a dotted name, such as ``torch.Tensor.add`` or ``linalg.det``."""
     value: Any = telegrad
     below = name.removeprefix("torch.").removeprefix("functional.").removeprefix("_VariableFunctionsClass.")
+    below = _INSIDE.get(below.removeprefix("_sparse."), below)
     below = f"ops.{below}" if below.startswith("aten.") else below
     for part in below.split("."):
         try:
@@ -99,6 +108,8 @@ def in_pytorchs_words(value: Any) -> Any:
     """Return what a property of a tensor is, as PyTorch has it."""
     if isinstance(value, type(telegrad.float32)):
         return next(theirs for theirs, ours in _TYPES.items() if ours is value)
+    if isinstance(value, telegrad.layout):
+        return getattr(torch, value.name)
     if isinstance(value, telegrad.device):
         return torch.device(str(value))
     return wrapped(value)
@@ -151,6 +162,8 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def to_telegrad(tensor: torch.Tensor, device: str | None = None) -> Any:
     """Return a telegrad tensor of the same elements, layout and ``requires_grad``."""
+    if tensor.layout is not torch.strided:
+        return _sparse_to_telegrad(tensor, device)
     plain = tensor.detach().resolve_conj().resolve_neg()
     if tensor.device.type == "meta":
         return telegrad.empty_strided(plain.shape, plain.stride(), dtype=_TYPES[tensor.dtype], device="meta")
@@ -172,6 +185,20 @@ def to_telegrad(tensor: torch.Tensor, device: str | None = None) -> Any:
     return made.detach().requires_grad_() if tensor.requires_grad else made
 
 
+def _sparse_to_telegrad(tensor: torch.Tensor, device: str | None) -> Any:
+    """Return a sparse tensor made of the same parts."""
+    plain = tensor.detach()
+    if tensor.layout is torch.sparse_coo:
+        parts = [to_telegrad(part, device) for part in (plain._indices(), plain._values())]
+        made = telegrad.sparse_coo_tensor(*parts, tuple(plain.shape), is_coalesced=plain.is_coalesced())
+    else:
+        by_rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+        names = ("crow_indices", "col_indices") if by_rows else ("ccol_indices", "row_indices")
+        parts = [to_telegrad(part, device) for part in (*[getattr(plain, name)() for name in names], plain.values())]
+        made = telegrad.sparse_compressed_tensor(*parts, tuple(plain.shape), layout=_ours(tensor.layout))
+    return made.requires_grad_() if tensor.requires_grad else made
+
+
 def _numpy(flat: torch.Tensor) -> np.ndarray[Any, Any]:
     return np.array(flat.numpy(), copy=True)
 
@@ -179,7 +206,7 @@ def _numpy(flat: torch.Tensor) -> np.ndarray[Any, Any]:
 def to_torch(tensor: Any) -> torch.Tensor:
     """Return the elements of a telegrad tensor, on the host."""
     dtype = next(theirs for theirs, ours in _TYPES.items() if ours is tensor.dtype)
-    host = tensor.detach().to("cpu")
+    host = tensor.detach().to("cpu").to_dense()
     if dtype in _WIDER:
         return torch.from_numpy(np.array(host.to(_TYPES[_WIDER[dtype]]).numpy())).to(dtype)
     return torch.from_numpy(np.array(host.numpy()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import IO, Any, TypeAlias
 
 from telegrad._ops.functions import function
@@ -16,12 +17,13 @@ from telegrad._session.devices import as_device, default_device, require_device
 from telegrad._session.session import ClientSession
 from telegrad._tensor import safetensors_files as _safetensors_files
 from telegrad._tensor.atomic_files import write_atomically
+from telegrad._tensor.layouts import sparse_coo, strided
 from telegrad._tensor.safetensors_files import RawTensor
 from telegrad._tensor.tensor import Tensor
 from telegrad._tensor.torch_files.archive import Archive, write_archive
 from telegrad._tensor.torch_files.opcodes import interpret
 from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
-from telegrad._tensor.torch_files.writing import Described, pickled
+from telegrad._tensor.torch_files.writing import Described, DescribedSparse, Description, pickled
 from telegrad.nn.parameter import Parameter
 from telegrad_protocol.dtypes import DType, uint8
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
@@ -96,9 +98,13 @@ def _reader(tensor: Tensor) -> Callable[[], Any]:
     return lambda: tensor._session.read(tensor._id)[2]
 
 
-def _describe(obj: Any) -> Described | None:
+def _describe(obj: Any) -> Description | None:
     if not isinstance(obj, Tensor):
         return None
+    given: Any = obj
+    if given.layout is not strided:
+        coalesced = given.is_coalesced() if given.layout is sparse_coo else None
+        return DescribedSparse(given.layout.name, given._parts, tuple(given.shape), coalesced)
     return Described(obj.dtype, tuple(obj.shape), obj.device.name, obj.requires_grad, isinstance(obj, Parameter))
 
 
@@ -111,13 +117,20 @@ def _read_torch(file: IO[bytes], where: str, map_location: MapLocation, session:
     file.seek(file_begins)
     archive = Archive(file, where)
     tensors = _Tensors(archive, map_location, session)
-    return interpret(archive.pickle(), TorchNames(where, tensors.tensor, _parameter), where)
+    return interpret(archive.pickle(), TorchNames(where, tensors.tensor, _parameter, _sparse), where)
 
 
 def _parameter(data: Any, requires_grad: bool) -> Parameter:
     if not isinstance(data, Tensor):
         raise TypeError("a parameter of what is no tensor")
     return Parameter(data, requires_grad)
+
+
+def _sparse(layout: Any, parts: list[Tensor], size: list[int], is_coalesced: bool) -> Tensor:
+    building = import_module("telegrad.sparse")
+    if layout is sparse_coo:
+        return building.sparse_coo_tensor(*parts, size, is_coalesced=is_coalesced)  # type: ignore[no-any-return]
+    return building.sparse_compressed_tensor(*parts, size, layout=layout)  # type: ignore[no-any-return]
 
 
 class _Tensors:

@@ -144,6 +144,11 @@ _PARTS = {
 }  # fmt: skip
 
 
+def _smm(self: Tensor, mat: Tensor) -> Tensor:
+    """Multiply a sparse matrix by a dense one; the result is sparse."""
+    return smm(self, mat)
+
+
 def smm(input: Tensor, mat: Tensor) -> Tensor:
     """Multiply a sparse matrix by a dense one; the result is sparse."""
     return _sparse("products").smm(input, mat)  # type: ignore[no-any-return]
@@ -167,9 +172,9 @@ def _sspaddmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alph
     return sspaddmm(self, mat1, mat2, beta=beta, alpha=alpha)
 
 
-def spmm(input: Tensor, mat2: Tensor) -> Tensor:
+def spmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Multiply two matrices, as ``mm`` does."""
-    return function("mm")(input, mat2)  # type: ignore[no-any-return]
+    return function("mm")(input, mat2, out=out)  # type: ignore[no-any-return]
 
 
 def copy_of_part(name: str) -> Any:
@@ -190,7 +195,7 @@ METHODS: dict[str, Any] = {
     "to_sparse_csc": to_sparse_csc, "to_sparse_bsr": to_sparse_bsr, "to_sparse_bsc": to_sparse_bsc,
     "sparse_mask": sparse_mask, "coalesce": coalesce, "is_coalesced": is_coalesced, "sparse_dim": sparse_dim,
     "dense_dim": dense_dim, "_nnz": _nnz, "_dimI": sparse_dim, "_dimV": dense_dim, "_coalesced_": _coalesced_,
-    "sparse_resize_": sparse_resize_, "sparse_resize_and_clear_": sparse_resize_and_clear_, "smm": smm,
+    "sparse_resize_": sparse_resize_, "sparse_resize_and_clear_": sparse_resize_and_clear_, "smm": _smm,
     "sspaddmm": _sspaddmm, **{name: _part(name, what) for name, what in _PARTS.items()},
 }  # fmt: skip
 indices_copy, values_copy = copy_of_part("indices"), copy_of_part("values")

@@ -40,14 +40,20 @@ def _dense_of_lines(tensor: SparseTensor) -> Tensor:
     batch, dense = tensor.shape[:first], tensor.shape[first + 2 :]
     high, wide = (size // max(block, 1) for size, block in zip(tensor.shape[first : first + 2], blocks, strict=True))
     count = product(batch)
-    each = arange(count, rows).reshape(-1, 1)
-    places = ((each * high + rows.reshape(count, -1)) * wide + columns.reshape(count, -1)).reshape(-1)
-    values = tensor.stored.reshape(-1, *tensor.stored.shape[first + 1 :])
+    places = _positions(rows, columns, count, high, wide)
+    values = tensor.stored.reshape(count * tensor.count, *tensor.stored.shape[first + 1 :])
     total = summed(values, places, count * high * wide)
     if tensor._kind not in BLOCKED:
         return total.reshape(tensor.shape)
     total = total.reshape(count, high, wide, *blocks, *dense).transpose(2, 3)
     return total.reshape(tensor.shape)
+
+
+def _positions(rows: Tensor, columns: Tensor, count: int, high: int, wide: int) -> Tensor:
+    """Return the positions of stored elements among those of ``count`` matrices, as a vector."""
+    stored = rows.shape[-1]
+    matrix = arange(count, rows).reshape(count, 1)
+    return ((matrix * high + rows.reshape(count, stored)) * wide + columns.reshape(count, stored)).reshape(-1)
 
 
 def row_and_column(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
@@ -128,10 +134,10 @@ def to_coordinates(tensor: SparseTensor) -> SparseTensor:
 def _coordinates_of_blocks(tensor: SparseTensor, rows: Tensor, columns: Tensor) -> SparseTensor:
     high, wide = tensor.blocks or (1, 1)
     shape = (tensor.count, high, wide)
-    all_rows = (rows.reshape(-1, 1, 1) * high + arange(high, rows).reshape(1, -1, 1)).expand(shape)
-    all_columns = (columns.reshape(-1, 1, 1) * wide + arange(wide, rows)).expand(shape)
+    all_rows = (rows.reshape(tensor.count, 1, 1) * high + arange(high, rows).reshape(1, high, 1)).expand(shape)
+    all_columns = (columns.reshape(tensor.count, 1, 1) * wide + arange(wide, rows)).expand(shape)
     indices = run("stack", [all_rows.reshape(-1), all_columns.reshape(-1)])
-    values = tensor.stored.reshape(-1, *tensor.shape[2:])
+    values = tensor.stored.reshape(product(shape), *tensor.shape[2:])
     return coalesced_order(SparseTensor(sparse_coo, (indices, values), tensor.shape))
 
 
@@ -240,8 +246,7 @@ def picked(dense: Tensor, mask: SparseTensor) -> Tensor:
     first, blocks = mask.batch_dims, mask.blocks or (1, 1)
     count = product(mask.shape[:first])
     high, wide = (size // max(block, 1) for size, block in zip(mask.shape[first : first + 2], blocks, strict=True))
-    each = arange(count, rows).reshape(-1, 1)
-    places = ((each * high + rows.reshape(count, -1)) * wide + columns.reshape(count, -1)).reshape(-1)
+    places = _positions(rows, columns, count, high, wide)
     cells = dense.reshape(count, high, blocks[0], wide, blocks[1], *mask.shape[first + 2 :]).transpose(2, 3)
     cells = cells.reshape(count * high * wide, *cells.shape[3:])
     return run("index_select", cells, 0, places).reshape(mask.stored.shape)  # type: ignore[no-any-return]
@@ -261,5 +266,5 @@ def looked_up(keys: Tensor, values: Tensor, sought: Tensor) -> Tensor:
     if not count:
         return zeros((sought.shape[0], *values.shape[1:]), values)
     places = run("searchsorted", keys.contiguous(), sought.contiguous()).clamp(max=count - 1)
-    is_there = (keys[places] == sought).reshape(-1, *[1] * (values.ndim - 1))
+    is_there = (keys[places] == sought).reshape(sought.shape[0], *[1] * (values.ndim - 1))
     return run("where", is_there, values[places], zeros((), values))  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeErro
 from .coalescing import coalesce
 from .conversions import picked, to_coordinates, to_dense, to_lines, to_sparse
 from .functions import TABLE, implements, run
-from .indices import flat
+from .indices import flat, product
 from .tensor import SparseTensor
 
 _LINEAR = (
@@ -98,7 +98,7 @@ def _as_rows(dense: Tensor, sparse: SparseTensor) -> tuple[Any, ...]:
     """Return arguments of ``index_add`` that add stored elements to a dense tensor."""
     sizes, inner = sparse.shape[: sparse.sparse_dims], sparse.shape[sparse.sparse_dims :]
     return (
-        dense.reshape(-1, *inner) if sizes else dense.reshape(1, *inner),
+        dense.reshape(product(sizes), *inner),
         0,
         flat(sparse._parts[0], sizes),
         sparse.stored,
@@ -115,7 +115,7 @@ def add_(input: Tensor, other: Any, *, alpha: Any = 1) -> Any:
     if not input._meta.is_contiguous or not input.ndim:
         return input.add_(to_dense(other), alpha=alpha)
     sizes, inner = other.shape[: other.sparse_dims], other.shape[other.sparse_dims :]
-    target = input if other.sparse_dims == 1 else run("view", input, (-1, *inner))
+    target = input if other.sparse_dims == 1 else run("view", input, (product(sizes), *inner))
     run("index_add_", target, 0, flat(other._parts[0], sizes), other.stored, alpha=alpha)
     return input
 

@@ -16,7 +16,7 @@ from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedErro
 from .coalescing import coalesce, from_positions
 from .conversions import to_coordinates, to_dense, to_lines
 from .functions import implements, run
-from .indices import arange, expanded, merged, starts, summed
+from .indices import arange, expanded, merged, product, starts, summed
 from .tensor import BLOCKED, BY_ROWS, SparseTensor
 
 
@@ -57,7 +57,8 @@ def _form(tensor: SparseTensor) -> ProductForm:
     if tensor._kind is not sparse_coo:
         by_rows = tensor._kind in BY_ROWS
         columns = tensor.shape[first + 1 if by_rows else first]
-        crow, col = (part.reshape(-1, part.shape[-1]) if first > 1 else part for part in tensor._parts[:2])
+        count = product(tensor.shape[:first])
+        crow, col = (part.reshape(count, part.shape[-1]) if first > 1 else part for part in tensor._parts[:2])
         crow, col = run("_csr_indices", crow, col, columns)
         return ProductForm(crow, col, columns, not by_rows, None)
     rows, cols = tensor._parts[0].unbind(0)
@@ -216,9 +217,10 @@ def sampled_addmm(input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: Any 
     if (*mat1.shape[:-1], mat2.shape[-1]) != tuple(input.shape):
         raise ShapeError(f"sampled_addmm: {mat1._meta} @ {mat2._meta} does not have the shape {tuple(input.shape)}")
     form = form_of(input)
-    rows, columns = mat1.reshape(-1, *mat1.shape[-2:]), mat2.transpose(-1, -2).reshape(-1, *reversed(mat2.shape[-2:]))
-    if not input.batch_dims:
-        rows, columns = rows[0], columns[0]
+    rows, columns = mat1, mat2.transpose(-1, -2)
+    if input.batch_dims > 1:
+        count = product(input.shape[:-2])
+        rows, columns = (matrix.reshape(count, *matrix.shape[-2:]) for matrix in (rows, columns))
     values = run("_csr_sampled_matmul", form.crow, form.col, rows, columns).reshape(input.stored.shape) * alpha
     return input.like(values if beta == 0 else input.stored * beta + values)
 

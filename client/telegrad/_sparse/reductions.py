@@ -8,7 +8,7 @@ from typing import Any
 from telegrad._tensor.layouts import sparse_coo, sparse_csr
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
-from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.errors import DTypeError, NotSupportedError
 from telegrad_protocol.layout import wrap_dim
 
 from .coalescing import coalesce
@@ -70,11 +70,10 @@ def _sum_of_coordinates(input: SparseTensor, dims: list[int], keepdim: bool, dty
 
 @implements("any")
 def any_(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
-    """Tell whether an element is not zero."""
+    """Tell whether a stored element is not zero."""
     if args or kwargs:
         raise NotSupportedError("any: not supported over dimensions of a sparse tensor; use to_dense()")
-    source = coalesce(input) if input._kind is sparse_coo else input
-    return run("any", source.stored)
+    return run("any", input.stored)
 
 
 @implements("norm", "linalg_vector_norm", "linalg_norm")
@@ -96,6 +95,8 @@ def softmax(input: SparseTensor, dim: int, dtype: Any, is_log: bool) -> SparseTe
         raise NotSupportedError(f"sparse.{name}: expected a sparse tensor; use nn.functional.{name} for a dense one")
     at = wrap_dim(name, dim, input.ndim)
     input.require(name, sparse_coo)
+    if not (dtype or input.dtype).is_floating_point:
+        raise DTypeError(f"sparse.{name}: expected floating point numbers, got {input._meta}")
     source = coalesce(input if dtype is None else converted(input, dtype=dtype, device=input.device))
     if at >= source.sparse_dims:
         return source.like(run(name, source.stored, at - source.sparse_dims + 1))
@@ -115,7 +116,7 @@ def _groups(source: SparseTensor, dim: int) -> tuple[Tensor, int]:
 
 
 def _softmax_of_groups(values: Tensor, rows: Tensor, count: int, is_log: bool) -> Tensor:
-    index = rows.reshape(-1, *[1] * (values.ndim - 1)).expand(values.shape)
+    index = rows.reshape(rows.shape[0], *[1] * (values.ndim - 1)).expand(values.shape)
     start = zeros((count, *values.shape[1:]), values)
     top = run("scatter_reduce", start, 0, index, values.detach(), "amax", include_self=False)
     shifted = values - run("index_select", top, 0, rows)

@@ -55,6 +55,11 @@ class SparseTensor(Tensor):
         self._meta = Meta.of(tuple(shape), values.dtype, values.device)
         self._base = self._aliases = None
 
+    @classmethod
+    def _wrap(cls, tensor: Tensor) -> Any:
+        """Return the tensor itself, which nobody else uses."""
+        return tensor
+
     def __del__(self) -> None:
         """Do nothing: the parts free themselves."""
 
@@ -119,6 +124,10 @@ class SparseTensor(Tensor):
             raise NotSupportedError(f"{name}: expected a {names} tensor, not {self._kind.name}; convert it first")
 
     # What a dense tensor keeps for itself is the values' here.
+    _requires_grad = property(lambda self: self.stored._requires_grad)
+    _node = property(lambda self: self.stored._node)
+    _grad = property(lambda self: self.grad)
+
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow into the values."""
@@ -184,6 +193,9 @@ class SparseTensor(Tensor):
 
     def _gradient_edge(self) -> Any:
         return self.stored._gradient_edge()
+
+    def _is_tracked(self) -> bool:
+        return self.stored._is_tracked()
 
     def backward(
         self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,

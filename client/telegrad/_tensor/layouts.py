@@ -25,3 +25,6 @@ sparse_csr: Final = Layout("sparse_csr")
 sparse_csc: Final = Layout("sparse_csc")
 sparse_bsr: Final = Layout("sparse_bsr")
 sparse_bsc: Final = Layout("sparse_bsc")
+BY_NAME: Final = {
+    layout.name: layout for layout in (strided, sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc)
+}

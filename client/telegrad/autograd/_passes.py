@@ -11,6 +11,7 @@ from typing import Any
 
 from telegrad._ops.duals import duals
 from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import HANDLERS
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
     GradientEdge,
@@ -30,6 +31,7 @@ from telegrad_protocol.messages import Backward, Gradient
 
 from ._client_pass import ClientPass
 from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, settle, update_handles
+from ._sparse_operands import has_sparse, values_of, with_indices_of
 
 
 class _Anomalies:
@@ -56,6 +58,9 @@ def backward(
         if grad_tensors is not None:
             raise ArgumentError("backward: grad_variables is the former name of grad_tensors; pass only the latter")
         grad_tensors = grad_variables
+    if HANDLERS:
+        tensors, grad_tensors = values_of(_listed(tensors)), values_of(grad_tensors)
+        inputs = None if inputs is None else values_of(_listed(inputs))
     roots, gradients = _roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
     retain = create_graph if retain_graph is None else retain_graph
@@ -119,6 +124,14 @@ def grad(
         raise ArgumentError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
+    if HANDLERS:
+        outputs, inputs, grad_outputs = values_of(_listed(outputs)), _listed(inputs), values_of(grad_outputs)
+        if has_sparse(inputs):
+            gradients_of_values = grad(
+                outputs, values_of(inputs), grad_outputs, retain_graph, create_graph, allow_unused=allow_unused,
+                materialize_grads=materialize_grads,
+            )  # fmt: skip
+            return with_indices_of(inputs, gradients_of_values)
     roots, gradients = _roots(outputs, grad_outputs, "grad")
     session = roots[0]._session
     sources = _listed(inputs)

@@ -18,13 +18,16 @@ from telegrad._sparse.building import sparse_compressed_tensor as sparse_compres
 from telegrad._sparse.building import sparse_coo_tensor as sparse_coo_tensor
 from telegrad._sparse.building import sparse_csc_tensor as sparse_csc_tensor
 from telegrad._sparse.building import sparse_csr_tensor as sparse_csr_tensor
+from telegrad._sparse.coalescing import coalesce as _coalesce
 from telegrad._sparse.functions import dispatch as _dispatch
 from telegrad._sparse.gradients import as_sparse_gradcheck as as_sparse_gradcheck
 from telegrad._sparse.systems import spdiags as spdiags
 from telegrad._sparse.systems import spsolve as spsolve
 from telegrad._sparse.tensor import SparseTensor as _SparseTensor
+from telegrad._tensor.layouts import sparse_coo as _sparse_coo
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.dtypes import bool_ as _bool
 from telegrad_protocol.errors import NotSupportedError as _NotSupportedError
 
 __all__ = [
@@ -72,7 +75,10 @@ def sum(input: Tensor, dim: Any = None, dtype: DType | None = None) -> Tensor:
     """Return the sum of all elements, or over dimensions: sparse unless all sparse dimensions are summed over."""
     if not isinstance(input, _SparseTensor):
         raise _NotSupportedError("sparse.sum: expected a sparse tensor; use telegrad.sum() for a dense one")
-    return _reductions.sum(input, dim, dtype=dtype)  # type: ignore[no-any-return]
+    if input.dtype is _bool and input._kind is _sparse_coo:
+        input = _coalesce(input)
+    kept = input.dtype if dtype is None and dim is not None else dtype  # unlike telegrad.sum()
+    return _reductions.sum(input, dim, dtype=kept)  # type: ignore[no-any-return]
 
 
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:

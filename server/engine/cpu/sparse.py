@@ -20,6 +20,9 @@ def csr_matmul(
     xp: Any, crow: Array, col: Array, values: Array, other: Array, columns: int, transposed: bool, *, out: Array
 ) -> None:
     check_csr(xp, crow, col, columns)
+    if not out.size or not values.size:
+        out[...] = 0
+        return
     shape = (columns, crow.shape[-1] - 1) if transposed else (crow.shape[-1] - 1, columns)
     kind = csc_array if transposed else csr_array  # a matrix by rows is its transpose by columns
     operands = (crow, col, values, other)

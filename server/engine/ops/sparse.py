@@ -83,13 +83,16 @@ def _pieces(count, width, itemsize):
 )
 def _csr_matmul(xp, crow, col, values, other, columns, transposed, *, out):
     check_csr(xp, crow, col, columns)
+    if not out.size or not values.size:
+        out[...] = 0
+        return
     batch, width = (None if out.ndim == 2 else out.shape[0]), out.shape[-1]
     rows, cols = _flattened(xp, crow, col, batch, columns)
     if batch is not None:
         values = xp.broadcast_to(values, (batch, col.shape[-1])).reshape(-1)
         other = xp.broadcast_to(other, (batch, *other.shape[-2:]))
     sources, targets = (rows, cols) if transposed else (cols, rows)
-    dense, result = other.reshape(-1, width), xp.zeros((out.size // max(width, 1), width), out.dtype)
+    dense, result = other.reshape(-1, width), xp.zeros((out.size // width, width), out.dtype)
     for piece in _pieces(values.size, width, out.itemsize):
         terms = values[piece, None] * dense[sources[piece]]
         arrays.reduce_at(xp, result, (targets[piece],), terms, "sum")
@@ -107,6 +110,9 @@ def _csr_matmul(xp, crow, col, values, other, columns, transposed, *, out):
 )
 def _csr_sampled_matmul(xp, crow, col, left, right, *, out):
     check_csr(xp, crow, col, right.shape[-2])
+    if not out.size or not left.shape[-1]:
+        out[...] = 0
+        return
     batch, width = (None if out.ndim == 1 else out.shape[0]), left.shape[-1]
     rows, cols = _flattened(xp, crow, col, batch, right.shape[-2])
     if batch is not None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from telegrad._tensor import layouts
+from telegrad._tensor.layouts import sparse_coo
 from telegrad._tensor.size import Size
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
@@ -78,11 +80,13 @@ class TorchNames:
     """The names that may occur, for one file; tensors come from the two callbacks."""
 
     def __init__(
-        self, where: str, tensor: Callable[[Layout, bool], Any], parameter: Callable[[Any, bool], Any]
-    ) -> None:
+        self, where: str, tensor: Callable[[Layout, bool], Any], parameter: Callable[[Any, bool], Any],
+        sparse: Callable[..., Any],
+    ) -> None:  # fmt: skip
         self._where = where
         self._tensor = tensor
         self._parameter = parameter
+        self._sparse = sparse
         makers: dict[str, Callable[..., Any]] = {
             "collections.OrderedDict": _ordered_dict, "collections.Counter": _counter,
             "builtins.set": _set, "builtins.frozenset": lambda items: frozenset(_set(items)),
@@ -90,6 +94,7 @@ class TorchNames:
             "_codecs.encode": _encode,
             "torch.Size": _size, "torch.device": _device, "torch._utils._rebuild_tensor_v2": self._rebuild,
             "torch._utils._rebuild_tensor": self._rebuild_plain, "torch._utils._rebuild_tensor_v3": self._rebuild_typed,
+            "torch.serialization._get_layout": _layout, "torch._utils._rebuild_sparse_tensor": self._rebuild_sparse,
             "torch._utils._rebuild_parameter": self._rebuild_parameter,
             "torch._utils._rebuild_parameter_with_state": self._rebuild_parameter,
         }  # fmt: skip
@@ -146,6 +151,12 @@ class TorchNames:
             tensor = -tensor if metadata.get("neg") else tensor
         return tensor
 
+    def _rebuild_sparse(self, layout: Any, data: Any) -> Any:
+        *parts, size, coalesced = data if layout is sparse_coo and len(data) == 4 else (*data, None)
+        if len(parts) != (2 if layout is sparse_coo else 3):
+            raise ValueError("a sparse tensor of other parts")
+        return self._sparse(layout, parts, [int(length) for length in size], bool(coalesced))
+
     def _rebuild_parameter(self, data: Any, requires_grad: bool, hooks: Any, state: Any = None) -> Any:
         return self._parameter(data, bool(requires_grad))
 
@@ -183,6 +194,10 @@ def _encode(text: str, encoding: str) -> bytes:
 
 def _size(sizes: Any = ()) -> Size:
     return Size([int(size) for size in sizes])
+
+
+def _layout(name: str) -> Any:
+    return layouts.BY_NAME[name.removeprefix("torch.")]
 
 
 def _device(kind: str, index: int | None = None) -> Device:

@@ -31,7 +31,20 @@ class Described:
     is_parameter: bool
 
 
-def pickled(obj: Any, describe: Callable[[Any], Described | None]) -> tuple[bytes, list[Any]]:
+@dataclass(frozen=True)
+class DescribedSparse:
+    """What a file says of a sparse tensor: its layout, the tensors that it is made of, and what follows them."""
+
+    layout: str
+    parts: tuple[Any, ...]
+    shape: tuple[int, ...]
+    is_coalesced: bool | None
+
+
+Description = Described | DescribedSparse
+
+
+def pickled(obj: Any, describe: Callable[[Any], Description | None]) -> tuple[bytes, list[Any]]:
     """Return the pickle of a structure, and its tensors in the order of their keys; ``describe`` knows what is one."""
     writer = _Writer(describe)
     writer.write(obj, ())
@@ -41,7 +54,7 @@ def pickled(obj: Any, describe: Callable[[Any], Described | None]) -> tuple[byte
 class _Writer:
     """Writes one saved object as a pickle, and collects the tensors that it meets on the way."""
 
-    def __init__(self, describe: Callable[[Any], Described | None]) -> None:
+    def __init__(self, describe: Callable[[Any], Description | None]) -> None:
         self.describe = describe
         self.parts: list[bytes] = []
         self.tensors: list[Any] = []
@@ -58,6 +71,8 @@ class _Writer:
             described = self.describe(obj)
             if described is None:
                 self.write_container(obj, path)
+            elif isinstance(described, DescribedSparse):
+                self.write_sparse(obj, described)
             else:
                 self.write_tensor(obj, described)
 
@@ -130,6 +145,23 @@ class _Writer:
             self.emit(b"tR")
         else:
             self.rebuilt(obj, described, described.requires_grad)
+        self.remember(obj)
+
+    def write_sparse(self, obj: Any, described: DescribedSparse) -> None:
+        self.name("torch._utils", "_rebuild_sparse_tensor")
+        self.emit(b"(")
+        self.call("torch.serialization", "_get_layout", f"torch.{described.layout}")
+        self.emit(b"(")
+        for part in described.parts:
+            own = self.describe(part)
+            assert isinstance(own, Described)
+            self.rebuilt(part, own, False)
+        self.name("torch", "Size")
+        self.integers(described.shape)
+        self.emit(b"\x85R")
+        if described.is_coalesced is not None:
+            self.emit(b"\x88" if described.is_coalesced else b"\x89")
+        self.emit(b"ttR")
         self.remember(obj)
 
     def rebuilt(self, obj: Any, described: Described, requires_grad: bool) -> None:
