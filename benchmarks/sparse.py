@@ -87,16 +87,18 @@ def product(device: str, place: Place, density: float, width: int, is_transposed
 
 
 def batched(device: str, place: Place, density: float) -> Problem:
-    """A batch of matrices times a batch of dense ones; PyTorch multiplies batches by rows on GPUs only."""
+    """A batch of matrices times a batch of dense ones: one matrix with the others on its diagonal, as in the client.
+
+    PyTorch has batches in coordinates, and refuses those by rows.
+    """
     matrix, dense = drawn(_BATCHED_SIZE, density, _BATCH), torch.randn(_BATCH, _BATCHED_SIZE, _WIDTH)
-    crow, col = F._csr_indices(place(matrix.crow), place(matrix.col), _BATCHED_SIZE)
-    values, other = place(matrix.values), place(dense)
-    theirs, dense = matrix.theirs(device), dense.to(device)
-    if device == "cpu":
-        theirs = _coordinates(matrix)
-    return Problem(
-        lambda: F._csr_matmul(crow, col, values, other, _BATCHED_SIZE, False), lambda: torch.bmm(theirs, dense)
-    )
+    size, stored = _BATCH * _BATCHED_SIZE, matrix.col.shape[1]
+    number = torch.arange(_BATCH).unsqueeze(1)
+    begins = torch.cat([(matrix.crow[:, :-1] + number * stored).reshape(-1), torch.tensor([_BATCH * stored])])
+    crow, col = F._csr_indices(place(begins), place((matrix.col + number * _BATCHED_SIZE).reshape(-1)), size)
+    values, other = place(matrix.values.reshape(-1)), place(dense.reshape(size, _WIDTH))
+    theirs, dense = _coordinates(matrix).to(device), dense.to(device)
+    return Problem(lambda: F._csr_matmul(crow, col, values, other, size, False), lambda: torch.bmm(theirs, dense))
 
 
 def _coordinates(matrix: Matrix) -> torch.Tensor:

@@ -57,8 +57,9 @@ def _form(tensor: SparseTensor) -> ProductForm:
     if tensor._kind is not sparse_coo:
         by_rows = tensor._kind in BY_ROWS
         columns = tensor.shape[first + 1 if by_rows else first]
-        count = product(tensor.shape[:first])
-        crow, col = (part.reshape(count, part.shape[-1]) if first > 1 else part for part in tensor._parts[:2])
+        crow, col = tensor._parts[:2]
+        if first:
+            crow, col, columns = _on_diagonal(crow, col, columns)
         crow, col = run("_csr_indices", crow, col, columns)
         return ProductForm(crow, col, columns, not by_rows, None)
     rows, cols = tensor._parts[0].unbind(0)
@@ -69,6 +70,16 @@ def _form(tensor: SparseTensor) -> ProductForm:
     crow = starts(rows, tensor.shape[0])
     crow, cols = run("_csr_indices", crow, cols, tensor.shape[1])
     return ProductForm(crow, cols, tensor.shape[1], False, order)
+
+
+def _on_diagonal(crow: Tensor, col: Tensor, columns: int) -> tuple[Tensor, Tensor, int]:
+    """Return the indices of a batch of matrices as those of one that has them on its diagonal."""
+    count, lines, stored = product(crow.shape[:-1]), crow.shape[-1] - 1, col.shape[-1]
+    number = arange(count, crow).reshape(count, 1)
+    begins = crow.reshape(count, lines + 1)[:, :lines].to(dtypes.int64) + number * stored
+    end = run("full", (1,), count * stored, dtype=dtypes.int64, device=crow.device)
+    places = col.reshape(count, stored).to(dtypes.int64) + number * columns
+    return run("cat", [begins.reshape(-1), end]), places.reshape(-1), count * columns
 
 
 def _matrix(name: str, tensor: SparseTensor) -> SparseTensor:
@@ -120,7 +131,9 @@ def bmm(input: Tensor, mat2: Tensor) -> Any:
         return bmm(mat2.transpose(1, 2), input.transpose(1, 2)).transpose(1, 2)
     sparse: SparseTensor = input  # type: ignore[assignment]
     if sparse._kind is not sparse_coo and sparse._kind not in BLOCKED and sparse.batch_dims == 1:
-        return form_of(sparse).times(sparse.stored, mat2)
+        batch, rows, columns = sparse.shape
+        values, other = sparse.stored.reshape(batch * sparse.count), mat2.reshape(batch * columns, mat2.shape[2])
+        return form_of(sparse).times(values, other).reshape(batch, rows, mat2.shape[2])
     return _stacked(to_coordinates(sparse), mat2)
 
 
@@ -218,9 +231,8 @@ def sampled_addmm(input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: Any 
         raise ShapeError(f"sampled_addmm: {mat1._meta} @ {mat2._meta} does not have the shape {tuple(input.shape)}")
     form = form_of(input)
     rows, columns = mat1, mat2.transpose(-1, -2)
-    if input.batch_dims > 1:
-        count = product(input.shape[:-2])
-        rows, columns = (matrix.reshape(count, *matrix.shape[-2:]) for matrix in (rows, columns))
+    if input.batch_dims:
+        rows, columns = (matrix.reshape(product(matrix.shape[:-1]), matrix.shape[-1]) for matrix in (rows, columns))
     values = run("_csr_sampled_matmul", form.crow, form.col, rows, columns).reshape(input.stored.shape) * alpha
     return input.like(values if beta == 0 else input.stored * beta + values)
 

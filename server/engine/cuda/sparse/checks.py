@@ -125,6 +125,8 @@ class IndexCheck:
         if self._columns is not None:
             self._columns(stream, out_col, col, record.pointer, tag)
         self._copied(stream, out_crow, bad.data.ptr, crow)
+        if tag:
+            record.mark()
 
 
 def _entries(given: str, starts: str, out: str) -> str:

@@ -34,10 +34,9 @@ _KEPT_SCRATCH = 32 << 20
 
 
 class Sizes(NamedTuple):
-    """A product of sparse matrices, or of their transposes, with row-major dense ones.
+    """A product of a sparse matrix, or of its transpose, with a row-major dense one.
 
-    ``rows`` and ``columns`` are those of the sparse matrix as it is stored. The steps are how many elements lie between
-    neighbours in a batch, 0 for an operand that is used for all.
+    ``rows`` and ``columns`` are those of the sparse matrix as it is stored.
     """
 
     dtype: DType
@@ -47,10 +46,6 @@ class Sizes(NamedTuple):
     stored: int
     width: int
     is_transposed: bool
-    batch: int = 1
-    crow_step: int = 0
-    stored_step: int = 0
-    other_step: int = 0
 
 
 class Addresses(NamedTuple):
@@ -75,7 +70,8 @@ class Product:
         self._backend = backend
         self._sizes = sizes
         self._descriptors: list[tuple[Any, int]] = []
-        self._is_described = False
+        self._at: Addresses | None = None
+        self._handle = _handle(backend.index) if IS_AVAILABLE else 0
         self._scratch_bytes = 0
         kind = DATA_TYPES[sizes.dtype]
         self._kind, self._compute = kind, _COMPUTE.get(kind, kind)
@@ -83,13 +79,18 @@ class Product:
 
     def run(self, at: Addresses) -> None:
         """Multiply what lies at the addresses, on the backend's current stream."""
-        if not self._is_described:
+        before = self._at
+        if before is None:
             self._describe(at)
-        cusparse.csr_set_pointers(self._sparse, at.crow, at.col, at.values)
-        cusparse.dn_mat_set_values(self._other, at.other)
-        cusparse.dn_mat_set_values(self._out, at.out)
-        backend = self._backend
-        handle = _handle(backend.index)
+        elif before != at:
+            if before[:3] != at[:3]:
+                cusparse.csr_set_pointers(self._sparse, at.crow, at.col, at.values)
+            if before.other != at.other:
+                cusparse.dn_mat_set_values(self._other, at.other)
+            if before.out != at.out:
+                cusparse.dn_mat_set_values(self._out, at.out)
+            self._at = at
+        backend, handle = self._backend, self._handle
         cusparse.set_stream(handle, backend.stream)
         scratch, address = None, 0
         if self._scratch_bytes > _KEPT_SCRATCH:
@@ -108,19 +109,14 @@ class Product:
         ))  # fmt: skip
         self._descriptors.append((cusparse.destroy_sp_mat, self._sparse))
         given, made = (sizes.rows, sizes.columns) if sizes.is_transposed else (sizes.columns, sizes.rows)
-        self._other = self._dense(given, at.other, sizes.other_step)
-        self._out = self._dense(made, at.out, made * sizes.width)
-        if sizes.batch > 1:
-            cusparse.csr_set_strided_batch(self._sparse, sizes.batch, sizes.crow_step, sizes.stored_step)
+        self._other, self._out = self._dense(given, at.other), self._dense(made, at.out)
         self._choose()
-        self._is_described = True
+        self._at = at
 
-    def _dense(self, rows: int, address: int, step: int) -> int:
+    def _dense(self, rows: int, address: int) -> int:
         width = self._sizes.width
         matrix = int(cusparse.create_dn_mat(rows, width, width, address, self._kind, cusparse.Order.ROW))
         self._descriptors.append((cusparse.destroy_dn_mat, matrix))
-        if self._sizes.batch > 1:
-            cusparse.dn_mat_set_strided_batch(matrix, self._sizes.batch, step)
         return matrix
 
     def _choose(self) -> None:
@@ -128,7 +124,7 @@ class Product:
         operations = cusparse.Operation
         turned = operations.TRANSPOSE if self._sizes.is_transposed else operations.NON_TRANSPOSE
         alpha = self._factors.ctypes.data
-        handle = _handle(self._backend.index)
+        handle = self._handle
         for algorithm in (cusparse.SpMMAlg.CSR_ALG2, cusparse.SpMMAlg.DEFAULT):
             self._arguments = (
                 turned, operations.NON_TRANSPOSE, alpha, self._sparse, self._other, alpha + self._factors.itemsize,

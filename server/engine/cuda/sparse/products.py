@@ -1,6 +1,6 @@
 """Products of sparse matrices with dense ones by cuSPARSE.
 
-A batch of transposes is multiplied one by one, since cuSPARSE has strided batches for matrices as they are stored only.
+Matrices of a batch are multiplied one by one; the client makes one matrix of them, with the others on its diagonal.
 """
 
 from __future__ import annotations
@@ -31,16 +31,12 @@ def csr_matmul(request: Request) -> Launch | None:
     backend = request.backend
     if not out.numel or not col.shape[-1]:
         return _zeros(backend, out)
-    if not _is_strided(crow, col, values):
-        return None
     batch = out.shape[0] if out.ndim == 3 else 1
     steps = [meta.shape[-1] if meta.ndim == 2 else 0 for meta in (crow, values)]
     other_step = other.shape[-1] * other.shape[-2] if other.ndim == 3 else 0
-    together = 1 if is_transposed else batch
     indices = CheckedIndices(backend, crow, col, columns)
     sizes = Sizes(
-        out.dtype, indices.dtype, crow.shape[-1] - 1, columns, col.shape[-1], out.shape[-1], is_transposed, together,
-        steps[0], steps[1], other_step,
+        out.dtype, indices.dtype, crow.shape[-1] - 1, columns, col.shape[-1], out.shape[-1], is_transposed
     )  # fmt: skip
     product = Product(backend, sizes)
     offsets = [byte_offset(meta) for meta in (values, other)]
@@ -57,15 +53,10 @@ def csr_matmul(request: Request) -> Launch | None:
             outs[0].storage.block.pointer + byte_offset(out),
         )  # fmt: skip
         product.run(first)
-        for number in range(1, batch // together):
+        for number in range(1, batch):
             product.run(Addresses(*[at + number * move for at, move in zip(first, moves, strict=True)]))
 
     return launch
-
-
-def _is_strided(crow: Meta, col: Meta, values: Meta) -> bool:
-    """Whether columns and values have one step, as cuSPARSE wants it, and no row starts of their own without them."""
-    return col.ndim == values.ndim and crow.ndim <= col.ndim
 
 
 def _zeros(backend: Any, out: Meta) -> Launch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from server.engine import keys
-from server.engine.cuda.rows.rowwise import byte_offset, power_of_two, row_major
+from server.engine.cuda.rows.rowwise import byte_offset, power_of_two, row_major, vector_width
 from server.engine.cuda.runtime.geometry import blocks
 from server.engine.cuda.runtime.launch import load, nothing
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
@@ -23,8 +23,8 @@ TEXT = r"""
 template <class A> struct sum_of {
     A total = 0;
     template <class T> __device__ __forceinline__ void add(T a, T b) { total += (A)widen(a) * (A)widen(b); }
-    template <int N> __device__ __forceinline__ void join() {
-        for (int step = N / 2; step; step /= 2) total += (A)__shfl_xor_sync(0xffffffffu, total, step);
+    template <int N> __device__ __forceinline__ void join(u32 mask) {
+        for (int step = N / 2; step; step /= 2) total += (A)__shfl_xor_sync(mask, total, step);
     }
 };
 template <class R> struct sum_of<complex_t<R>> {
@@ -33,35 +33,40 @@ template <class R> struct sum_of<complex_t<R>> {
         total.re += a.re * b.re - a.im * b.im;
         total.im += a.re * b.im + a.im * b.re;
     }
-    template <int N> __device__ __forceinline__ void join() {
+    template <int N> __device__ __forceinline__ void join(u32 mask) {
         for (int step = N / 2; step; step /= 2) {
-            total.re += __shfl_xor_sync(0xffffffffu, total.re, step);
-            total.im += __shfl_xor_sync(0xffffffffu, total.im, step);
+            total.re += __shfl_xor_sync(mask, total.re, step);
+            total.im += __shfl_xor_sync(mask, total.im, step);
         }
     }
 };
 
-template <class T, class I, int LANES>
+// A group of LANES threads per stored element; PER_ROW groups share the elements of a row.
+template <class T, class I, int LANES, int VEC, int PER_ROW>
 __device__ __forceinline__ void sampled(
     T* out, const I* crow, const I* col, const T* left, const T* right, i64 rows, i64 stored, i64 width,
     i64 crow_step, i64 col_step, i64 left_step, i64 right_step) {
-    const i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) / LANES, batch = blockIdx.y;
-    const int lane = threadIdx.x % LANES;
+    const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    const i64 row = (i64)blockIdx.x * (256 / LANES / PER_ROW) + group / PER_ROW, batch = blockIdx.y;
+    if (row >= rows) return;
+    const u32 mask = LANES == 32 ? 0xffffffffu : ((1u << LANES % 32) - 1) << (threadIdx.x % 32 / LANES * LANES);
     crow += batch * crow_step;
     col += batch * col_step;
-    sum_of<compute_t<T>> sum;
-    if (i < stored) {
-        i64 low = 0, high = rows - 1;  // the last row that begins at i or before it
-        while (low < high) {
-            const i64 middle = (low + high + 1) / 2;
-            if ((i64)crow[middle] <= i) low = middle; else high = middle - 1;
+    out += batch * stored;
+    const T* a = left + batch * left_step + row * width;
+    right += batch * right_step;
+    const i64 end = (i64)crow[row + 1];
+    for (i64 i = (i64)crow[row] + group % PER_ROW; i < end; i += PER_ROW) {
+        const T* b = right + (i64)col[i] * width;
+        sum_of<compute_t<T>> sum;
+        for (i64 k = lane * VEC; k < width; k += LANES * VEC) {
+            const vec<T, VEC> x = *(const vec<T, VEC>*)(a + k), y = *(const vec<T, VEC>*)(b + k);
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) sum.add(x.at[j], y.at[j]);
         }
-        const T* a = left + batch * left_step + low * width;
-        const T* b = right + batch * right_step + (i64)col[i] * width;
-        for (i64 k = lane; k < width; k += LANES) sum.add(a[k], b[k]);
+        sum.template join<LANES>(mask);
+        if (!lane) out[i] = cast<T>(sum.total);
     }
-    sum.template join<LANES>();
-    if (i < stored && !lane) out[batch * stored + i] = cast<T>(sum.total);
 }
 """
 
@@ -78,14 +83,19 @@ def csr_sampled_matmul(request: Request) -> Launch | None:
         return nothing
     rows, stored, width = crow.shape[-1] - 1, col.shape[-1], left.shape[-1]
     indices = CheckedIndices(request.backend, crow, col, right.shape[-2])
-    lanes = max(4, min(32, power_of_two(width)))
+    if not width:
+        return None
+    vector = vector_width(width, (left, right))
+    lanes = min(32, power_of_two(-(-width // vector)))
+    groups = _THREADS // lanes
+    per_row = min(groups, power_of_two(-(-stored // rows)))
     element, index = CTYPES[out.dtype], CTYPES[indices.dtype]
     steps = [
         meta.numel // meta.shape[0] if meta.ndim == least + 1 else 0
         for meta, least in ((crow, 1), (col, 1), (left, 2), (right, 2))
     ]
-    fire = load(PRELUDE + TEXT + _entry(element, index, lanes), "run").prepare(
-        (blocks(stored * lanes, _THREADS), batch), _THREADS, "PPPPP",
+    fire = load(PRELUDE + TEXT + _entry(element, index, lanes, vector, per_row), "run").prepare(
+        (blocks(rows, groups // per_row), batch), _THREADS, "PPPPP",
         [("i64", number) for number in (rows, stored, width, *steps)],
     )  # fmt: skip
     backend, offsets = request.backend, [byte_offset(meta) for meta in (out, left, right)]
@@ -100,12 +110,12 @@ def csr_sampled_matmul(request: Request) -> Launch | None:
     return launch
 
 
-def _entry(element: str, index: str, lanes: int) -> str:
+def _entry(element: str, index: str, lanes: int, vector: int, per_row: int) -> str:
     return f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) run(
     {element}* out, const {index}* crow, const {index}* col, const {element}* left, const {element}* right, i64 rows,
     i64 stored, i64 width, i64 crow_step, i64 col_step, i64 left_step, i64 right_step) {{
-    sampled<{element}, {index}, {lanes}>(
+    sampled<{element}, {index}, {lanes}, {vector}, {per_row}>(
         out, crow, col, left, right, rows, stored, width, crow_step, col_step, left_step, right_step);
 }}
 """
