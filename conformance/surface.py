@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -105,7 +105,7 @@ def _difference(theirs: Any, ours: Any) -> str:
     if own is None:
         return ""
     if reference is None:
-        return _unlike([*own.parameters], _documented_parameters(theirs))
+        return _unlike([*own.parameters], theirs)
     mine, others = _shown(own), _shown(reference)
     return "" if mine == others else f"({', '.join(mine)}) for ({', '.join(others)})"
 
@@ -140,20 +140,56 @@ def _value(default: Any) -> str:
     return str(getattr(default, "__name__", default)).rpartition(".")[2] if callable(default) else str(default)
 
 
-def _documented_parameters(function: Any) -> list[str]:
-    """The names in the signature at the top of a docstring; none where it does not begin with one."""
+class Form(NamedTuple):
+    """One way to call a function: names in order, and names that are taken by keyword only, in any order."""
+
+    positional: tuple[str, ...]
+    by_keyword: frozenset[str]
+
+
+def _documented_forms(function: Any) -> list[Form]:
+    """The signatures in a docstring: the one that it begins with, and those of further forms below."""
     text = getattr(function, "__doc__", None) or ""
-    match = re.match(rf"\s*(?:torch\.)?(?:[\w.]+\.)?{function.__name__}\((.*?)\)(?: ->.*)?$", text, re.MULTILINE)
-    parts = re.sub(r"\[[^]]*\]|\(.*?\)|\\", "", match[1]).split(",") if match else []
-    names = (re.split("[:=]", part)[0].strip().lstrip("*") for part in parts)
-    return [name for name in names if name.isidentifier()]
+    begin = rf"^\s*(?:\.\. function:: )?(?:torch\.)?(?:[\w.]+\.)?{function.__name__}"
+    found = re.findall(begin + r"\((.*?)\)(?: ->.*)?$", text, re.MULTILINE)
+    return [_form(signature) for signature in found]
 
 
-def _unlike(mine: list[str], documented: list[str]) -> str:
-    """Compare names as far as PyTorch's docstring goes."""
+def _form(signature: str) -> Form:
+    parts = re.sub(r"\[[^]]*\]|\(.*?\)|\\", "", signature).split(",")
+    names = [re.split("[:=]", part)[0].strip() for part in parts]
+    at = names.index("*") if "*" in names else len(names)
+    ordered = [name.lstrip("*") for name in names[:at]]
+    return Form(
+        tuple([name for name in ordered if name.isidentifier()]), frozenset(filter(str.isidentifier, names[at + 1 :]))
+    )
+
+
+def _real_forms(function: Any) -> list[Form]:
+    """The signatures that PyTorch's dispatcher has under a function's name, which is what its parser takes."""
+    forms = []
+    for schema in torch._C._jit_get_schemas_for_operator(f"aten::{function.__name__}"):
+        ordered = ["input" if a.name == "self" else a.name for a in schema.arguments if not a.kwarg_only]
+        forms.append(Form(tuple(ordered), frozenset([a.name for a in schema.arguments if a.kwarg_only])))
+    return forms
+
+
+def _unlike(mine: list[str], function: Any) -> str:
+    """How names differ from every form that PyTorch documents, and from every one that it takes; empty for none."""
     own = [name for name in mine if name != "self"]
-    is_same = own[: len(documented)] == documented or not documented
-    return "" if is_same else f"({', '.join(own)}) for ({', '.join(documented)})"
+    documented = _documented_forms(function)
+    forms = [*documented, *_real_forms(function)]
+    if not any(map(any, documented)) or any(_fits(own, form) for form in forms):
+        return ""
+    names = [*documented[0].positional, *sorted(documented[0].by_keyword)]
+    return f"({', '.join(own)}) for ({', '.join(names)})"
+
+
+def _fits(own: list[str], form: Form) -> bool:
+    for ordered in {form.positional, tuple([name for name in form.positional if name != "input"])}:
+        if tuple(own[: len(ordered)]) == ordered and form.by_keyword <= {*own}:
+            return True
+    return False
 
 
 def main() -> int:

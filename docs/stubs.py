@@ -283,5 +283,11 @@ def property_lines(name: str, value: property) -> Iterator[str]:
 def own_signature(function: Callable[..., Any]) -> Signature:
     """A method's own signature; what is written first is the tensor, whatever it is called there."""
     signature = inspect.signature(function, eval_str=True)
-    first, *rest = signature.parameters.values()
-    return signature.replace(parameters=[first.replace(name="self"), *rest])
+    names: dict[str, Any] = getattr(function, "__globals__", {})
+
+    def resolved(annotation: Any) -> Any:
+        return eval(annotation, names) if isinstance(annotation, str) else annotation  # noqa: S307 - our own text
+
+    first, *rest = [p.replace(annotation=resolved(p.annotation)) for p in signature.parameters.values()]
+    result = resolved(signature.return_annotation)
+    return signature.replace(parameters=[first.replace(name="self"), *rest], return_annotation=result)

@@ -56,11 +56,11 @@ def get_rng_state(device: DeviceLike = None) -> Tensor:
     return tensor(list(state), dtype=uint8, device="cpu")
 
 
-def set_rng_state(state: Tensor, device: DeviceLike = None) -> None:
+def set_rng_state(new_state: Tensor, device: DeviceLike = None) -> None:
     """Put a device's generator into a state that ``get_rng_state`` gave."""
-    if state.dtype is not uint8:
-        raise DTypeError(f"set_rng_state: expected the uint8 tensor that get_rng_state gave, not {state._meta}")
-    current_session().query("set_rng_state", _device(device), bytes(state.tolist()))
+    if new_state.dtype is not uint8:
+        raise DTypeError(f"set_rng_state: expected the uint8 tensor that get_rng_state gave, not {new_state._meta}")
+    current_session().query("set_rng_state", _device(device), bytes(new_state.tolist()))
 
 
 @contextmanager

@@ -139,14 +139,14 @@ for _pair in [(a, b) for a in ALL for b in ALL]:
         _PROMOTION[_pair] = _common
 
 
-def promote_types(a: DType, b: DType) -> DType:
+def promote_types(type1: DType, type2: DType) -> DType:
     """Return the smallest type that both can be cast to without losing their category."""
-    return _PROMOTION[a, b]
+    return _PROMOTION[type1, type2]
 
 
-def can_cast(source: DType, target: DType) -> bool:
-    """Tell whether an in-place operation may store results of type ``source`` in a tensor of type ``target``."""
-    return source.category <= target.category
+def can_cast(from_: DType, to: DType) -> bool:
+    """Tell whether an in-place operation may store results of type ``from_`` in a tensor of type ``to``."""
+    return from_.category <= to.category
 
 
 _default: DType = float32

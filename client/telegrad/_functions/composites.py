@@ -33,8 +33,9 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     return tuple(t.expand(shape) for t in listed)
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Return the coordinates of a grid, one tensor per axis; ``indexing="xy"`` swaps the first two axes."""
+    indexing = "ij" if indexing is None else indexing
     listed = [t.reshape(-1) for t in _listed(tensors)]
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
@@ -109,13 +110,17 @@ def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Ten
     return into("column_stack", function("cat")(columns, 1), out)  # type: ignore[no-any-return]
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None
+) -> Tensor:
     """Return the positions of the lower triangle of a matrix: a row of row numbers and one of column numbers."""
     pairs = [(i, j) for i in range(row) for j in range(min(col, max(i + offset + 1, 0)))]
     return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None
+) -> Tensor:
     """Return the positions of the upper triangle of a matrix: a row of row numbers and one of column numbers."""
     pairs = [(i, j) for i in range(row) for j in range(max(i + offset, 0), col)]
     return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)

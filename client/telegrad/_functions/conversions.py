@@ -47,7 +47,7 @@ def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     for arg in (*args, *([kwargs.pop("other")] if "other" in kwargs else [])):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, DType):
+        elif isinstance(arg, DType) and dtype is None:
             dtype = arg
         elif isinstance(arg, bool):
             flags.append(arg)

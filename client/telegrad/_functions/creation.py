@@ -10,17 +10,21 @@ from telegrad._ops.functions import function
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, as_device, default_device, require_device
 from telegrad._session.session import ClientSession
+from telegrad._session.thread_modes import thread
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.meta import Device, Meta
 
 from .into import into
 
 
-def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a new leaf tensor with a copy of ``data``: a number, nested lists, a NumPy array or a tensor."""
     if isinstance(data, Tensor):
         copy = data.detach().clone().to(data.device if device is None else device, dtype or data.dtype)
@@ -36,16 +40,27 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
     return _upload(data, dtype, device, current_session())
 
 
-def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """Return a tensor with the elements of an array: a copy, since tensors live on the server."""
-    if not isinstance(array, np.ndarray):
-        raise ArgumentTypeError(f"from_numpy: expected a NumPy array, not {type(array).__name__}")
-    return _upload(array, None, None, current_session())
+    if not isinstance(ndarray, np.ndarray):
+        raise ArgumentTypeError(f"from_numpy: expected a NumPy array, not {type(ndarray).__name__}")
+    return _upload(ndarray, None, None, current_session())
 
 
-def asarray(obj: Any, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """Return ``obj`` as a tensor, as ``as_tensor`` does; the name is the array API's."""
-    return as_tensor(obj, dtype, device)
+def asarray(
+    obj: Any, *, dtype: DType | None = None, device: DeviceLike = None, copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return ``obj`` as a tensor, as ``as_tensor`` does; with ``copy`` a tensor too is copied.
+
+    Raises ArgumentError with ``copy=False`` where the elements have to be copied, as all are that are on this machine.
+    """
+    made = as_tensor(obj, dtype, device)
+    if copy is False and made is not obj:
+        raise ArgumentError(f"asarray: a {type(obj).__name__} becomes a tensor only by a copy; leave copy=False out")
+    if made is obj and (copy or obj.requires_grad is not requires_grad):
+        made = obj.clone() if copy else obj.detach()
+    return made.detach().requires_grad_() if requires_grad else made
 
 
 def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession) -> Tensor:
@@ -58,7 +73,10 @@ def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession)
     if natural and dtype is not None:
         _host_arrays.check_fit(array, wanted)
     meta = Meta.of(array.shape, wanted, place)
-    return Tensor(session, session.upload(meta, _host_arrays.bytes_of(array, wanted), session.sites.current()), meta)
+    made = Tensor(session, session.upload(meta, _host_arrays.bytes_of(array, wanted), session.sites.current()), meta)
+    if thread.modes.inference:
+        made._is_inference = True
+    return made
 
 
 def _natural_dtype(array: np.ndarray[Any, Any], natural: bool) -> DType:
@@ -127,9 +145,9 @@ def set_default_device(device: DeviceLike) -> None:
     session.set_default_device(place)
 
 
-def is_tensor(thing: Any) -> bool:
-    """Tell whether ``thing`` is a telegrad tensor."""
-    return isinstance(thing, Tensor)
+def is_tensor(obj: Any) -> bool:
+    """Tell whether ``obj`` is a telegrad tensor."""
+    return isinstance(obj, Tensor)
 
 
 def numel(input: Tensor) -> int:

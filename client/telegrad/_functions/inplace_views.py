@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.signatures import method_signature
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError, InplaceError
@@ -25,6 +26,7 @@ def _inplace(name: str) -> Any:
         return self
 
     run_in_place.__name__ = f"{name}_"
+    run_in_place.__signature__ = method_signature(run.__signature__)  # type: ignore[attr-defined]
     run_in_place.__doc__ = f"In-place form of ``{name}``: changes this tensor's shape and strides."
     return run_in_place
 

@@ -69,6 +69,36 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Any]:
     return apply
 
 
+_UFUNCS: dict[Any, str] = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.floor_divide: "floor_divide",
+    np.remainder: "remainder", np.power: "pow", np.matmul: "matmul", np.bitwise_and: "bitwise_and",
+    np.bitwise_or: "bitwise_or", np.bitwise_xor: "bitwise_xor", np.left_shift: "bitwise_left_shift",
+    np.right_shift: "bitwise_right_shift", np.equal: "eq", np.not_equal: "ne", np.less: "lt", np.less_equal: "le",
+    np.greater: "gt", np.greater_equal: "ge",
+}  # fmt: skip
+"""NumPy's functions that its arrays' operators call."""
+
+
+def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """Compute a function of NumPy's: what an operator means on the server, and all else here, from copies."""
+    name = _UFUNCS.get(ufunc)
+    if name is not None and method == "__call__" and not kwargs:
+        operands = [item if isinstance(item, _NUMBERS) else operand(self, item) for item in inputs]
+        return NotImplemented if any(item is NotImplemented for item in operands) else function(name)(*operands)
+    if any(isinstance(target, Tensor) for target in kwargs.get("out", ())):
+        return NotImplemented
+    arrays = [item.numpy() if isinstance(item, Tensor) else item for item in inputs]
+    result = getattr(ufunc, method)(*arrays, **kwargs)
+    if "out" in kwargs or not isinstance(result, (np.ndarray, np.generic)):
+        return result
+    array = np.asarray(result)
+    return upload_array(array.astype(np.uint8) if array.dtype == np.bool_ else array, self.device, self._session)
+
+
+def _delitem(self: Tensor, index: Any) -> None:
+    raise ArgumentTypeError("del: elements of a tensor cannot be deleted; select those that are to stay")
+
+
 def _getitem(self: Tensor, index: Any) -> Any:
     return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
 
@@ -101,5 +131,6 @@ METHODS: dict[str, Any] = {
     **{f"__r{name}__": _reflected(public) for name, public in _BINARY.items()},
     **{f"__i{name}__": _operator(f"{public}_") for name, public in _BINARY.items() if f"{public}_" in PUBLIC},
     **{f"__{name}__": method(public) for name, public in _UNARY.items()},
-    "__getitem__": _getitem, "__setitem__": _setitem, "__iter__": _iter, "__contains__": _contains,
+    "__getitem__": _getitem, "__setitem__": _setitem, "__delitem__": _delitem,
+    "__array_ufunc__": _array_ufunc, "__iter__": _iter, "__contains__": _contains,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from telegrad._ops.functions import function
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ShapeError
+from telegrad_protocol.memory_format import MemoryFormat
 
 from .creation import tensor
 
@@ -22,9 +23,9 @@ def is_signed(self: Tensor) -> bool:
     return self._meta.dtype.is_signed
 
 
-def is_inference(self: Tensor) -> bool:
-    """Return False: tensors that were made in inference mode can be used everywhere."""
-    return False
+def is_inference(input: Tensor) -> bool:
+    """Tell whether the tensor was made in inference mode: outside of it, such a one is not modified in place."""
+    return input._is_inference
 
 
 def get_device(self: Tensor) -> int:
@@ -34,8 +35,9 @@ def get_device(self: Tensor) -> int:
 
 
 def new_tensor(
-    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a tensor of ``data`` with the dtype and device of this one."""
     place = self.device if device is None else device
     return tensor(data, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
@@ -69,24 +71,24 @@ def _conjugate_transposed(self: Tensor) -> Any:
     return _transposed(self).conj()
 
 
-def is_conj(self: Tensor) -> bool:
+def is_conj(input: Tensor) -> bool:
     """Return False: conjugates are computed at once."""
     return False
 
 
-def is_neg(self: Tensor) -> bool:
+def is_neg(input: Tensor) -> bool:
     """Return False: negated elements are computed at once."""
     return False
 
 
-def resolve_conj(self: Tensor) -> Tensor:
+def resolve_conj(input: Tensor) -> Tensor:
     """Return the tensor itself: its elements are conjugated already where they have to be."""
-    return self
+    return input
 
 
-def resolve_neg(self: Tensor) -> Tensor:
+def resolve_neg(input: Tensor) -> Tensor:
     """Return the tensor itself: its elements are negated already where they have to be."""
-    return self
+    return input
 
 
 def is_shared(self: Tensor) -> bool:
@@ -130,8 +132,13 @@ def is_pinned(self: Tensor) -> bool:
     return False
 
 
-def dim_order(self: Tensor) -> tuple[int, ...]:
-    """Return the dimensions from the outermost to the innermost."""
+def dim_order(self: Tensor, *, ambiguity_check: bool | list[MemoryFormat] = False) -> tuple[int, ...]:
+    """Return the dimensions from the outermost to the innermost.
+
+    With ``ambiguity_check`` an order that strides leave open is refused; a list names the formats that are told apart.
+    """
+    if ambiguity_check and len(set(self._meta.strides)) < self.ndim:
+        raise ShapeError(f"dim_order: the strides {self._meta.strides} leave the order of dimensions open")
     strides = self._meta.strides
     return tuple(sorted(range(self.ndim), key=lambda d: -strides[d]))
 

@@ -16,7 +16,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.formatting import EdgeRanges, edge_ranges, format_elements, format_tensor
 from telegrad._tensor.html import escape, format_html, head_of
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.errors import ArgumentTypeError, TelegradError
 
 from .reading import item, read_array
 
@@ -99,6 +99,8 @@ def _repr_mimebundle(self: Tensor, include: Any = None, exclude: Any = None) -> 
 
 
 def _format(self: Tensor, spec: str) -> str:
+    if spec and self._meta.ndim and type(self) is Tensor:
+        raise ArgumentTypeError(f"format: {spec!r} formats one number, and {self._meta} has dimensions; use item()")
     return format(repr(self) if self._meta.ndim or type(self) is not Tensor else item(self), spec)
 
 

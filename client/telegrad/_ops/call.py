@@ -14,12 +14,11 @@ from telegrad._session.current import current_session
 from telegrad._session.devices import default_device, require_device
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import Modes, thread
-from telegrad._tensor.autograd_graph import Aliases, GradientEdge, LeafNode, OperationNode
+from telegrad._tensor.autograd_graph import Aliases, GradientEdge, OperationNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.autocast import Autocast, recast
-from telegrad_protocol.errors import AutogradError, DeviceError, InplaceError
-from telegrad_protocol.layout import overlaps_itself
+from telegrad_protocol.errors import AutogradError, DeviceError
 from telegrad_protocol.messages import Call
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
@@ -30,6 +29,7 @@ from .call_pattern import CallPattern
 from .duals import DualTensor, duals
 from .grad_names import grad_name
 from .operand_classes import OVERRIDING, OperandHasHandler, is_handled
+from .outputs import check_target, check_writable
 
 _SCALARS = frozenset((bool, int, float, complex))
 _MAX_PLANS = 1 << 15
@@ -58,7 +58,7 @@ class CallPlan:
         called, metas = (op, given) if autocast is None else recast(op, given, autocast)
         inferred = called.infer(metas)
         for position in op.mutates:
-            _check_target(op, metas[position])
+            check_target(op, metas[position])
         self.op = op
         self.outs: tuple[Meta, ...] | None
         self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None
@@ -76,14 +76,6 @@ class CallPlan:
         self.rest: list[Any] = []
         self.template = [None if p in tensors else _encode(op, p, argument) for p, argument in enumerate(bound)]
         self.device = device
-
-
-def _check_target(op: Op, target: Any) -> None:
-    for meta in target if isinstance(target, tuple) else (target,):
-        if meta is not None and overlaps_itself(meta.shape, meta.strides):
-            raise InplaceError(
-                f"{op.public}: several elements of the written {meta} share memory; clone() the tensor before you write"
-            )
 
 
 def _meta_of(argument: Any) -> Any:
@@ -154,6 +146,8 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     if parents and plan.gives_gradient:
         result._requires_grad = True
         result._node = OperationNode(tuple(parents), plan.grad_name)
+    elif not records and modes.inference:
+        result._is_inference = True
     freed = session.take_dead() if session._dead else ()
     session.queue(Call(pattern.op.index, session.sites.current(2), (id,), wire, freed), modes)
     return result
@@ -170,6 +164,9 @@ def _finish(
         return _wait_for_shapes(plan, session, wire, parents, modes)
     node = OperationNode(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
     results = [_result(pattern, plan, session, values, meta, node) for meta in plan.outs]
+    if modes.inference and not plan.is_view:
+        for result in results:
+            result._is_inference = True
     if node is not None:
         for number in plan.constants:
             results[number]._requires_grad, results[number]._node = False, None
@@ -309,12 +306,15 @@ def _result(
     if node is not None and meta.dtype.category >= 2:
         result._requires_grad = True
         result._node = node
-    if plan.is_view and plan.op.public != "detach":
+    if plan.is_view:
         source = values[pattern.sources[plan.view_of]]  # type: ignore[index]
-        root = source._base if source._base is not None else source
-        if root._aliases is None:
-            root._aliases = Aliases()
-        result._base, result._aliases, result._seen = root, root._aliases, root._aliases.version
+        if source._is_inference:
+            result._is_inference = True
+        if plan.op.public != "detach":
+            root = source._base if source._base is not None else source
+            if root._aliases is None:
+                root._aliases = Aliases()
+            result._base, result._aliases, result._seen = root, root._aliases, root._aliases.version
     return result
 
 
@@ -347,7 +347,7 @@ def _mutate(
         for target in targets:
             for tensor in target if isinstance(target, (tuple, list)) else (target,):
                 if tensor is not None:
-                    _check_writable(op, tensor)
+                    check_writable(op, tensor)
         if parents and op.form == "out":
             raise AutogradError(
                 f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()"
@@ -358,14 +358,6 @@ def _mutate(
     if plan.outs is None:
         return None
     return targets[0] if not plan.is_tuple else plan.result_type(targets)
-
-
-def _check_writable(op: Op, tensor: Tensor) -> None:
-    for candidate, what in ((tensor, "a leaf tensor"), (tensor._base, "a view of a leaf tensor")):
-        if candidate is not None and candidate.requires_grad and isinstance(candidate._gradient_edge(), LeafNode):
-            raise InplaceError(
-                f"{op.public}: {what} that requires grad is modified in place; use no_grad() or detach() it first"
-            )
 
 
 def _rebase(target: Tensor, node: OperationNode) -> None:

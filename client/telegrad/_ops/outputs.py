@@ -1,4 +1,4 @@
-"""Targets that a program gives as ``out=``: whether they can be written, and results that are copied into them."""
+"""What is written into: whether it can be, and results that are copied into the targets of ``out=``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from telegrad._session.thread_modes import thread
+from telegrad._tensor.autograd_graph import LeafNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import can_cast
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, DTypeError, InplaceError, ShapeError
+from telegrad_protocol.layout import overlaps_itself
+from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import describe
 
 
@@ -80,3 +83,26 @@ def _overlap(target: Tensor, operand: Tensor, wholly: bool) -> bool:
     if ends[0] == ends[1]:
         return wholly
     return ends[0][0] < ends[1][1] and ends[1][0] < ends[0][1]
+
+
+def check_target(op: Op, target: Any) -> None:
+    """Refuse to write into a tensor, or into several, whose elements share memory among themselves."""
+    for meta in target if isinstance(target, tuple) else (target,):
+        if meta is not None and overlaps_itself(meta.shape, meta.strides):
+            raise InplaceError(
+                f"{op.public}: several elements of the written {meta} share memory; clone() the tensor before you write"
+            )
+
+
+def check_writable(op: Op, tensor: Tensor) -> None:
+    """Refuse to modify what backward needs as it is, and outside of inference mode what was made in it."""
+    if tensor._is_inference:
+        raise InplaceError(
+            f"{op.public}: {tensor._meta} was made in inference mode and is modified in place outside of it; "
+            "clone() it first"
+        )
+    for candidate, what in ((tensor, "a leaf tensor"), (tensor._base, "a view of a leaf tensor")):
+        if candidate is not None and candidate.requires_grad and isinstance(candidate._gradient_edge(), LeafNode):
+            raise InplaceError(
+                f"{op.public}: {what} that requires grad is modified in place; use no_grad() or detach() it first"
+            )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from operator import or_
 from types import FunctionType, GenericAlias, ModuleType, UnionType
 from typing import Any, get_type_hints
@@ -293,7 +293,11 @@ def publish_methods(kind: type) -> None:
     """Name the functions that were attached to a class after their attribute."""
     for name, value in list(vars(kind).items()):
         if isinstance(value, FunctionType) and value.__qualname__ != f"{kind.__qualname__}.{name}":
-            setattr(kind, name, _renamed(value, kind, name))
+            renamed = _renamed(value, kind, name)
+            setattr(kind, name, renamed)
+            first = value.__code__.co_varnames[:1]
+            if not hasattr(value, "__signature__") and first not in ((), ("self",), ("args",)):
+                renamed.__signature__ = method_signature(signature(value))  # of a function that is also a method
         elif isinstance(value, property):
             for accessor in _functions_of(value):
                 accessor.__module__, accessor.__name__ = kind.__module__, name

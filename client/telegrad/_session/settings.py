@@ -61,11 +61,11 @@ def require_bool(name: str, value: Any) -> bool:
     return value
 
 
-def set_default_dtype(dtype: DType) -> None:
+def set_default_dtype(d: DType) -> None:
     """Set the type of new floating-point tensors, which Python floats also count as."""
-    dtypes.set_default_dtype(dtype)
+    dtypes.set_default_dtype(d)
     for session in open_sessions():
-        session.submit(Mode("default_dtype", dtype.code))
+        session.submit(Mode("default_dtype", d.code))
 
 
 def announce(session: ClientSession) -> None:

@@ -67,7 +67,11 @@ class _Walk:
         self.advanced: dict[int, Any] = {}
 
     def follow(self, index: Any) -> None:
+        if isinstance(index, list) and len(index) == 1 and isinstance(index[0], (list, tuple)):
+            index = tuple(index)  # as PyTorch has it for programs of before NumPy 1.23
         items = [_plain(item, self.call) for item in (index if isinstance(index, tuple) else (index,))]
+        if sum([item is Ellipsis for item in items]) > 1:
+            raise IndexOutOfRangeError(f"an index of {_show(self.view)} may have one '...' only")
         used = sum(map(_dimensions_of, items))
         if used > self.view.ndim:
             raise DimensionError(f"too many indices for {_show(self.view)}: {used}")

@@ -64,7 +64,8 @@ class Tensor(Attached):
         "_session",
     )  # fmt: skip
     __array_priority__ = 1000
-    __array_ufunc__ = None
+    _is_inference = False
+    """Whether it was made in inference mode, which is noted on the object."""
 
     def __init__(
         self, session: Any = _MISSING, id: Any = _MISSING, meta: Any = _MISSING, *sizes: Any, device: Any = None
@@ -218,6 +219,8 @@ class Tensor(Attached):
             raise DTypeError(
                 f"requires_grad_: only floating-point and complex tensors can require grad, not {self._meta}"
             )
+        if requires_grad and self._is_inference and not thread.modes.inference:
+            raise AutogradError(f"requires_grad_: {self._meta} was made in inference mode; clone() it first")
         if not self.is_leaf and not requires_grad:
             raise AutogradError("requires_grad_: only leaf tensors can stop to require grad; use detach()")
         if self.requires_grad != requires_grad:

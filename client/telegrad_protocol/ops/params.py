@@ -67,7 +67,8 @@ class Param:
 _ALIASES: dict[str, tuple[str, ...]] = {
     "input": ("self", "x"), "dim": ("axis",), "keepdim": ("keepdims",),
     "A": ("input", "self"), "tau": ("input2",), "B": ("self", "input"), "b": ("self", "input", "to"),
-    "a": ("from",), "low": ("from",),
+    "a": ("from",), "low": ("from",), "shape": ("size",), "split_size_or_sections": ("split_size",),
+    "indices_or_sections": ("indices", "sections"), "other": ("input3",), "L": ("input2",), "tensor": ("self", "input"),
 }  # fmt: skip
 
 

@@ -47,8 +47,8 @@ range_of = range
 
 
 def range(
-    start: float = 0, end: float | None = None, step: float = 1, *, dtype: DType | None = None, device: Any = None,
-    requires_grad: bool = False,
+    start: float = 0, end: float | None = None, step: float = 1, *, out: Tensor | None = None,
+    dtype: DType | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return the numbers from ``start`` to ``end``, which is included, ``step`` apart."""
     first, last = (0, start) if end is None else (start, end)
@@ -56,7 +56,7 @@ def range(
         raise ArgumentError(f"range: steps of {step} do not lead from {first} to {last}")
     count = math.floor((last - first) / step) + 1
     places = function("arange")(count, dtype=dtype or function("empty")(0).dtype, device=device)
-    numbers = places * step + first
+    numbers = into("range", places * step + first, out)
     return numbers.requires_grad_() if requires_grad else numbers  # type: ignore[no-any-return]
 
 
