@@ -73,7 +73,7 @@ def multi_head_attention_forward(
     v = v if static_v is None else static_v.unflatten(0, (batch, num_heads))
     if add_zero_attn:
         k, v = (function("pad")(t, (0, 0, 0, 1)) for t in (k, v))
-    only_hint = is_causal and key_padding_mask is None and not need_weights and k.shape[2] == key.shape[0]
+    only_hint = is_causal and key_padding_mask is None and not need_weights  # as in PyTorch, for appended keys too
     mask = None if only_hint else _mask(attn_mask, key_padding_mask, q, k, num_heads)
     attended, weights = _attend(q, k, v, mask, dropout_p if training else 0.0, only_hint, need_weights)
     output = function("linear")(attended.permute(2, 0, 1, 3).reshape(length, batch, -1), out_proj_weight, out_proj_bias)
