@@ -353,3 +353,26 @@ def test_parameters_of_a_plain_dictionary_are_sorted_by_name(tg: Any) -> None:
         with pytest.raises(TypeError, match="floating point or complex"):
             library.nn.Linear(1, 1).to(library.int32)
     assert shown[0] == shown[1]
+
+
+def test_settings_are_checked_as_in_pytorch(tg: Any) -> None:
+    """Each mistake raises the same built-in exception in both libraries."""
+    for library in (torch, tg):
+        nn, weight = library.nn, library.nn.Parameter(library.ones(1))
+        mistakes: list[tuple[type[Exception], Any]] = [
+            (TypeError, lambda nn=nn: nn.LSTM(3, 4, bias=1)),
+            (TypeError, lambda nn=nn: nn.GRU(3, 4, batch_first="yes")),
+            (ValueError, lambda nn=nn: nn.RNN(0, 4)),
+            (ValueError, lambda nn=nn, library=library: nn.BatchNorm1d(2, eps=0.0)(library.ones(2, 2))),
+            (RuntimeError, lambda nn=nn, library=library: nn.CrossEntropyLoss(ignore_index=1)(
+                library.ones(2, 3), library.ones(2, 3))),
+            (ValueError, lambda library=library, weight=weight: library.optim.SGD([weight], lr=library.ones(2))),
+            (ValueError, lambda library=library, weight=weight: library.optim.Adam(
+                [weight], betas=(0.9, library.tensor(0.9)))),
+            (ValueError, lambda library=library, weight=weight: library.optim.SGD(
+                [{"params": [weight]}, {"params": [("name", library.nn.Parameter(library.ones(1)))]}])),
+        ]  # fmt: skip
+        for number, (error, make) in enumerate(mistakes):
+            with pytest.raises(error):
+                make()
+                pytest.fail(f"{library.__name__} accepted mistake {number}")

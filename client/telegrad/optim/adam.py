@@ -86,6 +86,8 @@ def check_betas(betas: Any) -> None:
     is_pair = isinstance(betas, Sequence) and len(betas) == 2
     if not is_pair or not all(is_number(beta) or isinstance(beta, Tensor) for beta in betas):
         raise ArgumentTypeError(f"betas must be two numbers, not {betas!r}")
+    if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
+        raise ArgumentError("betas must be either both floats or both tensors")
     for number, beta in enumerate(betas):
         if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
             raise ArgumentError(f"Invalid beta parameter at index {number}: {beta}")

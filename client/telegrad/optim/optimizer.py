@@ -121,6 +121,8 @@ class Optimizer:
             listed = [parameter for _, parameter in listed]
         group["params"] = listed
         self._check_parameters(listed)
+        if any(("param_names" in other) != ("param_names" in group) for other in self.param_groups):
+            raise ArgumentError("all parameter groups must be given with names, or none")
         for name, value in self.defaults.items():
             group.setdefault(name, value)
         self.param_groups.append(group)
@@ -321,6 +323,8 @@ def _copied(entry: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
 def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
     """Refuse a setting that is no number, or below ``low``."""
     if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise ArgumentError(f"{name}: a tensor must have one element, got {value._meta}")
         return
     if not is_number(value):
         raise ArgumentTypeError(f"{name} must be a number, not {value!r}")

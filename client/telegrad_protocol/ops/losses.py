@@ -61,6 +61,8 @@ def cross_entropy(
         _class_count("cross_entropy", input, weight)
         _check_floating("cross_entropy", input)
         _check_floating("cross_entropy", target)
+        if ignore_index >= 0:
+            raise ShapeError(f"cross_entropy: ignore_index does not go with a target of probabilities, {target}")
         shape = () if input.ndim == 1 else (input.shape[0], *input.shape[2:])
     else:
         _check_classes("cross_entropy", input, target, weight)

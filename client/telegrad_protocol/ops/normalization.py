@@ -223,6 +223,8 @@ def batch_norm(
     bias: Meta | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Meta:  # fmt: skip
     """Normalize every channel, over the batch when training, else by the running statistics: (n, c, ...)."""
+    if eps <= 0:
+        raise ArgumentError(f"batch_norm: eps must be positive, got {eps}")
     if input.numel == 0:
         return input.like()
     if input.ndim < 2:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from telegrad._functions.gradients import clear_gradients
 from telegrad._tensor.tensor import Tensor
@@ -60,6 +60,8 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
     """
 
     training: bool
+    dump_patches: bool = False
+    __constants__: ClassVar[list[str]] = []  # layers of other people add to those of their base
     call_super_init: bool = False
     """Whether ``__init__`` calls that of the class that follows ``Module``, with all arguments."""
 

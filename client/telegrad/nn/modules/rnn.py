@@ -39,7 +39,10 @@ class RNNBase(Module):
         device: DeviceLike = None, dtype: DType | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        _check_settings(mode, hidden_size, num_layers, dropout, proj_size)
+        for name, flag in (("bias", bias), ("batch_first", batch_first)):
+            if not isinstance(flag, bool):
+                raise ArgumentTypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
+        _check_settings(mode, input_size, hidden_size, num_layers, dropout, proj_size)
         self.mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -181,7 +184,9 @@ class RNNBase(Module):
         return text + "".join(f", {n}={getattr(self, n)}" for n, v in defaults.items() if getattr(self, n) != v)
 
 
-def _check_settings(mode: str, hidden_size: Any, num_layers: int, dropout: Any, proj_size: int) -> None:
+def _check_settings(
+    mode: str, input_size: Any, hidden_size: Any, num_layers: int, dropout: Any, proj_size: int
+) -> None:
     if not is_number(dropout) or not 0 <= dropout <= 1:
         raise ArgumentError(
             "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
@@ -194,7 +199,7 @@ def _check_settings(mode: str, hidden_size: Any, num_layers: int, dropout: Any, 
         )
     if not isinstance(hidden_size, int):
         raise ArgumentTypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
-    for name, value in (("hidden_size", hidden_size), ("num_layers", num_layers)):
+    for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         if value <= 0:
             raise ArgumentError(f"{name} must be greater than zero")
     if proj_size < 0:
