@@ -37,6 +37,8 @@ def test_what_cannot_be_transformed_is_refused(adapter: EngineAdapter) -> None:
     with pytest.raises(ShapeError, match="no data points"):
         F.fft_fft(x, 0)
     with pytest.raises(ShapeError, match="no data points"):
+        F.fft_fft(x, -1)
+    with pytest.raises(ShapeError, match="no data points"):
         F.fft_irfft(adapter.tensor(torch.ones(3, 1)))
     with pytest.raises(DTypeError, match="expected real numbers"):
         F.fft_rfft(adapter.tensor(torch.ones(3, dtype=torch.complex64)))

@@ -155,6 +155,8 @@ def _one_dimensional(name: str) -> Op:
     public = f"fft.{name}"
 
     def transform(input: Meta, n: int | None = None, dim: int = -1, norm: str | None = None) -> Meta:
+        if n is not None and n < 1:
+            raise ShapeError(f"fft.{name}: there are no data points to transform: n is {n}")
         return rule(public, input, None if n is None else (n,), (dim,), norm)
 
     transform.__doc__ = f"{_DOCS[name]} along ``dim``; ``n`` is the length of the signal, padded with zeros or trimmed."

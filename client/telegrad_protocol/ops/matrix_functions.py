@@ -59,11 +59,9 @@ def _check_matrix_norm(name: str, A: Meta, ord: Scalar | str, dim: Size, dtype: 
         raise ArgumentError(f"{name}: order {ord!r} is not supported; the orders are {_NAMED} and {_NUMBERS}")
     if ord in (2, -2, "nuc"):
         check_floating(name, A)
-    if ord != "fro":
-        listed = {1: rows, -1: rows, math.inf: columns, -math.inf: columns}.get(ord)  # type: ignore[arg-type]
-        sizes = [A.shape[d] for d in ((rows, columns) if listed is None else (listed,))]
-        if 0 in sizes and ord not in ("nuc",):
-            raise ShapeError(f"{name}: the norm of order {ord} of {A} is not defined, it has no elements")
+    needed = {-2: (rows, columns), -1: (columns,), -math.inf: (rows,)}.get(ord, ())  # type: ignore[arg-type]
+    if 0 in [A.shape[d] for d in needed]:
+        raise ShapeError(f"{name}: the norm of order {ord} of {A} is not defined, it has no elements")
 
 
 @op(name="linalg_matrix_norm", method=False, module="linalg")
@@ -267,7 +265,7 @@ def _power_count(x: Meta, N: int | None) -> int:
 @op(name="linalg_vander", method=False, module="linalg", out=False)
 def vander(x: Meta, *, N: int | None = None) -> Meta:
     """Make matrices of the powers 0, 1, ... N - 1 of the elements of vectors."""
-    if (N is None and not x.numel) or (N is not None and N <= 1):
+    if _power_count(x, N) <= 1:
         raise ShapeError(f"linalg.vander: expected vectors and N greater than 1, got {x} and {N}")
     dtype = x.dtype if x.dtype.category >= 2 else int64
     return x.like((*(x.shape or (1,)), _power_count(x, N)), dtype)

@@ -50,6 +50,9 @@ def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
     for number, matrix in enumerate(matrices(factor)):
         result, infos[number] = potrf(matrix, lower=not upper, clean=1, overwrite_a=1)
         ensure_written(result, matrix)
+        invalid = np.isnan(matrix.diagonal())
+        if not infos[number] and invalid.any():  # which not every LAPACK tells
+            infos[number] = invalid.argmax() + 1
     return factor, info
 
 
@@ -111,6 +114,8 @@ def solve(a: Array, b: Array) -> tuple[Array, Array]:
     x = columns_of(b)
     exchanged, infos = _factorized(factors)
     _substitute(factors, exchanged, matrices(x), trans)
+    if trans and infos.any():  # the row that fails in A is not always the one that fails in its transpose
+        infos = lu_factor(a, True)[2]
     return x, infos.reshape(a.shape[:-2])
 
 
@@ -220,7 +225,7 @@ def qr(a: Array, columns: int | None) -> tuple[Array, Array]:
     """Q with so many columns, and R; None means that only R is wanted."""
     (m, n), batch = a.shape[-2:], a.shape[:-2]
     k = min(m, n)
-    if is_batch_of_small(a) and a.size and columns is not None:
+    if is_batch_of_small(a, _TINY) and a.size and columns is not None:
         q, r = np.linalg.qr(a, "complete" if columns > k else "reduced")
         return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)
     factor, tau = geqrf(a)

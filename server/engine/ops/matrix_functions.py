@@ -23,6 +23,8 @@ def vector_norm(x, ord, dim, keepdim, *, dtype):
 def _matrix_norm(A, ord, dim, keepdim, dtype):
     A = A if dtype is None or dtype is A.dtype else F._to_copy(A, dtype=dtype)
     rows, columns = ops.matrix_dims("linalg.matrix_norm", A.meta, dim)
+    if ord in (1, 2, math.inf) and not (A.shape[rows] and A.shape[columns]):
+        return F.sum(F.abs(A), (rows, columns), keepdim)
     if ord == "fro":
         return F.norm(A, 2, (rows, columns), keepdim)
     if ord in ("nuc", 2, -2):
@@ -76,9 +78,10 @@ def _cond(A, p):
         largest, smallest = F.select(values, -1, 0), F.select(values, -1, -1)
         return smallest / largest if p == -2 else largest / smallest
     inverse, info = F.linalg_inv_ex(A)
-    is_singular = F.unsqueeze(F.unsqueeze(F.ne(info, 0), -1), -1)
-    inverse = F.masked_fill(inverse, is_singular, math.inf)
-    return _matrix_norm(A, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
+    is_singular = F.ne(info, 0)
+    inverse = F.masked_fill(inverse, F.unsqueeze(F.unsqueeze(is_singular, -1), -1), math.inf)
+    product = _matrix_norm(A, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
+    return F.masked_fill(product, is_singular, math.inf)
 
 
 composite(ops.cond)(_cond)
