@@ -47,8 +47,8 @@ OUT_OF_SCOPE: Final = {
 
 
 IN_SCOPE: Final = frozenset(
-    ("ModuleDict", "Module", "flipud", "get_deterministic_debug_mode", "huber_loss", "set_deterministic_debug_mode",
-     "storage_offset")
+    ("ModuleDict", "Module", "flipud", "get_deterministic_debug_mode", "huber_loss", "result_type",
+     "set_default_tensor_type", "set_deterministic_debug_mode", "storage_offset")
 )  # fmt: skip
 """Names that a pattern above means by accident."""
 

@@ -10,6 +10,7 @@ import sys
 from builtins import bool as _bool, complex as _complex
 from typing import TYPE_CHECKING, Any
 
+from telegrad import _garbage  # first, since it pauses the garbage collector while the others are imported
 from telegrad._lazy import lazy
 from telegrad_protocol.dtypes import (
     DType as DType,
@@ -382,3 +383,5 @@ if not TYPE_CHECKING:  # type checkers read the imports, and stubs of what is at
         if not name.startswith("_") and name not in ("annotations", "lazy", "sys", "Any", "TYPE_CHECKING")
     ]
     __all__ += sorted({*__dir__()} - {*globals()})
+
+_garbage.resume()

@@ -71,6 +71,8 @@ def test_a_failure_after_the_last_line_is_printed_as_an_uncaught_exception(run: 
         ("fail(); sys.exit(3)", 3, 1),
         ("fail(); sys.exit('because')", 1, 1),
         ("fail(); raise SystemExit", 1, 1),
+        ("fail(); exit(3)", 3, 1),
+        ("fail(); quit()", 1, 1),
         ("fail().tolist()", 1, 1),
         ("fail(); tg.disconnect()", 1, 1),
         ("fail(); raise ValueError('of the program')", 1, 1),

@@ -346,6 +346,14 @@ def test_absent_names_say_what_to_use(tmp_path: Path) -> None:
     assert re.match(ABSENT[uncaught], last)
 
 
+def test_a_program_that_fails_at_its_end_keeps_the_status_that_it_has_raised(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch\ntorch.zeros(3).index_select(0, torch.tensor([7]))\nraise SystemExit(3)\n"
+    )
+    found = _run("-m", "telegrad", "program.py", folder=tmp_path)
+    assert found.returncode == 3 and "IndexOutOfRangeError" in found.stderr
+
+
 def test_a_program_ends_with_its_own_status(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import sys\nprint('before')\nsys.exit(7)\n")
     found = _run("-m", "telegrad", "program.py", folder=tmp_path)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import ModuleType, TracebackType
 
 from telegrad._functions.creation import set_default_device
+from telegrad._session.last_errors import note_status
 
 from .torch_modules import serve_torch
 
@@ -31,7 +32,8 @@ def run_program(name: str, arguments: Sequence[str], is_module: bool = False) ->
     """Run a file, or a module by its name, and return the exit status; a failure is printed as Python prints it."""
     try:
         (run_module if is_module else run_script)(name, arguments)
-    except SystemExit:
+    except SystemExit as error:
+        note_status(error.code)
         raise
     except BaseException as error:
         error.__traceback__ = _below_this_package(error.__traceback__)

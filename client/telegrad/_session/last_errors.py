@@ -8,6 +8,7 @@ everything of the interpreter is done and flushed (docs/errors.md).
 from __future__ import annotations
 
 import ast
+import builtins
 import linecache
 import os
 import sys
@@ -69,14 +70,32 @@ def watch() -> None:
     if _exit is None:
         _exit = sys.exit
         sys.exit = _exit_with
+        _watch_quitter(type(vars(builtins).get("exit")))
+
+
+def _watch_quitter(quitter: Any) -> None:
+    """Remember the statuses that ``exit`` and ``quit`` are called with, where the module ``site`` has put them."""
+    if quitter.__module__ == "_sitebuiltins":
+        quit_with = quitter.__call__
+
+        def call(self: Any, code: Any = None) -> None:
+            note_status(code)
+            quit_with(self, code)
+
+        quitter.__call__ = call
 
 
 def _exit_with(status: Any = None, /) -> NoReturn:
     """Exit the interpreter by raising SystemExit(status)."""
+    note_status(status)
+    raise SystemExit(status)
+
+
+def note_status(status: Any) -> None:
+    """Remember a status that the program asks for, if the main thread does."""
     global _given
     if threading.current_thread() is threading.main_thread():
         _given = status
-    raise SystemExit(status)
 
 
 def fail() -> None:
