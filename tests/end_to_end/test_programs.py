@@ -175,6 +175,9 @@ print(x.type(torch.LongTensor), x.type("torch.DoubleTensor").dtype, torch.typena
 print(torch.FloatTensor, torch.cuda.HalfTensor, nn.Parameter(x), type(nn.Parameter(x)))
 kinds = torch.FloatTensor, torch.LongTensor, torch.DoubleTensor, torch.cuda.FloatTensor, Variable, torch.Tensor
 print([isinstance(x, kind) for kind in kinds], [isinstance(x.long(), kind) for kind in kinds])
+size = torch.ones(2, 3, 4).shape
+print(size[1:], size[0], size[1:].numel(), size + (5,), (5,) + size, size + size[:1], size * 2)
+print(torch.std_mean(x), torch.var_mean(x, 1))
 sizes = (), (3,), (2, 3), (1, 2, 3, 4, 5), (torch.Size([2, 2]),)
 print([tuple(make(*args).shape) for make in (torch.Tensor, torch.LongTensor, x.new) for args in sizes])
 data = [1, 2], (3,), np.arange(3.0), [[True], [False]], range(2)

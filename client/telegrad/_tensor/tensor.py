@@ -343,7 +343,7 @@ class Tensor(Attached):
     @classmethod
     def _wrap(cls, tensor: Tensor) -> Any:
         """Return an object of this class that takes over the number of ``tensor``, which must not be used any more."""
-        wrapped = cls.__new__(cls)
+        wrapped = object.__new__(cls)
         Tensor.__init__(wrapped, tensor._session, tensor._id, tensor._meta)
         tensor._id = 0
         return wrapped

@@ -60,7 +60,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return tuple([tensor[index] for tensor in self.tensors])
 
     def __len__(self) -> int:
-        return self.tensors[0].shape[0]
+        return len(self.tensors[0])
 
     def collated(self, indices: Sequence[int]) -> list[Tensor]:
         """Return what ``default_collate`` makes of the samples at these indices."""
