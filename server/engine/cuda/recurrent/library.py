@@ -6,6 +6,7 @@ The library is the one that the front end has loaded, and handles are the front 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -50,9 +51,27 @@ def call(name: str, *arguments: Any) -> None:
 
     Whole numbers are C's ``int``; sizes, addresses and handles are given as objects of ``ctypes``.
     """
-    library = _library()
-    status = getattr(library, name)(*arguments)
+    _check(name, getattr(_library(), name)(*arguments))
+
+
+@cache
+def function(name: str, parameters: str) -> Callable[..., None]:
+    """A function of cuDNN that takes plain integers: ``p`` an address, ``s`` a size, ``i`` an ``int``."""
+    kinds = {"p": ctypes.c_void_p, "s": ctypes.c_size_t, "i": ctypes.c_int}
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[kinds[kind] for kind in parameters])
+    entry = prototype((name, _library()))
+
+    def run(*arguments: int) -> None:
+        status = entry(*arguments)
+        if status:
+            _check(name, status)
+
+    return run
+
+
+def _check(name: str, status: int) -> None:
     if status:
+        library = _library()
         library.cudnnGetErrorString.restype = ctypes.c_char_p
         text = library.cudnnGetErrorString(status)
         raise CudnnError(f"{name}: {text.decode() if text else status}")

@@ -36,55 +36,50 @@ class Plan:
             for place in range(active):
                 lengths[place] += 1
         directions = 2 if stack.bidirectional else 1
-        self._dropout = library.no_dropout(handle)  # the layers refer to it
-        self.layers = library.layers(
+        dropout = library.no_dropout(handle)
+        layers = library.layers(
             stack.mode, dtype, math, algorithm, stack.features, stack.hidden, stack.outputs, stack.num_layers,
-            stack.bidirectional, stack.has_biases, len(set(lengths)) > 1, self._dropout,
+            stack.bidirectional, stack.has_biases, len(set(lengths)) > 1, dropout,
         )  # fmt: skip
-        self.x = library.sequences(dtype, lengths, stack.features)
-        self.y = library.sequences(dtype, lengths, stack.outputs * directions)
-        self.h = library.tensor(dtype, count, sequences, stack.outputs)
-        self.c = library.tensor(dtype, count, sequences, stack.hidden)
-        self.weight_bytes = library.weight_bytes(handle, self.layers)
-        self.inference_work, _ = library.temporary_sizes(handle, self.layers, library.INFERENCE, self.x)
-        self.training_work, self.reserve = library.temporary_sizes(handle, self.layers, library.TRAINING, self.x)
-        self.order = _order_of_weights(handle, self.layers, stack, count, self.weight_bytes)
+        x = library.sequences(dtype, lengths, stack.features)
+        y = library.sequences(dtype, lengths, stack.outputs * directions)
+        h = library.tensor(dtype, count, sequences, stack.outputs)
+        c = library.tensor(dtype, count, sequences, stack.hidden)
+        self._descriptors = (dropout, layers, x, y, h, c)
+        """What the addresses below belong to; the layers refer to the dropout."""
+        self._layers, self._x, self._y, self._h, self._c = [d.address.value for d in self._descriptors[1:]]
+        self.weight_bytes = library.weight_bytes(handle, layers)
+        self.inference_work, _ = library.temporary_sizes(handle, layers, library.INFERENCE, x)
+        self.training_work, self.reserve = library.temporary_sizes(handle, layers, library.TRAINING, x)
+        self.order = _order_of_weights(handle, layers, stack, count, self.weight_bytes)
 
     def forward(
-        self, handle: Any, x: int, y: int, hx: int, hy: int, cx: int, cy: int, weight: int, work: int, reserve: int
+        self, handle: int, x: int, y: int, hx: int, hy: int, cx: int, cy: int, weight: int, work: int, reserve: int
     ) -> None:
         """Run all layers; ``reserve`` is 0 where no backward pass will follow."""
-        a = ctypes.c_void_p
-        work_bytes = self.training_work if reserve else self.inference_work
-        library.call(
-            "cudnnRNNForward", handle, self.layers.address, library.TRAINING if reserve else library.INFERENCE, None,
-            self.x.address, a(x), self.y.address, a(y), self.h.address, a(hx), a(hy), self.c.address, a(cx), a(cy),
-            ctypes.c_size_t(self.weight_bytes), a(weight), ctypes.c_size_t(work_bytes), a(work),
-            ctypes.c_size_t(self.reserve if reserve else 0), a(reserve),
+        mode, work_bytes = (
+            (library.TRAINING, self.training_work) if reserve else (library.INFERENCE, self.inference_work)
+        )
+        library.function("cudnnRNNForward", "ppipppppppppppspspsp")(
+            handle, self._layers, mode, 0, self._x, x, self._y, y, self._h, hx, hy, self._c, cx, cy,
+            self.weight_bytes, weight, work_bytes, work, self.reserve if reserve else 0, reserve,
         )  # fmt: skip
 
     def backward(
-        self, handle: Any, y: int, dy: int, dx: int, hx: int, dhy: int, dhx: int, cx: int, dcy: int, dcx: int,
+        self, handle: int, y: int, dy: int, dx: int, hx: int, dhy: int, dhx: int, cx: int, dcy: int, dcx: int,
         weight: int, work: int, reserve: int,
     ) -> None:  # fmt: skip
         """Compute the gradients of input and states; overwrites ``reserve``, which ``backward_weights`` reads then."""
-        a = ctypes.c_void_p
-        library.call(
-            "cudnnRNNBackwardData_v8", handle, self.layers.address, None, self.y.address, a(y), a(dy), self.x.address,
-            a(dx), self.h.address, a(hx), a(dhy), a(dhx), self.c.address, a(cx), a(dcy), a(dcx),
-            ctypes.c_size_t(self.weight_bytes), a(weight), ctypes.c_size_t(self.training_work), a(work),
-            ctypes.c_size_t(self.reserve), a(reserve),
+        library.function("cudnnRNNBackwardData_v8", "ppppppppppppppppspspsp")(
+            handle, self._layers, 0, self._y, y, dy, self._x, dx, self._h, hx, dhy, dhx, self._c, cx, dcy, dcx,
+            self.weight_bytes, weight, self.training_work, work, self.reserve, reserve,
         )  # fmt: skip
 
-    def backward_weights(
-        self, handle: Any, x: int, hx: int, y: int, gradient: int, work: int, reserve: int
-    ) -> None:  # fmt: skip
+    def backward_weights(self, handle: int, x: int, hx: int, y: int, gradient: int, work: int, reserve: int) -> None:
         """Add the gradients of all weights to ``gradient``."""
-        a = ctypes.c_void_p
-        library.call(
-            "cudnnRNNBackwardWeights_v8", handle, self.layers.address, library.ADD_GRADIENTS, None, self.x.address,
-            a(x), self.h.address, a(hx), self.y.address, a(y), ctypes.c_size_t(self.weight_bytes), a(gradient),
-            ctypes.c_size_t(self.training_work), a(work), ctypes.c_size_t(self.reserve), a(reserve),
+        library.function("cudnnRNNBackwardWeights_v8", "ppipppppppspspsp")(
+            handle, self._layers, library.ADD_GRADIENTS, 0, self._x, x, self._h, hx, self._y, y,
+            self.weight_bytes, gradient, self.training_work, work, self.reserve, reserve,
         )  # fmt: skip
 
 
@@ -150,7 +145,7 @@ def _algorithm(stack: Stack) -> int:
 @lru_cache(maxsize=1 << 10)
 def _plan(backend: Backend, stack: Stack, math: int, algorithm: int) -> Plan | None:
     try:
-        plan = Plan(handle_on(backend), stack, math, algorithm)
+        plan = Plan(ctypes.c_void_p(handle_on(backend)), stack, math, algorithm)
     except library.CudnnError as error:
         if algorithm != library.STANDARD:
             return _plan(backend, stack, math, library.STANDARD)
@@ -159,9 +154,9 @@ def _plan(backend: Backend, stack: Stack, math: int, algorithm: int) -> Plan | N
     return plan if plan.order else None
 
 
-def handle_on(backend: Any) -> Any:
+def handle_on(backend: Any) -> int:
     """The device's handle, set to the backend's current stream."""
-    return ctypes.c_void_p(cudnn_graph.handle_of(backend).on(backend.stream))
+    return int(cudnn_graph.handle_of(backend).on(backend.stream))
 
 
 def _fused(backend: Backend, stack: Stack) -> Fused | None:
