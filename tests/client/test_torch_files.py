@@ -180,7 +180,7 @@ def test_random_damage_is_refused_or_harmless(seed: int) -> None:
         data = bytearray(whole)
         for _ in range(rng.randrange(1, 4)):
             data[rng.randrange(len(data))] = rng.randrange(256)
-        names = TorchNames("the file", lambda layout, grad: layout, lambda data, grad: data)
+        names = TorchNames("the file", lambda layout, grad: layout, lambda data, grad: data, lambda *parts: parts)
         try:
             interpret(bytes(data[: rng.randrange(1, len(data) + 1)]), names, "the file")
         except TelegradError:
