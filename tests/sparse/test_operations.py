@@ -175,6 +175,9 @@ SHAPES = [
     "a.unbind()",
 ]
 CONSTRUCTION = [
+    "t.sparse.FloatTensor(i, v, t.Size([2, 3]))",
+    "t.sparse.DoubleTensor(i, v.double())",
+    "t.sparse.FloatTensor(2, 3)",
     "r.to_sparse_csc()",
     "t.eye(4).to_sparse_bsr((2, 2))",
     "t.eye(4).to_sparse_bsc((2, 1))",

@@ -26,8 +26,8 @@ from telegrad._sparse.systems import spsolve as spsolve
 from telegrad._sparse.tensor import SparseTensor as _SparseTensor
 from telegrad._tensor.layouts import sparse_coo as _sparse_coo
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import dtypes as _dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.dtypes import bool_ as _bool
 from telegrad_protocol.errors import NotSupportedError as _NotSupportedError
 
 __all__ = [
@@ -36,6 +36,26 @@ __all__ = [
 ]  # fmt: skip
 
 _ENTERED = _methods.ENTERED
+_TYPES = {
+    "FloatTensor": _dtypes.float32, "DoubleTensor": _dtypes.float64, "HalfTensor": _dtypes.float16,
+    "BFloat16Tensor": _dtypes.bfloat16, "LongTensor": _dtypes.int64, "IntTensor": _dtypes.int32,
+    "ShortTensor": _dtypes.int16, "CharTensor": _dtypes.int8, "ByteTensor": _dtypes.uint8,
+}  # fmt: skip
+"""The constructors of older programs, such as ``sparse.FloatTensor(indices, values, size)``."""
+
+
+def __getattr__(name: str) -> Callable[..., Tensor]:
+    if name not in _TYPES:
+        raise AttributeError(f"module 'telegrad.sparse' has no attribute {name!r}")
+    dtype = _TYPES[name]
+
+    def construct(*args: Any) -> Tensor:
+        if all(isinstance(size, int) for size in args):
+            return sparse_coo_tensor(args, dtype=dtype)
+        return sparse_coo_tensor(*args, dtype=dtype)
+
+    construct.__name__ = construct.__qualname__ = name
+    return construct
 
 
 def mm(input: Tensor, mat2: Tensor, reduce: str | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -75,7 +95,7 @@ def sum(input: Tensor, dim: Any = None, dtype: DType | None = None) -> Tensor:
     """Return the sum of all elements, or over dimensions: sparse unless all sparse dimensions are summed over."""
     if not isinstance(input, _SparseTensor):
         raise _NotSupportedError("sparse.sum: expected a sparse tensor; use telegrad.sum() for a dense one")
-    if input.dtype is _bool and input._kind is _sparse_coo:
+    if input.dtype is _dtypes.bool_ and input._kind is _sparse_coo:
         input = _coalesce(input)
     kept = input.dtype if dtype is None and dim is not None else dtype  # unlike telegrad.sum()
     return _reductions.sum(input, dim, dtype=kept)  # type: ignore[no-any-return]
