@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from telegrad import _garbage  # first, since it pauses the garbage collector while the others are imported
 from telegrad._lazy import lazy
+from telegrad_protocol.absent_dtypes import ABSENT as _ABSENT_DTYPES
 from telegrad_protocol.dtypes import (
     DType as DType,
     bfloat16 as bfloat16,
@@ -347,9 +348,9 @@ def is_complex(input: Tensor) -> _bool:
 _LAZY = {
     **dict.fromkeys(
         (
-            "accelerator", "compiler", "distributed", "distributions", "fft", "func", "jit", "linalg", "masked",
-            "multiprocessing", "ops", "overrides", "profiler", "serialization", "signal", "sparse", "special",
-            "testing", "utils",
+            "accelerator", "compiler", "distributed", "distributions", "fft", "func", "fx", "hub", "jit", "library",
+            "linalg", "masked", "multiprocessing", "ops", "overrides", "profiler", "serialization", "signal", "sparse",
+            "special", "storage", "testing", "utils",
         ),
         "",
     ),
@@ -363,9 +364,12 @@ _LAZY = {
     "func": "vmap",
     "nn._functional.resampling": "grid_sampler grid_sampler_2d grid_sampler_3d",
     "serialization": "load save",
+    "storage": "TypedStorage UntypedStorage",
     "sparse": " ".join([f"sparse_{kind}_tensor" for kind in ("coo", "csr", "csc", "bsr", "bsc", "compressed")]),
 }  # fmt: skip
 """Public modules that are imported when a program first names them, and the public names in such modules."""
+
+globals().update(_ABSENT_DTYPES)
 
 if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
     __getattr__, __dir__ = lazy(__name__, _LAZY)

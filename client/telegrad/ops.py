@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
+from telegrad.library import OPERATORS
 from telegrad_protocol.errors import ShapeError
 from telegrad_protocol.ops import PUBLIC
 
@@ -86,10 +87,45 @@ def _max_pool2d_with_indices_backward(
     return flat.reshape(self.shape)
 
 
+def _sparse_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, beta: Any = 1, alpha: Any = 1) -> Any:
+    return import_module("telegrad.sparse").addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+
+
+def _sparse_mm_reduce(mat1: Tensor, mat2: Tensor, reduce: str) -> Any:
+    return import_module("telegrad.sparse").mm(mat1, mat2, reduce), None
+
+
 _OWN: Final[dict[str, Callable[..., Any]]] = {
     "slice": _slice,
     "embedding": _embedding,
+    "_sparse_addmm": _sparse_addmm,
+    "_sparse_mm_reduce_impl": _sparse_mm_reduce,
+    "_pin_memory": lambda self, device=None: self.pin_memory(),
     "native_dropout_backward": _native_dropout_backward,
     "max_pool2d_with_indices_backward": _max_pool2d_with_indices_backward,
 }
 aten: Final = Aten()
+
+
+def load_library(path: Any) -> None:
+    """Refuse with OSError, as PyTorch does for a library that cannot be loaded; packages then go on without it."""
+    raise OSError(f"load_library: {path} has kernels for PyTorch's process, which telegrad cannot run")
+
+
+class CustomOperators:
+    """The operators that a program has defined in one namespace of its own, by name: see `telegrad.library`."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return OPERATORS[self._namespace][name]
+        except KeyError:
+            raise AttributeError(f"telegrad.ops.{self._namespace} has no operator {name!r}") from None
+
+
+def __getattr__(name: str) -> CustomOperators:
+    if name.startswith("__") or name not in OPERATORS:
+        raise AttributeError(f"telegrad.ops has no operators of {name!r}; telegrad.library.custom_op defines some")
+    return CustomOperators(name)

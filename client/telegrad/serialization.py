@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import IO, Any, TypeAlias
 
@@ -31,6 +32,10 @@ from telegrad_protocol.meta import Device, Meta
 
 FileLike: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 MapLocation: TypeAlias = "Callable[[Any, str], Any] | Device | str | int | dict[str, str] | None"
+
+FILE_LIKE: TypeAlias = FileLike
+MAP_LOCATION: TypeAlias = MapLocation
+"""The two under the names that packages import from PyTorch."""
 
 _ZIP = b"PK\x03\x04"
 
@@ -210,3 +215,32 @@ def _as_path(path: Any, operation: str) -> str:
         return os.fsdecode(os.fspath(path))
     except TypeError:
         raise ArgumentTypeError(f"{operation}: expected a path or a file, got a {type(path).__name__}") from None
+
+
+_safe_globals: list[Any] = []
+
+
+def add_safe_globals(safe_globals: list[Any]) -> None:
+    """Note classes that PyTorch would read from a file; `load` reads what it knows itself, whatever is noted."""
+    _safe_globals.extend(kind for kind in safe_globals if kind not in _safe_globals)
+
+
+def get_safe_globals() -> list[Any]:
+    """Return the classes that were noted."""
+    return list(_safe_globals)
+
+
+def clear_safe_globals() -> None:
+    """Forget the classes that were noted."""
+    _safe_globals.clear()
+
+
+@contextmanager
+def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
+    """Note classes in this block."""
+    before = get_safe_globals()
+    add_safe_globals(safe_globals)
+    try:
+        yield
+    finally:
+        _safe_globals[:] = before

@@ -162,7 +162,7 @@ def set_default_dtype(dtype: DType) -> None:
     global _default
     if not dtype.is_floating_point:
         raise DTypeError(f"set_default_dtype: only floating-point types can be the default, not {dtype.name}")
-    _default = dtype
+    _default = of_code(dtype.code)
 
 
 def of_scalar(value: bool | int | float | complex) -> DType:

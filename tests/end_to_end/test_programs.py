@@ -326,7 +326,7 @@ ABSENT = {
     "import torch.distributed.fsdp": "ModuleNotFoundError: torch.distributed.fsdp is not there: .*DataParallel",
     "torch.jit.trace(len, ())": "NotSupportedError: jit.trace: .* call the function or the module itself",
     "torch.jit.unfold": "AttributeError: torch.jit.unfold is not there: .*TorchScript is not served",
-    "torch.UntypedStorage(3)": "AttributeError: torch.UntypedStorage is not there: .* use the tensor",
+    "torch.UntypedStorage(3)": "NotSupportedError: UntypedStorage: .* use the tensor",
     "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))": "NotSupportedError: .*or the module itself",
     "torch.profiler.profile()": "NotSupportedError: profile: .*set_sync_debug_mode",
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",

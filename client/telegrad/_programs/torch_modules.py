@@ -13,12 +13,13 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from opcode import opmap
-from types import FrameType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.parameter import Parameter
+from telegrad_protocol.dtypes import DType
 from telegrad_protocol.shown_name import show_as
 
 from .absent import reason
@@ -30,6 +31,8 @@ _PARTS: Final = {
     "amp": "autocast_mode grad_scaler",
     "autograd": "anomaly_mode forward_ad function functional grad_mode gradcheck graph profiler variable",
     "cuda": "amp comm memory nvtx random streams",
+    "fx": "experimental graph graph_module interpreter node proxy",
+    "fx.experimental": "proxy_tensor",
     "cuda.amp": "autocast_mode common grad_scaler",
     "distributions": (
         "bernoulli beta binomial categorical cauchy chi2 constraint_registry constraints continuous_bernoulli "
@@ -57,18 +60,30 @@ _PARTS: Final = {
 """Modules of PyTorch's by the package that they are in, whose names a program may import from either."""
 _LIBRARIES: Final = "cusparselt kleidiai miopen mkl mkldnn nnpack openmp opt_einsum quantized xnnpack"
 _ELSEWHERE: Final = {
+    "_C": "_programs.compiled_core",
+    "_subclasses": "_programs.fake_tensors",
+    "_subclasses.fake_tensor": "_programs.fake_tensors",
     "__config__": "_programs.build_config",
     "_dynamo": "compiler.dynamo",
+    "_dynamo._trace_wrapped_higher_order_op": "compiler.dynamo",
     "_dynamo.config": "compiler.dynamo.config",
     "_inductor": "compiler.inductor",
     "_inductor.config": "compiler.inductor.config",
     "autograd.profiler": "profiler",
     "types": "_programs.annotation_types",
+    "utils._pytree": "utils._pytree",
     "utils.hooks": "_tensor.hooks",
+    "utils.model_zoo": "hub",
     **{device: f"_other_devices.{device}" for device in ("cpu", "mps", "mtia", "xpu")},
     **{f"backends.{library}": f"backends.host_libraries.{library}" for library in _LIBRARIES.split()},
 }
 """Modules of PyTorch's that telegrad keeps under another name, both below their packages."""
+
+
+_CONSTANT: Final = (type, FunctionType, BuiltinFunctionType, DType)
+"""What a module of PyTorch's name has itself, since it does not change; all else is read where telegrad has it."""
+_LISTED: Final = ("torch.distributions", "torch.optim")
+"""Modules whose classes packages find by going through ``__dict__``: those that load later are there at once."""
 
 
 class TorchModule(ModuleType):
@@ -77,6 +92,10 @@ class TorchModule(ModuleType):
     def __init__(self, name: str, served_by: Sequence[ModuleType]) -> None:
         super().__init__(name, served_by[0].__doc__)
         self.__dict__["_served_by"] = served_by
+        if name in _LISTED:
+            self.__dict__.update((public, getattr(served_by[0], public)) for public in _public_names(served_by[0]))
+        for module in reversed(served_by):
+            self.__dict__.update((k, v) for k, v in vars(module).items() if k[0] != "_" and isinstance(v, _CONSTANT))
 
     def __getattr__(self, name: str) -> Any:
         full_name, served_by = f"{self.__name__}.{name}", self.__dict__["_served_by"]
@@ -88,7 +107,13 @@ class TorchModule(ModuleType):
             with suppress(AttributeError):
                 value = getattr(module, name)
                 is_module = isinstance(value, ModuleType) and value.__name__ == f"telegrad{full_name[5:]}"
-                return import_module(full_name) if is_module else value
+                if is_module:
+                    return import_module(full_name)
+                if isinstance(value, _CONSTANT):
+                    self.__dict__[name] = value
+                return value
+        if full_name == "torch.torch":
+            return self
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         # Python replaces the message of an AttributeError that `from torch import name` meets.
@@ -100,6 +125,8 @@ class TorchModule(ModuleType):
             super().__setattr__(name, value)
         else:
             setattr(self.__dict__["_served_by"][0], name, value)
+            if name in self.__dict__:
+                super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         names = [name for module in self.__dict__["_served_by"] for name in dir(module)]

@@ -49,11 +49,24 @@ _BFLOAT16 = FloatLimits(
 )
 
 
+_EIGHT_BITS = {
+    "float8_e4m3fn": (0.125, 448.0, -448.0, 2.0**-6),
+    "float8_e4m3fnuz": (0.125, 240.0, -240.0, 2.0**-7),
+    "float8_e5m2": (0.25, 57344.0, -57344.0, 2.0**-14),
+    "float8_e5m2fnuz": (0.125, 57344.0, -57344.0, 2.0**-15),
+    "float8_e8m0fnu": (1.0, 2.0**127, 2.0**-127, 2.0**-127),
+}
+"""The distance from 1 to the next number, the largest, the least and the smallest normal number."""
+
+
 def float_limits(dtype: DType) -> FloatLimits:
     """Return the limits of a floating-point type; of a complex type, those of its real part."""
     if dtype.category < dtypes.FLOAT:
         raise DTypeError(f"finfo: {dtype.name} is not a floating-point type; use iinfo()")
     real = dtype.to_real()
+    if real.name in _EIGHT_BITS:
+        eps, largest, least, tiny = _EIGHT_BITS[real.name]
+        return FloatLimits(8, eps, largest, least, tiny, tiny, 1.0, real.name)
     if real is dtypes.bfloat16:
         return _BFLOAT16
     limits = np.finfo(TO_NUMPY[real])

@@ -18,7 +18,14 @@ Array = np.ndarray[Any, Any]
 
 UNKNOWN_TO_NUMPY = {dtypes.bfloat16: dtypes.float32, dtypes.complex32: dtypes.complex64}
 """Types that NumPy lacks, with the type that stands for each."""
-TO_NUMPY = {dtype: np.dtype(dtype.name) for dtype in dtypes.ALL if dtype not in UNKNOWN_TO_NUMPY}
+
+
+class _NumpyDTypes(dict[DType, np.dtype[Any]]):
+    def __missing__(self, dtype: DType) -> np.dtype[Any]:
+        raise DTypeError(f"there are no tensors of {dtype!r}; use bfloat16, float16 or int8")
+
+
+TO_NUMPY = _NumpyDTypes((dtype, np.dtype(dtype.name)) for dtype in dtypes.ALL if dtype not in UNKNOWN_TO_NUMPY)
 FROM_NUMPY = {numpy_dtype: dtype for dtype, numpy_dtype in TO_NUMPY.items()}
 _FORMATS = {
     "float32": "<f", "float64": "<d", "int64": "<q", "int32": "<i", "int16": "<h", "int8": "<b", "uint8": "<B",

@@ -40,3 +40,13 @@ def explain(f: Any, *args: Any, **kwargs: Any) -> NoReturn:
     raise NotSupportedError(
         "explain: nothing is compiled; cuda.set_sync_debug_mode('warn') names the lines that wait for the server"
     )
+
+
+class TransformGetItemToIndex:
+    """A block in which a compiler would read indices as tensors; here it changes nothing."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *raised: object) -> None:
+        pass

@@ -81,7 +81,9 @@ def _refuse(name: str) -> NoReturn:
     )
 
 
-def _no_group(name: str) -> Callable[..., NoReturn]:
+def no_group(name: str) -> Callable[..., NoReturn]:
+    """Return a function that raises what PyTorch raises where no group was initialized."""
+
     def communicate(*args: Any, **kwargs: Any) -> NoReturn:
         raise ArgumentError(f"distributed.{name}: Default process group has not been initialized")
 
@@ -113,4 +115,4 @@ _COMMUNICATION = (
     "scatter_object_list", "send",
 )  # fmt: skip
 """Functions that need a group."""
-globals().update({name: _no_group(name) for name in _COMMUNICATION})
+globals().update({name: no_group(name) for name in _COMMUNICATION})

@@ -52,6 +52,11 @@ def draws(kind: str, shape: Any, like: Any) -> Any:
     return function(kind)(tuple(shape), dtype=like.dtype, device=like.device)
 
 
+def _standard_normal(shape: Any, dtype: Any, device: Any) -> Any:
+    """Return standard normal numbers; distributions outside of this package import it."""
+    return function("randn")(tuple(shape), dtype=dtype, device=device)
+
+
 def uniform_open(shape: Any, like: Any) -> Any:
     """Return uniform numbers between 0 and 1, without both."""
     return draws("rand", shape, like).clamp(tiny_of(like), 1 - eps_of(like) / 2)
@@ -82,6 +87,9 @@ def xlogy(x: Any, y: Any) -> Any:
 def sum_rightmost(value: Any, dims: int) -> Any:
     """Sum over the last ``dims`` dimensions."""
     return value.sum(tuple(range(-dims, 0))) if dims else value
+
+
+_sum_rightmost = sum_rightmost
 
 
 class lazy_property:

@@ -49,6 +49,7 @@ def script_method(fn: Any) -> Any:
 
 
 export = unused = interface = script_method
+_overload = _overload_method = _script_if_tracing = script_if_tracing = script_method
 
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:

@@ -1,0 +1,55 @@
+"""The few names of PyTorch's compiled core that published packages use, with what they mean when nothing is traced."""
+
+from __future__ import annotations
+
+from telegrad._ops.overriding import disabled as _disabled
+from telegrad._ops.overriding import disabled_torch_function as _disabled_torch_function
+from telegrad._tensor.generator import Generator as Generator
+from telegrad._tensor.size import Size as Size
+from telegrad._tensor.tensor import Tensor as _Tensor
+from telegrad.autograd.function import Function as _Function
+from telegrad_protocol.dtypes import DType as dtype
+from telegrad_protocol.meta import Device as device
+
+__all__ = ["Generator", "Size", "device", "dtype"]
+
+_FunctionBase = _Function
+_TensorMeta = type(_Tensor)
+DisableTorchFunctionSubclass = DisableTorchFunction = _disabled
+_disabled_torch_function_impl = _disabled_torch_function
+
+
+def _get_tracing_state() -> None:
+    return None
+
+
+def _log_api_usage_once(name: str) -> None:
+    pass
+
+
+def _is_tracing() -> bool:
+    return False
+
+
+def _set_print_stack_traces_on_fatal_signal(wanted: bool) -> None:
+    pass
+
+
+def _are_functorch_transforms_active() -> bool:
+    return False
+
+
+def _jit_set_profiling_mode(wanted: bool) -> bool:
+    return False
+
+
+_jit_set_profiling_executor = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
+_jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
+
+
+class Graph:
+    """A graph of TorchScript, for ``isinstance``."""
+
+
+class Value:
+    """A value of such a graph."""

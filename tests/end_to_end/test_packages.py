@@ -1,0 +1,127 @@
+"""What published packages use of PyTorch beside tensors: the same program prints the same under both libraries."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import collections, hashlib, os, pathlib, sys
+import torch, torch.fx, torch.hub
+import torch.utils._pytree as pytree
+from torch import Tensor
+from torch.distributions.constraints import __all__ as constraints
+from torch.distributions.utils import _standard_normal, _sum_rightmost
+from torch.jit.annotations import BroadcastingList2, List
+from torch.serialization import MAP_LOCATION
+from torch.utils.checkpoint import get_device_states, set_device_states
+from torch.utils.model_zoo import load_url
+
+@torch.library.custom_op("ours::scale_add", mutates_args=())
+def scale_add(x: Tensor, y: Tensor, by: float = 2.0) -> Tensor:
+    return x * by + y
+
+@scale_add.register_fake
+def _(x, y, by=2.0):
+    return torch.empty_like(x)
+
+def setup(ctx, inputs, output):
+    ctx.by = inputs[2]
+
+scale_add.register_autograd(lambda ctx, g: (g * ctx.by, g, None), setup_context=setup)
+x, y = torch.arange(3.0, requires_grad=True), torch.ones(3)
+for result in (scale_add(x, y, by=3.0), torch.ops.ours.scale_add(x, y), torch.ops.ours.scale_add.default(x, y, 4.0)):
+    result.sum().backward()
+    print(result.tolist(), x.grad.tolist())
+lib = torch.library.Library("theirs", "DEF")
+lib.define("twice(Tensor x) -> Tensor")
+lib.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+print(torch.ops.theirs.twice(y).tolist())
+try:
+    torch.ops.load_library("/nowhere/at/all.so")
+except OSError:
+    print("no such library")
+
+Pair = collections.namedtuple("Pair", "a b")
+tree = {"b": [1, (2, None)], "a": Pair(3, collections.OrderedDict(z=4)), "d": collections.deque([5], maxlen=3),
+        "e": collections.defaultdict(list, q=6)}
+leaves, spec = pytree.tree_flatten(tree)
+print(leaves, spec.num_leaves, spec.num_nodes, pytree.tree_unflatten(leaves, spec) == tree)
+print(pytree.tree_unflatten(leaves, spec)["d"].maxlen, spec == pytree.tree_structure(tree))
+print(pytree.tree_map(lambda a, b: (a, b), [1, [2]], [3, [4]]), pytree.tree_map_only(int, lambda v: v + 1, [1, "a"]))
+print([pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(tree)[0]])
+print(pytree.tree_leaves([[1], 2], is_leaf=lambda v: v == [1]), pytree.tree_any(lambda v: v == 6, tree))
+for wrong in (lambda: pytree.tree_map(lambda a, b: a, [1, [2]], [1, 2]), lambda: spec.unflatten([1])):
+    try:
+        wrong()
+    except ValueError:
+        print("another structure")
+
+class Point:
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+pytree.register_pytree_node(Point, lambda p: ([p.x, p.y], None), lambda children, _: Point(*children))
+moved = pytree.tree_map(lambda v: v + 1, [Point(1, 2)])[0]
+print(moved.x, moved.y)
+
+torch.hub.set_dir("hub")
+torch.save({"w": torch.ones(2)}, "weights.pth")
+digits = hashlib.sha256(open("weights.pth", "rb").read()).hexdigest()[:8]
+os.rename("weights.pth", f"w-{digits}.pth")
+url = pathlib.Path(f"w-{digits}.pth").absolute().as_uri()
+print(torch.hub.load_state_dict_from_url(url, progress=False, check_hash=True)["w"].tolist())
+os.remove(f"w-{digits}.pth")
+kept = os.listdir(os.path.join(torch.hub.get_dir(), "checkpoints"))
+print(load_url(url, progress=False)["w"].tolist(), kept == [f"w-{digits}.pth"])
+pathlib.Path("w-00000000.pth").write_bytes(b"other")
+try:
+    load_url(pathlib.Path("w-00000000.pth").absolute().as_uri(), progress=False, check_hash=True)
+except RuntimeError:
+    print("another file", len(os.listdir("hub/checkpoints")))
+
+print(torch.fx.wrap(len) is len, isinstance(x, torch.fx.Proxy), isinstance(x, torch.UntypedStorage))
+print(torch.float8_e4m3fn, torch.finfo(torch.float8_e5m2).max, torch.float8_e5m2.itemsize, x.dtype == torch.float8_e5m2)
+print(get_device_states(x)[0], set_device_states([], []), torch.torch is torch, "positive" in constraints)
+print(_standard_normal((2,), torch.float64, "cpu").dtype, _sum_rightmost(torch.ones(2, 3), 1).tolist())
+families = {name for name, value in torch.distributions.__dict__.items()
+            if isinstance(value, type) and issubclass(value, torch.distributions.Distribution)}
+optimizers = {name for name, value in torch.optim.__dict__.items()
+              if isinstance(value, type) and issubclass(value, torch.optim.Optimizer)}
+print(len(families), sorted(optimizers))
+relu = torch.nn.functional.relu
+torch.nn.functional.relu = lambda x, inplace=False: x + 1
+print(torch.nn.ReLU()(y).tolist())
+torch.nn.functional.relu = relu
+print(torch.nn.ReLU()(y).tolist())
+"""
+
+
+def _run(*command: object, folder: Path) -> tuple[list[str], str]:
+    folder.mkdir()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TELEGRAD_")}
+    arguments = [sys.executable, "-W", "ignore", *map(str, command)]
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    printed = re.sub(r"w-\w{8}", "w-hash", done.stdout.replace(str(folder), ""))
+    return printed.splitlines(), done.stderr
+
+
+def test_what_packages_use_beside_tensors_is_pytorchs(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    assert _run("-m", "telegrad", program, folder=tmp_path / "a") == _run(program, folder=tmp_path / "b")
+
+
+def test_types_without_tensors_are_refused_in_words(tmp_path: Path) -> None:
+    uses = (
+        "torch.zeros(3, dtype=torch.float8_e4m3fn)", "torch.ones(3).to(torch.float8_e5m2)",
+        "torch.tensor([1.0], dtype=torch.qint8)", "torch.set_default_dtype(torch.float8_e4m3fn)",
+    )  # fmt: skip
+    lines = [f"try: {use}\nexcept RuntimeError as e: print(e)" for use in uses]
+    (tmp_path / "program.py").write_text("\n".join(["import torch", *lines, "print(torch.ones(1))"]))
+    printed, errors = _run("-m", "telegrad", tmp_path / "program.py", folder=tmp_path / "run")
+    assert errors == "" and printed[-1] == "tensor([1.])" and len(printed) == 5
+    assert all("there are no tensors of torch." in line and "use bfloat16" in line for line in printed[:-1])
