@@ -137,7 +137,8 @@ def _value(default: Any) -> str:
         return default.__name__
     if isinstance(default, float) and default.is_integer():
         return str(int(default))
-    return str(getattr(default, "__name__", default)).rpartition(".")[2] if callable(default) else str(default)
+    shown = str(getattr(default, "__name__", default)).rpartition(".")[2] if callable(default) else str(default)
+    return shown.replace("telegrad.", "torch.")  # a type or a size
 
 
 class Form(NamedTuple):

@@ -30,6 +30,7 @@ nn.modules.module: Module _addindent _IncompatibleKeys _EXTRA_STATE_KEY_SUFFIX
 nn.modules.activation: MultiheadAttention ReLU
 nn.init: _calculate_fan_in_and_fan_out _calculate_correct_fan _no_grad_trunc_normal_ _no_grad_normal_
 nn._reduction: get_enum legacy_get_string
+nn.functional: has_torch_function has_torch_function_unary has_torch_function_variadic handle_torch_function
 nn.parallel: DataParallel DistributedDataParallel
 nn.parallel.distributed: DistributedDataParallel
 nn.utils.weight_norm: WeightNorm weight_norm remove_weight_norm

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from telegrad._ops.functions import function, populate
@@ -270,5 +271,16 @@ def normalize(
 
 populate(globals(), "nn.functional")
 
+_OVERRIDES = frozenset(
+    ("handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+)
+"""Names of ``telegrad.overrides`` that programs import from here."""
+
 if TYPE_CHECKING:
     from ._attached import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in _OVERRIDES:
+            return getattr(import_module("telegrad.overrides"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
