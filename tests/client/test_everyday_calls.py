@@ -35,3 +35,17 @@ def test_what_was_made_in_inference_mode_is_modified_there_alone(tg: Any) -> Non
     normal = tg.ones(2)
     with tg.inference_mode():
         assert not normal[0].is_inference() and not normal.add_(1).is_inference()
+
+
+def test_einsum_multiplies_what_is_small_first(tg: Any, rng: np.random.Generator) -> None:
+    from telegrad._functions.contraction_order import contraction_order
+
+    sizes = (("i", 100), ("j", 90), ("k", 80), ("l", 1))
+    assert contraction_order(("ij", "jk", "kl"), "il", sizes) == ((1, 2), (0, 1))
+    assert contraction_order(("ij", "jk"), "ik", sizes) == ((0, 1),)
+    for equation in ("ij,jk,kl->il", "a,ab,b,bc,c->", "abc,cd,bd,ae,e->a", "...i,ij,j...->...", "ab,cd,ef,a,c,e->bdf"):
+        letters = dict(zip("abcdefijkl", (2, 3, 4, 5, 2, 3, 4, 3, 2, 5), strict=True))
+        shapes = [[letters.get(c, 2) for c in term if c != "."] for term in equation.partition("->")[0].split(",")]
+        arrays = [rng.standard_normal(shape) for shape in shapes]
+        result = tg.einsum(equation, *map(tg.from_numpy, arrays))
+        np.testing.assert_allclose(result, np.einsum(equation, *arrays), rtol=1e-9, atol=1e-12)

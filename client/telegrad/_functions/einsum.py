@@ -1,6 +1,7 @@
 """``einsum`` and ``tensordot``: sums of products by index letters, as transposes and batched matrix products.
 
-Operands are contracted from left to right. Each keeps its letters with it; ``...`` stands for unnamed letters.
+Operands are contracted in pairs, in the order of ``contraction_order``. Each keeps its letters with it; ``...`` stands
+for unnamed letters.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 from .cast_as_one import cast_as_one
+from .contraction_order import contraction_order
 from .into import into
 
 _UNNAMED = "0123456789"
@@ -41,11 +43,11 @@ def einsum(*args: Any) -> Tensor:
     inputs, output = _parse(equation.replace(" ", ""), tensors)
     terms = [_diagonal(_Term(t, letters)) for t, letters in zip(tensors, inputs, strict=True)]
     _check_sizes(equation, terms)
-    result = terms[0]
-    for position, term in enumerate(terms[1:], 1):
-        needed = set(output).union(*(later.letters for later in terms[position + 1 :]))
-        result = _contract(result, term, needed)
-    return _arrange(_sum_out(result, set(output)), output)
+    sizes = tuple(sorted({letter: size for term in terms for letter, size in sorted(term.sizes().items())}.items()))
+    for first, second in contraction_order(tuple([term.letters for term in terms]), output, sizes):
+        b, a = terms.pop(second), terms.pop(first)
+        terms.append(_contract(a, b, set(output).union(*[term.letters for term in terms])))
+    return _arrange(_sum_out(terms[0], set(output)), output)
 
 
 def _from_sublists(args: Sequence[Any]) -> list[Any]:
