@@ -1,7 +1,7 @@
 """An LSTM language model on sentences of different lengths: collate_fn, padding, packed sequences, sampling."""
 
 # test: --steps 10
-# agree: 1e-3
+# agree: 5e-3
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A residual network on scikit-learn's handwritten digits: BatchNorm, augmentation, a one-cycle schedule."""
 
-# test: --steps 12 --width 8
-# agree: 2e-3
+# test: --steps 8 --width 8
+# agree: 5e-2
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A Transformer that sorts letters: nn.Transformer, masks, label smoothing, warmup, greedy and beam decoding."""
 
 # test: --steps 8
-# agree: 1e-3
+# agree: 5e-3
 
 from __future__ import annotations
 
