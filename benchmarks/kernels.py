@@ -70,7 +70,7 @@ def _compare(case: Case, threads: int, at_most: float | None) -> Figure:
     values = [to_value(t) if isinstance(t, torch.Tensor) else t for t in tensors]
     context.current.grad_enabled = case.records
     with torch.set_grad_enabled(case.records):
-        ours, theirs = _turns(lambda: case.ours(F, *values), lambda: case.theirs(*tensors), threads)
+        ours, theirs = turns(lambda: case.ours(F, *values), lambda: case.theirs(*tensors), threads)
     scale, unit = (1e3, "ms") if statistics.median(theirs) > 1e-3 else (1e6, "us")
     mine, reference = (statistics.median(s) * scale for s in (ours, theirs))
     note = f"telegrad {mine:.3g} {unit}, PyTorch {reference:.3g} {unit}"
@@ -79,7 +79,7 @@ def _compare(case: Case, threads: int, at_most: float | None) -> Figure:
     return figure(label, "x torch", ratios, at_most=at_most, baseline=note, telegrad=mine, pytorch=reference, per=unit)
 
 
-def _turns(ours: Callable[[], Any], theirs: Callable[[], Any], threads: int) -> tuple[list[float], list[float]]:
+def turns(ours: Callable[[], Any], theirs: Callable[[], Any], threads: int) -> tuple[list[float], list[float]]:
     """Seconds per call of both, in turns; of one core's own time where one core does it."""
     clock = time.process_time if threads == 1 else time.perf_counter
     loops = _loops(theirs, clock)
