@@ -92,14 +92,26 @@ def namespace_stub(name: str) -> str:
 
 
 def layers_stub(folder: Path) -> str:
-    """The stub of ``nn.modules``, which finds its files at import."""
+    """The stub of ``nn.modules``, which finds its files at import.
+
+    Every layer is named: mypy may not know what a file exports when it comes to a star import in a circle.
+    """
     files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
-    names = "".join(f"from . import {name} as {name}\n" for name in files)
-    layers = "".join(f"from .{name} import *\n" for name in files)
-    exported = "".join(f"__all__ += {name}.__all__\n" for name in files)
-    return (
-        f'"""Layers, as type checkers see them; {WRITTEN}."""\n\n{names}{layers}\n__all__: list[str] = []\n{exported}'
-    )
+    names = [f"from . import {name} as {name}" for name in files]
+    exported = {name: importlib.import_module(f"telegrad.nn.modules.{name}").__all__ for name in files}
+    layers = [f"from .{name} import {one} as {one}" for name in files for one in sorted(exported[name])]
+    listed = [f'    "{one}",' for name in files for one in exported[name]]
+    lines = [
+        f'"""Layers, as type checkers see them; {WRITTEN}."""',
+        "",
+        *names,
+        *layers,
+        "",
+        "__all__ = [",
+        *listed,
+        "]",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def page(title: str, lines: Iterable[str]) -> str:

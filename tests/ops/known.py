@@ -40,7 +40,8 @@ COVERED_ELSEWHERE: set[str] = {
     "_attention", "_attention_backward", "_attention_dropout", "_attention_dropout_backward",
     "_max_pool", "_max_pool_backward", "_avg_pool", "_avg_pool_backward",
     "_adaptive_avg_pool", "_adaptive_avg_pool_backward", "_adaptive_max_pool",
-    "_rnn_layer", "_rnn_sequence", "_rnn_sequence_backward",
+    "_rnn", "_rnn_layer", "_rnn_sequence", "_rnn_sequence_backward", "_flat_weights", "_cudnn_rnn",
+    "_cudnn_rnn_backward", "_pad_border",
     "_ctc_loss", "_ctc_loss_backward",
 }  # fmt: skip
 """Operations without a counterpart in the database, tested in files of their own."""

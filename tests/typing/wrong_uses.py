@@ -28,7 +28,7 @@ def functions(x: Tensor) -> None:
 def results(x: Tensor) -> None:
     print(tg.max(x, 1).value)  # wrong
     print(tg.max(x).value)  # wrong
-    print(x.sort().values[0].indices)  # wrong
+    print(x.sort().values[0].counts)  # wrong
     _, _, _ = x.topk(2)  # wrong
     name: str = x.mean()  # wrong
     shape: str = x.shape  # wrong

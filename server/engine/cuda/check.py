@@ -41,7 +41,8 @@ _TYPES = (
 _HOPPER_FAMILY = ".attention."
 """The family with kernels that are for Hopper alone."""
 _LIBRARY_MODULES = (
-    "gemm.operations", "conv.cudnn", "conv.products", "attention.cudnn", "fourier.operations", "sparse.products",
+    "gemm.operations", "conv.cudnn", "conv.products", "attention.cudnn", "fourier.operations", "fourier.dense",
+    "sparse.products", "recurrent.cudnn",
     "solver.cholesky", "solver.lu", "solver.systems", "solver.spectra",
 )  # fmt: skip
 """Their factories run kernels of cuBLASLt, cuDNN, cuFFT, cuSOLVER and cuSPARSE, and have no texts of their own."""

@@ -81,6 +81,11 @@ def _copies(dtype: DType) -> Iterator[Call]:
     yield call("cat", (x, x), 1)
     yield call("stack", (x, x), 0)
     yield call("repeat", x, (2, 3))
+    yield call("flip", x, (0, 1))
+    yield call("rot90", x)
+    yield call("roll", x, (1, 2), (0, 1))
+    for mode in ("reflect", "replicate", "circular"):
+        yield call("_pad_border", x, 1, 2, 3, mode)
     yield call("constant_pad_nd", x, (1, 2, 3, 4), 1)
 
 
