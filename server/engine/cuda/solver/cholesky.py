@@ -13,7 +13,7 @@ from server.engine.value import Launch
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.ops import factorizations as ops
 
-from .batches import ONLY_LOWER, ONLY_UPPER, Batch, Scratch, are_packed, batch_of, gatherer, refuse_failures
+from .batches import ONLY_LOWER, ONLY_UPPER, Batch, Scratch, are_packed, batch_of, gatherer, packed, refuse_failures
 from .libraries import IS_AVAILABLE, LOWER, PREFIXES, UPPER, solver_function, solver_on
 
 
@@ -25,6 +25,7 @@ def cholesky_ex(request: Request) -> Launch | None:
         return None
     backend, (count, n) = request.backend, source[:2]
     gather = gatherer(A.dtype, source, ONLY_UPPER if upper else ONLY_LOWER)
+    clear = gatherer(A.dtype, packed(*source[:3]), ONLY_UPPER) if upper and count > 1 else None
     triangle = UPPER if upper else LOWER
     potrf_batched = solver_function("potrf_batched", A.dtype)
     potrf, size_of = solver_function("potrf", A.dtype), solver_function("potrf_buffer_size", A.dtype)
@@ -37,6 +38,8 @@ def cholesky_ex(request: Request) -> Launch | None:
             addresses = Scratch(backend, [8 * count]).at[0]
             gather(stream, factor, pointer(args[0]), addresses, 0, info)
             potrf_batched(handle, triangle, n, addresses, n, info, count)
+            if clear:  # the library leaves numbers of its own below the diagonal
+                clear(stream, factor, factor, 0, 0, 0)
         else:
             gather(stream, factor, pointer(args[0]), 0, 0, info)
             if not sizes:
