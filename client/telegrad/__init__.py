@@ -362,6 +362,7 @@ _LAZY = {
     "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
     "compiler": "compile",
     "func": "vmap",
+    "fx": "SymBool SymFloat SymInt",
     "nn._functional.resampling": "grid_sampler grid_sampler_2d grid_sampler_3d",
     "serialization": "load save",
     "storage": "TypedStorage UntypedStorage",

@@ -60,3 +60,15 @@ def symbolic_trace(root: Any, concrete_args: Any = None) -> GraphModule:
 def get_proxy_mode() -> None:
     """Return None: no tracing is under way."""
     return None
+
+
+class SymInt(_NeverMade):
+    """A size that is not known while a compiler traces."""
+
+
+class SymFloat(_NeverMade):
+    """Such a number."""
+
+
+class SymBool(_NeverMade):
+    """Such a comparison."""

@@ -125,3 +125,32 @@ def test_types_without_tensors_are_refused_in_words(tmp_path: Path) -> None:
     printed, errors = _run("-m", "telegrad", tmp_path / "program.py", folder=tmp_path / "run")
     assert errors == "" and printed[-1] == "tensor([1.])" and len(printed) == 5
     assert all("there are no tensors of torch." in line and "use bfloat16" in line for line in printed[:-1])
+
+
+FILES = """
+import torch
+import safetensors.torch as files
+from safetensors import safe_open
+tensors = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(3, dtype=torch.bfloat16), "c": torch.tensor(7),
+           "d": torch.tensor([True, False]), "e": torch.zeros(0, 4)}
+files.save_file(tensors, "x.safetensors", metadata={"by": "us"})
+for read in (files.load_file("x.safetensors"), files.load(files.save(tensors))):
+    print([(name, tensor.dtype, tensor.shape, tensor.tolist()) for name, tensor in sorted(read.items())])
+with safe_open("x.safetensors", framework="pt", device="cpu") as file:
+    part = file.get_slice("a")
+    print(file.metadata(), sorted(file.keys()), part.get_shape(), part.get_dtype(), part[:, 1:].tolist())
+    print(file.get_tensor("b").dtype, file.get_tensor("c").item())
+model, copy = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+files.save_model(model, "m.safetensors")
+print(files.load_model(copy, "m.safetensors"), torch.equal(model.weight, copy.weight))
+with safe_open("m.safetensors", framework="np") as file:
+    print(type(file.get_tensor("bias")).__name__)
+print(torch.empty(1).is_mps, torch.is_autocast_enabled("mps"), isinstance(3, torch.SymInt))
+print(torch.nn.functional.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2), stride=[2]).shape)
+"""
+
+
+def test_safetensors_files_are_written_and_read_by_their_own_package(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(FILES)
+    assert _run("-m", "telegrad", program, folder=tmp_path / "a") == _run(program, folder=tmp_path / "b")

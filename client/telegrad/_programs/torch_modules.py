@@ -22,6 +22,7 @@ from telegrad.nn.parameter import Parameter
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.shown_name import show_as
 
+from . import safetensors_torch
 from .absent import reason
 
 PYTORCH_VERSION: Final = "2.13.0"
@@ -166,6 +167,8 @@ class TorchFinder:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return where a module comes from; ModuleNotFoundError says what to use instead of one that is absent."""
+        if name in safetensors_torch.NAMES:
+            return safetensors_torch.spec_of(name, path)
         if name != "torch" and not name.startswith("torch."):
             return None
         if not _origins(name):
@@ -233,5 +236,6 @@ def serve_torch() -> None:
         for shown, module in _SHOWN_IN.items():
             shown.__module__ = module
         import_module("torch")
+        safetensors_torch.adapt_loaded()
     elif not isinstance(present, TorchModule):
         raise ImportError("PyTorch is imported in this process already; call telegrad.as_torch() before `import torch`")

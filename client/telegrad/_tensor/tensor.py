@@ -119,6 +119,13 @@ class Tensor(Attached):
         return self._meta.device.type == "cuda"
 
     @property
+    def is_mps(self) -> bool:
+        """Whether the tensor is on a device that this server never has; the same holds for the names below."""
+        return False
+
+    is_xpu = is_mtia = is_vulkan = is_maia = is_ipu = is_xla = is_hpu = is_mkldnn = is_mps
+
+    @property
     def itemsize(self) -> int:
         """The number of bytes of an element."""
         return self._meta.dtype.itemsize

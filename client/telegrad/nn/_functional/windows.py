@@ -67,6 +67,8 @@ def spread(what: str, numbers: Numbers, dims: int) -> tuple[int, ...]:
         sizes = tuple(map(index, numbers)) if isinstance(numbers, Iterable) else (index(numbers),) * dims
     except TypeError:
         raise ArgumentTypeError(f"{what} must be one integer or {dims}, got {numbers!r}") from None
+    if len(sizes) == 1:
+        return sizes * dims
     if len(sizes) != dims:
         raise ArgumentError(f"{what} must be one number or {dims}, got {list(sizes)}")
     return sizes

@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from telegrad._functions.creation import where
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32, float64
-from telegrad_protocol.errors import ShapeError
+from telegrad_protocol.errors import NotSupportedError, ShapeError
 
 __all__ = ["BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_attention", "noop_mask", "or_masks"]
+_DEFAULT_SPARSE_BLOCK_SIZE = 128
+"""PyTorch's size of blocks, which packages import."""
+
+
+class AuxRequest(NamedTuple):
+    """What a call of PyTorch's wants beside the result; `flex_attention` here gives the logarithms of the sums."""
+
+    lse: bool = False
+    max_scores: bool = False
+
 
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
 ScoreFunction = Callable[[Any, Any, Any, Any, Any], Any]
@@ -123,6 +133,8 @@ def flex_attention(
 
     With ``return_lse`` also the logarithm of each row's sum of exponentials: (b, h, l).
     """
+    if return_aux is not None:
+        raise NotSupportedError("flex_attention: return_aux is not served; return_lse=True gives the logarithms")
     if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
         raise ShapeError(f"flex_attention: expected 4 dimensions, got {query._meta}, {key._meta} and {value._meta}")
     heads = query.shape[1]
