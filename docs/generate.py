@@ -148,6 +148,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_kernels": kernels_table, "results_linalg": results_table("linalg-cpu"),
     "results_attention": results_table("attention-h200"),
     "results_convolution": results_table("convolution-h200"), "results_pooling": results_table("pooling-h200"),
+    "results_sparse": results_table("sparse-h200"),
     "results_recurrent": results_table("recurrent-h200"), "results_linalg_h200": results_table("linalg-h200"),
     "results_rows": results_table("rows-h200"), "results_reductions": results_table("reductions-h200"),
     "results_pointwise": results_table("pointwise-h200"),

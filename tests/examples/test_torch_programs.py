@@ -55,7 +55,8 @@ def run_on_telegrad(program: Path, arguments: list[str], url: str) -> str:
 
 def _environment() -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("TELEGRAD_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / "client"), str(ROOT)])}
+    path = [str(ROOT / "client"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(path)}
 
 
 @pytest.fixture(scope="module")

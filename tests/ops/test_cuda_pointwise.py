@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from .adapters import EngineAdapter, to_torch
+from telegrad_protocol.errors import NotSupportedError
+
+from .adapters import TORCH_TO_OURS, EngineAdapter, to_torch
 
 pytestmark = pytest.mark.gpu
 
@@ -334,3 +336,18 @@ def test_more_than_two_to_the_31_elements_are_reached(gpu: EngineAdapter, name: 
     assert _ends(gpu, halves, (count // 2) - 3, 3) == [6, 18, 6]
     drawn = functional.random_(x, 0, 100)
     assert len(set(_ends(gpu, drawn, count - 200, 200))) > 20
+
+
+def test_complex32_is_stored_converted_and_computed_in_complex64(
+    gpu: EngineAdapter, generator: torch.Generator
+) -> None:
+    F = gpu.functional
+    x = _random(generator, (37, 50), torch.complex64)  # small whole numbers, whose sums have no rounding
+    narrow = F._to_copy(gpu.tensor(x), dtype=TORCH_TO_OURS[torch.complex32])
+    for made, reference in (
+        (narrow, x), (F.clone(F.t(narrow)), x.t()), (F.cat([narrow, narrow], 1), torch.cat([x, x], 1)),
+        (F.add(narrow, narrow), x + x),
+    ):  # fmt: skip
+        _same(gpu.numpy(F._to_copy(made, dtype=TORCH_TO_OURS[torch.complex64])), reference)
+    with pytest.raises(NotSupportedError, match=r"compute with cfloat\(\)"):
+        gpu.numpy(narrow)

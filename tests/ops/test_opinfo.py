@@ -115,7 +115,10 @@ def cuda_adapter(cuda_device: str) -> EngineAdapter:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
-@pytest.mark.parametrize(("info", "dtype"), [pytest.param(*case.values, id=case.id) for case in _cases()])
+@pytest.mark.parametrize(
+    ("info", "dtype"),
+    [pytest.param(*case.values, id=case.id) for case in _cases() if case.values[1] is not torch.complex32],
+)
 def test_agrees_with_pytorch_on_cuda(info: Any, dtype: torch.dtype, cuda_adapter: EngineAdapter) -> None:
     cuda_adapter.activate()
     compare_samples(info, dtype, cuda_adapter)
