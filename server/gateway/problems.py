@@ -31,6 +31,8 @@ _STATUS: Final[dict[type[TelegradError], int]] = {
     errors.OutOfMemoryError: 507,
     errors.NotSupportedError: 501,
     errors.InternalError: 500,
+    errors.AcceleratorError: 500,
+    errors.SynchronizationError: 409,
     errors.ConfigurationError: 500,
     errors.AuthenticationError: 401,
     errors.ProtocolError: 400,

@@ -58,7 +58,12 @@ def load(path: Path) -> Any:
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and a.dtype is b.dtype and a.shape == b.shape and torch.equal(a, b)
+        return (
+            isinstance(b, torch.Tensor)
+            and a.dtype is b.dtype
+            and a.shape == b.shape
+            and torch.equal(*map(_comparable, (a, b)))
+        )
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -66,6 +71,10 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b)
+
+
+def _comparable(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex64) if tensor.dtype is torch.complex32 else tensor
 
 
 def random_tensor(rng: random.Random) -> torch.Tensor:

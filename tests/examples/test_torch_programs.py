@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,13 +37,18 @@ def run_on_pytorch(program: Path, arguments: list[str]) -> str:
     printed, argv, dtype = StringIO(), sys.argv, torch.get_default_dtype()
     sys.argv = [str(program), *arguments]
     try:
-        with redirect_stdout(printed), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        with redirect_stdout(printed), torch.random.fork_rng(devices=[]), warnings.catch_warnings(), _flags_allowed():
             warnings.filterwarnings("ignore", module=r"torch\.")
             runpy.run_path(str(program), run_name="__main__")
     finally:
         sys.argv = argv
         torch.set_default_dtype(dtype)
     return printed.getvalue()
+
+
+def _flags_allowed() -> Any:
+    """Let programs set ``torch.backends``, which the operator database has closed for the process that imports it."""
+    return torch.backends.__allow_nonbracketed_mutation()
 
 
 def run_on_telegrad(program: Path, arguments: list[str], url: str) -> str:

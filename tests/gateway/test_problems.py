@@ -22,7 +22,8 @@ STATUSES = {
     "ConfigurationError": 500,
     "AuthenticationError": 401, "ProtocolError": 400, "UnknownIdError": 404, "SessionLostError": 410,
     "SessionDetachedError": 410, "SessionInUseError": 409,
-    "CommunicationError": 503, "ConnectError": 503, "WorkerCrashedError": 503,
+    "CommunicationError": 503, "ConnectError": 503, "WorkerCrashedError": 503, "AcceleratorError": 500,
+    "SynchronizationError": 409,
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from telegrad_protocol.ops import activations, comparison, complex, elementary, 
 from telegrad_protocol.ops.contract import Op
 from tests.gpus import ALL_DEVICES
 
-from .adapters import TORCH_TO_OURS, EngineAdapter
+from .adapters import OURS_TO_TORCH, TORCH_TO_OURS, EngineAdapter
 from .harness import Comparison
 from .samples import SAMPLES
 
@@ -165,9 +165,15 @@ def test_takes_and_gives_the_types_that_pytorch_does(name: str, adapter: EngineA
         sources = [torch.ones(3).to(t) for t in types]
         sources += [sources[-1]] * (_tensor_count(op) - len(sources) + (name == "clamp"))
         expected, found = _result_type(theirs, sources), _our_type(ours, [adapter.tensor(s) for s in sources])
-        if expected is not found and not _is_excused(name, types):
+        if expected is not found and not _is_excused(name, types) and not _goes_further(expected, found, types):
             different.append(f"{types}: PyTorch gives {expected}, telegrad {found}")
     assert not different, "\n".join(different)
+
+
+def _goes_further(expected: Any, found: Any, types: tuple[torch.dtype, ...]) -> bool:
+    """Whether telegrad computes what PyTorch has no kernel for: wide unsigned types, and complex numbers of halves."""
+    rare = {torch.uint16, torch.uint32, torch.uint64, torch.complex32}
+    return expected is None and found is not None and bool(rare & {*types, OURS_TO_TORCH[found]})
 
 
 def _result_type(function: Callable[..., Any], args: list[Any]) -> Any:

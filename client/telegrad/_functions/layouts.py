@@ -177,7 +177,7 @@ def spmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return function("mm")(input, mat2, out=out)  # type: ignore[no-any-return]
 
 
-def copy_of_part(name: str) -> Any:
+def _copy_of_part(name: str) -> Any:
     """Return the function that copies a part of a sparse tensor, such as ``indices_copy``."""
     read = METHODS[name]
 
@@ -185,7 +185,7 @@ def copy_of_part(name: str) -> Any:
         part = read(input)
         return part.clone() if out is None else out.resize_(part.shape).copy_(part)
 
-    copy.__name__ = f"{name}_copy"
+    copy.__name__ = copy.__qualname__ = f"{name}_copy"
     copy.__doc__ = f"Return a copy of {_PARTS[name]} of a sparse tensor."
     return copy
 
@@ -198,6 +198,6 @@ METHODS: dict[str, Any] = {
     "sparse_resize_": sparse_resize_, "sparse_resize_and_clear_": sparse_resize_and_clear_, "smm": _smm,
     "sspaddmm": _sspaddmm, **{name: _part(name, what) for name, what in _PARTS.items()},
 }  # fmt: skip
-indices_copy, values_copy = copy_of_part("indices"), copy_of_part("values")
-crow_indices_copy, col_indices_copy = copy_of_part("crow_indices"), copy_of_part("col_indices")
-ccol_indices_copy, row_indices_copy = copy_of_part("ccol_indices"), copy_of_part("row_indices")
+indices_copy, values_copy = _copy_of_part("indices"), _copy_of_part("values")
+crow_indices_copy, col_indices_copy = _copy_of_part("crow_indices"), _copy_of_part("col_indices")
+ccol_indices_copy, row_indices_copy = _copy_of_part("ccol_indices"), _copy_of_part("row_indices")

@@ -120,6 +120,9 @@ def _torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: An
         return converted(result, cls, [item for item in args if isinstance(item, Tensor)])
 
 
+_torch_function.__module__ = "telegrad"  # where users find ``Tensor``, whose method it is
+
+
 def disabled_torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Run ``func`` as on plain tensors; what a class has that answers no operations itself."""
     with disabled():

@@ -145,7 +145,7 @@ def _suffixes(
     if (empty and len(shape) != 1) or (not empty and not _options.edgeitems):
         suffixes.append(f"size={shape}")
     # An empty tensor has no elements that would tell its type, so only the default one goes without saying.
-    if dtype is not default and (empty or dtype not in (default.to_complex(), dtypes.int64, dtypes.bool_)):
+    if dtype is not default and (empty or dtype not in (_complex_of(default), dtypes.int64, dtypes.bool_)):
         suffixes.append(f"dtype={name_of(dtype)}")
     if grad_fn is not None:
         suffixes.append(f"grad_fn=<{grad_fn}>")
@@ -274,3 +274,8 @@ def _vector(items: list[str], dim: int, layout: _Layout, width: int) -> str:
     items = layout.with_dots(items, dim, " ...")
     lines = [", ".join(items[i : i + per_line]) for i in range(0, len(items), per_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+
+
+def _complex_of(default: DType) -> DType:
+    """The complex type that goes without saying, which is never that of halves."""
+    return dtypes.complex128 if default is dtypes.float64 else dtypes.complex64

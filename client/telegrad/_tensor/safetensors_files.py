@@ -37,6 +37,9 @@ _BY_CODE: Final = {
     "C64": dtypes.complex64, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64,
 }  # fmt: skip
 
+_STORED_AS_PAIRS: Final = (dtypes.complex128, dtypes.complex32)
+"""Types that the format does not have: they are stored as pairs of real numbers, and the metadata says so."""
+
 
 @dataclass(frozen=True, slots=True)
 class RawTensor:
@@ -72,8 +75,12 @@ def save(obj: Any, path: PathLike, *, to_raw: Callable[[Any], RawTensor | None])
             raise ArgumentError(
                 f"save: {name!r} is {raw}, {raw.nbytes} bytes, but came with {memoryview(raw.data).nbytes}"
             )
-    pairs = [name for name, raw in tensors.items() if raw.dtype is dtypes.complex128]
-    structure = json.dumps({"version": _VERSION, "complex128": pairs, "tree": tree}, allow_nan=False)
+    pairs = {
+        dtype.name: [name for name, raw in tensors.items() if raw.dtype is dtype]
+        for dtype in _STORED_AS_PAIRS
+        if dtype is dtypes.complex128 or any(raw.dtype is dtype for raw in tensors.values())
+    }
+    structure = json.dumps({"version": _VERSION, **pairs, "tree": tree}, allow_nan=False)
     # Some readers refuse a file whose format is not a framework's name; "pt" means no more than row-major.
     metadata = {_METADATA_KEY: structure, "format": "pt"}
     write_atomically(os.path.realpath(target), lambda path: _serialize(tensors, path, metadata))
@@ -106,9 +113,8 @@ def _serialize(tensors: dict[str, RawTensor], path: str, metadata: dict[str, str
 
 def _spec(raw: RawTensor, address: int) -> TensorSpec:
     name, shape = raw.dtype.name, list(raw.shape)
-    if raw.dtype is dtypes.complex128:
-        # The format has no such type: it is stored as pairs, and the metadata says so.
-        name, shape = "float64", [*shape, 2]
+    if raw.dtype in _STORED_AS_PAIRS:
+        name, shape = raw.dtype.to_real().name, [*shape, 2]
     return TensorSpec(dtype=name, shape=shape, data_ptr=address, data_len=raw.nbytes)
 
 
@@ -140,8 +146,8 @@ class _Reader:
             raise NotSupportedError(
                 f"load: {name!r} in {self.path!r} is {entry['dtype']}, which telegrad does not have"
             )
-        if name in self._complex128:
-            dtype, shape = dtypes.complex128, shape[:-1]
+        if name in self._pairs:
+            dtype, shape = self._pairs[name], shape[:-1]
         begin, end = entry["data_offsets"]
         self._file.seek(self._start + begin)
         raw = RawTensor(dtype, shape, self._file.read(end - begin))
@@ -160,7 +166,7 @@ class _Reader:
         self._start = 8 + size
         self.entries: dict[str, Any] = json.loads(self._file.read(size))
         metadata = self.entries.pop("__metadata__", None) or {}
-        self._complex128: frozenset[str] = frozenset()
+        self._pairs: dict[str, DType] = {}
         self.tree = self._read_structure(metadata[_METADATA_KEY]) if _METADATA_KEY in metadata else _ABSENT
 
     def _refuse(self, error: SafetensorError) -> NoReturn:
@@ -176,7 +182,8 @@ class _Reader:
             described = json.loads(text)
             version = described["version"]
             if version == _VERSION:
-                self._complex128 = frozenset(described["complex128"])
+                for dtype in _STORED_AS_PAIRS:
+                    self._pairs |= dict.fromkeys(described.get(dtype.name, ()), dtype)
                 unflatten(described["tree"], self.entries.__getitem__)
                 return described["tree"]
         except (ValueError, TypeError, KeyError, RecursionError) as error:

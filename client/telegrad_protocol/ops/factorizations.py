@@ -77,6 +77,8 @@ def lu_unpack(
 @op(name="_permutation", method=False, out=False, differentiable=False)
 def permutation(pivots: Meta, like: Meta, size: int) -> Meta:
     """Make the permutation matrices that exchange rows as ``pivots`` say, in the type of ``like``."""
+    if pivots.dtype is not int32 or not pivots.ndim or pivots.shape[-1] > size:
+        raise ShapeError(f"_permutation: {pivots} are not pivots of {size} rows")
     return like.like((*pivots.shape[:-1], size, size))
 
 

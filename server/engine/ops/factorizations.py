@@ -10,7 +10,7 @@ from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
 from server.engine.autograd.inplace import requires_grad
 from server.engine.registry import composite, implements
-from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.ops import factorizations as ops
 
 from .complex import conj
@@ -129,6 +129,8 @@ def permutation(xp, pivots, like, size):
     """The rows of the identity, exchanged one after the other in all matrices at once."""
     count = math.prod(pivots.shape[:-1])
     flat = pivots.reshape(count, pivots.shape[-1])
+    if xp is np and flat.size and not (flat.min() >= 1 and flat.max() <= size):
+        raise ArgumentError(f"pivots are numbers of rows, from 1 to {size}")
     order = xp.empty((count, size), np.int64)
     order[...] = xp.arange(size)
     numbers = xp.arange(count)
