@@ -138,7 +138,10 @@ def _value(default: Any) -> str:
     if isinstance(default, float) and default.is_integer():
         return str(int(default))
     shown = str(getattr(default, "__name__", default)).rpartition(".")[2] if callable(default) else str(default)
-    return shown.replace("telegrad.", "torch.")  # a type or a size
+    return _ADDRESS.sub("", shown.replace("telegrad.", "torch."))  # a type or a size
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Form(NamedTuple):

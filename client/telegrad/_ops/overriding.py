@@ -120,9 +120,6 @@ def _torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: An
         return converted(result, cls, [item for item in args if isinstance(item, Tensor)])
 
 
-_torch_function.__module__ = "telegrad"  # where users find ``Tensor``, whose method it is
-
-
 def disabled_torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Run ``func`` as on plain tensors; what a class has that answers no operations itself."""
     with disabled():
@@ -178,6 +175,8 @@ def _of_mode(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 _Overrides.mode_handler = staticmethod(_of_mode)
 _Overrides.class_handler = staticmethod(_of_classes)
+for _method in (_torch_function, disabled_torch_function, _enter, _make_subclass):
+    _method.__module__ = "telegrad"  # where users find ``Tensor``
 METHODS: dict[str, Any] = {
     "__torch_function__": classmethod(_torch_function), "__init_subclass__": classmethod(_enter),
     "as_subclass": as_subclass, "_make_subclass": staticmethod(_make_subclass),
