@@ -121,9 +121,3 @@ class LaunchedAhead:
         marks = self._marks
         while marks and all([mark.is_ready() for mark in marks[0][1]]):
             self.pace.complete(marks.popleft()[0], time.monotonic())
-
-    def clear(self) -> None:
-        """Forget the marks of a session that has ended."""
-        self._marks.clear()
-        self.pace.submit(self.launched, time.monotonic())
-        self.pace.complete(self.launched, time.monotonic())

@@ -233,8 +233,8 @@ class Session:
         state.clear()
         self._launches.leave(state.context)
         self._rollback.close()
-        self._launched.clear()
         state.context = context.current = Context({})
+        self._launched = LaunchedAhead(self._launches.backends, state.context)  # the old one holds what autocast keeps
         self._update()
         self._on_close(self)
 

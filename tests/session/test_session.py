@@ -71,6 +71,14 @@ def test_a_call_frees_also_where_it_fails_and_where_it_is_skipped(talk: Talk) ->
     assert set(talk.session.state.values) == {1, 6, 7}
 
 
+def test_what_autocast_keeps_of_leaves_ends_with_the_session(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    bfloat16 = [True, [["cpu", dtypes.bfloat16.code]]]
+    assert talk.send(SetRequiresGrad(1, True), Mode("autocast", bfloat16), call("linear", 2, 1, 1, None)) == []
+    talk.session.close()
+    assert talk.held() == 0
+
+
 def test_freeing_what_is_being_uploaded_ends_the_upload(talk: Talk) -> None:
     talk.upload(1, ONES)
     assert begin_upload(talk, 2, (100_000,)) == []
