@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What the table says."""
+        """The name of the case's figures: kind and sizes of the layers, sequences and type."""
         parts = [f"{self.kind} {self.features} to {self.hidden}, {self.layers} layers", f"{self.batch} x {self.steps}"]
         extras = {"both directions": self.bidirectional, f"projected to {self.projection}": self.projection,
                   "packed": self.is_packed}  # fmt: skip

@@ -40,7 +40,7 @@ class Matrix(NamedTuple):
     size: int
 
     def theirs(self, device: str) -> torch.Tensor:
-        """Return PyTorch's tensor."""
+        """Return the operand as PyTorch's tensor."""
         shape = (*self.crow.shape[:-1], self.size, self.size)
         return torch.sparse_csr_tensor(self.crow, self.col, self.values, shape).to(device)
 

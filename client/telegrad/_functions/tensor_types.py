@@ -72,7 +72,7 @@ _TYPE_OF: Final = {(kind, t.dtype): t for kind, types in TYPES.items() for t in 
 
 
 def type_of(self: Tensor) -> TensorType:
-    """Return the type of a tensor."""
+    """Return the type that tells a tensor's element type and kind of device, such as ``torch.FloatTensor``."""
     return _TYPE_OF["cuda" if self.is_cuda else "cpu", self.dtype]
 
 

@@ -67,7 +67,7 @@ class _Duals(threading.local):
         self._alive: list[Any] = []
 
     def enter(self, level: Any) -> None:
-        """Enter a level."""
+        """Enter a level, in which tensors can have tangents."""
         self.levels.append(level)
         self.intercepts = True
 

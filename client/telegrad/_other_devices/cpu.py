@@ -31,7 +31,7 @@ def device_count() -> int:
 
 
 def current_device() -> str:
-    """The name of the device."""
+    """Return "cpu", the name of the only device of this module."""
     return "cpu"
 
 
@@ -45,7 +45,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def current_stream(device: Any = None) -> None:
-    """A CPU has no streams: None."""
+    """Return None, since a CPU has no streams to choose between."""
 
 
 @contextmanager

@@ -102,7 +102,7 @@ class TensorFile:
         return self._metadata
 
     def get_tensor(self, name: str) -> Any:
-        """Return one tensor."""
+        """Return the tensor that the file has under a name."""
         entry = self._entries[name]
         begin, end = entry["data_offsets"]
         self._file.seek(self._begin + begin)
@@ -113,7 +113,7 @@ class TensorFile:
         return frombuffer(data, dtype=dtype).reshape(entry["shape"]).to(self._device)
 
     def get_tensors(self) -> dict[str, Any]:
-        """Return all tensors by name."""
+        """Return a dictionary of all tensors of the file."""
         return {name: self.get_tensor(name) for name in self.keys()}
 
     def get_slice(self, name: str) -> TensorSlice:
@@ -128,7 +128,7 @@ class TensorSlice:
         self._file, self._name, self._entry = file, name, entry
 
     def get_shape(self) -> list[int]:
-        """Return the shape."""
+        """Return the shape of the tensor in the file, whose elements are not read."""
         return list(self._entry["shape"])
 
     def get_dtype(self) -> str:

@@ -6,6 +6,7 @@ elements that they store, zeros too, and wait only where elements have to be mer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSuppor
 
 from .coalescing import coalesce
 from .functions import run
-from .indices import arange, coordinates, expanded, flat, merged, product, starts, summed, zeros
+from .indices import arange, coordinates, expanded, flat, merged, starts, summed, zeros
 from .tensor import BLOCKED, BY_COLUMNS, BY_ROWS, COMPRESSED, SparseTensor
 
 
@@ -30,7 +31,7 @@ def to_dense(tensor: SparseTensor) -> Tensor:
 def _dense_of_coordinates(tensor: SparseTensor) -> Tensor:
     indices, values = tensor._parts
     sizes = tensor.shape[: tensor.sparse_dims]
-    total = summed(values, flat(indices, sizes), product(sizes))
+    total = summed(values, flat(indices, sizes), math.prod(sizes))
     return total.reshape(tensor.shape)
 
 
@@ -39,7 +40,7 @@ def _dense_of_lines(tensor: SparseTensor) -> Tensor:
     blocks, first = tensor.blocks or (1, 1), tensor.batch_dims
     batch, dense = tensor.shape[:first], tensor.shape[first + 2 :]
     high, wide = (size // max(block, 1) for size, block in zip(tensor.shape[first : first + 2], blocks, strict=True))
-    count = product(batch)
+    count = math.prod(batch)
     places = _positions(rows, columns, count, high, wide)
     values = tensor.stored.reshape(count * tensor.count, *tensor.stored.shape[first + 1 :])
     total = summed(values, places, count * high * wide)
@@ -74,7 +75,7 @@ def coordinates_of(dense: Tensor, sparse_dims: int) -> SparseTensor:
         return SparseTensor(sparse_coo, (indices, values), (), is_coalesced=True)
     mask = dense.detach() != 0
     if sparse_dims < dense.ndim:
-        mask = mask.reshape(*dense.shape[:sparse_dims], product(dense.shape[sparse_dims:])).any(-1)
+        mask = mask.reshape(*dense.shape[:sparse_dims], math.prod(dense.shape[sparse_dims:])).any(-1)
     indices = run("nonzero", mask).t().contiguous()
     values = dense[tuple(indices)]
     return SparseTensor(sparse_coo, (indices, values), dense.shape, is_coalesced=True)
@@ -89,12 +90,12 @@ def lines_of(dense: Tensor, kind: Layout, blocks: tuple[int, int] | None, dense_
     bh, bw = blocks or (1, 1)
     if not bh or not bw or rows % bh or columns % bw:
         raise ShapeError(f"to_{kind.name}: {dense._meta} must be divisible by blocks of {bh}x{bw}")
-    count, high, wide = product(batch), rows // bh, columns // bw
+    count, high, wide = math.prod(batch), rows // bh, columns // bw
     inner = dense.shape[first + 2 :]
     cells = dense.reshape(count, high, bh, wide, bw, *inner).transpose(2, 3)
     if kind in BY_COLUMNS:
         cells = cells.transpose(1, 2)
-    mask = (cells.detach() != 0).reshape(*cells.shape[:3], product(cells.shape[3:])).any(-1)
+    mask = (cells.detach() != 0).reshape(*cells.shape[:3], math.prod(cells.shape[3:])).any(-1)
     found = run("nonzero", mask).t()
     stored = _stored_of_each(mask, found.shape[1], batch, kind)
     ends = mask.sum(2).cumsum(1)
@@ -137,7 +138,7 @@ def _coordinates_of_blocks(tensor: SparseTensor, rows: Tensor, columns: Tensor) 
     all_rows = (rows.reshape(tensor.count, 1, 1) * high + arange(high, rows).reshape(1, high, 1)).expand(shape)
     all_columns = (columns.reshape(tensor.count, 1, 1) * wide + arange(wide, rows)).expand(shape)
     indices = run("stack", [all_rows.reshape(-1), all_columns.reshape(-1)])
-    values = tensor.stored.reshape(product(shape), *tensor.shape[2:])
+    values = tensor.stored.reshape(math.prod(shape), *tensor.shape[2:])
     return coalesced_order(SparseTensor(sparse_coo, (indices, values), tensor.shape))
 
 
@@ -240,11 +241,11 @@ def picked(dense: Tensor, mask: SparseTensor) -> Tensor:
     """Return the elements of a dense tensor at stored indices, in their order."""
     if mask._kind is sparse_coo:
         sizes = mask.shape[: mask.sparse_dims]
-        cells = dense.reshape(product(sizes), *mask.shape[mask.sparse_dims :])
+        cells = dense.reshape(math.prod(sizes), *mask.shape[mask.sparse_dims :])
         return run("index_select", cells, 0, flat(mask._parts[0], sizes))  # type: ignore[no-any-return]
     rows, columns = row_and_column(mask)
     first, blocks = mask.batch_dims, mask.blocks or (1, 1)
-    count = product(mask.shape[:first])
+    count = math.prod(mask.shape[:first])
     high, wide = (size // max(block, 1) for size, block in zip(mask.shape[first : first + 2], blocks, strict=True))
     places = _positions(rows, columns, count, high, wide)
     cells = dense.reshape(count, high, blocks[0], wide, blocks[1], *mask.shape[first + 2 :]).transpose(2, 3)

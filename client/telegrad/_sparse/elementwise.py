@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeErro
 from .coalescing import coalesce
 from .conversions import picked, to_coordinates, to_dense, to_lines, to_sparse
 from .functions import TABLE, implements, run
-from .indices import flat, product
+from .indices import flat
 from .tensor import SparseTensor
 
 _LINEAR = (
@@ -98,7 +99,7 @@ def _as_rows(dense: Tensor, sparse: SparseTensor) -> tuple[Any, ...]:
     """Return arguments of ``index_add`` that add stored elements to a dense tensor."""
     sizes, inner = sparse.shape[: sparse.sparse_dims], sparse.shape[sparse.sparse_dims :]
     return (
-        dense.reshape(product(sizes), *inner),
+        dense.reshape(math.prod(sizes), *inner),
         0,
         flat(sparse._parts[0], sizes),
         sparse.stored,
@@ -115,7 +116,7 @@ def add_(input: Tensor, other: Any, *, alpha: Any = 1) -> Any:
     if not input._meta.is_contiguous or not input.ndim:
         return input.add_(to_dense(other), alpha=alpha)
     sizes, inner = other.shape[: other.sparse_dims], other.shape[other.sparse_dims :]
-    target = input if other.sparse_dims == 1 else run("view", input, (product(sizes), *inner))
+    target = input if other.sparse_dims == 1 else run("view", input, (math.prod(sizes), *inner))
     run("index_add_", target, 0, flat(other._parts[0], sizes), other.stored, alpha=alpha)
     return input
 
@@ -144,7 +145,7 @@ def _united(left: SparseTensor, right: SparseTensor) -> SparseTensor:
 
 @implements("sub", "subtract")
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
-    """Return input - alpha * other."""
+    """Return input - alpha * other, where one of the two or both are sparse."""
     return add(input, other, alpha=-alpha)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from telegrad._functions.numeric.uniques import unique
@@ -70,8 +69,3 @@ def merged(positions: Tensor) -> tuple[Tensor, Tensor]:
     """Return the different positions in ascending order, and which of them each position is; one round trip."""
     keys, places = unique(positions, return_inverse=True)
     return keys, places
-
-
-def product(sizes: Sequence[int]) -> int:
-    """Return the product of sizes."""
-    return math.prod(sizes)

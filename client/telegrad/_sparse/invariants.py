@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -10,7 +11,7 @@ from telegrad._tensor.layouts import Layout, sparse_coo
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, IndexOutOfRangeError, ShapeError
 
-from .indices import flat, product
+from .indices import flat
 from .tensor import BLOCKED, BY_ROWS, SparseTensor
 
 
@@ -76,7 +77,7 @@ def _check_compressed(tensor: SparseTensor) -> None:
         )
     if plain.size and (plain.min() < 0 or plain.max() >= across):
         raise IndexOutOfRangeError(f"`0 <= {other} < {across}` is not satisfied.")
-    count, stored = product(plain.shape[:-1]), plain.shape[-1]
+    count, stored = math.prod(plain.shape[:-1]), plain.shape[-1]
     for starts, places in zip(compressed.reshape(count, lines + 1), plain.reshape(count, stored), strict=True):
         rising = places[1:] > places[:-1]
         begins = starts[(starts > 0) & (starts < places.size)] - 1

@@ -6,6 +6,7 @@ they begin and columns, checked by the server and in the type that its libraries
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from telegrad._tensor.layouts import sparse_coo, sparse_csr
@@ -16,7 +17,7 @@ from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedErro
 from .coalescing import coalesce, from_positions
 from .conversions import to_coordinates, to_dense, to_lines
 from .functions import implements, run
-from .indices import arange, expanded, merged, product, starts, summed
+from .indices import arange, expanded, merged, starts, summed
 from .tensor import BLOCKED, BY_ROWS, SparseTensor
 
 
@@ -74,7 +75,7 @@ def _form(tensor: SparseTensor) -> ProductForm:
 
 def _on_diagonal(crow: Tensor, col: Tensor, columns: int) -> tuple[Tensor, Tensor, int]:
     """Return the indices of a batch of matrices as those of one that has them on its diagonal."""
-    count, lines, stored = product(crow.shape[:-1]), crow.shape[-1] - 1, col.shape[-1]
+    count, lines, stored = math.prod(crow.shape[:-1]), crow.shape[-1] - 1, col.shape[-1]
     number = arange(count, crow).reshape(count, 1)
     begins = crow.reshape(count, lines + 1)[:, :lines].to(dtypes.int64) + number * stored
     end = run("full", (1,), count * stored, dtype=dtypes.int64, device=crow.device)
@@ -232,7 +233,7 @@ def sampled_addmm(input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: Any 
     form = form_of(input)
     rows, columns = mat1, mat2.transpose(-1, -2)
     if input.batch_dims:
-        rows, columns = (matrix.reshape(product(matrix.shape[:-1]), matrix.shape[-1]) for matrix in (rows, columns))
+        rows, columns = (matrix.reshape(math.prod(matrix.shape[:-1]), matrix.shape[-1]) for matrix in (rows, columns))
     values = run("_csr_sampled_matmul", form.crow, form.col, rows, columns).reshape(input.stored.shape) * alpha
     return input.like(values if beta == 0 else input.stored * beta + values)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from .coalescing import coalesce
 from .conversions import to_coordinates, to_lines
 from .elementwise import converted
 from .functions import implements, run
-from .indices import flat, merged, product, summed, zeros
+from .indices import flat, merged, summed, zeros
 from .tensor import SparseTensor
 
 _MOST_GROUPS = 1 << 24
@@ -109,8 +110,8 @@ def _groups(source: SparseTensor, dim: int) -> tuple[Tensor, int]:
     sizes = [source.shape[d] for d in others]
     lines = source._parts[0].unbind(0)
     rows = flat(run("stack", [lines[d] for d in others]), sizes) if others else run("zeros_like", lines[0])
-    if product(sizes) <= _MOST_GROUPS:
-        return rows, product(sizes)
+    if math.prod(sizes) <= _MOST_GROUPS:
+        return rows, math.prod(sizes)
     keys, places = merged(rows)
     return places, int(keys.shape[0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from .building import empty_compressed, empty_coo
 from .conversions import coalesced_order, to_coordinates, to_dense
 from .functions import implements, run
 from .indices import arange, expanded
-from .indices import product as product_of
 from .tensor import BLOCKED, SparseTensor
 
 _TRANSPOSED = {sparse_csr: sparse_csc, sparse_csc: sparse_csr, sparse_bsr: sparse_bsc, sparse_bsc: sparse_bsr}
@@ -269,7 +269,7 @@ def resize(tensor: SparseTensor, size: Sequence[int], sparse_dim: int, dense_dim
 @implements("linear")
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """Return input @ weight.T + bias, of which one of the factors is a sparse matrix."""
-    rows = input if isinstance(input, SparseTensor) else input.reshape(product_of(input.shape[:-1]), input.shape[-1])
+    rows = input if isinstance(input, SparseTensor) else input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
     product = run("mm", rows, weight.t())
     if isinstance(product, SparseTensor):
         product = to_dense(product)

@@ -95,7 +95,7 @@ def sum(input: Tensor, dim: Any = None, dtype: DType | None = None) -> Tensor:
     """Return the sum of all elements, or over dimensions: sparse unless all sparse dimensions are summed over."""
     if not isinstance(input, _SparseTensor):
         raise _NotSupportedError("sparse.sum: expected a sparse tensor; use telegrad.sum() for a dense one")
-    if input.dtype is _dtypes.bool_ and input._kind is _sparse_coo:
+    if dim is None and input.dtype is _dtypes.bool_ and input._kind is _sparse_coo:
         input = _coalesce(input)
     kept = input.dtype if dtype is None and dim is not None else dtype  # unlike telegrad.sum()
     return _reductions.sum(input, dim, dtype=kept)  # type: ignore[no-any-return]

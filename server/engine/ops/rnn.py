@@ -1,7 +1,7 @@
 """Recurrent layers: on the host one kernel for all steps of a sequence, and one for all its gradients.
 
-On a GPU a layer is a composition of operations, whose products and launches are the ones that graphs capture; a call of
-cuDNN for the whole sequence would be registered with ``@prepares(ops._rnn_sequence, keys.CUDA)`` and its backward.
+On a GPU a layer is a composition of operations here, for where cuDNN does not compute the whole stack: see
+``rnn_stack``.
 """
 
 from __future__ import annotations

@@ -72,8 +72,7 @@ def _fused(input, hx, cx, weights, mode, num_layers, bidirectional, has_biases, 
         return None
     flat = dispatch(_FLAT_WEIGHTS, (tuple(weights), plan.order))
     input, hx, cx = _row_major(input), _row_major(hx), cx and _row_major(cx)
-    records = current.grad_enabled and not current.inference
-    records = records and any([requires_grad(v) for v in (input, hx, cx, flat) if v is not None])
+    records = current.is_recording and any([requires_grad(v) for v in (input, hx, cx, flat) if v is not None])
     return dispatch(_CUDNN_RNN, (input, hx, cx, flat, mode, hidden, *whole, plan.reserve_bytes if records else 0))[:3]
 
 
