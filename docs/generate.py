@@ -21,6 +21,7 @@ import stubs
 from pydantic.fields import FieldInfo
 
 from server.gateway.settings import CLIENT_VARIABLES, PREFIX, Settings
+from telegrad._session.pytorch_variables import VARIABLES as PYTORCH_VARIABLES
 from telegrad_protocol.ops import FAMILIES, TABLE, Op
 from telegrad_protocol.ops.namespaces import place_of
 
@@ -44,6 +45,11 @@ def settings_table() -> str:
 
 def client_table() -> str:
     return table(["variable", "meaning"], ([f"`{name}`", text] for name, text in CLIENT_VARIABLES.items()))
+
+
+def pytorch_table() -> str:
+    rows = ([f"`{each.name}`", each.reader, each.meaning] for each in PYTORCH_VARIABLES)
+    return table(["variable", "read by", "meaning"], rows)
 
 
 def fields() -> Iterator[tuple[str, FieldInfo]]:
@@ -142,7 +148,7 @@ def walks_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "settings": settings_table, "client": client_table, "operations": operations,
+    "settings": settings_table, "client": client_table, "pytorch": pytorch_table, "operations": operations,
     "results_cpu": results_table("cpu"), "results_h200": results_table("h200"),
     "results_allocator": results_table("allocator-h200"), "results_replay": results_table("replay-h200"),
     "results_kernels": kernels_table, "results_linalg": results_table("linalg-cpu"),

@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import FastAPI
 
 from server import __version__
-from server.allocator.core.options import parse_options
+from server.allocator.core.options import options_of_environment, parse_options
 from telegrad_protocol.errors import TelegradError
 
 from .auth import TokenGuard
@@ -42,7 +42,7 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
         docs_url=None,
         redoc_url=None,
     )
-    parse_options(settings.alloc_conf)  # the workers would refuse it one by one, where nobody looks
+    _check_allocator_options(settings)
     app.state.gateway = Gateway(settings, registry or _sessions(settings))
     install_problems(app)
     app.include_router(http_router())
@@ -50,6 +50,14 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
     app.add_middleware(TokenGuard, settings=settings)
     app.add_middleware(AccessLog)
     return app
+
+
+def _check_allocator_options(settings: Settings) -> None:
+    """ConfigurationError for options that the workers would refuse one by one, where nobody looks."""
+    if settings.alloc_conf:
+        parse_options(settings.alloc_conf)
+    else:
+        options_of_environment()
 
 
 def _sessions(settings: Settings) -> Registry:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from server.allocator import AllocatorConfig
-from server.allocator.core.options import parse_options
+from server.allocator.core.options import options_of_environment, parse_options
 from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import ConfigurationError
 
@@ -32,6 +32,22 @@ def test_all_options_together() -> None:
         pinned_max_round_threshold=16 * MIB,
         pinned_max_cached_size=64 * MIB,
     )
+
+
+def test_pytorchs_options_of_locks_and_threads_change_nothing() -> None:
+    text = "release_lock_on_cudamalloc:True,pinned_use_background_threads:True,pinned_num_register_threads:8"
+    assert parse_options(text) == AllocatorConfig()
+
+
+def test_pytorchs_variables_are_read_where_telegrads_is_not_set() -> None:
+    environ = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}
+    assert options_of_environment(environ).max_split_size == 64 * MIB
+    environ["PYTORCH_ALLOC_CONF"] = "max_split_size_mb:32"
+    assert options_of_environment(environ).max_split_size == 32 * MIB
+    environ["TELEGRAD_ALLOC_CONF"] = "max_split_size_mb:20"
+    assert options_of_environment(environ).max_split_size == 20 * MIB
+    with pytest.raises(ConfigurationError, match="PYTORCH_ALLOC_CONF.*colour"):
+        options_of_environment({"PYTORCH_ALLOC_CONF": "colour:red"})
 
 
 def test_divisions_by_size() -> None:
@@ -86,7 +102,7 @@ def test_what_pytorch_refuses_is_refused_by_name(text: str) -> None:
         ("roundup_power2_divisions:[]", "roundup_power2_divisions"),
         ("roundup_power2_divisions:[256]", "roundup_power2_divisions"),
         ("pinned_use_cuda_host_register:1", "pinned_use_cuda_host_register"),
-        ("pinned_use_background_threads:True", "pinned_use_background_threads"),
+        ("pinned_use_background_threads:1", "pinned_use_background_threads"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(text: str, named: str) -> None:

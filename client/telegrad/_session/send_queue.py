@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
 from telegrad_protocol.meta import Meta
 
 from .call_sites import CallSites
+from .pytorch_variables import is_blocking
 from .thread_modes import DEFAULT, Modes, thread
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SendQueue:
         self._new_request = count(1).__next__
         self.is_open = True
         self.sites = CallSites(self._introduce)
-        self.blocking = os.environ.get("TELEGRAD_LAUNCH_BLOCKING", "0") not in ("", "0")
+        self.blocking = is_blocking()
         self._is_urgent = self.blocking
         self.ahead = Ahead(max_ahead_seconds())
         self.transport = open_transport(self.flush_quietly)

@@ -15,6 +15,7 @@ from telegrad_protocol.errors import ArgumentError, ConfigurationError
 from telegrad_protocol.messages import Mode
 
 from .current import open_sessions
+from .pytorch_variables import TUNABLE_DEFAULT, fixed_settings, initial_settings
 from .session import ClientSession
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -27,9 +28,11 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "cudnn_deterministic": False,
     "cudnn_benchmark": False,
     "cudnn_enabled": True,
-    "tunable": (False, True, 30, 100),
+    "tunable": TUNABLE_DEFAULT,
 }
-_chosen: dict[str, Any] = dict(_DEFAULTS)
+_chosen: dict[str, Any] = _DEFAULTS | initial_settings()
+_fixed: Final = fixed_settings()
+"""What the environment has fixed: sessions are told this, whatever the program chooses."""
 
 
 def get(name: str) -> Any:
@@ -41,7 +44,7 @@ def put(name: str, value: Any) -> None:
     """Give a setting another value, from the next instruction of every session on."""
     _chosen[name] = value
     for session in open_sessions():
-        session.submit(Mode(name, value))
+        session.submit(Mode(name, _fixed.get(name, value)))
 
 
 def snapshot() -> dict[str, Any]:
@@ -72,7 +75,7 @@ def announce(session: ClientSession) -> None:
     """Tell a new session which settings differ from the defaults."""
     if dtypes.get_default_dtype() is not dtypes.float32:
         session.submit(Mode("default_dtype", dtypes.get_default_dtype().code))
-    for name, value in _chosen.items():
+    for name, value in (_chosen | _fixed).items():
         if value != _DEFAULTS[name]:
             session.submit(Mode(name, value))
 

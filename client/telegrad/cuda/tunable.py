@@ -6,6 +6,7 @@ results are taken over.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from telegrad._session.current import current_session
 from telegrad_protocol.errors import ArgumentError
 
 _ENABLED, _TUNES, _DURATION, _ITERATIONS = range(4)
-_filename = "tunableop_results.csv"
+_filename = os.environ.get("PYTORCH_TUNABLEOP_FILENAME") or "tunableop_results.csv"
 Result = tuple[str, str, str, float]
 
 

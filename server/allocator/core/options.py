@@ -1,5 +1,7 @@
 """TELEGRAD_ALLOC_CONF: the allocator's options in the grammar and with the names of PYTORCH_CUDA_ALLOC_CONF.
 
+Where it is not set, PyTorch's own variables are read, the newer one first.
+
     options = option {"," option}      option = name ":" value
     value   = number | "True" | "False" | word | "[" size ":" number {"," size ":" number} "]"
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from server.allocator.core.config import ROUNDUP_INTERVALS, AllocatorConfig
@@ -18,37 +20,39 @@ from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import ConfigurationError
 
 VARIABLE = "TELEGRAD_ALLOC_CONF"
+VARIABLES = (VARIABLE, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _OPTION = re.compile(r"(?P<name>[^:,\[\]]+):(?P<value>\[[^\[\]]*\]|[^:,\[\]]+)(?:,|$)")
 
 
-def options_of_environment() -> AllocatorConfig:
-    """The options that this process was started with."""
-    return parse_options(os.environ.get(VARIABLE, ""))
+def options_of_environment(environ: Mapping[str, str] = os.environ) -> AllocatorConfig:
+    """The options that this process was started with; ConfigurationError naming the variable and what is wrong."""
+    variable = next((name for name in VARIABLES if environ.get(name)), VARIABLE)
+    return parse_options(environ.get(variable, ""), variable)
 
 
-def parse_options(text: str) -> AllocatorConfig:
-    """Read the options; raises ConfigurationError naming what is wrong."""
+def parse_options(text: str, variable: str = VARIABLE) -> AllocatorConfig:
+    """Read the options; raises ConfigurationError naming the ``variable`` and what is wrong."""
     chosen: dict[str, Any] = {}
-    for name, value in _split(text):
+    for name, value in _split(text, variable):
         if name not in _OPTIONS:
-            raise ConfigurationError(f"{VARIABLE}: unknown option {name!r}, known are {', '.join(sorted(_OPTIONS))}")
+            raise ConfigurationError(f"{variable}: unknown option {name!r}, known are {', '.join(sorted(_OPTIONS))}")
         field, read = _OPTIONS[name]
         try:
             chosen[field] = read(value)
         except ValueError as wrong:
-            raise ConfigurationError(f"{VARIABLE}: {name}:{value}: {wrong}") from None
+            raise ConfigurationError(f"{variable}: {name}:{value}: {wrong}") from None
     # What may only be left as it is changes nothing.
     chosen.pop("", None)
     return AllocatorConfig(**chosen)
 
 
-def _split(text: str) -> Iterator[tuple[str, str]]:
+def _split(text: str, variable: str) -> Iterator[tuple[str, str]]:
     text = re.sub(r"\s", "", text)
     position = 0
     while position < len(text):
         option = _OPTION.match(text, position)
         if option is None:
-            raise ConfigurationError(f"{VARIABLE}: expected name:value at {text[position:]!r}")
+            raise ConfigurationError(f"{variable}: expected name:value at {text[position:]!r}")
         yield option["name"], option["value"]
         position = option.end()
 
@@ -118,6 +122,11 @@ def _divisions(text: str) -> tuple[int, ...]:
 
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "backend": ("", _native),
+    # PyTorch's options of locks and threads: one thread allocates here, and waits for nobody.
+    "release_lock_on_cudamalloc": ("", _truth),
+    "pinned_use_background_threads": ("", _truth),
+    "pinned_num_register_threads": ("", _power_of_two),
+    "graph_capture_record_stream_reuse": ("", _truth),
     "max_split_size_mb": ("max_split_size", _bytes_of_mb(20)),
     "max_non_split_rounding_mb": ("max_non_split_rounding", _bytes_of_mb(20)),
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
