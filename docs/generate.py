@@ -21,9 +21,9 @@ import stubs
 from pydantic.fields import FieldInfo
 
 from server.gateway.settings import CLIENT_VARIABLES, PREFIX, Settings
-from telegrad._session.pytorch_variables import VARIABLES as PYTORCH_VARIABLES
 from telegrad_protocol.ops import FAMILIES, TABLE, Op
 from telegrad_protocol.ops.namespaces import place_of
+from telegrad_protocol.pytorch_variables import VARIABLES as PYTORCH_VARIABLES
 
 DOCS = Path(__file__).resolve().parent
 

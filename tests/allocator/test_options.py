@@ -46,7 +46,7 @@ def test_pytorchs_variables_are_read_where_telegrads_is_not_set() -> None:
     assert options_of_environment(environ).max_split_size == 32 * MIB
     environ["TELEGRAD_ALLOC_CONF"] = "max_split_size_mb:20"
     assert options_of_environment(environ).max_split_size == 20 * MIB
-    with pytest.raises(ConfigurationError, match="PYTORCH_ALLOC_CONF.*colour"):
+    with pytest.raises(ConfigurationError, match=r"PYTORCH_ALLOC_CONF.*colour"):
         options_of_environment({"PYTORCH_ALLOC_CONF": "colour:red"})
 
 

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from telegrad._session.pytorch_variables import (
+from telegrad_protocol.pytorch_variables import (
     VARIABLES,
     complaints,
     fixed_settings,

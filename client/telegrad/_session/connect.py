@@ -24,7 +24,7 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.messages import Hello
 
-from . import cells, interrupts, last_errors, pytorch_variables
+from . import cells, interrupts, last_errors
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with, thread_sessions
 from .ending import DISCONNECT_SECONDS, finish
@@ -242,7 +242,7 @@ def connect(
     enter(opened)
     interrupts.watch(thread_sessions)
     _settings.announce(opened)
-    pytorch_variables.warn(is_private=server is not None)
+    _settings.warn_of_variables(is_private=server is not None)
     return connection
 
 

@@ -19,9 +19,9 @@ from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import CommunicationError, TelegradError
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
 from telegrad_protocol.meta import Meta
+from telegrad_protocol.pytorch_variables import is_blocking
 
 from .call_sites import CallSites
-from .pytorch_variables import is_blocking
 from .thread_modes import DEFAULT, Modes, thread
 
 if TYPE_CHECKING:

@@ -7,15 +7,17 @@ They are submitted in order with the operations, so a setting holds for what com
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Final
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ConfigurationError
 from telegrad_protocol.messages import Mode
+from telegrad_protocol.pytorch_variables import TUNABLE_DEFAULT, complaints, fixed_settings, initial_settings
 
 from .current import open_sessions
-from .pytorch_variables import TUNABLE_DEFAULT, fixed_settings, initial_settings
+from .own_code import depth_of_program
 from .session import ClientSession
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -33,6 +35,9 @@ _DEFAULTS: Final[dict[str, Any]] = {
 _chosen: dict[str, Any] = _DEFAULTS | initial_settings()
 _fixed: Final = fixed_settings()
 """What the environment has fixed: sessions are told this, whatever the program chooses."""
+
+
+_told: set[str] = set()
 
 
 def get(name: str) -> Any:
@@ -78,6 +83,17 @@ def announce(session: ClientSession) -> None:
     for name, value in (_chosen | _fixed).items():
         if value != _DEFAULTS[name]:
             session.submit(Mode(name, value))
+
+
+def warn_of_variables(is_private: bool) -> None:
+    """Warn once, at the program's line, of PyTorch's variables that are not understood or change nothing.
+
+    ``is_private``: the program's own server reads the environment, too.
+    """
+    for text in complaints(is_private, os.environ):
+        if text not in _told:
+            _told.add(text)
+            warnings.warn(text, stacklevel=depth_of_program())
 
 
 def seconds_from(variable: str, default: float) -> float:

@@ -18,9 +18,10 @@ from typing import Any
 from server.allocator.core.config import ROUNDUP_INTERVALS, AllocatorConfig
 from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import ConfigurationError
+from telegrad_protocol.pytorch_variables import ALLOCATOR_VARIABLES
 
 VARIABLE = "TELEGRAD_ALLOC_CONF"
-VARIABLES = (VARIABLE, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+VARIABLES = (VARIABLE, *ALLOCATOR_VARIABLES)
 _OPTION = re.compile(r"(?P<name>[^:,\[\]]+):(?P<value>\[[^\[\]]*\]|[^:,\[\]]+)(?:,|$)")
 
 

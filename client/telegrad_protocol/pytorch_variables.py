@@ -1,18 +1,15 @@
 """PyTorch's and CUDA's environment variables: what each means here, who reads it, and what a program is warned of.
 
 ``VARIABLES`` is the table of docs/configuration.md. Variables of the client become settings of its sessions; those of
-the operator are read where the server starts. Knows no session.
+the operator are read where the server starts.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
-
-from .own_code import depth_of_program
 
 Environment = Mapping[str, str]
 
@@ -121,9 +118,10 @@ VARIABLES: Final = (
     ),
     _text("TORCH_HOME", "client", "folder of `hub`'s downloads, by default `~/.cache/torch`"),
 )
+ALLOCATOR_VARIABLES: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Those with the allocator's options; the first that is set counts."""
 _TF32: Final = ("allow_tf32", "cudnn_allow_tf32")
 _TUNABLE: Final = ("ENABLED", "TUNING", "MAX_TUNING_DURATION_MS", "MAX_TUNING_ITERATIONS")
-_told: set[str] = set()
 
 
 def is_blocking(environ: Environment = os.environ) -> bool:
@@ -157,19 +155,11 @@ def fixed_settings(environ: Environment = os.environ) -> dict[str, Any]:
     return dict.fromkeys(_TF32, False) if environ.get("NVIDIA_TF32_OVERRIDE") == "0" else {}
 
 
-def warn(is_private: bool, environ: Environment = os.environ) -> None:
-    """Warn once at the program's line of every variable that is not understood, or that changes nothing.
+def complaints(is_private: bool, environ: Environment) -> Iterator[str]:
+    """Yield what there is to say about variables that are not understood, or that change nothing.
 
     ``is_private``: the program's own server reads the environment, too.
     """
-    for text in complaints(is_private, environ):
-        if text not in _told:
-            _told.add(text)
-            warnings.warn(text, stacklevel=depth_of_program())
-
-
-def complaints(is_private: bool, environ: Environment) -> Iterator[str]:
-    """Yield what there is to say about variables that are set."""
     for variable in VARIABLES:
         value = environ.get(variable.name, "")
         if not value:
