@@ -26,6 +26,9 @@ FIGURES = (
     "utilization",
 )  # fmt: skip
 
+simulated = pytest.mark.parametrize("node_host", ["simulated"], indirect=True)
+real = pytest.mark.parametrize("node_host", [pytest.param("real", marks=pytest.mark.gpu)], indirect=True)
+
 
 @pytest.fixture(autouse=True)
 def sync_debug_mode_ends(tg: Any) -> Iterator[None]:
@@ -68,6 +71,7 @@ def test_modes_of_waiting_have_names_and_numbers(tg: Any) -> None:
         tg.cuda.set_sync_debug_mode(None)
 
 
+@simulated
 def test_only_a_gpu_tells_figures(tg: Any, node: Any) -> None:
     for name in FIGURES:
         with pytest.raises(DeviceError, match=f"{name}: expected a GPU, not cpu"):
@@ -115,15 +119,16 @@ def test_figures_have_pytorchs_units_and_what_is_not_told_is_refused(monkeypatch
         nvml.figure("temperature", "0000:01:00.0")
 
 
-@pytest.mark.gpu
-def test_a_gpu_tells_its_figures(tg: Any) -> None:
+@real
+def test_a_gpu_tells_its_figures(node: Any) -> None:
     pytest.importorskip("pynvml")
-    assert 0 < tg.cuda.temperature() < 120
-    assert 0 <= tg.cuda.utilization() <= 100
-    assert 0 <= tg.cuda.memory_usage() <= 100
-    assert tg.cuda.power_draw() > 1000 and tg.cuda.clock_rate() > 100
-    assert 0 < tg.cuda.device_memory_used() <= tg.cuda.mem_get_info()[1]
-    assert tg.cuda.list_gpu_processes().startswith("GPU:0\n")
+    cuda = node.cuda
+    assert 0 < cuda.temperature() < 120
+    assert 0 <= cuda.utilization() <= 100
+    assert 0 <= cuda.memory_usage() <= 100
+    assert cuda.power_draw() > 1000 and cuda.clock_rate() > 100
+    assert 0 < cuda.device_memory_used() <= cuda.mem_get_info()[1]
+    assert cuda.list_gpu_processes().startswith("GPU:0\n")
 
 
 REFUSED = {
@@ -151,8 +156,10 @@ def test_the_runtime_of_cuda_as_programs_use_it(node: Any) -> None:
         cuda.check_error(2)
     with pytest.raises(NotSupportedError, match="cannot be pinned"):
         runtime.cudaHostRegister(0, 4096, 0)
-    assert cuda.get_arch_list() == ["sm_90", "sm_91"]  # the simulated GPUs are of two kinds
-    assert cuda.get_gencode_flags().startswith("-gencode compute=compute_90,code=sm_90 -gencode")
+    kinds = {f"{major}{minor}" for major, minor in map(cuda.get_device_capability, range(2))}
+    assert cuda.get_arch_list() == [f"sm_{kind}" for kind in sorted(kinds)]
+    flags = [f"-gencode compute=compute_{kind},code=sm_{kind}" for kind in sorted(kinds)]
+    assert cuda.get_gencode_flags() == " ".join(flags)
     assert cuda.is_tf32_supported() and not cuda.is_current_stream_capturing()
     cuda.ipc_collect()
     cuda.caching_allocator_enable(True)

@@ -39,6 +39,7 @@ def test_flips_rotations_and_rolls_are_pytorchs(engine: EngineAdapter, dtype: to
         ]
         calls += [("rot90", (k, pair)) for k in range(-1, 4) for pair in itertools.permutations(dims, 2)]
         calls += [("roll", (shift,)) for shift in (0, 1, -7, 1000)]
+        calls += [("roll", (shift, dim)) for shift in (2, -1) for dim in dims]
         calls += [("roll", ((shift, -2), pair)) for shift in (1, -50) for pair in itertools.permutations(dims, 2)]
         for name, arguments in calls:
             found = engine.function(name)(mine, *arguments)

@@ -59,7 +59,7 @@ def roll(request: Request) -> Launch | None:
     if not source.numel or not source.ndim:
         return copying(request.backend, out, source)
     shifts = shifts if isinstance(shifts, tuple) else (shifts,)
-    if not dims:
+    if dims is None or dims == ():
         if not (source.is_contiguous and out.is_contiguous):
             return None
         flat = (source.numel,)
