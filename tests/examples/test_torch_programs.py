@@ -5,74 +5,17 @@ PyTorch runs a program in this process; telegrad runs it as a person would, agai
 
 from __future__ import annotations
 
-import json
-import os
-import runpy
-import subprocess
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from .comparison import assert_equal_outputs, assert_within_spread, terms_of
+from .running import ROOT, run_on_pytorch, run_on_telegrad
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = sorted((ROOT / "examples" / "programs").glob("*.py"))
 OTHER_SEEDS = range(1, 6)
 
 of_every_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-
-
-def run_on_pytorch(program: Path, arguments: list[str]) -> str:
-    """Run a program in this process and return what it printed; PyTorch's settings are as they were.
-
-    What PyTorch's own modules warn of is not shown.
-    """
-    printed, argv, dtype = StringIO(), sys.argv, torch.get_default_dtype()
-    sys.argv = [str(program), *arguments]
-    try:
-        with redirect_stdout(printed), torch.random.fork_rng(devices=[]), warnings.catch_warnings(), _flags_allowed():
-            warnings.filterwarnings("ignore", module=r"torch\.")
-            runpy.run_path(str(program), run_name="__main__")
-    finally:
-        sys.argv = argv
-        torch.set_default_dtype(dtype)
-    return printed.getvalue()
-
-
-def _flags_allowed() -> Any:
-    """Let programs set ``torch.backends``, which the operator database has closed for the process that imports it."""
-    return torch.backends.__allow_nonbracketed_mutation()
-
-
-def run_on_telegrad(program: Path, arguments: list[str], url: str) -> str:
-    """Have ``telegrad run`` run a program and return what it printed."""
-    command = [sys.executable, "-m", "telegrad", "run", "--url", url, str(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
-
-
-def _environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("TELEGRAD_")}
-    path = [str(ROOT / "client"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**kept, "PYTHONPATH": os.pathsep.join(path)}
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """The address of a server on all devices that there are."""
-    command = [sys.executable, "-m", "server", "--host", "127.0.0.1", "--port", "0", "--announce"]
-    with subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
-        process.terminate()
 
 
 def compare(program: Path, arguments: list[str], url: str, seed: int, device: str | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 from weakref import ReferenceType, ref
 
@@ -188,10 +189,22 @@ GradientEdge = OperationNode | LeafNode
 """Where the gradient of a tensor goes."""
 
 
+@cache
+def _class_named(name: str) -> type[GradFn]:
+    return type(name, (GradFn,), {"__slots__": ()})
+
+
 class GradFn:
-    """What ``Tensor.grad_fn`` shows: the operation that a tensor was computed by, and those that come before it."""
+    """What ``Tensor.grad_fn`` shows: the operation that a tensor was computed by, and those that come before it.
+
+    Every kind of node has a class of its own, by whose name programs draw graphs.
+    """
 
     __slots__ = ("_node", "_tensor")
+
+    def __new__(cls, node: GradientEdge, tensor: Any = None) -> GradFn:
+        function = node.function if isinstance(node, ClientOutput) else node
+        return object.__new__(_class_named(function.name if isinstance(function, OperationNode) else "AccumulateGrad"))
 
     def __init__(self, node: GradientEdge, tensor: Any = None) -> None:
         self._node = node.function if isinstance(node, ClientOutput) else node

@@ -1,0 +1,37 @@
+"""Servers that the programs of a module share."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from .running import environment
+
+
+@contextmanager
+def server(*options: str) -> Iterator[str]:
+    """Run a server, and give its address."""
+    command = [sys.executable, "-m", "server", "--host", "127.0.0.1", "--port", "0", "--announce", *options]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The address of a server on all devices that there are."""
+    with server() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def cpu_url() -> Iterator[str]:
+    """The address of a server without GPUs."""
+    with server("--devices", "cpu") as address:
+        yield address

@@ -1,0 +1,97 @@
+"""The programs that the seeds print run unmodified on telegrad, and print what they print on PyTorch.
+
+Each file of ``seeds/`` has a program below the line "# As printed:", before it what the text presupposes, and below
+"# Shown:" what shows that the program worked. Comments at the top say how it is tested, one fact a line:
+
+    # agree: 1e-4      how numbers agree with PyTorch's; "exact" if the text is the same, "texts" if only words are
+    # runs: telegrad alone, since ...    there is nothing to compare with
+    # warns: first; second               parts of what stands on standard error
+    # needs: gpu                         the program names GPUs
+    # shrinks: 100000 -> 10000           a size of the program, and what it is in the shorter run
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .comparison import assert_equal_outputs, texts_and_numbers
+from .running import environment, run_on_pytorch
+
+PROGRAMS = sorted((Path(__file__).parent / "seeds").glob("*.py"))
+
+
+def facts_of(program: Path) -> dict[str, str]:
+    """Read the comments at the top of a program."""
+    head = program.read_text().partition("# As printed:\n")[0]
+    return dict(re.findall(r"^# (seeds|agree|runs|warns|needs|shrinks): (.*)$", head, re.MULTILINE))
+
+
+NEEDS_GPU = [program for program in PROGRAMS if "needs" in facts_of(program)]
+NEEDS_NONE = [program for program in PROGRAMS if "needs" not in facts_of(program)]
+
+
+def run_on_telegrad(program: Path, url: str) -> tuple[str, str]:
+    """Have ``telegrad run`` run a program; return what it printed, and what stands on standard error."""
+    command = [sys.executable, "-m", "telegrad", "run", "--url", url, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def assert_warned(program: Path, errors: str) -> None:
+    """Assert that a program was told what its comments say, and nothing else."""
+    warned = [part for part in facts_of(program).get("warns", "").split("; ") if part]
+    missing = [part for part in warned if part not in errors]
+    assert not missing and bool(warned) == bool(errors), errors
+
+
+def assert_agrees_with_pytorch(program: Path, actual: str) -> None:
+    """Assert that a program has printed what it prints on PyTorch's CPU, where that can run it."""
+    facts = facts_of(program)
+    if "runs" in facts:
+        return
+    expected = run_on_pytorch(program, [])
+    if facts["agree"] == "exact":
+        assert actual == expected
+    elif facts["agree"] == "texts":
+        assert texts_and_numbers(actual)[0] == texts_and_numbers(expected)[0]
+    else:
+        assert_equal_outputs(actual, expected, float(facts["agree"]))
+
+
+@pytest.mark.parametrize("program", NEEDS_NONE, ids=lambda path: path.stem)
+def test_programs_run_as_printed(program: Path, cpu_url: str) -> None:
+    printed, errors = run_on_telegrad(program, cpu_url)
+    assert_warned(program, errors)
+    assert_agrees_with_pytorch(program, printed)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("program", [p for p in NEEDS_NONE if "cuda" in p.read_text()], ids=lambda path: path.stem)
+def test_programs_that_can_use_a_gpu_agree_with_pytorch_s_cpu(program: Path, url: str) -> None:
+    printed, _ = run_on_telegrad(program, url)
+    assert_agrees_with_pytorch(program, printed)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("program", NEEDS_GPU, ids=lambda path: path.stem)
+def test_programs_for_gpus_run_as_printed(program: Path, url: str, tmp_path: Path) -> None:
+    shrinks = facts_of(program).get("shrinks")
+    if shrinks:
+        size, smaller = shrinks.split(" -> ")
+        text = program.read_text()
+        program = tmp_path / program.name
+        program.write_text(text.replace(size, smaller))
+    run_on_telegrad(program, url)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if "shrinks" in facts_of(p)], ids=lambda path: path.stem)
+def test_programs_for_gpus_run_as_printed_in_full_size(program: Path, url: str) -> None:
+    run_on_telegrad(program, url)
