@@ -325,7 +325,8 @@ class Hello(Struct, frozen=True):
     """The server's description of itself to the client of a session; it travels as JSON.
 
     ``devices`` are named as the session names them; ``node_devices`` has what operators call them, in the same order,
-    and ``worker`` is the number of the worker that they belong to.
+    and ``worker`` is the number of the worker that they belong to. ``isolation`` says whose sessions live on it:
+    everybody's (``shared``), those of one tenant (``tenant``), or this one alone (``session``).
 
     ``attachment`` counts the clients that the session has had; connections of earlier ones are refused.
     """
@@ -343,3 +344,4 @@ class Hello(Struct, frozen=True):
     worker: int = 0
     node_devices: list[str] = []
     attachment: int = 1
+    isolation: str = "shared"

@@ -61,7 +61,11 @@ def _check_allocator_options(settings: Settings) -> None:
 
 
 def _sessions(settings: Settings) -> Registry:
-    return Registry(Node(device_groups(settings.devices), log_level=settings.log_level))
+    node = Node(
+        device_groups(settings.devices), log_level=settings.log_level, isolation=settings.isolation,
+        max_workers=settings.max_workers, spare_workers=settings.spare_workers,
+    )  # fmt: skip
+    return Registry(node)
 
 
 @asynccontextmanager

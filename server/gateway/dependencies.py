@@ -23,8 +23,9 @@ from telegrad_protocol.queries import request_name
 from .auth import OWNER_HEADER, SESSION_KEY_HEADER, check_key_or_owner, check_session_key
 from .device_groups import DeviceGroup
 from .metrics import Metrics
+from .placement import Demand
 from .settings import Settings
-from .supervisor import State
+from .supervisor import State, Use
 
 
 class SessionLike(Protocol):
@@ -55,6 +56,7 @@ class WorkerLike(Protocol):
     number: int
     group: DeviceGroup
     restarts: int
+    use: Use
 
     @property
     def state(self) -> State:
@@ -89,8 +91,8 @@ class RegistryLike(Protocol):
     async def stop(self) -> None:
         """Close every session and stop the workers."""
 
-    async def open(self, client: dict[str, Any], lease: float, gpus: int | None = None) -> Any:
-        """Open a session for a client that describes itself, on a worker with this many GPUs.
+    async def open(self, client: dict[str, Any], lease: float, demand: Demand) -> Any:
+        """Open a session for a client that describes itself, on a worker that fits its demand.
 
         It outlives its connection by ``lease`` seconds.
         """
@@ -112,8 +114,8 @@ class Gateway:
     settings: Settings
     registry: RegistryLike
     metrics: Metrics = field(default_factory=Metrics)
-    described: dict[int, list[DeviceInfo]] = field(default_factory=dict)
-    """By worker, how it described its devices when it was asked last."""
+    described: dict[DeviceGroup, list[DeviceInfo]] = field(default_factory=dict)
+    """How workers described their devices when they were asked last."""
     opening: int = 0
     draining: bool = False
     ready: bool = False

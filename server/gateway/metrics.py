@@ -5,7 +5,7 @@ Each server has its own registry of metrics, so that several may live in one pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -34,6 +34,10 @@ class KeptElsewhere(Collector):
     def clear(self) -> None:
         """Forget all values: a combination of labels that is not set again is not shown."""
         self._values.clear()
+
+    def keep(self, first_labels: Collection[str]) -> None:
+        """Forget the values whose first label is not among these."""
+        self._values = {labels: value for labels, value in self._values.items() if labels[0] in first_labels}
 
     def collect(self) -> Iterable[Metric]:
         """Return the values as Prometheus wants them."""
@@ -89,6 +93,11 @@ class Metrics:
         """Set the memory of a device from its allocator's statistics."""
         for kind, name in MEMORY.items():
             self.memory.set(stats.get(name, 0), worker, device, kind)
+
+    def keep_workers(self, numbers: Collection[str]) -> None:
+        """Forget what was told of other workers: they have ended for good."""
+        for kept in (self.operations, self.worker_up, self.worker_restarts, self.worker_sessions):
+            kept.keep(numbers)
 
     def render(self) -> bytes:
         """Return the text that Prometheus reads."""

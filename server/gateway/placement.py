@@ -1,14 +1,14 @@
-"""Which worker gets a session: the least loaded of those that have what it asks for. It asks nobody."""
+"""Which devices a session gets: the least loaded of those that have what it asks for. It asks nobody."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeAlias
 
 from telegrad_protocol.errors import DeviceError
 
-from .supervisor import Supervisor
+from .device_groups import DeviceGroup
 
 SESSION_LOAD: Final = 0.25
 """The load of an open session whose client sends nothing; that of one that works is 1 more."""
@@ -17,7 +17,20 @@ SCARCE: Final = 0.1
 _MEMORY_STEPS: Final = 20
 """Workers whose free shares differ by less than this part of the whole count as equal."""
 
-Fitting = TypeVar("Fitting", bound=Supervisor)
+Isolation: TypeAlias = Literal["shared", "tenant", "session"]
+"""Whose sessions live together on a worker: everybody's, those of one tenant, or one session alone."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a session asks for: so many GPUs, and whether its worker is to be its own. ``tenant``: whose session it is.
+
+    Who names no number of GPUs gets one if the server has one, and 0 stands for any worker.
+    """
+
+    gpus: int | None = None
+    tenant: str = ""
+    own_worker: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,22 +47,19 @@ class Load:
         return free < SCARCE, round(self.sessions, 1), -int(free * _MEMORY_STEPS)
 
 
-def fitting(workers: Sequence[Fitting], gpus: int | None) -> list[Fitting]:
-    """The workers that a session may be placed on; ``DeviceError`` if this server can never serve it.
-
-    Who names no number gets a GPU if the server has one, and 0 stands for any worker.
-    """
-    least = min(1, max(worker.group.gpus for worker in workers)) if gpus is None else gpus
-    fit = [worker for worker in workers if worker.group.gpus >= least]
+def fitting(groups: Sequence[DeviceGroup], gpus: int | None) -> list[DeviceGroup]:
+    """The groups of devices that a session may be placed on; ``DeviceError`` if this server can never serve it."""
+    least = min(1, max(group.gpus for group in groups)) if gpus is None else gpus
+    fit = [group for group in groups if group.gpus >= least]
     if not fit:
-        there = "; ".join(f"worker {worker.number}: {worker.group}" for worker in workers)
+        there = "; ".join(f"worker {number}: {group}" for number, group in enumerate(groups))
         wanted = f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
         raise DeviceError(f"connect: no worker of this server has {wanted}; it has {there}")
     return fit
 
 
-def smallest(workers: Iterable[Fitting]) -> list[Fitting]:
+def smallest(groups: Iterable[DeviceGroup]) -> list[DeviceGroup]:
     """Those with the fewest GPUs, so that larger ones are left to who asks for more."""
-    listed = list(workers)
-    fewest = min(worker.group.gpus for worker in listed)
-    return [worker for worker in listed if worker.group.gpus == fewest]
+    listed = list(groups)
+    fewest = min(group.gpus for group in listed)
+    return [group for group in listed if group.gpus == fewest]

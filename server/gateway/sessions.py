@@ -13,7 +13,7 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from server import __version__
 from server.ipc import channel
@@ -26,7 +26,7 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 from .node import PLACE_SECONDS, Node
-from .placement import SESSION_LOAD
+from .placement import SESSION_LOAD, Demand
 from .stream import SessionRelay
 from .supervisor import Supervisor
 from .worker_process import STOP_SECONDS, WorkerProcess
@@ -34,7 +34,18 @@ from .worker_process import STOP_SECONDS, WorkerProcess
 REMEMBERED: Final = 1000
 """How many closed sessions are remembered with the reason why they ended."""
 
+CLOSE_SECONDS: Final = 5.0
+"""How long the end of a session waits for a worker that does not answer."""
+_ANY: Final = Demand()
+
 log = logging.getLogger(__name__)
+
+
+class Home(NamedTuple):
+    """Where a session lives: the worker, and the process that it ran in when the session was opened."""
+
+    worker: Supervisor
+    process: WorkerProcess
 
 
 class Registry:
@@ -44,7 +55,7 @@ class Registry:
         self.node = node
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
         self._sessions: dict[str, SessionRelay] = {}
-        self._workers: dict[int, WorkerProcess] = {}
+        self._homes: dict[int, Home] = {}
         self._opening: Counter[int] = Counter()
         self._gone: OrderedDict[str, str] = OrderedDict()
         self._numbers = itertools.count(1)
@@ -62,7 +73,7 @@ class Registry:
 
     def worker_of(self, session: SessionRelay) -> Supervisor:
         """The worker that an open session lives on."""
-        return self.node.workers[self._process_of(session).number]
+        return self._home_of(session).worker
 
     async def start(self) -> None:
         """Start the workers."""
@@ -75,44 +86,45 @@ class Registry:
         await self.node.stop()
         await asyncio.gather(*self._tasks)
 
-    async def open(self, client: dict[str, Any], lease: float, gpus: int | None = None) -> SessionRelay:
-        """Open a session for a client that describes itself, on the least loaded worker that has this many GPUs.
+    async def open(self, client: dict[str, Any], lease: float, demand: Demand = _ANY) -> SessionRelay:
+        """Open a session for a client that describes itself, on the least loaded worker that fits its demand.
 
-        It outlives its connection by ``lease`` seconds. Raises DeviceError if no worker has so many GPUs,
-        WorkerCrashedError if those that have do not run.
+        It outlives its connection by ``lease`` seconds. Raises what ``Node.place`` raises.
         """
         deadline = time.monotonic() + PLACE_SECONDS
         while True:
-            chosen = await self.node.place(gpus, self._loads, deadline)
+            chosen = await self.node.place(demand, self._loads)
             try:
                 return await self._open_on(chosen, client, lease)
-            except WorkerCrashedError:
-                if chosen.state == "serving" or time.monotonic() >= deadline:
+            except BaseException as error:
+                self.node.release(chosen, was_used=False)
+                crashed = isinstance(error, WorkerCrashedError)
+                if not crashed or chosen.state == "serving" or time.monotonic() >= deadline:
                     raise
 
     async def _open_on(self, chosen: Supervisor, client: dict[str, Any], lease: float) -> SessionRelay:
         self._opening[chosen.number] += 1
         try:
-            return await self._open_in(chosen.worker, client, lease)
+            return await self._open_in(Home(chosen, chosen.worker), client, lease)
         finally:
             self._opening[chosen.number] -= 1
 
-    async def _open_in(self, worker: WorkerProcess, client: dict[str, Any], lease: float) -> SessionRelay:
+    async def _open_in(self, home: Home, client: dict[str, Any], lease: float) -> SessionRelay:
         number = next(self._numbers)
         ours, theirs = channel.channel_pair()
         try:
-            await worker.request(number, "open", [client], fd=theirs.detach())
+            await home.process.request(number, "open", [client | {"isolation": home.worker.use}], fd=theirs.detach())
         except BaseException:
             ours.close()
             raise
         session = SessionRelay(
-            number, self._hello(worker, lease), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
+            number, self._hello(home, lease), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
             self._lease_ended, self._interrupted,
         )  # fmt: skip
         session.client = client
         self._sessions[session.id] = session
-        self._workers[number] = worker
-        log.info("session opened", extra={"session": session.id, "worker": worker.number})
+        self._homes[number] = home
+        log.info("session opened", extra={"session": session.id, "worker": home.worker.number})
         return session
 
     def get(self, id: str) -> SessionRelay:
@@ -129,41 +141,43 @@ class Registry:
         if self._sessions.pop(session.id, None) is None:
             return
         self._remember(session, error or SessionLostError("the session was closed"))
-        worker = self._workers.pop(session.number)
+        home = self._homes.pop(session.number)
         try:
-            with contextlib.suppress(WorkerCrashedError):
-                await worker.request(session.number, "close", [])
+            with contextlib.suppress(WorkerCrashedError, TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):  # a worker that is busy frees all when it sees the end
+                    await home.process.request(session.number, "close", [])
         finally:
+            self.node.release(home.worker)
             session.close(error)
 
     async def request(self, session: SessionRelay, verb: str, args: list[Any]) -> Any:
         """Put a control request about ``session`` to its worker."""
         session.last_sign = time.monotonic()
         session.worked = True
-        return await self._process_of(session).request(session.number, verb, args)
+        return await self._home_of(session).process.request(session.number, verb, args)
 
-    def _process_of(self, session: SessionRelay) -> WorkerProcess:
-        worker = self._workers.get(session.number)
-        if worker is None:
+    def _home_of(self, session: SessionRelay) -> Home:
+        home = self._homes.get(session.number)
+        if home is None:
             raise SessionLostError(self._gone.get(session.id, "the session was closed"))
-        return worker
+        return home
 
     def _loads(self) -> dict[int, float]:
         """By worker, the load of its sessions and of those that are being opened there."""
         loads = {number: count * (SESSION_LOAD + 1) for number, count in self._opening.items()}
         for session in self._sessions.values():
-            number = self._workers[session.number].number
+            number = self._homes[session.number].worker.number
             loads[number] = loads.get(number, 0.0) + SESSION_LOAD + session.load
         return loads
 
-    def _hello(self, worker: WorkerProcess, lease: float) -> Hello:
-        host = worker.hello.result()
+    def _hello(self, home: Home, lease: float) -> Hello:
+        host = home.process.hello.result()
         devices = host["devices"]
         return Hello(
             session=secrets.token_hex(8), key=secrets.token_urlsafe(24), protocol=PROTOCOL_VERSION,
             server_version=__version__, table_hash=host["table_hash"], dtypes=host["dtypes"], devices=devices,
             default_device=host.get("default_device") or devices[0], limits=host["limits"], lease_seconds=lease,
-            worker=worker.number, node_devices=list(worker.group.devices),
+            worker=home.worker.number, node_devices=list(home.worker.group.devices), isolation=home.worker.use,
         )  # fmt: skip
 
     def _closed_by_client(self, session: SessionRelay) -> None:
@@ -173,13 +187,16 @@ class Registry:
         self._spawn(self._end_lost(session, in_good_order))
 
     async def _end_lost(self, session: SessionRelay, in_good_order: bool) -> None:
-        worker = self._workers.pop(session.number, None)
-        if worker is None or self._sessions.pop(session.id, None) is None:
+        home = self._homes.pop(session.number, None)
+        if home is None:
+            return
+        self.node.release(home.worker)
+        if self._sessions.pop(session.id, None) is None:
             return
         if in_good_order:
             error: TelegradError = SessionLostError("the session ended after the failure that was reported")
         else:
-            error = WorkerCrashedError(f"{await _cause(worker)}; the session's tensors are lost")
+            error = WorkerCrashedError(f"{await _cause(home.process)}; the session's tensors are lost")
             session.fail(error)
         self._remember(session, error)
         log.warning("session lost", extra={"session": session.id, "reason": error.message})

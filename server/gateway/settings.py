@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from telegrad_protocol.errors import ArgumentError, ConfigurationError
 
 from .device_groups import Groups, checked_groups, split_groups
+from .placement import Isolation
 
 PREFIX: Final = "TELEGRAD_"
 CLIENT_VARIABLES: Final = {
@@ -90,6 +91,16 @@ class Settings(BaseSettings):
         20.0, ge=0, le=86400, description="How long sessions may go on after SIGTERM before they are closed."
     )
     max_sessions: int = Field(64, ge=1, description="Sessions that may be open at once.")
+    isolation: Isolation = Field(
+        "shared", description="Which sessions share a worker process: all of its devices' (`shared`), those of one "
+        "tenant (`tenant`), or none (`session`)."
+    )  # fmt: skip
+    max_workers: int = Field(
+        16, ge=1, description="Worker processes of tenants and of sessions that may run at once, beside shared ones."
+    )
+    spare_workers: int = Field(
+        1, ge=0, le=64, description="Worker processes kept ready for each device group, where workers are not shared."
+    )
     session_quota_bytes: ByteSize | None = Field(
         None, gt=0, description="Device memory that one session may hold, such as `8GiB`; unlimited by default."
     )

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Hashable
 from typing import Any, Final, Literal, TypeAlias
 
 from telegrad_protocol.errors import TelegradError, WorkerCrashedError
@@ -25,6 +26,9 @@ MAX_PAUSE_SECONDS: Final = 10.0
 State: TypeAlias = Literal["serving", "starting", "restarting"]
 """What a worker does; it is starting until it has served for the first time."""
 
+Use: TypeAlias = Literal["shared", "tenant", "session", "spare"]
+"""Whose sessions live on a worker: everybody's, those of one tenant, one alone, or nobody's yet."""
+
 log = logging.getLogger(__name__)
 
 
@@ -34,6 +38,11 @@ class Supervisor:
     def __init__(self, number: int, group: DeviceGroup, host: str = ENGINE, log_level: str = "INFO") -> None:
         self.number, self.group = number, group
         self.restarts = 0
+        self.use: Use = "shared"
+        self.holder: Hashable = None
+        """Whose sessions alone may live on the worker, where it is one of a tenant or of a session."""
+        self.claims = 0
+        """How many sessions live on the worker or are being opened there."""
         self._options = (number, group, host, log_level)
         self._worker: WorkerProcess | None = None
         self._has_served = False

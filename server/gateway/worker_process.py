@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,8 @@ from telegrad_protocol.messages import Failure
 from .device_groups import DeviceGroup
 
 STOP_SECONDS: Final = 5.0
+SECRETS: Final = frozenset({"TELEGRAD_TOKEN", "TELEGRAD_OWNER"})
+"""Variables of the gateway that its workers do not get."""
 ENGINE: Final = "server.worker.host:Host"
 """The engine that workers serve, ``module:class``."""
 
@@ -41,13 +44,13 @@ class WorkerProcess:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         arguments = ["--fd", str(theirs.fileno()), "--host", host, "--log-level", log_level]
-        arguments += ["--devices", ",".join(group.session_devices)]
+        arguments += ["--devices", ",".join(group.session_devices), "--parent", str(os.getpid())]
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "server.worker", *arguments],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**MALLOC, **os.environ, **group.environment()},
+                env={**MALLOC, **_without_secrets(os.environ), **group.environment()},
             )
         self._channel = AsyncChannel(ours, loop, self._on_frame, self._on_end)
         self._reaper: asyncio.Task[None] | None = None
@@ -116,6 +119,11 @@ class WorkerProcess:
         if not self.hello.done():
             self.hello.set_exception(WorkerCrashedError(f"{reason} before it was ready"))
             self.hello.exception()  # somebody may have stopped waiting for it
+
+
+def _without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a worker may have: clients' code may run in it, which is not to learn who may connect."""
+    return {name: value for name, value in environ.items() if name not in SECRETS}
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:

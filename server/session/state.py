@@ -54,6 +54,9 @@ class SessionState:
         self.backends = backends
         self.default_device = default_device
         self.default_dtype = dtypes.float32
+        self.isolation = "shared"
+        """Whose sessions live in this process: everybody's, those of one tenant (``tenant``), or this one alone
+        (``session``)."""
         self.context = Context(backends, number)
         self.context.generators = {device: Generator() for device in backends}
         for generator in self.context.generators.values():

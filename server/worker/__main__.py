@@ -15,7 +15,7 @@ from typing import Final
 from server.engine.blas_threads import share_cores
 from server.ipc import channel
 from server.ipc.logs import configure_logs
-from server.ipc.worker_environment import on_one_stack
+from server.ipc.worker_environment import end_with_parent, on_one_stack
 from server.worker.loop import Host, Worker
 from telegrad_protocol.errors import WorkerCrashedError
 
@@ -39,7 +39,10 @@ def main() -> None:
     parser.add_argument("--devices", default="", help="separated by commas; all there are where empty")
     parser.add_argument("--host", default="server.worker.host:Host", help="engine to serve, module:class")
     parser.add_argument("--log-level", default="INFO")
+    parser.add_argument("--parent", type=int, help="process id of the gateway, without which the worker ends")
     options = parser.parse_args()
+    if options.parent is not None:
+        end_with_parent(options.parent)
     configure_logs(options.log_level)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # sent to the whole group, they are for the gateway, which ends us

@@ -64,6 +64,7 @@ class Host(HostState):
     def open(self, number: int, options: dict[str, Any]) -> Session:
         """Open a session; ``quota_bytes`` among the options limits what it may allocate on each device.
 
+        ``isolation`` says whose sessions live in this process; without a gateway that is not known.
         Numbers rise: a free block remembers by number whose data it holds.
         """
         quota = options.get("quota_bytes")
@@ -74,6 +75,7 @@ class Host(HostState):
         self._collect_closed()
         Host._last_number = number
         session = Session(number, self.backends, self.default_device, self.check_devices, self._closed)
+        session.state.isolation = options.get("isolation", session.state.isolation)
         self.sessions[number] = self._all_sessions[number] = session
         for backend in self.backends.values():
             backend.allocator.set_quota(number, quota)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from server.gateway.device_groups import DeviceGroup
-from server.gateway.placement import fitting, smallest
-from server.gateway.supervisor import State
+from server.gateway.placement import Demand, fitting, smallest
+from server.gateway.supervisor import State, Use
 from telegrad_protocol.errors import (
     SessionDetachedError,
     SessionLostError,
@@ -52,7 +52,8 @@ class FakeWorker:
 
     def __init__(self, number: int, group: DeviceGroup) -> None:
         self.number, self.group = number, group
-        self.restarts = 0
+        self.restarts = self.claims = 0
+        self.use: Use = "shared"
         self.alive = True
         self.hangs = False
         self.host = Host(list(group.session_devices))
@@ -103,9 +104,11 @@ class FakeRegistry:
         """What the first worker was asked, about sessions and the whole of it."""
         return self.workers[0].asked
 
-    async def open(self, client: dict[str, Any], lease: float, gpus: int | None = None) -> OpenSession:
-        self.options, self.gpus = _sent(client), gpus
-        worker = min(smallest(fitting(self.workers, gpus)), key=lambda worker: len(worker.host.sessions))
+    async def open(self, client: dict[str, Any], lease: float, demand: Demand) -> OpenSession:
+        self.options, self.demand = _sent(client), demand
+        fit = smallest(fitting([worker.group for worker in self.workers], demand.gpus))
+        workers = [worker for worker in self.workers if worker.group in fit]
+        worker = min(workers, key=lambda worker: len(worker.host.sessions))
         if not worker.alive:
             raise WorkerCrashedError(f"the engine process of {worker.group} is being started")
         number = next(self._numbers)

@@ -68,7 +68,8 @@ def test_metrics_are_there_while_the_worker_is_not(client: Client) -> None:
 def test_health_is_open_and_readiness_follows_worker_and_drain(client: Client, registry: FakeRegistry) -> None:
     http = client.http
     assert http.get("/readyz").json() == {
-        "status": "ready", "workers": [{"worker": 0, "devices": ["cpu"], "state": "serving", "restarts": 0}],
+        "status": "ready",
+        "workers": [{"worker": 0, "devices": ["cpu"], "state": "serving", "restarts": 0, "use": "shared"}],
     }  # fmt: skip
     registry.workers[0].alive = False
     assert http.get("/readyz").status_code == 503

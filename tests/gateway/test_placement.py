@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from server.gateway.device_groups import DeviceGroup
 from server.gateway.node import Node
-from server.gateway.placement import SESSION_LOAD
+from server.gateway.placement import SESSION_LOAD, Demand
 from server.gateway.warmup import Warming
 from telegrad_protocol.errors import DeviceError, WorkerCrashedError
 
@@ -30,13 +29,13 @@ HOST = DeviceGroup(("cpu",))
 
 def node_of(*groups: DeviceGroup) -> tuple[Any, list[FakeWorker]]:
     """A node whose workers are no processes."""
-    node: Any = Node([])
-    node.workers = FakeRegistry(*groups).workers
-    return node, node.workers
+    node: Any = Node(groups)
+    node.pool.running = FakeRegistry(*groups).workers
+    return node, node.pool.running
 
 
 def place(node: Any, gpus: int | None = None, loads: Mapping[int, float] | None = None, wait: float = 0.0) -> int:
-    chosen = asyncio.run(node.place(gpus, lambda: loads or {}, time.monotonic() + wait))
+    chosen = asyncio.run(node.place(Demand(gpus), lambda: loads or {}, wait))
     return int(chosen.number)
 
 
@@ -110,7 +109,7 @@ def test_a_session_waits_for_the_worker_that_fits_it(monkeypatch: pytest.MonkeyP
     pair.alive = False
 
     async def place_and_restart() -> Any:
-        placing = asyncio.create_task(node.place(2, dict, time.monotonic() + 1000.0))
+        placing = asyncio.create_task(node.place(Demand(2), dict, 1000.0))
         await asyncio.sleep(0)
         assert not placing.done()
         pair.alive = True
@@ -132,8 +131,8 @@ class Compiled(Warming):
 
 def test_kernels_are_compiled_once_for_all_workers_of_an_architecture() -> None:
     compiled = Compiled()
-    node: Any = Node([], warming=compiled)
-    node.workers = FakeRegistry(PAIR, FIRST, SECOND, HOST).workers
+    node: Any = Node([PAIR, FIRST, SECOND, HOST], warming=compiled)
+    node.pool.running = FakeRegistry(PAIR, FIRST, SECOND, HOST).workers
     for worker, capability in zip(node.workers, ((9, 0), (9, 0), (8, 0)), strict=False):
         worker.host.capability = capability
     asyncio.run(node.start())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import platform
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +27,7 @@ from . import cells, interrupts, last_errors
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with, thread_sessions
 from .ending import DISCONNECT_SECONDS, finish
-from .handshake import DetachedSession
+from .handshake import DetachedSession, checked_gpus, checked_lease, describe_client
 from .session import ClientSession
 from .settings import seconds_from
 from .tracebacks import install_in_notebook
@@ -66,6 +65,11 @@ class Connection:
     def worker(self) -> int:
         """The number of the server's worker that it lives on, as operators see it."""
         return self.session.transport.hello.worker
+
+    @property
+    def isolation(self) -> str:
+        """Whose sessions live on its worker: ``"shared"``, ``"tenant"``, or ``"session"`` for this one alone."""
+        return self.session.transport.hello.isolation
 
     def __enter__(self) -> Connection:
         enter(self.session, is_block=True)
@@ -127,7 +131,7 @@ class Connection:
         self.require_detachable()
         self.session.synchronize()
         address = self.session.transport.address  # type: ignore[attr-defined]  # only sockets have a key
-        granted = detach_session(address, lease if lease is None else _checked_lease(lease))
+        granted = detach_session(address, lease if lease is None else checked_lease(lease))
         leave(self.session)
         self._forget()
         why = f"this session was left by detach(); connect(..., session={self.id!r}, key=...) comes back to it"
@@ -184,6 +188,7 @@ def connect(
     key: str | None = None,
     takeover: bool = False,
     gpus: int | None = None,
+    own_worker: bool = False,
 ) -> Connection:
     """Open a session and make it current.
 
@@ -195,6 +200,8 @@ def connect(
     is ``Connection.lease``; more than the server allows is an ArgumentError. ``gpus``: how many GPUs the session is to
     have, which are ``cuda:0`` and on to it; by default one where the server has GPUs, and all of a private server.
     With 0 it may be placed where there is none. A server that can never give so many answers with a DeviceError.
+    ``own_worker``: whether the session is to live on a worker process of its own, which no other session shares and
+    which ends with it; ``Connection.isolation`` says what it got.
 
     A server whose worker is being restarted is waited for. After ``connect`` has failed, and after ``disconnect``, an
     operation that needs a session raises why there is none, until ``connect`` succeeds.
@@ -222,9 +229,9 @@ def connect(
             if not address and url is None:
                 from .private_server import PrivateServer
 
-                server = PrivateServer(devices, _checked_gpus(gpus))
+                server = PrivateServer(devices, checked_gpus(gpus))
                 address = server.url
-            client = _describe(lease, takeover, gpus)
+            client = describe_client(lease, takeover, gpus, own_worker)
             opened = ClientSession(lambda flush: _remote(address, client, token, flush, tls, attach_to, server is None))
     except BaseException as error:
         if server is not None:
@@ -255,39 +262,12 @@ def _check_attaching(url: str | None, in_process: Any, session: str | None, key:
         raise ArgumentError(f"connect: session {session!r} is on a server; give its address, or set TELEGRAD_URL")
 
 
-def _checked_lease(lease: float) -> float:
-    if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not 1 <= lease < float("inf"):
-        raise ArgumentError(f"lease: expected a number of seconds from 1 on, got {lease!r}")
-    return lease
-
-
 def _naming_origin(error: TelegradError) -> TelegradError:
     """Return ``error``, which then tells that the address was that of the environment, if there is one."""
     if os.environ.get("TELEGRAD_URL") and isinstance(error, CommunicationError):
         what, newline, remedy = error.message.partition("\n")
         error.args = (f"{what} (the address is that of TELEGRAD_URL){newline}{remedy}",)
     return error
-
-
-def _checked_gpus(gpus: int | None) -> int | None:
-    if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0):
-        raise ArgumentError(f"gpus: expected a number of GPUs from 0 on, got {gpus!r}")
-    return gpus
-
-
-def _describe(lease: float | None, takeover: bool, gpus: int | None) -> dict[str, Any]:
-    """Return what the server is told of this client, and of what it wants."""
-    from .owner import user_name
-
-    client: dict[str, Any] = {"client": "telegrad", "python": platform.python_version()}
-    client |= {"pid": os.getpid(), "host": platform.node(), "user": user_name()}
-    if lease is not None:
-        client["lease_seconds"] = _checked_lease(lease)
-    if gpus is not None:
-        client["gpus"] = _checked_gpus(gpus)
-    if takeover:
-        client["takeover"] = True
-    return client
 
 
 def _remote(

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import platform
 import ssl
 import time
 from collections.abc import Callable
@@ -17,7 +19,7 @@ import msgspec
 from telegrad._transport.address import parse_address
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad._transport.websocket import SESSION_KEY_HEADER, Address, refusal
-from telegrad_protocol.errors import AuthenticationError, HandshakeError, SessionLostError
+from telegrad_protocol.errors import ArgumentError, AuthenticationError, HandshakeError, SessionLostError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 from telegrad_protocol.ops import TABLE_HASH
 
@@ -171,3 +173,34 @@ class DetachedSession:
             f"detached from session {self.session}, which keeps {kept}; it ends after {self.lease:g} s, or come back:\n"
             f"tg.connect({self.url!r}, session={self.session!r}, key={self.key!r})"
         )
+
+
+def checked_lease(lease: float) -> float:
+    """Return ``lease``; ArgumentError if it is no number of seconds from 1 on."""
+    if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not 1 <= lease < float("inf"):
+        raise ArgumentError(f"lease: expected a number of seconds from 1 on, got {lease!r}")
+    return lease
+
+
+def checked_gpus(gpus: int | None) -> int | None:
+    """Return ``gpus``; ArgumentError if it is no number of GPUs."""
+    if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0):
+        raise ArgumentError(f"gpus: expected a number of GPUs from 0 on, got {gpus!r}")
+    return gpus
+
+
+def describe_client(lease: float | None, takeover: bool, gpus: int | None, own_worker: bool) -> dict[str, Any]:
+    """Return what the server is told of this client, and of what it wants."""
+    from .owner import user_name
+
+    client: dict[str, Any] = {"client": "telegrad", "python": platform.python_version()}
+    client |= {"pid": os.getpid(), "host": platform.node(), "user": user_name()}
+    if lease is not None:
+        client["lease_seconds"] = checked_lease(lease)
+    if gpus is not None:
+        client["gpus"] = checked_gpus(gpus)
+    if own_worker:
+        client["own_worker"] = True
+    if takeover:
+        client["takeover"] = True
+    return client

@@ -66,7 +66,7 @@ def chosen_devices(gateway: Gateway, device: str, session: SessionLike | None) -
     if session is not None:
         devices = [one for one in devices if one.worker is gateway.registry.worker_of(session)]
     chosen = [one for one in devices if device in ("", one.name, one.unique_name, one.type)]
-    if not chosen:
+    if not chosen and (devices or device):
         there = ", ".join(one.unique_name for one in devices)
         raise DeviceError(f"device {device} is not available here; there are: {there}")
     return chosen
@@ -103,7 +103,7 @@ async def ask_about(
             answers.missing[device.worker.number] = value.message
         else:
             answers.by_device.append((device, _raised(value)))
-    if not answers.by_device:
+    if answered and not answers.by_device:
         raise answered[0]
     return answers
 

@@ -98,6 +98,9 @@ class OpenSession(BaseModel):
     table_hash: Text | None = Field(default=None, max_length=200, description="hash of the operation table, likewise")
     lease_seconds: Lease = None
     gpus: Gpus = None
+    own_worker: bool = Field(
+        default=False, strict=True, description="whether it is to live on a worker process where no other session does"
+    )
 
     @model_validator(mode="after")
     def _check_names(self) -> OpenSession:
@@ -158,6 +161,9 @@ class SessionOpened(BaseModel):
     worker: int = Field(description="number of the worker that it lives on")
     node_devices: list[str] = Field(description="what operators call `devices`, in the same order")
     attachment: int
+    isolation: Literal["shared", "tenant", "session"] = Field(
+        description="whose sessions live on its worker: everybody's, those of one tenant, or this one alone"
+    )
 
 
 class TensorStep(Strict):
@@ -295,6 +301,12 @@ class Status(BaseModel):
     status: Literal["ok"]
 
 
+WorkerUse = Annotated[
+    Literal["shared", "tenant", "session", "spare"],
+    Field(description="whose sessions live on the worker: everybody's, those of one tenant, one alone, nobody's yet"),
+]
+
+
 class WorkerState(BaseModel):
     """A worker, and whether it takes sessions: while it is `serving`."""
 
@@ -302,6 +314,7 @@ class WorkerState(BaseModel):
     devices: list[str] = Field(description="their names on the node")
     state: Literal["serving", "starting", "restarting"]
     restarts: int = Field(description="how often it was started again")
+    use: WorkerUse
 
 
 class Readiness(BaseModel):

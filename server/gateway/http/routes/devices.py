@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from fastapi import APIRouter
 
-from server.gateway.dependencies import Gateway, GatewayHere
+from server.gateway.dependencies import GatewayHere
 from server.gateway.http import models
 from server.gateway.http.every_worker import NodeDevice, all_devices, ask_each
 from server.gateway.problems import Problem
@@ -34,18 +34,21 @@ async def devices(gateway: GatewayHere) -> Any:
         failed = isinstance(infos, TelegradError)
         states[worker.number] = UNRESPONSIVE if failed and worker.state == "serving" else worker.state
         if not failed:
-            gateway.described[worker.number] = infos
+            gateway.described[worker.group] = infos
     sessions = Counter(gateway.registry.worker_of(session).number for session in gateway.registry.sessions.values())
+    told = {
+        worker.number: gateway.described.get(worker.group, []) if isinstance(infos, TelegradError) else infos
+        for worker, infos in zip(workers, answered, strict=True)
+    }
     return [
-        _described(gateway, device, states[device.worker.number], sessions[device.worker.number])
+        _described(device, told[device.worker.number], states[device.worker.number], sessions[device.worker.number])
         for device in all_devices(workers)
     ]
 
 
-def _described(gateway: Gateway, device: NodeDevice, state: str, sessions: int) -> dict[str, Any]:
-    """The device as its worker described it last, under the node's name; what changes only if the worker answers."""
-    infos = {info.device: info for info in gateway.described.get(device.worker.number, [])}
-    info = infos.get(device.session_name)
+def _described(device: NodeDevice, infos: list[verbs.DeviceInfo], state: str, sessions: int) -> dict[str, Any]:
+    """The device as it was described last, under the node's name; what changes only if its worker answers."""
+    info = next((info for info in infos if info.device == device.session_name), None)
     known = {} if info is None else msgspec.structs.asdict(info)
     if state != "serving":
         known.update(free_memory=None, allocated_memory=None, reserved_memory=None, pid=None)
@@ -53,4 +56,5 @@ def _described(gateway: Gateway, device: NodeDevice, state: str, sessions: int) 
     return known | {
         "device": device.name, "type": device.type, "index": int(index) if index else None,
         "worker": device.worker.number, "session_device": device.session_name, "sessions": sessions, "state": state,
+        "use": device.worker.use,
     }  # fmt: skip

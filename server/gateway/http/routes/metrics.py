@@ -33,6 +33,7 @@ async def prometheus(gateway: GatewayHere) -> Response:
     metrics.sessions.set(len(sessions))
     metrics.set_traffic([registry, *sessions])
     by_worker = Counter(registry.worker_of(session).number for session in sessions)
+    metrics.keep_workers({str(worker.number) for worker in registry.workers})
     for worker in registry.workers:
         metrics.worker_sessions.set(by_worker[worker.number], str(worker.number))
         metrics.worker_restarts.set(worker.restarts, str(worker.number))

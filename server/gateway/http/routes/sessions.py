@@ -13,9 +13,17 @@ from server.gateway.auth import OWNER_HEADER, SESSION_KEY_HEADER, digest_of, is_
 from server.gateway.dependencies import Gateway, GatewayHere, OwnerHere, OwnSessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.http.every_worker import ask_each
+from server.gateway.placement import Demand
 from server.gateway.problems import Problem, Refused, unavailable
 from server.ipc import requests as verbs
-from telegrad_protocol.errors import ArgumentError, HandshakeError, SessionLostError, TelegradError, WorkerCrashedError
+from telegrad_protocol.errors import (
+    ArgumentError,
+    CommunicationError,
+    HandshakeError,
+    SessionLostError,
+    TelegradError,
+    WorkerCrashedError,
+)
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
@@ -37,6 +45,9 @@ async def open_session(
     The answer has the lease that was granted: the one asked for, or `TELEGRAD_LEASE_SECONDS`. The session lives on the
     least loaded worker that has what it asks for. While those are being started, the answer waits for a few seconds,
     then it is 503.
+
+    With `own_worker` no other session lives on its worker, whose process ends with the session. Where as many of them
+    run as `TELEGRAD_MAX_WORKERS` allows, the answer is 503, too.
     """
     described = client or models.OpenSession()
     _check_owner(owner)
@@ -45,9 +56,12 @@ async def open_session(
     lease = gateway.settings.granted_lease(described.lease_seconds)
     gateway.opening += 1
     try:
-        session: SessionLike = await gateway.registry.open(_options(gateway, described), lease, described.gpus)
+        demand = Demand(described.gpus, own_worker=described.own_worker)
+        session: SessionLike = await gateway.registry.open(_options(gateway, described), lease, demand)
     except WorkerCrashedError as error:
         raise Refused(503, error, {"Retry-After": "1"}) from error
+    except CommunicationError as error:
+        raise Refused(503, error, {"Retry-After": "5"}) from error
     finally:
         gateway.opening -= 1
     session.owner = digest_of(owner)
@@ -99,7 +113,7 @@ def _check_owner(owner: str | None) -> None:
 def _options(gateway: Gateway, client: models.OpenSession) -> dict[str, Any]:
     """What the worker is told of a client; its quota is the operator's to set."""
     quota = gateway.settings.session_quota_bytes
-    described = client.model_dump(exclude_none=True, exclude={"gpus"})
+    described = client.model_dump(exclude_none=True, exclude={"gpus", "own_worker"})
     return {**described, "quota_bytes": None if quota is None else int(quota)}
 
 
