@@ -163,9 +163,9 @@ def test_readiness_lists_the_workers_and_ends_with_the_last(http: Http, registry
     answer = http.get("/readyz")
     assert answer.status_code == 200
     assert answer.json()["workers"] == [
-        {"worker": 0, "devices": ["cuda:0", "cuda:1", "cpu"], "state": "restarting", "restarts": 2},
-        {"worker": 1, "devices": ["cuda:2", "cpu"], "state": "serving", "restarts": 0},
-        {"worker": 2, "devices": ["cpu"], "state": "serving", "restarts": 0},
+        {"worker": 0, "devices": ["cuda:0", "cuda:1", "cpu"], "state": "restarting", "restarts": 2, "use": "shared"},
+        {"worker": 1, "devices": ["cuda:2", "cpu"], "state": "serving", "restarts": 0, "use": "shared"},
+        {"worker": 2, "devices": ["cpu"], "state": "serving", "restarts": 0, "use": "shared"},
     ]
     for worker in registry.workers:
         worker.alive = False
