@@ -15,7 +15,7 @@ IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
 ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-bounds test-gpu check check-kernels opinfo surface lint format serve bench bench-gpu docs clean
+.PHONY: help demo test test-full test-bounds test-gpu check check-kernels opinfo opinfo-shapes surface lint format serve bench bench-gpu docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,9 @@ check-kernels: $(VENV)/.dev ## compile every CUDA text with NVRTC, without a GPU
 
 opinfo: $(VENV)/.dev ## PyTorch's operator database through a client and a server (ARGS="--only linalg -v")
 	$(IN_TREE) $(ONE_THREAD) $(PY) -m conformance.opinfo $(ARGS)
+
+opinfo-shapes: $(VENV)/.dev ## PyTorch's operator database on the meta device, without a server (ARGS="--only linalg -v")
+	$(IN_TREE) $(ONE_THREAD) $(PY) -m conformance.shapes $(ARGS)
 
 surface: $(VENV)/.dev ## PyTorch's documented names and their signatures (ARGS="-v --only nn")
 	$(IN_TREE) $(PY) -m conformance.surface $(ARGS)

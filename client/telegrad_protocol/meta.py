@@ -23,10 +23,11 @@ MAX_BYTES = 1 << 62
 
 
 class Device:
-    """Where a tensor lives: ``cpu``, or ``cuda`` with an index. Interned: equal devices are the same object.
+    """Where a tensor lives: ``cpu``, ``cuda`` with an index, or ``meta``, where it has no elements.
 
-    ``cuda`` without an index stands for the current GPU of whoever uses it; no tensor lives there. The client makes
-    devices context managers: a ``with`` block has its tensors made on the device where none is named.
+    Interned: equal devices are the same object. ``cuda`` without an index stands for the current GPU of whoever uses
+    it; no tensor lives there. The client makes devices context managers: a ``with`` block has its tensors made on the
+    device where none is named.
     """
 
     __slots__ = ("index", "name", "type")
@@ -56,7 +57,7 @@ class Device:
         kind, _, number = text.partition(":")
         if kind not in ("cpu", "cuda", "meta") or (number and not number.isdecimal()):
             raise ArgumentError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {text!r}")
-        index = int(number or 0) if kind == "meta" or (kind == "cuda" and number) else None
+        index = int(number) if kind == "cuda" and number else None
         canonical = kind if index is None else f"{kind}:{index}"
         device = cls._known.get(canonical) or object.__new__(cls)
         device.type, device.name, device.index = kind, canonical, index
@@ -96,6 +97,8 @@ CPU = Device("cpu")
 CURRENT_GPU = Device("cuda")
 """Stands for the current GPU of whoever uses it."""
 FIRST_GPU = Device("cuda", 0)
+META = Device("meta")
+"""Where tensors have a shape and no elements; only clients have it."""
 
 
 class Meta:

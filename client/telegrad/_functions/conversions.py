@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._ops.functions import function, in_memory_format
+from telegrad._ops.shape_operands import to_shape
 from telegrad._session.devices import as_device, require_device
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat, preserve_format
-from telegrad_protocol.meta import CURRENT_GPU, Device
+from telegrad_protocol.meta import CURRENT_GPU, META, Device
 
 from .tensor_types import TensorType, named_type, type_of
 
@@ -34,6 +35,8 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         device = require_device(device, self._session, "to")
     if device is self.device and dtype is self.dtype:
         return self.clone() if copy else self
+    if (device is META) is not (self.device is META):
+        return to_shape(self, device, dtype)
     require_device(device, self._session, "to")
     return function("_to_copy")(self, dtype=dtype, device=device)  # type: ignore[no-any-return]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from telegrad._ops.functions import function
-from telegrad._session.current import current_session
-from telegrad._session.devices import DeviceLike, as_device, default_device, require_device
+from telegrad._session.current import current_session, has_session
+from telegrad._session.devices import DeviceLike, as_device, default_device, require_device, session_for
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import thread
 from telegrad._tensor import host_arrays as _host_arrays
@@ -16,7 +16,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import META, Device, Meta
 
 from .into import into
 
@@ -29,7 +29,7 @@ def tensor(
     if isinstance(data, Tensor):
         copy = data.detach().clone().to(data.device if device is None else device, dtype or data.dtype)
     else:
-        copy = _upload(data, dtype, device, current_session())
+        copy = _upload(data, dtype, device, session_for(device))
     return copy.requires_grad_() if requires_grad else copy
 
 
@@ -37,14 +37,14 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
     """Return ``data`` as a tensor; a tensor that has the dtype and the device already is returned itself."""
     if isinstance(data, Tensor):
         return data.to(data.device if device is None else device, dtype or data.dtype)
-    return _upload(data, dtype, device, current_session())
+    return _upload(data, dtype, device, session_for(device))
 
 
 def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """Return a tensor with the elements of an array: a copy, since tensors live on the server."""
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentTypeError(f"from_numpy: expected a NumPy array, not {type(ndarray).__name__}")
-    return _upload(ndarray, None, None, current_session())
+    return _upload(ndarray, None, None, session_for(None))
 
 
 def asarray(
@@ -129,7 +129,7 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e
 
 def get_default_device() -> Device:
     """Return the device on which this thread makes tensors of the current session if no device is named."""
-    return default_device(current_session())
+    return default_device(session_for(None))
 
 
 def set_default_device(device: DeviceLike) -> None:
@@ -138,8 +138,12 @@ def set_default_device(device: DeviceLike) -> None:
     ``cuda`` without an index is the current GPU of the thread that makes the tensor. A ``with`` block of a device has
     precedence over this.
     """
-    session = current_session()
     place = None if device is None else as_device(device)
+    if place is META or thread.modes.default_device is META:
+        thread.modes = thread.modes.but(default_device=META if place is META else None)
+        if place is META or not has_session():
+            return
+    session = current_session()
     if place is not None:
         require_device(place, session, "set_default_device")
     session.set_default_device(place)

@@ -13,15 +13,31 @@ from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.functions import function
 from telegrad._session import cells
 from telegrad._session.grad_mode import no_grad
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.formatting import EdgeRanges, edge_ranges, format_elements, format_tensor
 from telegrad._tensor.html import escape, format_html, head_of
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import get_default_dtype
 from telegrad_protocol.errors import ArgumentTypeError, TelegradError
 
 from .reading import item, read_array
 
 
+def _shape_text(self: Tensor) -> str:
+    """Return the text of a tensor without elements, as PyTorch writes it."""
+    notes = [f"device={str(self.device)!r}", f"size={tuple(self._meta.shape)}"]
+    if self.dtype is not get_default_dtype():
+        notes.append(f"dtype=torch.{self.dtype.name}")
+    fn = self.grad_fn
+    notes += [f"grad_fn=<{fn.name()}>"] if fn else ["requires_grad=True"] if self.requires_grad else []
+    if type(self).__name__ == "Parameter":
+        return f"Parameter containing:\ntensor(..., {', '.join(notes)})"
+    return f"{type(self).__name__.replace('Tensor', 'tensor', type(self) is Tensor)}(..., {', '.join(notes)})"
+
+
 def _repr(self: Tensor) -> str:
+    if isinstance(self._session, ShapeSession):
+        return _shape_text(self)
     ranges = edge_ranges(self._meta.shape)
     text = _text(self, read_array(self) if ranges is None else _read_edges(self, ranges))
     tangent = duals.levels[-1].tangents([self])[0] if duals.intercepts and isinstance(self, DualTensor) else None

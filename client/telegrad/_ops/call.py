@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from telegrad import return_types
-from telegrad._session.current import current_session
-from telegrad._session.devices import default_device, require_device
+from telegrad._session.devices import default_device, require_device, session_for
 from telegrad._session.session import ClientSession
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._session.thread_modes import Modes, thread
 from telegrad._tensor.autograd_graph import Aliases, GradientEdge, OperationNode
 from telegrad._tensor.tensor import Tensor
@@ -198,7 +198,8 @@ def _complete_key(
             metas.append(tensor._meta)
         key.append(tuple(metas))
     if session is None:
-        session = current_session()
+        named = pattern.device_source
+        session = session_for(None if named is None else values[named])
         key.append(session.places)
     return session
 
@@ -287,7 +288,9 @@ def _plan(
     return plan
 
 
-def _several_sessions(op: Op, *sessions: ClientSession) -> DeviceError:
+def _several_sessions(op: Op, *sessions: ClientSession) -> Exception:
+    if any([isinstance(session, ShapeSession) for session in sessions]):
+        return OperandHasHandler(f"{op.public}: some operands have no elements")
     for session in sessions:
         session._require_open()  # that one of them is lost or ended is the better explanation
     return DeviceError(f"{op.public}: operands belong to different sessions; bring them to one with numpy()")

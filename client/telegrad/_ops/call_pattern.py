@@ -28,12 +28,14 @@ class CallPattern:
     * ``positions`` are the parameters of the tensors, -1 for one of several values that a parameter takes together;
       ``is_leading`` tells that they are the first parameters, ``is_plain`` that all values are tensors.
     * ``has_no_grad`` tells that some of the tensors are never differentiated; ``differentiable`` picks the others.
-    * ``sources`` has the index of the value of each parameter, None where the call leaves the parameter out.
+    * ``sources`` has the index of the value of each parameter, None where the call leaves the parameter out;
+      ``device_source`` is that of the device on which a result is made.
     * ``is_cacheable`` tells that the types of the values decide all of this, which the types of proxies do not.
     """
 
     __slots__ = (
         "attributes",
+        "device_source",
         "differentiable",
         "floats",
         "given",
@@ -54,6 +56,9 @@ class CallPattern:
         self.op = op
         self.given, self.names = len(args), tuple(kwargs)
         self.sources = _sources(op, args, kwargs)
+        self.device_source = next(
+            (source for p, source in zip(op.params, self.sources, strict=True) if p.kind.name == "device?"), None
+        )
         position_of = {source: position for position, source in enumerate(self.sources)}
         self.is_cacheable = not any(_is_proxy(value) for value in values)
         kinds = [_kind_of(value) for value in values]

@@ -28,6 +28,7 @@ from .operand_classes import (
     OperandHasHandler,
     handler_of,
     modes_entered,
+    overrides,
     unknown_handler_of,
 )
 from .outputs import check_separate, into, targets_of
@@ -81,6 +82,9 @@ def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
     """Add the options of PyTorch's creation functions that no operation has, such as ``requires_grad``."""
 
     def create(*args: Any, **kwargs: Any) -> Any:
+        place = kwargs.get("device")
+        if place is not None and args and isinstance(args[0], Tensor):
+            args = overrides.like_operand(place, args)
         if kwargs.keys().isdisjoint(_CREATION_OPTIONS):
             return run(*args, **kwargs)
         requires_grad = kwargs.pop("requires_grad", False)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError
 
@@ -29,6 +30,9 @@ class _Overrides(threading.local):
     are_disabled = False
     mode_handler: Handler | None = None
     class_handler: Handler | None = None
+    shape_handler: Handler | None = None
+    like_operand: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
+    """Gives a function that makes a tensor like its first argument, on a device, that argument where it can use it."""
 
 
 overrides = _Overrides()
@@ -63,7 +67,12 @@ def handler_of(values: Iterable[Any]) -> Handler | None:
 
 
 def unknown_handler_of(values: Iterable[Any]) -> Handler | None:
-    """Enter the classes of arguments that are no tensors and override operations; return who answers such a call."""
+    """Enter the classes of arguments that are no tensors and override operations; return who answers such a call.
+
+    It may also be one with operands of which only some have elements.
+    """
+    if overrides.shape_handler is not None and _is_partly_shapes(values):
+        return overrides.shape_handler
     if overrides.are_disabled or overrides.class_handler is None:
         return None
     for value in values:
@@ -73,6 +82,16 @@ def unknown_handler_of(values: Iterable[Any]) -> Handler | None:
                 OVERRIDING.add(type(item))
                 return overrides.class_handler
     return None
+
+
+def _is_partly_shapes(values: Iterable[Any]) -> bool:
+    """Whether tensors without elements and others are among arguments."""
+    kinds = set()
+    for value in values:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, Tensor):
+                kinds.add(isinstance(item._session, ShapeSession))
+    return len(kinds) > 1
 
 
 def _is_unknown(item: Any) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError
-from telegrad_protocol.meta import CURRENT_GPU, Device
+from telegrad_protocol.meta import CURRENT_GPU, META, Device
 
 from .current import current_session
 from .session import ClientSession
+from .shapes.shape_session import meta_session
 from .thread_modes import thread
 
 DeviceLike: TypeAlias = str | Device | int | None
@@ -24,6 +25,13 @@ def as_device(device: Any) -> Device:
     if isinstance(device, (str, Device, int)) and not isinstance(device, bool):
         return Device(device)
     raise ArgumentTypeError(f"a device is named by a string such as 'cuda:0', not by {device!r}")
+
+
+def session_for(device: Any) -> ClientSession:
+    """Return the session of a new tensor on a device; None is where the thread makes tensors if none is named."""
+    if device is None:
+        device = thread.modes.default_device
+    return meta_session if device is META or device == "meta" else current_session()
 
 
 def require_device(device: Device, session: ClientSession, function: str = "") -> Device:
@@ -87,7 +95,7 @@ def set_current_gpu(gpu: Device | None) -> Device | None:
 
 def __enter__(self: Device) -> Device:
     """Make tensors on this device within the block where no device is named; it belongs to the calling thread."""
-    require_device(self, current_session(), "device")
+    require_device(self, session_for(self), "device")
     modes = thread.modes
     thread.entered = (*thread.entered, modes.default_device)
     thread.modes = modes.but(default_device=self)

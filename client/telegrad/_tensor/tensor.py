@@ -337,6 +337,7 @@ class Tensor(Attached):
         """Exchange number and meta with ``other``, so that this object stands for its elements."""
         self._id, other._id = other._id, self._id
         self._meta, other._meta = other._meta, self._meta
+        self._session, other._session = other._session, self._session
         self._base = self._aliases = None
         if self._requires_grad:
             self._node = None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from telegrad._ops.operand_classes import HANDLERS
 from telegrad._session.grad_mode import no_grad
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.meta import Meta
@@ -58,8 +59,11 @@ def update_handles(computed: list[Tensor], roots: list[Tensor], gradients: list[
 
 def describe(computed: list[Tensor], parents: tuple[GradientEdge, ...]) -> None:
     """Ask what the new gradients are, and give those that require grad these parents. One round trip."""
-    ids, devices = zip(*[(gradient._id, gradient.device) for gradient in computed], strict=True)
-    described = computed[0]._session.describe(ids, devices)
+    if isinstance(computed[0]._session, ShapeSession):
+        described = [(gradient._meta, True) for gradient in computed]
+    else:
+        ids, devices = zip(*[(gradient._id, gradient.device) for gradient in computed], strict=True)
+        described = computed[0]._session.describe(ids, devices)
     for tensor, (meta, requires_grad) in zip(computed, described, strict=True):
         tensor._meta = meta
         if requires_grad:
