@@ -204,7 +204,11 @@ class Backend:
 
     def array_from(self, value: Value) -> Any:
         """A copy of another device's value in this device's memory, made through the host."""
-        return self.xp.asarray(value.backend.to_host(value.array))
+        return self.xp.asarray(value.backend.host_array(value))
+
+    def host_array(self, value: Value) -> np.ndarray[Any, Any]:
+        """A row-major copy of one of this device's values on the host; waits for the device."""
+        return self.to_host(value.array)
 
     def mark(self) -> Mark:
         """The point after all work launched so far; waiting for it does not block other sessions' work."""

@@ -112,12 +112,21 @@ class LaunchedAhead:
         """
         self.look()
         if is_flushed or self.launched >= self.due + self.pace.limit // 2:
-            self.pace.submit(self.launched, time.monotonic())
-            self._marks.append((self.launched, [mark for b in self._backends for mark in b.marks(self._context)]))
-            self._await_mark()
+            self._mark_all()
+
+    def _mark_all(self) -> None:
+        self.pace.submit(self.launched, time.monotonic())
+        self._marks.append((self.launched, [mark for b in self._backends for mark in b.marks(self._context)]))
+        self._await_mark()
 
     def look(self) -> None:
-        """See how far the devices have come."""
+        """See how far the devices have come; the session's modes are the engine's.
+
+        What a completion shows can lower the limit below what was launched since the last mark. Nothing would complete
+        then that is waited for, so that is marked here.
+        """
         marks = self._marks
         while marks and all([mark.is_ready() for mark in marks[0][1]]):
             self.pace.complete(marks.popleft()[0], time.monotonic())
+        if self.is_full and not marks:
+            self._mark_all()

@@ -201,6 +201,7 @@ class Session:
             rollback.look()
         rollback.holds = rollback.holds and bool(rollback.outstanding)
         if self.is_ahead:
+            self.activate()
             self._launched.look()
         self.state.replies.deliver()
         self._update()

@@ -89,9 +89,7 @@ class EngineAdapter:
         return isinstance(thing, Value)
 
     def numpy(self, value: Any) -> np.ndarray:
-        if value.meta.dtype is dtypes.complex32 and value.device != CPU:  # CuPy has no arrays of it
-            value = self.functional._to_copy(value, device=CPU)
-        return self.backends[value.device].to_host(value.array)
+        return self.backends[value.device].host_array(value)
 
     def strides(self, value: Any) -> tuple[int, ...]:
         return value.meta.strides

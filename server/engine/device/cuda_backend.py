@@ -22,7 +22,7 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.launch import launches_on
 from server.engine.device.interface import Download, Event, Mark, Upload
 from server.engine.value import Launch, Storage, Value
-from telegrad_protocol.dtypes import complex32
+from telegrad_protocol.dtypes import complex32, int32
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Device, Meta
 
@@ -327,10 +327,22 @@ class CudaBackend(StreamedBackend):
         context.current.checks.raise_fault()
         return host
 
+    def host_array(self, value: Value) -> np.ndarray[Any, Any]:
+        if value.meta.dtype is complex32:
+            return self.to_host(self._pairs_as_integers(value)).view(NUMPY_DTYPES[complex32])
+        return self.to_host(value.array)
+
+    def _pairs_as_integers(self, value: Value) -> Any:
+        """An array of as many 32-bit integers, in place of complex32, of which CuPy has no arrays."""
+        meta = value.meta
+        return self.array(value.storage, Meta.of(meta.shape, int32, meta.device, meta.strides, meta.offset))
+
     @on_its_device
     def fill_from_host(self, value: Value, data: np.ndarray[Any, Any]) -> None:
         self.launches.flush()
-        if data.size:
+        if data.size and value.meta.dtype is complex32:
+            self._pairs_as_integers(value)[...] = cp.asarray(np.ascontiguousarray(data).view(np.int32))
+        elif data.size:
             value.array[...] = cp.asarray(np.ascontiguousarray(data))
 
     @on_its_device

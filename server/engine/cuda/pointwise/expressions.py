@@ -245,8 +245,8 @@ def _angle(a: Attributes, compute: DType, out: DType) -> Chosen:
 
 
 define("angle", _angle)
-define("complex", "OUT{real, imag}")
-define("polar", "OUT{abs * cos(angle), abs * sin(angle)}")
+define("complex", "complex_t<T>{real, imag}")
+define("polar", "complex_t<T>{abs * cos(angle), abs * sin(angle)}")
 
 define("relu", "maximum(input, (T)0)")
 define("_relu_backward", "result <= (T)0 ? (T)0 : gradient")
