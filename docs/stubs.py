@@ -164,7 +164,7 @@ def functions_of(module: ModuleType) -> Iterator[str]:
     for public in PUBLIC:
         namespace, name = place_of(public)
         is_here = not namespace or module.__name__ == f"telegrad.{namespace}"
-        if is_here and vars(module).get(name) is functions.function(public):
+        if is_here and getattr(module, name, None) is functions.function(public):
             yield from definitions(name, forms_of(public))
 
 
@@ -176,7 +176,9 @@ def methods() -> Iterator[str]:
 def method_lines() -> Iterator[str]:
     """Whatever the class body of ``Tensor`` does not declare itself."""
     declared = set(class_body())
-    for name, value in vars(Tensor).items():
+    for name in list(vars(Tensor)):
+        getattr(Tensor, name)  # makes the method, if nothing has asked for it
+        value = vars(Tensor)[name]
         if name in declared or name in Tensor.__slots__ or name == "__slots__":
             continue
         if name in PUBLIC and value is functions.method(name):

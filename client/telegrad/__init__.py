@@ -57,8 +57,6 @@ from . import (
     backends as backends,
     cuda as cuda,
     errors as errors,
-    nn as nn,
-    optim as optim,
     random as random,
     return_types as return_types,
 )
@@ -186,9 +184,9 @@ from ._functions.numeric.view_copies import (
     view_copy as view_copy,
 )
 from ._ops import signatures as _signatures
-from ._ops.functions import populate as _populate
+from ._ops.functions import function as _function, names_in as _names_in
 from ._session.connect import Connection as Connection, connect as connect, disconnect as disconnect
-from ._session.handshake import DetachedSession as DetachedSession
+from ._session.ending import DetachedSession as DetachedSession
 from ._session.grad_mode import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,
@@ -237,20 +235,6 @@ from .backends.cuda import (
     use_deterministic_algorithms as use_deterministic_algorithms,
 )
 from .cuda import streams as _streams
-from .nn.functional import (
-    bilinear as bilinear,
-    celu_ as celu_,
-    channel_shuffle as channel_shuffle,
-    conv_tbc as conv_tbc,
-    cosine_similarity as cosine_similarity,
-    native_channel_shuffle as native_channel_shuffle,
-    pairwise_distance as pairwise_distance,
-    pixel_shuffle as pixel_shuffle,
-    pixel_unshuffle as pixel_unshuffle,
-    rrelu_ as rrelu_,
-    selu_ as selu_,
-    threshold_ as threshold_,
-)
 from .random import (
     get_rng_state as get_rng_state,
     initial_seed as initial_seed,
@@ -271,7 +255,9 @@ if TYPE_CHECKING:
         linalg as linalg,
         masked as masked,
         multiprocessing as multiprocessing,
+        nn as nn,
         ops as ops,
+        optim as optim,
         overrides as overrides,
         profiler as profiler,
         serialization as serialization,
@@ -292,6 +278,20 @@ if TYPE_CHECKING:
     from ._programs.run import as_torch as as_torch
     from .compiler import compile as compile
     from .func import vmap as vmap
+    from .nn.functional import (
+        bilinear as bilinear,
+        celu_ as celu_,
+        channel_shuffle as channel_shuffle,
+        conv_tbc as conv_tbc,
+        cosine_similarity as cosine_similarity,
+        native_channel_shuffle as native_channel_shuffle,
+        pairwise_distance as pairwise_distance,
+        pixel_shuffle as pixel_shuffle,
+        pixel_unshuffle as pixel_unshuffle,
+        rrelu_ as rrelu_,
+        selu_ as selu_,
+        threshold_ as threshold_,
+    )
     from .nn._functional.resampling import (
         grid_sampler as grid_sampler,
         grid_sampler_2d as grid_sampler_2d,
@@ -349,8 +349,8 @@ _LAZY = {
     **dict.fromkeys(
         (
             "accelerator", "compiler", "distributed", "distributions", "fft", "func", "fx", "hub", "jit", "library",
-            "linalg", "masked", "multiprocessing", "ops", "overrides", "profiler", "serialization", "signal", "sparse",
-            "special", "storage", "testing", "utils",
+            "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization",
+            "signal", "sparse", "special", "storage", "testing", "utils",
         ),
         "",
     ),
@@ -363,6 +363,10 @@ _LAZY = {
     "compiler": "compile",
     "func": "vmap",
     "fx": "SymBool SymFloat SymInt",
+    "nn.functional": (
+        "bilinear celu_ channel_shuffle conv_tbc cosine_similarity native_channel_shuffle "
+        "pairwise_distance pixel_shuffle pixel_unshuffle rrelu_ selu_ threshold_"
+    ),
     "nn._functional.resampling": "grid_sampler grid_sampler_2d grid_sampler_3d",
     "serialization": "load save",
     "storage": "TypedStorage UntypedStorage",
@@ -373,11 +377,10 @@ _LAZY = {
 globals().update(_ABSENT_DTYPES)
 
 if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
-    __getattr__, __dir__ = lazy(__name__, _LAZY)
+    __getattr__, __dir__ = lazy(__name__, _LAZY, _names_in(""), _function, _signatures.publish_in)
 
 _tracebacks.install()
-_populate(globals(), "")
-for _module in (errors, sys.modules[__name__], autograd, nn.functional, cuda):
+for _module in (errors, sys.modules[__name__], autograd, cuda):
     _signatures.publish(_module)
 _signatures.publish_methods(Tensor)
 

@@ -31,7 +31,7 @@ from ._functions import (
 from ._functions.memory import addresses, dlpack, formats
 from ._functions.numeric import distances, filling, numbers, splitting, statistics, uniques, view_copies
 from ._ops import overriding
-from ._ops.functions import method
+from ._ops.functions import UnmadeMethod
 from ._tensor.tensor import Tensor
 from .cuda import streams
 
@@ -45,7 +45,7 @@ _MODULES = (
 def _methods() -> dict[str, Any]:
     """Return all methods by name; those of the contracts that the class defines itself are left out."""
     methods: dict[str, Any] = {
-        public: method(public)
+        public: UnmadeMethod(public, public)
         for public, ops in PUBLIC.items()
         if public not in Tensor.__dict__ and not place_of(public)[0] and any(op.method for op in ops)
     }

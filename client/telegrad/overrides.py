@@ -59,7 +59,7 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     for public in PUBLIC:
         if public.startswith("_"):
             continue
-        method = vars(Tensor).get(public)
+        method = getattr(Tensor, public, None)
         if isinstance(method, FunctionType):
             by_place[Tensor].append(method)
         by_place.setdefault(place_of(public)[0] or "telegrad", []).append(function(public))

@@ -28,7 +28,7 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
 from telegrad_protocol.meta import CPU, Device
-from telegrad_protocol.ops import TABLE_HASH
+from telegrad_protocol.ops import table_hash
 
 from . import control as _control  # the answers enter themselves in the table of requests
 from .host_state import HostState
@@ -108,7 +108,7 @@ class Host(HostState):
         """Return what a new client is told of this worker."""
         return {
             "protocol": PROTOCOL_VERSION,
-            "table_hash": TABLE_HASH,
+            "table_hash": table_hash(),
             "dtypes": [dtype.name for dtype in dtypes.ALL],
             "devices": [device.name for device in self.backends],
             "default_device": self.default_device.name,

@@ -26,7 +26,8 @@ INTERNAL = re.compile(r"\b(Meta|Metas|Scalar|Size \||_tensor|telegrad_protocol)\
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """The functions and classes that a module shows, without those of other modules that it imports."""
     listed = getattr(module, "__all__", None)
-    for name, value in vars(module).items():
+    for name in dir(module):
+        value = getattr(module, name)  # functions are made when they are asked for
         is_listed = name in listed if listed is not None else not name.startswith("_")
         home = getattr(value, "__module__", None) or ""
         if is_listed and isinstance(value, (type, FunctionType)) and home.startswith(module.__name__):
@@ -34,7 +35,9 @@ def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def methods_of(kind: type) -> Iterator[tuple[str, FunctionType]]:
-    for name, member in vars(kind).items():
+    for name in list(vars(kind)):
+        getattr(kind, name, None)  # methods of tensors are made when they are asked for
+        member = vars(kind)[name]
         function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
         if isinstance(function, FunctionType) and function.__module__.startswith("telegrad"):
             yield name, function
@@ -124,7 +127,7 @@ def documented_by_torch() -> Iterator[tuple[str, list[str]]]:
 def made_from_contracts() -> set[str]:
     from telegrad_protocol.ops import PUBLIC
 
-    return {name for name in PUBLIC if hasattr(vars(tg).get(name), "__signature__")}
+    return {name for name in PUBLIC if hasattr(getattr(tg, name, None), "__signature__")}
 
 
 def parameters_in(text: str) -> list[str]:

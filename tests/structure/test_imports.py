@@ -102,9 +102,8 @@ FOR_GPUS = "server.engine.cuda."
 LATE = {
     "server.__main__": "wrong settings are told before the application is imported, which takes a second",
     "telegrad.__main__": "httpx takes longer to import than the rest of the command",
-    "telegrad._session.connect": "httpx and what starts servers would double the time of `import telegrad`",
+    "telegrad._session.connect": "HTTP and what starts servers would double the time of `import telegrad`",
     "telegrad._session.last_errors": "ctypes is for programs that fail after their last line",
-    "telegrad._session.handshake": "httpx would double the time of `import telegrad`",
     "telegrad_protocol.ops.reduce": "contracts are numbered in the order in which their modules are imported",
     "telegrad_protocol.ops.spread": "contracts are numbered in the order in which their modules are imported",
     "server.engine.array_library.special_functions": "scipy.special takes long to import, and few programs need it",

@@ -9,7 +9,7 @@ from typing import Any
 
 from telegrad_protocol import wire
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, Answer, Call, Data, Free, Query, Read, Upload
-from telegrad_protocol.ops import TABLE_HASH
+from telegrad_protocol.ops import table_hash
 
 
 class StubSession:
@@ -127,4 +127,4 @@ class StubHost:
     def check_devices(self, error: Exception) -> None: ...
 
     def hello(self) -> dict[str, Any]:
-        return {"table_hash": TABLE_HASH, "dtypes": ["uint8"], "devices": ["cpu"], "limits": {}}
+        return {"table_hash": table_hash(), "dtypes": ["uint8"], "devices": ["cpu"], "limits": {}}

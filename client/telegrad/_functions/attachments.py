@@ -10,7 +10,7 @@ from typing import Any, Final, overload
 from telegrad._ops.functions import function
 from telegrad._session.connect import current_connection
 from telegrad._session.current import current_session
-from telegrad._session.handshake import DetachedSession
+from telegrad._session.ending import DetachedSession
 from telegrad._session.session import ClientSession
 from telegrad._tensor.nested import flatten, unflatten
 from telegrad._tensor.tensor import Tensor

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from telegrad._ops.functions import function, method
+from telegrad._ops.functions import UnmadeMethod, function
 from telegrad._session.session import ClientSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor import indexing as _indexing
@@ -130,7 +130,7 @@ METHODS: dict[str, Any] = {
     **{f"__{name}__": _operator(public) for name, public in {**_BINARY, **_COMPARISONS}.items()},
     **{f"__r{name}__": _reflected(public) for name, public in _BINARY.items()},
     **{f"__i{name}__": _operator(f"{public}_") for name, public in _BINARY.items() if f"{public}_" in PUBLIC},
-    **{f"__{name}__": method(public) for name, public in _UNARY.items()},
+    **{f"__{name}__": UnmadeMethod(f"__{name}__", public) for name, public in _UNARY.items()},
     "__getitem__": _getitem, "__setitem__": _setitem, "__delitem__": _delitem,
     "__array_ufunc__": _array_ufunc, "__iter__": _iter, "__contains__": _contains,
 }  # fmt: skip

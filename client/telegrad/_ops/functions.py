@@ -56,6 +56,22 @@ def method(public: str) -> Callable[..., Any]:
     return run
 
 
+class UnmadeMethod:
+    """A method of ``Tensor`` until a program first asks for it; then the method takes this one's place in the class."""
+
+    __slots__ = ("_name", "_public")
+
+    def __init__(self, name: str, public: str) -> None:
+        self._name = name
+        self._public = public
+
+    def __get__(self, tensor: Tensor | None, kind: type) -> Any:
+        made = method(self._public)
+        if Tensor.__dict__.get(self._name) is self:
+            setattr(Tensor, self._name, made)
+        return made if tensor is None else made.__get__(tensor, kind)
+
+
 def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     plain = [op for op in ops if op.form != "out"]
     outs = [op for op in ops if op.form == "out"]
@@ -297,12 +313,21 @@ def in_memory_format(name: str, tensor: Tensor, wanted: Any) -> Tensor:
 
 
 def populate(namespace: dict[str, Any], module: str) -> None:
-    """Put the functions that users find in ``module`` (``""`` for the top level) into a module's globals."""
+    """Put the functions that users find in ``module``, such as ``"fft"``, into a module's globals."""
+    for name, public in names_in(module).items():
+        if name not in namespace:
+            namespace[name] = function(public)
+
+
+def names_in(module: str) -> dict[str, str]:
+    """Return the names of the functions that users find in ``module`` (``""`` for the top level), with public names."""
+    names = {}
     for public, ops in PUBLIC.items():
         place, name = place_of(public)
         belongs = place == module if place or module in NAMESPACES else _belongs(ops, module)
-        if belongs and not name.startswith("_") and name not in namespace:
-            namespace[name] = function(public)
+        if belongs and not name.startswith("_"):
+            names[name] = public
+    return names
 
 
 def _belongs(ops: list[Op], module: str) -> bool:

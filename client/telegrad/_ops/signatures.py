@@ -248,7 +248,7 @@ def docstring(public: str, forms: Sequence[Op]) -> str:
 
 def _described(op: Op) -> str:
     if op.form != "inplace":
-        return op.doc
+        return str(op.doc)
     return f"{op.base.doc}\n\nThe result is written into ``{op.params[0].name}``, which is returned."
 
 
@@ -263,14 +263,21 @@ def _indented(text: str) -> str:
 
 def publish(module: ModuleType) -> None:
     """Set ``__module__`` of functions and classes that ``module`` re-exports from private modules to ``module``."""
-    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
     for name, value in vars(module).items():
-        if isinstance(value, (type, FunctionType)) and not name.startswith("_") and _is_written_in(package, value):
-            _move(value, module.__name__)
+        if not name.startswith("_"):
+            publish_in(module, value)
+
+
+def publish_in(module: ModuleType, value: Any) -> None:
+    """Do so for one value."""
+    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
+    if isinstance(value, (type, FunctionType)) and _is_written_in(package, value):
+        _move(value, module.__name__)
 
 
 def _is_written_in(package: str, value: Any) -> bool:
-    return bool(value.__module__.startswith((f"{package}._", "telegrad_protocol.")))
+    module: str = value.__module__
+    return module.startswith("telegrad_protocol.") or (module.startswith(f"{package}.") and "._" in module)
 
 
 def _move(value: Any, module: str) -> None:

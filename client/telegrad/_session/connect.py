@@ -26,8 +26,7 @@ from telegrad_protocol.messages import Hello
 from . import cells, interrupts, last_errors
 from . import settings as _settings
 from .current import current_session, enter, has_session, leave, open_default_with, thread_sessions
-from .ending import DISCONNECT_SECONDS, finish
-from .handshake import DetachedSession, checked_gpus, checked_lease, describe_client
+from .ending import DISCONNECT_SECONDS, DetachedSession, finish
 from .session import ClientSession
 from .settings import seconds_from
 from .tracebacks import install_in_notebook
@@ -126,7 +125,7 @@ class Connection:
 
     def detach(self, lease: float | None = None, kept: tuple[str, ...] = ()) -> DetachedSession:
         """Leave the session without ending it, and return what is needed to come back; see ``telegrad.detach``."""
-        from .handshake import detach_session
+        from .handshake import checked_lease, detach_session
 
         self.require_detachable()
         self.session.synchronize()
@@ -226,6 +225,8 @@ def connect(
         if in_process is not None:
             opened = ClientSession(lambda flush: _in_process(in_process))
         else:
+            from .handshake import checked_gpus, describe_client
+
             if not address and url is None:
                 from .private_server import PrivateServer
 

@@ -1,8 +1,12 @@
-"""The end of a session: what of its work has failed and was not raised is learned there, within a limit of time."""
+"""The end of a session: what of its work has failed and was not raised is learned there, within a limit of time.
+
+``DetachedSession`` is what is needed to come back to a session that was left instead.
+"""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from telegrad._transport.transport import TOO_LATE
@@ -46,3 +50,25 @@ def _settle(session: ClientSession, seconds: float) -> list[TelegradError]:
             continue
         return errors if is_done or is_confirmed else [*errors, CommunicationError(TOO_LATE.format(seconds))]
     return errors
+
+
+@dataclass(frozen=True)
+class DetachedSession:
+    """A session that this program has left, and that goes on.
+
+    ``connect(url, session=session, key=key)`` comes back to it, from any process, within ``lease`` seconds. ``key`` is
+    a secret: who has it can use the session. ``kept`` are the names under which the session keeps tensors.
+    """
+
+    url: str
+    session: str
+    key: str
+    lease: float
+    kept: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        kept = ", ".join(self.kept) or "nothing"
+        return (
+            f"detached from session {self.session}, which keeps {kept}; it ends after {self.lease:g} s, or come back:\n"
+            f"tg.connect({self.url!r}, session={self.session!r}, key={self.key!r})"
+        )

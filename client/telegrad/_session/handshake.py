@@ -1,6 +1,6 @@
 """Opening a session at a server: an HTTP request, a comparison of versions, then the stream. Knows no tensors.
 
-``DetachedSession`` is what is needed to open the stream of a session again that was left.
+It is imported with the first connection: sockets, TLS and HTTP would add a third to the time of ``import telegrad``.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import platform
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import httpx
 import msgspec
 
 from telegrad._transport.address import parse_address
 from telegrad._transport.socket_transport import SocketTransport
+from telegrad._transport.unreachable import refused, unreachable
 from telegrad._transport.websocket import SESSION_KEY_HEADER, Address, refusal
 from telegrad_protocol.errors import ArgumentError, AuthenticationError, HandshakeError, SessionLostError
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
-from telegrad_protocol.ops import TABLE_HASH
+from telegrad_protocol.ops import table_hash
 
-if TYPE_CHECKING:
-    import httpx
+from .owner import user_name
 
 OWNER_HEADER: Final = "Telegrad-Owner"
 OPEN_SECONDS: Final = 30.0
@@ -61,10 +61,6 @@ def open_session(
 
 def detach_session(address: Address, lease: float | None) -> float:
     """Leave a session without ending it, and return its lease in seconds, which is ``lease`` where that is given."""
-    import httpx
-
-    from telegrad._transport.unreachable import unreachable
-
     path = f"{address.url}/v1/sessions/{session_path(address.session)}/detach"
     wanted = {"attachment": address.attachment, "lease_seconds": lease}
     headers = credentials(address.token, address.key)
@@ -100,7 +96,7 @@ def _checked_token(token: str | None) -> str | None:
 
 def check_versions(hello: Hello) -> None:
     """Refuse a server that does not have the same operations."""
-    if hello.protocol != PROTOCOL_VERSION or hello.table_hash != TABLE_HASH:
+    if hello.protocol != PROTOCOL_VERSION or hello.table_hash != table_hash():
         raise HandshakeError(
             f"the server ({hello.server_version}, protocol {hello.protocol}) does not have this client's operations "
             f"(protocol {PROTOCOL_VERSION}); install the same version of telegrad and telegrad-server"
@@ -111,10 +107,6 @@ def _request(
     base: str, client: dict[str, Any], token: str | None, tls: ssl.SSLContext | None,
     attach_to: tuple[str, str | None] | None, owner: str | None,
 ) -> Hello:  # fmt: skip
-    import httpx  # imported here, since it adds a tenth of a second to the import of telegrad
-
-    from telegrad._transport.unreachable import refused, unreachable
-
     session, key = attach_to or (None, None)
     path = "/v1/sessions" if session is None else f"/v1/sessions/{session_path(session)}/attach"
     headers = credentials(token, key, owner)
@@ -153,28 +145,6 @@ def _seconds_to_wait(answer: httpx.Response) -> float | None:
     return min(float(wait), MAX_PAUSE_SECONDS) if answer.status_code == 503 and wait.isdecimal() else None
 
 
-@dataclass(frozen=True)
-class DetachedSession:
-    """A session that this program has left, and that goes on.
-
-    ``connect(url, session=session, key=key)`` comes back to it, from any process, within ``lease`` seconds. ``key`` is
-    a secret: who has it can use the session. ``kept`` are the names under which the session keeps tensors.
-    """
-
-    url: str
-    session: str
-    key: str
-    lease: float
-    kept: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        kept = ", ".join(self.kept) or "nothing"
-        return (
-            f"detached from session {self.session}, which keeps {kept}; it ends after {self.lease:g} s, or come back:\n"
-            f"tg.connect({self.url!r}, session={self.session!r}, key={self.key!r})"
-        )
-
-
 def checked_lease(lease: float) -> float:
     """Return ``lease``; ArgumentError if it is no number of seconds from 1 on."""
     if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not 1 <= lease < float("inf"):
@@ -191,8 +161,6 @@ def checked_gpus(gpus: int | None) -> int | None:
 
 def describe_client(lease: float | None, takeover: bool, gpus: int | None, own_worker: bool) -> dict[str, Any]:
     """Return what the server is told of this client, and of what it wants."""
-    from .owner import user_name
-
     client: dict[str, Any] = {"client": "telegrad", "python": platform.python_version()}
     client |= {"pid": os.getpid(), "host": platform.node(), "user": user_name()}
     if lease is not None:

@@ -7,12 +7,14 @@ costs nothing.
 # ruff: noqa: I001 - what is imported under its own name is what users find
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from telegrad._ops.functions import function, populate
+from telegrad._lazy import lazy
+from telegrad._ops.functions import function, names_in
+from telegrad._ops.signatures import publish
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad._ops.overriding import (
@@ -269,18 +271,9 @@ def normalize(
     return function("normalize")(input, p, dim, eps, out=out)  # type: ignore[no-any-return]
 
 
-populate(globals(), "nn.functional")
-
-_OVERRIDES = frozenset(
-    ("handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-)
-"""Names of ``telegrad.overrides`` that programs import from here."""
-
 if TYPE_CHECKING:
     from ._attached import *  # noqa: F403
 else:
+    __getattr__, __dir__ = lazy(__name__, {}, names_in("nn.functional"), function)
 
-    def __getattr__(name: str) -> Any:
-        if name in _OVERRIDES:
-            return getattr(import_module("telegrad.overrides"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+publish(sys.modules[__name__])

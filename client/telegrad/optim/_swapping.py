@@ -36,3 +36,6 @@ def swap_in_optimizer_params_and_state(
         yield
     finally:
         optimizer.param_groups, optimizer.state = groups, state
+
+
+swap_in_optimizer_params_and_state.__module__ = "telegrad.optim"  # where users find it

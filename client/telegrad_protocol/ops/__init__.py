@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+from functools import cache
+from importlib import import_module
 
 from .contract import PUBLIC, TABLE, Op, Scalar
 
-__all__ = ["BY_INDEX", "PUBLIC", "TABLE", "TABLE_HASH", "Op", "Scalar"]
+__all__ = ["BY_INDEX", "PUBLIC", "TABLE", "Op", "Scalar", "table_hash"]
 
 from . import views  # noqa: I001 - the order of families is the order of the table
 from . import creation
@@ -53,7 +54,6 @@ from . import foreach
 from . import amp
 
 BY_INDEX: list[Op] = list(TABLE.values())
-TABLE_HASH: str = hashlib.sha256("\n".join(f"{op.name} {op.signature}" for op in BY_INDEX).encode()).hexdigest()
 FAMILIES = (
     views, creation, random, splitting, rearrange, pointwise, extremes, complex, elementary, comparison, activations,
     reduce, spread, scans, softmax, special, bessel, sorting, linalg, factorizations, spectra, solvers,
@@ -65,3 +65,14 @@ FAMILIES = (
 def contract(name: str) -> Op:
     """The operation of a unique name, such as ``"max.dim"``."""
     return TABLE[name]
+
+
+@cache
+def table_hash() -> str:
+    """A digest of all names and signatures, by which both ends know that they have the same table.
+
+    OpenSSL is loaded here, and not by everybody who imports the table.
+    """
+    names = "\n".join(f"{op.name} {op.signature}" for op in BY_INDEX)
+    digest: str = import_module("hashlib").sha256(names.encode()).hexdigest()
+    return digest

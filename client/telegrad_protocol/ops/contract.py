@@ -34,20 +34,20 @@ class Op:
     """One operation as both ends know it; ``name`` is unique, ``public`` is the name that users call."""
 
     __slots__ = (
-        "_defaults", "_namings", "_required", "base", "constants", "copies", "data_dependent", "differentiable", "doc",
-        "form", "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad",
+        "_defaults", "_namings", "_required", "base", "constants", "copies", "data_dependent", "differentiable", "form",
+        "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad",
         "out_rules", "params", "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions",
         "updates", "varargs_at", "view_of",
     )  # fmt: skip
 
     index: int
+    doc = property(lambda self: inspect.cleandoc(self.rule.__doc__ or ""), doc="What the operation computes, as text.")
 
     def __init__(self, name: str, rule: Rule, params: tuple[Param, ...], **flags: Any) -> None:
         self.name = name
         self.public = name.split(".")[0]
         self.rule: Callable[..., Any] = rule
         self.params = params
-        self.doc = inspect.cleandoc(rule.__doc__ or "")
         self.positional = sum(not p.keyword_only for p in params)
         self._required = sum(p.required for p in params)
         self._defaults = tuple(p.default for p in params)

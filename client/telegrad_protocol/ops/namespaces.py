@@ -4,13 +4,15 @@ from __future__ import annotations
 
 NAMESPACES = ("fft", "linalg", "signal.windows", "special")
 _PREFIXES = {f"{namespace.replace('.', '_')}_": namespace for namespace in NAMESPACES}
+_ALL_PREFIXES = tuple(_PREFIXES)
 
 
 def place_of(public: str) -> tuple[str, str]:
     """Return the namespace and the name in it by which users call an operation; ``""`` is the top level."""
-    for prefix, namespace in _PREFIXES.items():
-        if public.startswith(prefix):
-            return namespace, public.removeprefix(prefix)
+    if public.startswith(_ALL_PREFIXES):
+        for prefix, namespace in _PREFIXES.items():
+            if public.startswith(prefix):
+                return namespace, public.removeprefix(prefix)
     return "", public
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 from telegrad_protocol.dtypes import DType, of_code
 from telegrad_protocol.errors import ArgumentError, ProtocolError
@@ -281,16 +282,25 @@ def kind_of(annotation: str) -> Kind:
 
 
 def read_params(rule: Callable[..., Any]) -> tuple[Param, ...]:
-    """Read the parameters of a contract from its signature; ``*size: int`` takes a size or separate integers."""
-    return tuple(_read(p) for p in inspect.signature(rule).parameters.values())
+    """Read the parameters of a contract from its signature; ``*size: int`` takes a size or separate integers.
 
-
-def _read(parameter: inspect.Parameter) -> Param:
-    keyword_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    kind = kind_of(str(parameter.annotation))
-    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-        return Param(parameter.name, KINDS["size"], varargs=True)
-    return Param(parameter.name, kind, parameter.default, keyword_only)
+    They are read from the function's code: a thousand ``inspect.Signature`` would be a tenth of the time of an import.
+    """
+    written = cast(FunctionType, inspect.unwrap(rule))
+    code, defaults, by_name = written.__code__, written.__defaults__ or (), written.__kwdefaults__ or {}
+    names, last = code.co_varnames, code.co_argcount
+    first_default = last - len(defaults)
+    params = []
+    for position, name in enumerate(names[:last]):
+        default = defaults[position - first_default] if position >= first_default else inspect.Parameter.empty
+        params.append(Param(name, kind_of(str(written.__annotations__.get(name))), default))
+    end = last + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARARGS:
+        params.append(Param(names[end], KINDS["size"], varargs=True))
+    for name in names[last:end]:
+        default = by_name.get(name, inspect.Parameter.empty)
+        params.append(Param(name, kind_of(str(written.__annotations__.get(name))), default, keyword_only=True))
+    return tuple(params)
 
 
 def is_meta(value: Any) -> bool:
