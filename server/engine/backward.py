@@ -20,7 +20,8 @@ from server.engine.autograd.inplace import edge_of
 from server.engine.autograd.node import OpNode
 from server.engine.autograd.stream_graph_task import StreamGraphTask
 from server.engine.dispatcher import dispatch
-from server.engine.keys import AUTOGRAD
+from server.engine.keys import AUTOGRAD, PROFILER
+from server.engine.profiling.passes import noted
 from server.engine.replay.backward_capture import BackwardCaptures
 from server.engine.replay.backward_program import ProgramTree
 from server.engine.replay.backward_recording import RecordingTask
@@ -28,6 +29,9 @@ from server.engine.value import Value
 from server.replay_policy import BACKWARD_PROGRAMS
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
+
+_UNREPEATABLE = ~PROFILER
+"""Modes under which passes are the engine's; to note a pass changes nothing of it."""
 
 
 def backward(
@@ -89,7 +93,12 @@ def _new_task(retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -
 def _repeatable_edge(roots: Sequence[Value]) -> Edge | None:
     """Return the edge that the pass begins with if it may be a repeated one, else None."""
     current = context.current
-    if len(roots) != 1 or current.own_streams.left_default or current.included or current.trace is not None:
+    if (
+        len(roots) != 1
+        or current.own_streams.left_default
+        or current.included & _UNREPEATABLE
+        or current.trace is not None
+    ):
         return None
     root = roots[0]
     history = root.autograd
@@ -140,6 +149,8 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
         return
     if current.before_replay is not None:
         current.before_replay(partial(program.saved_are_unmodified, nodes))
+    if current.profiler is not None:
+        program = noted(program)
     # A check whose outcome somebody waits for needs an event, which must not be a part of a graph.
     if gradients[0].backend.can_capture and current.checks.covered and not program.captures.has_given_up:
         program.captures.run(program, nodes, gradients)

@@ -50,7 +50,8 @@ class Context:
 
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "excluded", "generators",
-        "included", "inference", "own_streams", "owner", "programs", "streams", "switches", "trace", "tuner",
+        "included", "inference", "own_streams", "owner", "profiler", "programs", "streams", "switches", "trace",
+        "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -73,6 +74,8 @@ class Context:
         self.programs: dict[Any, Any] = {}
         """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
         self.trace: list[str] | None = None
+        self.profiler: Any = None
+        """The ``profiling.recorder.Recorder`` that notes what is executed; None where nobody asked for it."""
         self.before_replay: Callable[[Callable[[], bool]], None] | None = None
         """Called before a pass is replayed, with a function that says whether it can fail for lack of memory alone."""
 

@@ -295,6 +295,10 @@ class Backend:
         """``work``, which uses the device in other ways too, with the launch queue flushed before it."""
         return work
 
+    def trace_work(self, ctx: StreamUser) -> Any:
+        """Return a ``profiling.device_work.DeviceTracer`` of what this device does for a context from here on."""
+        raise NotSupportedError(f"{self.device} has no work of its own to trace")
+
     def memory_info(self) -> tuple[int, int]:
         """Free and total bytes of the device."""
         raise NotImplementedError

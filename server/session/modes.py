@@ -12,6 +12,7 @@ from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import ProtocolError
 
 from . import switches as switching
+from .profiling import end_profile
 from .state import SessionState
 from .streams import set_stream
 
@@ -36,6 +37,7 @@ def reset_modes(state: SessionState) -> None:
     autocast.set_autocast(context, None)
     autocast.clear_cache(context)
     context.trace = None
+    end_profile(state)
     context.cudnn, context.switches = CudnnModes(), switches.DEFAULT
     context.tuner.reset()
     for device in list(context.streams):
@@ -68,6 +70,20 @@ def _set_default_dtype(state: SessionState, code: Any) -> None:
     state.default_dtype = dtypes.ALL[code]
 
 
+def _note_range(state: SessionState, mark: Any) -> None:
+    """Note the beginning of a range, ``[number, name]``, or its end, ``[number]``, if the session is profiled."""
+    number, *name = mark
+    if type(number) is not int or any([type(text) is not str for text in name]):
+        raise ValueError("no mark of a range")
+    recorder = state.context.profiler
+    if recorder is None:
+        return
+    if name:
+        recorder.open_range(number, name[0])
+    else:
+        recorder.close_range(number)
+
+
 def _set_autocast(state: SessionState, settings: Any) -> None:
     autocast.set_autocast(state.context, None if settings is None else Autocast.decode(settings))
 
@@ -79,5 +95,6 @@ def _clear_casts(state: SessionState, nothing: Any) -> None:
 _SETTERS: dict[str, Callable[[SessionState, Any], None]] = {
     "grad": _set_grad, "inference": _set_inference, "trace": _set_trace, "default_dtype": _set_default_dtype,
     "thread": _set_thread, "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream,
+    "range": _note_range,
     **switching.SETTERS,
 }  # fmt: skip

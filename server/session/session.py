@@ -30,6 +30,7 @@ from .early_reads import EarlyReads
 from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
+from .profiling import end_profile, note_frame
 from .replies import Frame, PendingData
 from .rollback import Rollback
 from .state import SessionState
@@ -73,7 +74,7 @@ class Session:
         self._on_close = on_close
         self._launches = LaunchScope(backends.values())
         self._launched = LaunchedAhead(self._launches.backends, state.context)
-        self._handlers = self._launches.guarded(self._handlers_of(state))
+        state.handlers = self._handlers = self._launches.guarded(self._handlers_of(state))
         failing = FailStop(state, self._handlers, check_devices, _free_before)
         self._fail, self._pass_over = failing.fail, failing.pass_over
         self._rollback = rollback = Rollback(state, failing.fail, failing.skip)
@@ -103,6 +104,8 @@ class Session:
     def receive(self, kind: int, body: memoryview) -> None:
         """Queue a frame. What cannot be decoded fails the session in its turn, like any instruction."""
         inbox = self.state.inbox
+        if self.state.plain_handlers:
+            note_frame(self.state, len(body))
         try:
             if kind == wire.BATCH:
                 inbox.extend(wire.decode_instructions(body))
@@ -231,6 +234,7 @@ class Session:
         """Drop everything that the client holds, and the replies that were not sent."""
         state = self.state
         self.send = _keep
+        end_profile(state)
         state.clear()
         self._launches.leave(state.context)
         self._rollback.close()

@@ -96,6 +96,10 @@ class SessionState:
         """The number of the last interrupt that the stream of instructions came to."""
         self.is_stopped = False
         """Whether instructions are passed over: after a failure, or before an interrupt. ``update_stop`` sets it."""
+        self.handlers: dict[type, Callable[[Any], Any]] = {}
+        """What executes each kind of instruction but calls; the session fills it in."""
+        self.plain_handlers: dict[type, Callable[[Any], Any]] = {}
+        """The handlers in whose place others note what they do; empty while the session is not profiled."""
         self.operations = 0
         """How many operations were executed."""
         self.opened = time.time()

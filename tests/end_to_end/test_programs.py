@@ -328,7 +328,7 @@ ABSENT = {
     "torch.jit.unfold": "AttributeError: torch.jit.unfold is not there: .*TorchScript is not served",
     "torch.UntypedStorage(3)": "NotSupportedError: UntypedStorage: .* use the tensor",
     "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))": "NotSupportedError: .*or the module itself",
-    "torch.profiler.profile()": "NotSupportedError: profile: .*set_sync_debug_mode",
+    "torch.autograd.profiler.emit_nvtx()": "NotSupportedError: emit_nvtx: .*profiler.profile",
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",
     "import torch.nowhere.at_all": "ModuleNotFoundError: torch.nowhere is not there",
     "from torch.nn import Lineer": "ImportError: torch.nn.Lineer is not there: .* has Linear",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from . import anomaly_mode as anomaly_mode
     from . import forward_ad as forward_ad
     from . import graph as graph
+    from . import profiler as profiler
     from ._engine_settings import enforce_grad_layout_policy as enforce_grad_layout_policy
     from ._engine_settings import is_multithreading_enabled as is_multithreading_enabled
     from ._engine_settings import is_view_replay_enabled as is_view_replay_enabled
@@ -44,7 +45,7 @@ __all__ = [
     "set_multithreading_enabled",
 ]  # fmt: skip
 
-_MODULES = frozenset(("anomaly_mode", "forward_ad", "functional", "graph"))
+_MODULES = frozenset(("anomaly_mode", "forward_ad", "functional", "graph", "profiler"))
 _NAMES = {
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradcheck": "gradcheck",
     "gradgradcheck": "gradcheck", "enforce_grad_layout_policy": "_engine_settings",

@@ -187,7 +187,7 @@ class _CaptureAttempt:
         self, program: Program, places: tuple[SavedPlace, ...], backend: Backend, calls: CallSequence,
         blocks: tuple[Block, ...], sizes: list[int], metas: list[Meta],
     ) -> None:  # fmt: skip
-        self._program, self._places = program, places
+        self._program, self._places = program.source or program, places  # a dry run is not noted
         self._backend = backend
         self._calls = calls
         self._blocks, self._sizes, self._metas = blocks, sizes, metas

@@ -74,21 +74,46 @@ class Release(NamedTuple):
     freed: tuple[int, ...]
 
 
+class NamedOperation(NamedTuple):
+    """What an operation of a program is: its operator, its arguments with metas for values, and the node's identity.
+
+    ``node`` is the node's number and name; None where the operation adds gradients up.
+    """
+
+    operator: Any
+    bound: tuple[Any, ...]
+    node: tuple[int, str] | None
+
+
 class Program:
     """A recorded pass.
 
     ``branches`` has the programs of graphs that are the same up to the node of that number. ``needed`` are the places
     of the saved tensors that operations take. ``captures`` is set by whoever launches passes as CUDA graphs.
+    ``operations`` says of each operation what it is; ``noted`` is the program that notes them, where there is one, and
+    this is the ``source`` of that one.
     """
 
-    __slots__ = ("_patterns", "branches", "captures", "needed", "steps")
+    __slots__ = ("_patterns", "branches", "captures", "needed", "noted", "operations", "source", "steps")
 
-    def __init__(self, patterns: list[NodePattern], steps: list[Operation | Accumulation | Release]) -> None:
+    def __init__(
+        self, patterns: list[NodePattern], steps: list[Operation | Accumulation | Release],
+        operations: Sequence[NamedOperation] = (),
+    ) -> None:  # fmt: skip
         self._patterns = patterns
+        self.operations = operations
+        self.noted: Any = None
+        self.source: Program | None = None
         self.steps: list[Any] = steps
         self.needed = frozenset([place for step in steps if isinstance(step, Operation) for place in _saved_in(step)])
         self.branches: dict[int, Program] = {}
         self.captures: Any = None
+
+    def with_steps(self, steps: list[Any]) -> Program:
+        """Return a program of other steps that make the same pass."""
+        program = Program(self._patterns, steps, self.operations)
+        program.captures, program.source = self.captures, self
+        return program
 
     def match(self, nodes: list[Any], begin: int) -> int:
         """Fill in the nodes of a graph by number, from number ``begin`` on, which is known.

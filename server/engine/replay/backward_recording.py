@@ -21,12 +21,14 @@ from server.engine.autograd.node import OpNode
 from server.engine.dispatcher import BOXED, redispatch
 from server.engine.operators import Operator
 from server.engine.plan import run_backend
+from server.engine.signature import metas_of
 from server.engine.value import Value
 
 from .backward_program import (
     Accumulation,
     EdgeTarget,
     IntermediateElement,
+    NamedOperation,
     NodePattern,
     Operation,
     Program,
@@ -44,13 +46,24 @@ class RecordingTask(GraphTask):
     ``_freed`` has one list more than there are steps: the numbers of the values that were freed after each of them.
     """
 
-    __slots__ = ("_freed", "_is_accumulating", "_is_repeatable", "_node", "_numbers", "_order", "_refs", "_steps")
+    __slots__ = (
+        "_freed",
+        "_is_accumulating",
+        "_is_repeatable",
+        "_node",
+        "_numbers",
+        "_operations",
+        "_order",
+        "_refs",
+        "_steps",
+    )
 
     def __init__(self, retain_graph: bool) -> None:
         super().__init__(retain_graph, False, ())
         self._steps: list[Any] = []
         self._freed: list[list[int]] = [[]]
         self._numbers: dict[int, int] = {}
+        self._operations: list[NamedOperation] = []
         self._refs: list[ReferenceType[Value]] = []
         self._order: list[Node] = []
         self._node: OpNode | None = None
@@ -122,12 +135,17 @@ class RecordingTask(GraphTask):
             results: Any = tuple([self._track(value) for value in result])
         else:
             results = self._track(result)
+        self._operations.append(self._named(operator, args))
         self._note(Operation(
             plan.run, constants,
             tuple([(place, source.number) for place, source in tensors if source.__class__ is IntermediateElement]),
             tuple([(place, source.place) for place, source in tensors if source.__class__ is SavedElement]),
             tuple([(place, source) for place, source in tensors if source.__class__ is tuple]), results, (),
         ))  # fmt: skip
+
+    def _named(self, operator: Operator, args: tuple[Any, ...]) -> NamedOperation:
+        node = self._node
+        return NamedOperation(operator, metas_of(args), None if node is None else (len(self._order), node.name))
 
     def _note(self, step: Any) -> None:
         self._steps.append(step)
@@ -189,7 +207,7 @@ class RecordingTask(GraphTask):
                 needed.update(touched)
             needed.update(freed)
             steps.append(step._replace(freed=tuple(sorted(freed))))
-        return Program(_patterns(self._order), steps[::-1])
+        return Program(_patterns(self._order), steps[::-1], self._operations)
 
 
 def _touched(step: Operation) -> list[int]:

@@ -1,0 +1,141 @@
+"""What the client itself notes while a session is profiled: calls, frames, waits; and clocks at both ends.
+
+The function that calls pass, and methods of the session and its transport, are replaced meanwhile, and only then.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+from telegrad._ops import functions
+from telegrad._session.own_code import is_own, shown_name
+from telegrad._session.session import ClientSession
+from telegrad_protocol.messages import Call
+
+from ._requests import Wait, listen, stop_listening
+
+now: Final = time.monotonic_ns
+MOST: Final = 1 << 20
+"""So many calls are noted; later ones are missing."""
+DEEPEST: Final = 64
+Stack = tuple[tuple[CodeType, int], ...]
+
+
+class CallNote(NamedTuple):
+    """One call of an operation, in nanoseconds; ``stack`` are code objects and lines, the innermost first."""
+
+    name: str
+    begin: int
+    end: int
+    thread: int
+    stack: Stack
+
+
+class FrameNote(NamedTuple):
+    """A frame that was sent: when the transport took it, for how long it kept the program, and its bytes."""
+
+    begin: int
+    end: int
+    nbytes: int
+
+
+class ClientLog:
+    """Notes of one session, from ``start`` to ``stop``."""
+
+    def __init__(self, session: ClientSession, with_stack: bool) -> None:
+        self._session = session
+        self._with_stack = with_stack
+        self.calls: list[CallNote] = []
+        self.queued: list[tuple[int, Call]] = []
+        """Instructions that run operations, and when they were queued."""
+        self.frames: list[FrameNote] = []
+        self.waits: list[Wait] = []
+        self.threads: dict[int, str] = {}
+        self._plain_call: Any = None
+
+    def start(self) -> None:
+        """Begin to note."""
+        session, transport = self._session, self._session.transport
+        self._plain_call = vars(functions)["call"]
+        vars(functions)["call"] = self._noting_call(self._plain_call)
+        session.queue = self._noting_queue(session.queue)  # type: ignore[method-assign, assignment]
+        transport.send_batch = self._noting_send(transport.send_batch)  # type: ignore[method-assign, assignment]
+        transport.send_chunk = self._noting_chunk(transport.send_chunk)  # type: ignore[method-assign, assignment]
+        listen(session, self.waits.append)
+
+    def stop(self) -> None:
+        """Note no more."""
+        session, transport = self._session, self._session.transport
+        vars(functions)["call"] = self._plain_call
+        for owner, name in ((session, "queue"), (transport, "send_batch"), (transport, "send_chunk")):
+            vars(owner).pop(name, None)
+        stop_listening(session, self.waits.append)
+
+    def _noting_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        append, threads, identify, with_stack = self.calls.append, self.threads, threading.get_ident, self._with_stack
+
+        def noted(pattern: Any, values: tuple[Any, ...]) -> Any:
+            begin = now()
+            try:
+                return call(pattern, values)
+            finally:
+                end = now()
+                thread = identify()
+                if thread not in threads:
+                    threads[thread] = threading.current_thread().name
+                if len(self.calls) < MOST:
+                    append(
+                        CallNote(pattern.op.name, begin, end, thread, stack_of(sys._getframe(1)) if with_stack else ())
+                    )
+
+        return noted
+
+    def _noting_queue(self, queue: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        append = self.queued.append
+
+        def noted(instruction: Any, modes: Any) -> None:
+            if instruction.__class__ is Call:
+                append((now(), instruction))
+            queue(instruction, modes)
+
+        return noted
+
+    def _noting_send(self, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        def noted(body: bytes) -> None:
+            begin = now()
+            try:
+                send(body)
+            finally:
+                self.frames.append(FrameNote(begin, now(), len(body)))
+
+        return noted
+
+    def _noting_chunk(self, send: Callable[[int, int, memoryview], None]) -> Callable[[int, int, memoryview], None]:
+        def noted(owner: int, offset: int, data: memoryview) -> None:
+            begin = now()
+            try:
+                send(owner, offset, data)
+            finally:
+                self.frames.append(FrameNote(begin, now(), data.nbytes))
+
+        return noted
+
+
+def stack_of(frame: FrameType | None) -> Stack:
+    """Return the frames of the program around a frame, telegrad's own left out."""
+    stack: list[tuple[CodeType, int]] = []
+    while frame is not None and len(stack) < DEEPEST:
+        if not is_own(frame.f_code.co_filename):
+            stack.append((frame.f_code, frame.f_lineno or 0))
+        frame = frame.f_back
+    return tuple(stack)
+
+
+def told(stack: Stack) -> list[str]:
+    """Return a stack as PyTorch's profiler shows it: ``file.py(12): function``, the innermost frame first."""
+    return [f"{shown_name(code.co_filename)}({line}): {code.co_name}" for code, line in stack]

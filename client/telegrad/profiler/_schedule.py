@@ -1,0 +1,61 @@
+"""What a profiler does in each step of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from telegrad_protocol.errors import ArgumentError
+
+
+class ProfilerActivity(Enum):
+    """What a profiler looks at."""
+
+    CPU = 0
+    XPU = 1
+    CUDA = 2
+    MTIA = 3
+    HPU = 4
+    PrivateUse1 = 5
+
+
+class ProfilerAction(Enum):
+    """What a profiler does in a step."""
+
+    NONE = 0
+    WARMUP = 1
+    RECORD = 2
+    RECORD_AND_SAVE = 3
+
+
+def schedule(
+    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
+) -> Callable[[int], ProfilerAction]:
+    """Return a function that says what to do in each step: wait, warm up, be active, and again, ``repeat`` times."""
+    if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
+        raise ArgumentError("schedule: wait, warmup, repeat and skip_first must not be negative, active positive")
+    length = wait + warmup + active
+
+    def action(step: int) -> ProfilerAction:
+        if step < 0:
+            raise ArgumentError(f"schedule: there is no step {step}")
+        step -= skip_first
+        if step < 0:
+            return ProfilerAction.NONE
+        if skip_first_wait:
+            step += wait
+        if repeat and step // length >= repeat:
+            return ProfilerAction.NONE
+        place = step % length
+        if place < wait:
+            return ProfilerAction.NONE
+        if place < wait + warmup:
+            return ProfilerAction.WARMUP
+        return ProfilerAction.RECORD if place < length - 1 else ProfilerAction.RECORD_AND_SAVE
+
+    return action
+
+
+def always(step: int) -> ProfilerAction:
+    """Record in every step: what a profiler does without a schedule."""
+    return ProfilerAction.RECORD

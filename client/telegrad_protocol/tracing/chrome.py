@@ -1,0 +1,177 @@
+"""A timeline as a trace in Chrome's format, with the categories and fields that PyTorch's tools read.
+
+The worker is a process of its own, with its operations (``cpu_op``), labelled ranges (``user_annotation``) and calls of
+CUDA (``cuda_runtime``); each GPU is one, with a row per stream. Arrows (``ac2g``) lead from calls to kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from . import recording
+from .recording import unpacked
+from .timeline import CallSpan, KernelSpan, Span, Timeline
+
+Event = dict[str, Any]
+_CATEGORIES: Final = {
+    recording.OPERATION: "cpu_op", recording.NODE: "cpu_op", recording.INSTRUCTION: "cpu_op",
+    recording.RANGE: "user_annotation", recording.REPLAY: "cpu_op",
+}  # fmt: skip
+GAP_ROWS: Final = 1_000_000
+"""The row of a stream's gaps has this more than the stream's number."""
+_GAP_LEAST: Final = 1.0
+"""Gaps on a stream from so many microseconds on are shown."""
+
+
+def complete(cat: str, name: str, pid: Any, tid: Any, begin: float, end: float, args: Event) -> Event:
+    """Return an event with a beginning and a duration, in microseconds."""
+    return {
+        "ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": round(begin, 3),
+        "dur": round(max(end - begin, 0.0), 3), "args": args,
+    }  # fmt: skip
+
+
+def named_process(pid: Any, name: str, label: str, place: int) -> list[Event]:
+    """Return what tells the name of a process and its place among others."""
+    texts = (
+        ("process_name", "name", name),
+        ("process_labels", "labels", label),
+        ("process_sort_index", "sort_index", place),
+    )
+    return [
+        {"ph": "M", "name": kind, "pid": pid, "tid": 0, "ts": 0, "args": {key: value}} for kind, key, value in texts
+    ]
+
+
+def named_thread(pid: Any, tid: Any, name: str, place: int) -> list[Event]:
+    """Return what tells the name of a thread, or of a stream, and its place among others."""
+    texts = (("thread_name", "name", name), ("thread_sort_index", "sort_index", place))
+    return [
+        {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": {key: value}} for kind, key, value in texts
+    ]
+
+
+def flow(phase: str, name: str, number: int, pid: Any, tid: Any, at: float) -> Event:
+    """Return the beginning (``s``) or the end (``f``) of an arrow."""
+    event = {"ph": phase, "id": number, "pid": pid, "tid": tid, "ts": round(at, 3), "cat": name, "name": name}
+    return {**event, "bp": "e"} if phase == "f" else event
+
+
+def events_of(timeline: Timeline, with_shapes: bool = True) -> list[Event]:
+    """Return the events of the worker and its GPUs."""
+    pid = timeline.recorded.process
+    events = [*named_process(pid, "telegrad worker", "CPU", 1), *named_thread(pid, pid, "operations", 0)]
+    events += [_span_event(timeline, span, pid, with_shapes) for span in timeline.spans]
+    for place, work in enumerate(timeline.recorded.devices):
+        events += named_process(work.device, f"GPU {work.device}", f"GPU {work.device}", 5_000_000 + place)
+    for call in timeline.calls:
+        events.append(_call_event(call, pid))
+    streams = {(kernel.device, kernel.row.stream) for kernel in timeline.kernels}
+    for device, stream in sorted(streams):
+        events += named_thread(device, stream, f"stream {stream}", stream)
+    for kernel in timeline.kernels:
+        events += _kernel_events(kernel, pid)
+    return [*events, *_memory_events(timeline, pid), *_gap_events(timeline)]
+
+
+def _span_event(timeline: Timeline, span: Span, pid: int, with_shapes: bool) -> Event:
+    descriptor = span.descriptor
+    args: Event = {"External id": span.number, "Record function id": 0, "Ev Idx": span.number}
+    if with_shapes and span.kind == recording.OPERATION:
+        args |= {
+            "Input Dims": descriptor.shapes, "Input Strides": descriptor.strides, "Input type": descriptor.dtypes,
+            "Concrete Inputs": descriptor.concrete,
+        }  # fmt: skip
+    site = timeline.sites.get(span.site)
+    if site is not None:
+        args["Call stack"] = f"{site.file}({site.line}): {site.function}"
+    return complete(_CATEGORIES[span.kind], span.name, pid, pid, span.begin, span.end, args)
+
+
+def _call_event(call: CallSpan, pid: int) -> Event:
+    args: Event = {"correlation": call.correlation, "cbid": 0}
+    if call.parent is not None:
+        args["External id"] = call.parent.number
+    return complete("cuda_runtime", call.name, pid, pid, call.begin, call.end, args)
+
+
+def _kernel_events(kernel: KernelSpan, pid: int) -> list[Event]:
+    row, device, stream = kernel.row, kernel.device, kernel.row.stream
+    args: Event = {
+        "External id": kernel.parent.number if kernel.parent else 0, "queued": 0, "device": device, "context": 1,
+        "stream": stream, "correlation": row.correlation,
+    }  # fmt: skip
+    if kernel.kind == "kernel":
+        args |= {
+            "registers per thread": row.registers, "shared memory": row.shared, "grid": unpacked(row.grid),
+            "block": unpacked(row.block), "blocks per SM": 0, "warps per SM": 0, "est. achieved occupancy %": 0,
+        }  # fmt: skip
+    elif kernel.end > kernel.begin:
+        args |= {"bytes": row.nbytes, "memory bandwidth (GB/s)": row.nbytes / (kernel.end - kernel.begin) / 1000}
+    if row.graph:
+        args["graph id"] = row.graph
+    events = [complete(kernel.kind, kernel.name, device, stream, kernel.begin, kernel.end, args)]
+    call = kernel.call
+    begin = call.begin if call is not None else kernel.parent.begin if kernel.parent is not None else None
+    if call is None and kernel.parent is not None:
+        launch = {"correlation": row.correlation, "External id": kernel.parent.number, "cbid": 0}
+        events.append(
+            complete("cuda_runtime", "cudaLaunchKernel", pid, pid, kernel.parent.begin, kernel.parent.end, launch)
+        )
+    if begin is not None:
+        events.append(flow("s", "ac2g", row.correlation, pid, pid, begin))
+        events.append(flow("f", "ac2g", row.correlation, device, stream, kernel.begin))
+    return events
+
+
+def _memory_events(timeline: Timeline, pid: int) -> list[Event]:
+    events = []
+    for at, device, nbytes, allocated in timeline.memory:
+        kind, _, index = device.partition(":")
+        args = {
+            "Total Reserved": 0, "Total Allocated": allocated, "Bytes": nbytes, "Addr": 0,
+            "Device Id": int(index) if index else -1, "Device Type": 1 if kind == "cuda" else 0,
+        }  # fmt: skip
+        events.append({
+            "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": pid, "tid": pid,
+            "ts": round(at, 3), "args": args,
+        })  # fmt: skip
+    return events
+
+
+def _gap_events(timeline: Timeline) -> list[Event]:
+    """Times in which a stream had nothing to do between two kernels, on a row of their own."""
+    latest: dict[tuple[int, int], float] = {}
+    events: list[Event] = []
+    rows: set[tuple[int, int]] = set()
+    for kernel in timeline.kernels:
+        key = (kernel.device, kernel.row.stream)
+        before = latest.get(key)
+        if before is not None and kernel.begin - before >= _GAP_LEAST:
+            row = GAP_ROWS + key[1]
+            rows.add((kernel.device, row))
+            events.append(complete("gap", "gap", kernel.device, row, before, kernel.begin, {"stream": key[1]}))
+        latest[key] = max(before or kernel.end, kernel.end)
+    for device, row in sorted(rows):
+        events += named_thread(device, row, f"gaps of stream {row - GAP_ROWS}", row)
+    return events
+
+
+def device_properties(timeline: Timeline) -> list[Event]:
+    """Return what PyTorch's traces say of GPUs, under its names."""
+    return [{"id": work.device, **work.properties} for work in timeline.recorded.devices]
+
+
+def document(events: list[Event], timeline: Timeline, base: int, metadata: Event) -> Event:
+    """Return the whole trace; ``base`` are the nanoseconds of the time of day at which its times begin."""
+    recorded = timeline.recorded
+    notes = [f"GPU {work.device}: {work.why}" for work in recorded.devices if work.why]
+    return {
+        "schemaVersion": 1, "deviceProperties": device_properties(timeline),
+        "telegrad": {
+            "kernel_times": {str(work.device): work.times for work in recorded.devices}, "notes": notes,
+            "dropped_events": recorded.dropped + sum([work.dropped for work in recorded.devices]),
+            "message": recorded.message, **metadata,
+        },
+        "displayTimeUnit": "ms", "baseTimeNanoseconds": base, "traceEvents": events,
+    }  # fmt: skip

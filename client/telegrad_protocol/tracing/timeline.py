@@ -1,0 +1,210 @@
+"""A recording as a tree of spans, with the work of GPUs given to the operations that asked for it.
+
+The worker has one thread, so that what lies within another span was done for it. A launch that waited is known by its
+number; any other belongs to the innermost span in which CUDA was called. Times are those of the reader's clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import recording
+from .recording import CallRow, Descriptor, DeviceWork, FlushRow, KernelRow, Recording, rows_of
+
+Clock = Callable[[int], float]
+"""Converts the worker's nanoseconds to microseconds of the reader's clock."""
+_OWN_QUERIES = ("profile_clock", "start_profile", "stop_profile")
+
+
+class Span:
+    """Something that the worker did, from ``begin`` to ``end`` in microseconds, for the client's line ``site``."""
+
+    __slots__ = (
+        "begin", "children", "count", "descriptor", "device", "end", "first", "kernels", "name", "number", "out",
+        "parent", "site",
+    )  # fmt: skip
+
+    def __init__(self, number: int, descriptor: Descriptor, row: recording.EventRow, clock: Clock) -> None:
+        self.number = number
+        self.descriptor = descriptor
+        self.name = shown_name(descriptor)
+        self.begin, self.end = clock(row.begin), clock(row.end)
+        self.site, self.out = row.site, row.out
+        self.first, self.count, self.device = row.first, row.launches, row.device
+        self.parent: Span | None = None
+        self.children: list[Span] = []
+        self.kernels: list[KernelSpan] = []
+
+    @property
+    def kind(self) -> int:
+        """The kind of what was done, as ``recording`` names them."""
+        return self.descriptor.kind
+
+    @property
+    def microseconds(self) -> float:
+        """How long it took."""
+        return self.end - self.begin
+
+
+class CallSpan:
+    """A call of CUDA's that launched something; ``parent`` is the span that it was made for."""
+
+    __slots__ = ("begin", "correlation", "end", "name", "parent")
+
+    def __init__(self, name: str, begin: float, end: float, correlation: int) -> None:
+        self.name, self.begin, self.end, self.correlation = name, begin, end, correlation
+        self.parent: Span | None = None
+
+
+class KernelSpan:
+    """Work of a GPU, the call that launched it, and the span that it was done for."""
+
+    __slots__ = ("begin", "call", "device", "end", "name", "parent", "row")
+
+    def __init__(self, row: KernelRow, name: str, device: int, clock: Clock) -> None:
+        self.row, self.name, self.device = row, name, device
+        self.begin, self.end = clock(row.begin), clock(row.end)
+        self.call: CallSpan | None = None
+        self.parent: Span | None = None
+
+    @property
+    def kind(self) -> str:
+        """Its category in a trace, such as ``kernel``."""
+        return recording.KINDS[self.row.kind]
+
+
+class Timeline:
+    """What a recording tells: spans by their beginning, kernels, calls of CUDA, and changes of memory."""
+
+    def __init__(self, recorded: Recording, clock: Clock = lambda nanoseconds: nanoseconds / 1000) -> None:
+        self.recorded = recorded
+        self.clock = clock
+        self.sites = {site.number: site for site in recorded.sites}
+        self.memory: list[tuple[float, str, int, int]] = []
+        """Changes of memory: when, on which device, by how many bytes, and how many are allocated then."""
+        self.frames: list[tuple[float, int]] = []
+        """Frames of instructions: when they arrived, and their bytes."""
+        self.spans = self._spans()
+        self.kernels: list[KernelSpan] = []
+        self.calls: list[CallSpan] = []
+        for work in recorded.devices:
+            self._add_device(work)
+
+    def _spans(self) -> list[Span]:
+        spans: list[Span] = []
+        descriptors, clock = self.recorded.descriptors, self.clock
+        for number, row in enumerate(self.recorded.rows(), 1):
+            descriptor = descriptors[row.descriptor]
+            if descriptor.kind == recording.MEMORY:
+                device = self.recorded.memory_devices[row.device]
+                self.memory.append((clock(row.begin), device, row.first, row.launches))
+            elif descriptor.kind == recording.FRAME:
+                self.frames.append((clock(row.begin), row.first))
+            elif not descriptor.name.endswith(_OWN_QUERIES):
+                spans.append(Span(number, descriptor, row, clock))
+        in_order = spans.copy()
+        spans.sort(key=lambda span: (span.begin, -span.end, -span.number))
+        nest(spans)
+        self._launched_for: dict[tuple[int, int], Span] = {}
+        for span in in_order:  # what ended first is innermost
+            for launch in range(span.first, span.first + span.count):
+                self._launched_for.setdefault((span.device, launch), span)
+        return spans
+
+    def _add_device(self, work: DeviceWork) -> None:
+        clock, device = self.clock, work.device
+        calls = {
+            row.correlation: CallSpan(work.names[row.name], clock(row.begin), clock(row.end), row.correlation)
+            for row in rows_of(CallRow, work.calls)
+        }
+        kernels = [KernelSpan(row, work.names[row.name], device, clock) for row in rows_of(KernelRow, work.kernels)]
+        for kernel in kernels:
+            kernel.call = calls.get(kernel.row.correlation)
+        kernels.sort(key=lambda kernel: (kernel.call.begin if kernel.call else kernel.begin, kernel.begin))
+        if work.times == recording.EVENT_TIMES:
+            kernels = [kernel for kernel in kernels if self._is_innermost(device, kernel)]
+        else:
+            self._attribute(work, kernels)
+        self.calls += sorted(calls.values(), key=lambda call: call.begin)
+        self.kernels += sorted(kernels, key=lambda kernel: kernel.begin)
+
+    def _is_innermost(self, device: int, kernel: KernelSpan) -> bool:
+        """Give a time between two events to its operation; returns whether no operation within it has its own."""
+        span = self._launched_for.get((device, kernel.row.correlation))
+        if span is not None and any([child.count for child in span.children]):
+            return False
+        self._give(kernel, span)
+        return True
+
+    def _attribute(self, work: DeviceWork, kernels: list[KernelSpan]) -> None:
+        flushes = list(rows_of(FlushRow, work.flushes))
+        begins = [self.clock(flush.begin) for flush in flushes]
+        made = [0] * len(flushes)
+        finder = Finder(self.spans)
+        for kernel in kernels:
+            at = kernel.call.begin if kernel.call is not None else kernel.begin
+            place = bisect_right(begins, at) - 1
+            if place >= 0 and at <= self.clock(flushes[place].end):
+                launch = flushes[place].first + made[place]
+                made[place] += 1
+                self._give(kernel, self._launched_for.get((work.device, launch)) or finder.innermost(at))
+            else:
+                self._give(kernel, finder.innermost(at))
+
+    def _give(self, kernel: KernelSpan, span: Span | None) -> None:
+        kernel.parent = span
+        if span is not None:
+            span.kernels.append(kernel)
+        if kernel.call is not None:
+            kernel.call.parent = kernel.call.parent or span
+
+
+class Finder:
+    """Finds the innermost span at a time, for times that mostly rise."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        self._spans = spans
+        self._begins = [span.begin for span in spans]
+
+    def innermost(self, at: float) -> Span | None:
+        """Return the innermost span that has begun and not ended at a time; None where there is none."""
+        place = bisect_right(self._begins, at) - 1
+        span = self._spans[place] if place >= 0 else None
+        while span is not None and span.end < at:
+            span = span.parent
+        return span
+
+
+def nest(spans: Iterable[Any]) -> None:
+    """Set parents and children of spans that are in the order of their beginnings, longer ones first."""
+    open_spans: list[Any] = []
+    for span in spans:
+        while open_spans and not (span.begin < open_spans[-1].end and span.end <= open_spans[-1].end):
+            open_spans.pop()
+        if open_spans:
+            span.parent = open_spans[-1]
+            span.parent.children.append(span)
+        open_spans.append(span)
+
+
+_ATEN = {
+    "cross_entropy": "cross_entropy_loss", "_embedding": "embedding",
+    "nll_loss": "nll_loss_nd",
+}  # fmt: skip
+"""Operations that PyTorch's dispatcher has under another name than the function that users call."""
+
+
+def shown_name(descriptor: Descriptor) -> str:
+    """Return the name that PyTorch's profiler shows: ``aten::mul`` for an operation ``mul`` or ``mul.out``."""
+    name = descriptor.name
+    if descriptor.kind != recording.OPERATION or "::" in name:
+        return name
+    base = name.partition(".")[0]
+    return f"aten::{_ATEN.get(base, base)}"
+
+
+def overload_name(descriptor: Descriptor) -> str:
+    """Return what follows the dot in an operation's name: ``out`` of ``mul.out``."""
+    return descriptor.name.partition(".")[2] if descriptor.kind == recording.OPERATION else ""

@@ -1,0 +1,83 @@
+"""What an event is of: an operation on operands of given metas, a node of the backward graph, or something named."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from server.engine.operators import Operator
+from server.engine.signature import metas_of
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.tracing.recording import OPERATION, Descriptor
+
+_LONGEST_LIST: Final = 256
+"""Of a list of tensors so many are described."""
+_LONGEST_TEXT: Final = 200
+
+
+class Description:
+    """Of events: their kind, their name, and of operations the operands. It is told to the client as a ``Descriptor``.
+
+    ``without_operands`` describes the same operation on any operands.
+    """
+
+    __slots__ = ("bound", "kind", "name", "without_operands")
+
+    def __init__(self, kind: int, name: str, bound: tuple[Any, ...] = (), plain: Description | None = None) -> None:
+        self.kind = kind
+        self.name = name
+        self.bound = bound
+        self.without_operands = plain or self
+
+    def told(self) -> Descriptor:
+        """Return it in the form that travels."""
+        bound = self.bound
+        return Descriptor(
+            self.kind, self.name, [_shape(item) for item in bound], [_strides(item) for item in bound],
+            [_dtype(item) for item in bound], [_concrete(item) for item in bound],
+        )  # fmt: skip
+
+
+def describe(operator: Operator, args: tuple[Any, ...]) -> Description:
+    """Return a new description of an operation on these arguments."""
+    return Description(OPERATION, operator.op.name, metas_of(args), plain(operator))
+
+
+def plain(operator: Operator) -> Description:
+    """Return the description of an operation on any operands."""
+    known = _PLAIN.get(operator.op.name)
+    return known or _PLAIN.setdefault(operator.op.name, Description(OPERATION, operator.op.name))
+
+
+_PLAIN: dict[str, Description] = {}
+
+
+def _is_list(item: Any) -> bool:
+    return item.__class__ is tuple and any([isinstance(element, Meta) for element in item])
+
+
+def _shape(item: Any) -> list[Any]:
+    if item.__class__ is Meta:
+        return list(item.shape)
+    return [_shape(element) for element in item[:_LONGEST_LIST]] if _is_list(item) else []
+
+
+def _strides(item: Any) -> list[Any]:
+    if item.__class__ is Meta:
+        return list(item.strides)
+    return [_strides(element) for element in item[:_LONGEST_LIST]] if _is_list(item) else []
+
+
+def _dtype(item: Any) -> str:
+    if item.__class__ is Meta:
+        return str(item.dtype.name)
+    if _is_list(item):
+        return "TensorList"
+    if item.__class__ is tuple:
+        return "ScalarList"
+    return "Scalar" if isinstance(item, bool | int | float | complex) else ""
+
+
+def _concrete(item: Any) -> str:
+    if item is None or item.__class__ is Meta or _is_list(item):
+        return ""
+    return str(list(item) if item.__class__ is tuple else item)[:_LONGEST_TEXT]

@@ -1,0 +1,165 @@
+"""The kernel of the Profiler key: it notes when an operation began and ended, and has the next lower key's run it.
+
+While a session is profiled the key is in the key set of all its calls, so that what executes them is looked up, and
+kept, apart from what executes them otherwise. A pass over the backward graph notes its nodes likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from server.engine import context, keys
+from server.engine.autograd.node import OpNode
+from server.engine.dispatcher import BOXED, SPECIALIZERS, redispatch, specialized
+from server.engine.operators import Operator, Run, Signature
+from server.engine.value import Value
+from telegrad_protocol.meta import Device
+from telegrad_protocol.tracing.recording import NODE
+
+from .descriptions import Description, describe
+from .recorder import SPILL, now
+
+Arguments = tuple[Any, ...]
+_BELOW = keys.below(keys.PROFILER)
+
+
+def note_call(operator: Operator, args: Arguments, signature: Signature, key_set: int) -> Any:
+    """Run an operation and note it: the first call on new operands, and every call that has lists of tensors."""
+    lower = key_set & _BELOW
+    if context.current.profiler is None:
+        return redispatch(operator, args, signature, lower)
+    run = noting(
+        _described(operator, args, signature), lambda args: redispatch(operator, args, signature, lower), _gpu_of(args)
+    )
+    return run(args)
+
+
+_DESCRIBED: dict[Any, Description] = {}
+_MOST_DESCRIBED = 1 << 12
+
+
+def _described(operator: Operator, args: Arguments, signature: Signature) -> Description:
+    key = (operator.op.name, signature)
+    known = _DESCRIBED.get(key)
+    if known is None:
+        if len(_DESCRIBED) >= _MOST_DESCRIBED:
+            _DESCRIBED.clear()
+        known = _DESCRIBED[key] = describe(operator, args)
+    return known
+
+
+def _specialize(operator: Operator, key_set: int, signature: Signature) -> Run | None:
+    inner = specialized(operator, key_set & _BELOW, signature)
+    return None if inner is None else _FirstCall(operator, inner)
+
+
+class _FirstCall:
+    """Runs an operation by ``inner`` and notes it; the operands of the first call are those of all others."""
+
+    __slots__ = ("_inner", "_operator", "_run")
+
+    def __init__(self, operator: Operator, inner: Run) -> None:
+        self._operator, self._inner = operator, inner
+        self._run: Run | None = None
+
+    def __call__(self, args: Arguments) -> Any:
+        run = self._run
+        if run is None:
+            run = self._run = noting(describe(self._operator, args), self._inner, _gpu_of(args))
+        return run(args)
+
+
+def _gpu_of(args: Arguments) -> Device | None:
+    for arg in args:
+        if arg.__class__ is Value and arg.meta.device.type != "cpu":
+            return arg.meta.device
+        if arg.__class__ is Device and arg.type != "cpu":
+            return arg
+        if arg.__class__ is tuple and arg and (gpu := _gpu_of(arg)) is not None:
+            return gpu
+    return None
+
+
+def noting(description: Description, inner: Run, gpu: Device | None) -> Run:
+    """``inner``, noted as what the description says; ``gpu`` is the one that it launches on, if any."""
+    return _noting_on_host(description, inner) if gpu is None else _noting_launches(description, inner, gpu)
+
+
+def _noting_on_host(description: Description, inner: Run) -> Run:
+    """``inner``, noted; ``Recorder.note`` is written out, since this is most of what profiling costs."""
+
+    def run(args: Arguments) -> Any:
+        recorder = context.current.profiler
+        if recorder is None:
+            return inner(args)
+        instruction = recorder.source.instruction
+        begin = now()
+        try:
+            return inner(args)
+        finally:
+            recorder.pending.append((description, begin, now(), instruction, 0, 0, 0))
+            if recorder.with_memory:
+                recorder.note_memory()
+            if len(recorder.pending) >= SPILL:
+                recorder.spill()
+
+    return run
+
+
+def _noting_launches(description: Description, inner: Run, gpu: Device) -> Run:
+    """The same with the numbers of the launches that the operation has asked for."""
+    number = gpu.index or 0
+
+    def run(args: Arguments) -> Any:
+        recorder = context.current.profiler
+        tracer = None if recorder is None else recorder.tracers.get(gpu)
+        if recorder is None or tracer is None:
+            return inner(args)
+        instruction = recorder.source.instruction
+        first = tracer.begin()
+        begin = now()
+        try:
+            return inner(args)
+        finally:
+            end = now()
+            recorder.pending.append((description, begin, end, instruction, first, tracer.end(first), number))
+            if recorder.with_memory:
+                recorder.note_memory()
+            if len(recorder.pending) >= SPILL:
+                recorder.spill()
+
+    return run
+
+
+BOXED[keys.PROFILER] = note_call
+SPECIALIZERS[note_call] = _specialize
+
+_apply = OpNode.apply
+
+
+def _noted_apply(node: OpNode, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    recorder = context.current.profiler
+    if recorder is None:
+        return _apply(node, grads)
+    begin = now()
+    try:
+        return _apply(node, grads)
+    finally:
+        recorder.note(recorder.named(NODE, node.name), begin)
+
+
+_recording: set[int] = set()
+
+
+def begin(number: int) -> None:
+    """Note the nodes that backward passes evaluate, for as long as a session of some number is profiled."""
+    _recording.add(number)
+    OpNode.apply = _noted_apply  # type: ignore[method-assign, assignment]
+
+
+def end(number: int) -> None:
+    """End ``begin`` for a session; evaluate nodes as ever once no session is profiled."""
+    _recording.discard(number)
+    if not _recording:
+        OpNode.apply = _apply  # type: ignore[method-assign]

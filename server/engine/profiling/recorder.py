@@ -1,0 +1,200 @@
+"""What is noted of one session: events as rows of numbers, in memory that is charged to the session.
+
+An event is first a tuple in a list, which costs least, and a thousand of them become rows at once. Rows lie in tensors
+of the host's device, which the session's quota counts. What happened is said by a descriptor; there are as many of
+these as there are operations on different operands, and no more than a bound.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from server.engine import keys
+from server.engine.context import Context
+from server.engine.value import Backend, Value
+from telegrad_protocol import dtypes
+from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.tracing import recording
+from telegrad_protocol.tracing.recording import EventRow, Recording, SiteName
+
+from .descriptions import Description
+from .device_work import DeviceTracer
+
+now: Final = time.monotonic_ns
+COLUMNS: Final = len(EventRow._fields)
+SPILL: Final = 1024
+"""So many events become rows at once: it takes less than a millisecond."""
+CHUNK_ROWS: Final = 8 * SPILL
+MOST_BYTES: Final = 64 << 20
+"""The rows of one session take at most so much memory: a million events."""
+MOST_DESCRIPTORS: Final = 1 << 14
+MOST_OPEN_RANGES: Final = 256
+LONGEST_NAME: Final = 512
+
+
+class Source(Protocol):
+    """Whose events are noted."""
+
+    instruction: Any
+    """The instruction that is being executed."""
+
+
+class Recorder:
+    """Notes the events of one session; ``pending`` has those that are no rows yet.
+
+    With ``wraps`` the oldest rows make room for new ones; otherwise noting ends once ``limit`` bytes are used.
+    """
+
+    def __init__(
+        self, source: Source, ctx: Context, host: Backend, tracers: dict[Device, DeviceTracer], with_memory: bool,
+        limit: int, wraps: bool = False,
+    ) -> None:  # fmt: skip
+        self.source = source
+        self.tracers = tracers
+        self.with_memory = with_memory
+        self.pending: list[tuple[Any, ...]] = []
+        self.dropped = 0
+        self.message = ""
+        self.is_full = False
+        self.began = now()
+        self.memory_devices: list[Device] = []
+        self._allocated: dict[Device, int] = {}
+        self._memory = Description(recording.MEMORY, "[memory]")
+        self._context = ctx
+        self._host = host
+        self._wraps = wraps
+        self._limit = min(limit, MOST_BYTES)
+        self._chunks: list[Value] = []
+        self._used = CHUNK_ROWS
+        if with_memory:
+            self._allocated = {device: b.allocator.allocated_bytes(ctx.owner) for device, b in ctx.backends.items()}
+        self._indices: dict[Any, int] = {}
+        self._named: dict[tuple[int, str], Description] = {}
+        self._ranges: list[tuple[int, Description, int]] = []
+
+    def note(self, description: Description, begin: int, first: int = 0, count: int = 0, device: int = 0) -> None:
+        """Note what began at a time and ends now."""
+        self.pending.append((description, begin, now(), self.source.instruction, first, count, device))
+        if len(self.pending) >= SPILL:
+            self.spill()
+
+    def named(self, kind: int, name: str) -> Description:
+        """Return the description of what is no operation."""
+        name = name[:LONGEST_NAME]
+        known = self._named.get((kind, name))
+        if known is None:
+            if len(self._named) >= MOST_DESCRIPTORS:
+                name = "(other names)"
+            known = self._named.setdefault((kind, name), Description(kind, name))
+        return known
+
+    def open_range(self, number: int, name: str) -> None:
+        """Note that a range of this number begins; beyond a depth ranges are not noted."""
+        if len(self._ranges) < MOST_OPEN_RANGES:
+            self._ranges.append((number, self.named(recording.RANGE, name), now()))
+
+    def close_range(self, number: int) -> None:
+        """Note that a range has ended; one that is not open is none of this recording."""
+        for place in range(len(self._ranges) - 1, -1, -1):
+            if self._ranges[place][0] == number:
+                _, description, begin = self._ranges.pop(place)
+                self.note(description, begin)
+                return
+
+    def note_memory(self) -> None:
+        """Note how the session's memory has changed since the last look, by device."""
+        ctx = self._context
+        for device, backend in ctx.backends.items():
+            allocated = backend.allocator.allocated_bytes(ctx.owner)
+            if backend is self._host:
+                allocated -= sum([chunk.storage.block.size for chunk in self._chunks])
+            change = allocated - self._allocated.get(device, 0)
+            if change:
+                self._allocated[device] = allocated
+                if device not in self.memory_devices:
+                    self.memory_devices.append(device)
+                at, place = now(), self.memory_devices.index(device)
+                self.pending.append((self._memory, at, at, self.source.instruction, change, allocated, place))
+
+    def spill(self) -> None:
+        """Make rows of the pending events."""
+        pending, self.pending = self.pending, []
+        if self.is_full:
+            self.dropped += len(pending)
+            return
+        numbers: list[int] = []
+        index = self._index
+        for description, begin, end, instruction, first, count, device in pending:
+            outs = getattr(instruction, "outs", None)
+            numbers += (
+                index(description), begin, end, getattr(instruction, "site", 0), (outs[0] or 0) if outs else 0, first,
+                count, device,
+            )  # fmt: skip
+        rows = np.array(numbers, np.int64).reshape(-1, COLUMNS)
+        while len(rows) and self._has_room():
+            room = min(CHUNK_ROWS - self._used, len(rows))
+            self._chunks[-1].array[self._used : self._used + room] = rows[:room]
+            self._used += room
+            rows = rows[room:]
+        self.dropped += len(rows)
+
+    def _index(self, description: Description) -> int:
+        index = self._indices.get(description)
+        if index is None:
+            if len(self._indices) >= MOST_DESCRIPTORS:
+                description = description.without_operands
+            index = self._indices.setdefault(description, len(self._indices))
+        return index
+
+    def _has_room(self) -> bool:
+        """Return whether another row fits; takes another chunk of memory where that is needed."""
+        if self._used < CHUNK_ROWS:
+            return True
+        nbytes = CHUNK_ROWS * COLUMNS * 8
+        if (len(self._chunks) + 1) * nbytes > self._limit:
+            if not self._wraps:
+                self._stop(f"the limit of {self._limit >> 20} MiB for the trace of a session is reached")
+                return False
+            self._chunks.append(self._chunks.pop(0))
+            self.dropped += CHUNK_ROWS
+        else:
+            try:
+                self._chunks.append(self._host.empty(Meta.of((CHUNK_ROWS, COLUMNS), dtypes.int64, self._host.device)))
+            except TelegradError as error:
+                self._stop(f"the session's quota has no room for its trace: {error.message}")
+                return False
+        self._used = 0
+        return True
+
+    def _stop(self, message: str) -> None:
+        self.is_full = True
+        self.message = f"{message}, so later events are missing; profile fewer steps, as schedule() says"
+        self._context.included &= ~keys.PROFILER
+
+    def rows(self) -> bytes:
+        """Return the rows as bytes, the oldest first."""
+        parts = [chunk.array.tobytes() for chunk in self._chunks[:-1]]
+        if self._chunks:
+            parts.append(self._chunks[-1].array[: self._used].tobytes())
+        return b"".join(parts)
+
+    def end(self) -> None:
+        """End ranges that are still open, and take up the memory for the last events."""
+        while self._ranges:
+            self.close_range(self._ranges[-1][0])
+        self.spill()
+
+    def result(self, sites: list[SiteName]) -> Recording:
+        """Return all that was noted; ``spill`` or ``end`` came before."""
+        events = self.rows()
+        ended = now()
+        devices = [tracer.result(self.began, ended) for tracer in self.tracers.values()]
+        return Recording(
+            os.getpid(), self.began, ended, [description.told() for description in self._indices], sites, events,
+            devices, [device.name for device in self.memory_devices], self.dropped, self.message,
+        )  # fmt: skip

@@ -1,0 +1,145 @@
+"""Profiling one session: its operations, its other instructions, its frames and its devices' work are noted.
+
+While nobody asks for it nothing of this is there: the handlers are the ordinary ones, and no call has the Profiler key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from server.engine import context, keys
+from server.engine.profiling import kernel
+from server.engine.profiling.recorder import MOST_BYTES, Recorder, now
+from server.engine.value import Backend
+from telegrad_protocol import dtypes, messages, queries
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.meta import CPU, Device, Meta
+from telegrad_protocol.tracing import recording
+from telegrad_protocol.tracing.recording import Recording, SiteName
+
+from .requests import Deferred, answers
+from .state import SessionState
+
+_UNNOTED: Final = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume, messages.Interrupt))
+"""Instructions that take next to no time."""
+LEAST_BYTES: Final = 1 << 16
+
+
+def start_profile(state: SessionState, with_memory: bool, with_devices: bool, limit: int, wraps: bool = False) -> None:
+    """Note what the session executes from here on; ``wraps``: of much that is noted the latest is kept."""
+    ctx = state.context
+    if ctx.profiler is not None:
+        raise ArgumentError("profile: this session is profiled already; stop that profile first")
+    if not LEAST_BYTES <= limit <= MOST_BYTES:
+        raise ArgumentError(f"profile: expected a limit of {LEAST_BYTES} to {MOST_BYTES} bytes, got {limit}")
+    tracers = _tracers(state) if with_devices else {}
+    ctx.profiler = Recorder(state, ctx, state.backends[CPU], tracers, with_memory, limit, wraps)
+    ctx.included |= keys.PROFILER
+    kernel.begin(state.number)
+    _note_handlers(state)
+
+
+def end_profile(state: SessionState) -> Recorder | None:
+    """Note nothing any more; return what notes were taken by, None if nothing was."""
+    ctx = state.context
+    recorder: Recorder | None = ctx.profiler
+    if recorder is None:
+        return None
+    recorder.end()
+    ctx.profiler = None
+    ctx.included &= ~keys.PROFILER
+    kernel.end(state.number)
+    state.handlers.update(state.plain_handlers)
+    state.plain_handlers.clear()
+    for tracer in recorder.tracers.values():
+        tracer.stop()
+    return recorder
+
+
+def recorded(state: SessionState, recorder: Recorder) -> Recording:
+    """Return what was noted, with the lines of the client's program that it refers to."""
+    sites = [SiteName(site.number, site.file, site.line, site.function) for site in state.sites.values()]
+    return recorder.result(sites)
+
+
+def _tracers(state: SessionState) -> dict[Device, Any]:
+    ctx = state.context
+    return {device: backend.trace_work(ctx) for device, backend in state.backends.items() if device.type != "cpu"}
+
+
+def _note_handlers(state: SessionState) -> None:
+    """Put handlers that note what they do in the place of the ordinary ones."""
+    state.plain_handlers.update(state.handlers)
+    for kind, handler in state.plain_handlers.items():
+        if kind not in _UNNOTED:
+            state.handlers[kind] = _noting(state, handler, _name_of(kind))
+
+
+@lru_cache(None)
+def _name_of(kind: type) -> str:
+    return "telegrad::" + re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def _noting(state: SessionState, handler: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+    ctx = state.context
+
+    def handle(instruction: Any) -> Any:
+        recorder = ctx.profiler
+        begin = now()
+        try:
+            return handler(instruction)
+        finally:
+            if recorder is not None and recorder is ctx.profiler:
+                shown = f"{name}: {instruction.what}"[:100] if instruction.__class__ is messages.Query else name
+                recorder.note(recorder.named(recording.INSTRUCTION, shown), begin)
+                if recorder.with_memory:
+                    recorder.note_memory()
+
+    return handle
+
+
+def note_frame(state: SessionState, nbytes: int) -> None:
+    """Note that a frame of instructions has arrived."""
+    recorder: Recorder = state.context.profiler
+    recorder.note(recorder.named(recording.FRAME, "frame"), now(), nbytes)
+
+
+@answers(queries.StartProfile)
+def _start(state: SessionState, query: queries.StartProfile) -> int:
+    start_profile(state, query.memory, query.devices, query.limit)
+    return now()
+
+
+@answers(queries.ProfileClock)
+def _clock(state: SessionState, query: queries.ProfileClock) -> int:
+    return now()
+
+
+@answers(queries.StopProfile)
+def _stop(state: SessionState, query: queries.StopProfile) -> Deferred:
+    recorder = end_profile(state)
+    if recorder is None:
+        raise ArgumentError("profile: this session is not profiled")
+    taken = recorder
+    marks = [mark for backend in state.backends.values() for mark in backend.marks(state.context)]
+    return Deferred(marks, lambda: _as_tensor(state, recording.encode(recorded(state, taken))))
+
+
+def _as_tensor(state: SessionState, data: bytes) -> int:
+    """Put bytes into a tensor of the session and return its number."""
+    host: Backend = state.backends[CPU]
+    before = context.current
+    context.activate(state.context)
+    try:
+        value = host.empty(Meta.of((len(data),), dtypes.uint8, CPU))
+    finally:
+        context.activate(before)
+    value.array[...] = np.frombuffer(data, np.uint8)
+    id = state.new_id()
+    state.values[id] = value
+    return id
