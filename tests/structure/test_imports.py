@@ -14,7 +14,7 @@ PACKAGES = {
     "telegrad": ROOT / "client/telegrad",
     "telegrad_protocol": ROOT / "client/telegrad_protocol",
 }
-OPTIONAL = frozenset(("cupy", "cupyx", "cupy_backends", "cuda", "cudnn", "nvmath", "pynvml", "tensorboardX"))
+OPTIONAL = frozenset(("cupy", "cupyx", "cupy_backends", "cuda", "cudnn", "cupti", "nvmath", "pynvml", "tensorboardX"))
 """What a machine without a GPU does not have: these, and modules that need them, may be imported inside functions."""
 
 

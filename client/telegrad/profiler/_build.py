@@ -31,17 +31,11 @@ class Wanted(NamedTuple):
 
 def client_calls(captured: Captured) -> dict[int, CallNote]:
     """Return the client's call that each of the worker's operations was executed for, by the number of its span."""
-    log = captured.log
-    calls = sorted(log.calls, key=lambda call: call.begin)
-    begins = [call.begin for call in calls]
     queued: dict[tuple[int, int], deque[CallNote]] = {}
-    for at, instruction in log.queued:
-        place = bisect_right(begins, at) - 1
-        while place >= 0 and calls[place].end < at:
-            place -= 1
-        if place >= 0:
+    for call in captured.log.calls:
+        for instruction in call.instructions:
             key = (instruction.site, instruction.outs[0] if instruction.outs else 0)
-            queued.setdefault(key, deque()).append(calls[place])
+            queued.setdefault(key, deque()).append(call)
     found: dict[int, CallNote] = {}
     for span in captured.timeline.spans:
         if span.kind == recording.OPERATION and (span.parent is None or span.parent.kind == recording.RANGE):

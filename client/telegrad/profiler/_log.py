@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
@@ -27,13 +27,17 @@ Stack = tuple[tuple[CodeType, int], ...]
 
 
 class CallNote(NamedTuple):
-    """One call of an operation, in nanoseconds; ``stack`` are code objects and lines, the innermost first."""
+    """One call of an operation, in nanoseconds; ``stack`` are code objects and lines, the innermost first.
+
+    ``instructions`` are what it has queued.
+    """
 
     name: str
     begin: int
     end: int
     thread: int
     stack: Stack
+    instructions: tuple[Call, ...]
 
 
 class FrameNote(NamedTuple):
@@ -51,8 +55,8 @@ class ClientLog:
         self._session = session
         self._with_stack = with_stack
         self.calls: list[CallNote] = []
-        self.queued: list[tuple[int, Call]] = []
-        """Instructions that run operations, and when they were queued."""
+        self._noted: list[Any] = []
+        """Instructions that run operations, and after them the call that has queued them."""
         self.frames: list[FrameNote] = []
         self.waits: list[Wait] = []
         self.threads: dict[int, str] = {}
@@ -75,32 +79,30 @@ class ClientLog:
         for owner, name in ((session, "queue"), (transport, "send_batch"), (transport, "send_chunk")):
             vars(owner).pop(name, None)
         stop_listening(session, self.waits.append)
+        self.calls = list(_calls(self._noted))
+        self._noted.clear()
+        named = {thread.ident: thread.name for thread in threading.enumerate()}
+        self.threads = {call.thread: named.get(call.thread, f"thread {call.thread}") for call in self.calls}
 
     def _noting_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        append, threads, identify, with_stack = self.calls.append, self.threads, threading.get_ident, self._with_stack
+        append, identify, with_stack = self._noted.append, threading.get_ident, self._with_stack
 
         def noted(pattern: Any, values: tuple[Any, ...]) -> Any:
             begin = now()
             try:
                 return call(pattern, values)
             finally:
-                end = now()
-                thread = identify()
-                if thread not in threads:
-                    threads[thread] = threading.current_thread().name
-                if len(self.calls) < MOST:
-                    append(
-                        CallNote(pattern.op.name, begin, end, thread, stack_of(sys._getframe(1)) if with_stack else ())
-                    )
+                append((pattern, begin, now(), identify(), stack_of(sys._getframe(1)) if with_stack else ()))
 
         return noted
 
     def _noting_queue(self, queue: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        append = self.queued.append
+        noted_so_far = self._noted
+        append = noted_so_far.append
 
         def noted(instruction: Any, modes: Any) -> None:
-            if instruction.__class__ is Call:
-                append((now(), instruction))
+            if instruction.__class__ is Call and len(noted_so_far) < MOST:
+                append(instruction)
             queue(instruction, modes)
 
         return noted
@@ -124,6 +126,17 @@ class ClientLog:
                 self.frames.append(FrameNote(begin, now(), data.nbytes))
 
         return noted
+
+
+def _calls(noted: list[Any]) -> Iterator[CallNote]:
+    instructions: list[Call] = []
+    for item in noted:
+        if item.__class__ is Call:
+            instructions.append(item)
+        else:
+            pattern, begin, end, thread, stack = item
+            yield CallNote(pattern.op.name, begin, end, thread, stack, tuple(instructions))
+            instructions.clear()
 
 
 def stack_of(frame: FrameType | None) -> Stack:

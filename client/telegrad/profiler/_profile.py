@@ -12,6 +12,7 @@ from typing import Any
 
 from telegrad._session.own_code import depth_of_program
 from telegrad_protocol.errors import AutogradError, NotSupportedError
+from telegrad_protocol.tracing.recording import DeviceWork
 
 from ._build import Wanted
 from ._event_list import EventList
@@ -149,6 +150,10 @@ class profile:
     def round_trips(self) -> RoundTrips:
         """Return which lines of the program waited for the server, how often and for how long."""
         return self._results("round_trips").round_trips()
+
+    def device_work(self) -> list[DeviceWork]:
+        """Return for each GPU where the times of its kernels come from, and why: CUPTI, or events."""
+        return self._results("device_work").captured.timeline.recorded.devices
 
     def export_chrome_trace(self, path: str, use_python_export: bool = False) -> None:
         """Write the trace, which Perfetto and PyTorch's tools open; compressed if ``path`` ends in ``.gz``."""

@@ -47,7 +47,11 @@ def build_table(
     )  # fmt: skip
     rows = [event for event in _sorted(events, sort_by) if not (top_level_events_only and event.cpu_parent is not None)]
     line = "".join(["-" * column.width + "  " for column in columns])
-    texts = [*([header] if header else []), line, _row(columns, [column.title for column in columns]), line]
+    notes = [header] if header else []
+    if top_level_events_only:
+        notes.append("This report only display top-level ops statistics")
+    texts = [text for note in notes for text in ("=" * len(line), note)]
+    texts += [line, _row(columns, [column.title for column in columns]), line]
     for event in rows if row_limit < 0 else rows[:row_limit]:
         texts.append(_row(columns, [column.text(event) for column in columns]))
     texts += [line, f"Self CPU time total: {format_time(totals.host, time_unit)}"]

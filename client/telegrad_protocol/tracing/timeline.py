@@ -135,23 +135,28 @@ class Timeline:
         span = self._launched_for.get((device, kernel.row.correlation))
         if span is not None and any([child.count for child in span.children]):
             return False
+        if span is not None:
+            kernel.name = f"{span.name} (time between events)"
         self._give(kernel, span)
         return True
 
     def _attribute(self, work: DeviceWork, kernels: list[KernelSpan]) -> None:
         flushes = list(rows_of(FlushRow, work.flushes))
         begins = [self.clock(flush.begin) for flush in flushes]
-        made = [0] * len(flushes)
+        waited: dict[int, list[KernelSpan]] = {}
         finder = Finder(self.spans)
         for kernel in kernels:
             at = kernel.call.begin if kernel.call is not None else kernel.begin
             place = bisect_right(begins, at) - 1
             if place >= 0 and at <= self.clock(flushes[place].end):
-                launch = flushes[place].first + made[place]
-                made[place] += 1
-                self._give(kernel, self._launched_for.get((work.device, launch)) or finder.innermost(at))
+                waited.setdefault(place, []).append(kernel)
             else:
                 self._give(kernel, finder.innermost(at))
+        for place, together in waited.items():
+            flush = flushes[place]
+            for kernel, launch in zip(together, launches_of(together, flush.launches), strict=True):
+                span = self._launched_for.get((work.device, flush.first + launch))
+                self._give(kernel, span or finder.innermost(self.clock(flush.begin)))
 
     def _give(self, kernel: KernelSpan, span: Span | None) -> None:
         kernel.parent = span
@@ -159,6 +164,21 @@ class Timeline:
             span.kernels.append(kernel)
         if kernel.call is not None:
             kernel.call.parent = kernel.call.parent or span
+
+
+def launches_of(kernels: list[KernelSpan], count: int) -> list[int]:
+    """Return for kernels that were launched together which of ``count`` launches each belongs to.
+
+    Mostly there is one kernel to a launch. A library may need several: cuBLASLt adds up parts of a product in a second
+    one. What is left over after that is spread evenly.
+    """
+    numbers, number = [], -1
+    for kernel in kernels:
+        number += not (number >= 0 and len(kernels) > count and "splitKreduce" in kernel.name)
+        numbers.append(number)
+    if not numbers or number < count:
+        return numbers
+    return [place * count // len(kernels) for place in range(len(kernels))]
 
 
 class Finder:

@@ -21,6 +21,8 @@ from server.engine import context, keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.launch import launches_on
 from server.engine.device.interface import Download, Event, Mark, Upload
+from server.engine.profiling.cuda_work import open_tracer
+from server.engine.profiling.device_work import DeviceTracer
 from server.engine.value import Launch, Storage, Value
 from telegrad_protocol.dtypes import complex32, int32
 from telegrad_protocol.errors import NotSupportedError
@@ -233,6 +235,10 @@ class CudaBackend(StreamedBackend):
 
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
         return self.launches.at_once(work)
+
+    @on_its_device
+    def trace_work(self, ctx: StreamUser) -> DeviceTracer:
+        return open_tracer(self, ctx)
 
     @on_its_device
     def capture(self, work: Callable[[], bool]) -> CudaGraph | None:

@@ -29,45 +29,29 @@ def note_call(operator: Operator, args: Arguments, signature: Signature, key_set
     lower = key_set & _BELOW
     if context.current.profiler is None:
         return redispatch(operator, args, signature, lower)
-    run = noting(
-        _described(operator, args, signature), lambda args: redispatch(operator, args, signature, lower), _gpu_of(args)
-    )
-    return run(args)
+    description, gpu = _described(operator, args, signature)
+    return noting(description, lambda args: redispatch(operator, args, signature, lower), gpu)(args)
 
 
-_DESCRIBED: dict[Any, Description] = {}
+_DESCRIBED: dict[Any, tuple[Description, Device | None]] = {}
+"""Descriptions of calls, and the GPUs that they launch on, by operation and signature."""
 _MOST_DESCRIBED = 1 << 12
 
 
-def _described(operator: Operator, args: Arguments, signature: Signature) -> Description:
+def _described(operator: Operator, args: Arguments, signature: Signature) -> tuple[Description, Device | None]:
     key = (operator.op.name, signature)
     known = _DESCRIBED.get(key)
     if known is None:
         if len(_DESCRIBED) >= _MOST_DESCRIBED:
             _DESCRIBED.clear()
-        known = _DESCRIBED[key] = describe(operator, args)
+        known = _DESCRIBED[key] = describe(operator, args), _gpu_of(args)
     return known
 
 
 def _specialize(operator: Operator, key_set: int, signature: Signature) -> Run | None:
-    inner = specialized(operator, key_set & _BELOW, signature)
-    return None if inner is None else _FirstCall(operator, inner)
-
-
-class _FirstCall:
-    """Runs an operation by ``inner`` and notes it; the operands of the first call are those of all others."""
-
-    __slots__ = ("_inner", "_operator", "_run")
-
-    def __init__(self, operator: Operator, inner: Run) -> None:
-        self._operator, self._inner = operator, inner
-        self._run: Run | None = None
-
-    def __call__(self, args: Arguments) -> Any:
-        run = self._run
-        if run is None:
-            run = self._run = noting(describe(self._operator, args), self._inner, _gpu_of(args))
-        return run(args)
+    """What notes a call like one that ``note_call`` has just run, and runs it as it is run otherwise."""
+    inner, known = specialized(operator, key_set & _BELOW, signature), _DESCRIBED.get((operator.op.name, signature))
+    return None if inner is None or known is None else noting(known[0], inner, known[1])
 
 
 def _gpu_of(args: Arguments) -> Device | None:

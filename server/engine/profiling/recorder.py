@@ -44,6 +44,11 @@ class Source(Protocol):
     """The instruction that is being executed."""
 
 
+def _first_result(instruction: Any) -> int:
+    outs = getattr(instruction, "outs", None)
+    return (outs[0] or 0) if outs else 0
+
+
 class Recorder:
     """Notes the events of one session; ``pending`` has those that are no rows yet.
 
@@ -127,15 +132,15 @@ class Recorder:
         if self.is_full:
             self.dropped += len(pending)
             return
-        numbers: list[int] = []
-        index = self._index
-        for description, begin, end, instruction, first, count, device in pending:
-            outs = getattr(instruction, "outs", None)
-            numbers += (
-                index(description), begin, end, getattr(instruction, "site", 0), (outs[0] or 0) if outs else 0, first,
-                count, device,
-            )  # fmt: skip
-        rows = np.array(numbers, np.int64).reshape(-1, COLUMNS)
+        columns = [list(column) for column in zip(*pending, strict=True)]
+        if not columns:
+            return
+        indices = self._indices
+        columns[0] = [indices[d] if d in indices else self._index(d) for d in columns[0]]
+        instructions = columns[3]
+        columns[3] = [getattr(instruction, "site", 0) for instruction in instructions]
+        columns.insert(4, [_first_result(instruction) for instruction in instructions])
+        rows = np.array(columns, np.int64).T
         while len(rows) and self._has_room():
             room = min(CHUNK_ROWS - self._used, len(rows))
             self._chunks[-1].array[self._used : self._used + room] = rows[:room]

@@ -1,0 +1,100 @@
+"""The launches of a device while somebody traces them: when they were made, and which numbers they have.
+
+A queue of launches is given another class meanwhile, so that it does nothing more otherwise. Launches are numbered in
+the order in which they were asked for. Knows no CUDA.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from typing import Final
+
+from server.engine.device.launch_queue import LaunchQueue
+from server.engine.replay.launch_sequences import Sequence, perform
+
+now: Final = time.monotonic_ns
+MOST_FLUSHES: Final = 1 << 18
+"""So many times at which launches were made are noted; later ones are missing."""
+
+
+class LaunchLog:
+    """When launches were made: rows of four numbers, as ``recording.FlushRow`` names them.
+
+    ``made`` is how many were made so far. Several sessions may read one log; each takes the rows of its own time.
+    """
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.rows = array("q")
+        self.readers = 0
+        self.waits = True
+
+    def note(self, begin: int, count: int) -> None:
+        """Note launches that were made from a time until now."""
+        if len(self.rows) < 4 * MOST_FLUSHES:
+            self.rows.extend((begin, now(), self.made, count))
+        self.made += count
+
+
+_LOGS: dict[LaunchQueue, LaunchLog] = {}
+
+
+class TracedLaunchQueue(LaunchQueue):
+    """A queue whose launches are noted: those of a sequence that is replayed together, any others one by one."""
+
+    __slots__ = ()
+
+    def _make(self) -> None:
+        log, count = _LOGS[self], len(self.waiting)
+        begin, made = now(), log.made
+        super()._make()
+        if log.made == made:
+            log.note(begin, count)
+
+    def _perform(self, sequence: Sequence) -> None:
+        log = _LOGS[self]
+        failure: Exception | None = None
+        for launch in sequence:
+            begin = now()
+            try:
+                perform((launch,))
+            except Exception as error:
+                failure = failure or error
+            log.note(begin, 1)
+        if failure is not None:
+            raise failure
+
+
+class EagerLaunchQueue(LaunchQueue):
+    """A queue in which nothing waits, so that times between two events are those of one operation."""
+
+    __slots__ = ()
+
+    def allow(self) -> None:
+        """Leave it as it is: no launch may wait."""
+
+
+def traced(queue: LaunchQueue, waits: bool) -> LaunchLog:
+    """Note the launches of a queue from here on; they do not wait for each other unless ``waits``."""
+    queue.flush()
+    log = _LOGS.get(queue)
+    if log is None:
+        log = _LOGS[queue] = LaunchLog()
+        log.waits = waits
+        queue.disallow()
+        queue.__class__ = TracedLaunchQueue if waits else EagerLaunchQueue
+    log.readers += 1
+    return log
+
+
+def untraced(queue: LaunchQueue) -> None:
+    """End ``traced`` for one reader."""
+    log = _LOGS.get(queue)
+    if log is None:
+        return
+    log.readers -= 1
+    if not log.readers:
+        queue.flush()
+        queue.__class__ = LaunchQueue
+        del _LOGS[queue]

@@ -1,0 +1,97 @@
+"""Profiles of a GPU's work: kernels with times, their operations, graphs, copies, and what is left afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.engine.profiling import cupti_activity
+
+from .test_profiles import read_strictly
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(params=["cupti", "events"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How times are taken: by CUPTI, if it is there, and by events."""
+    if request.param == "events":
+        monkeypatch.setattr(cupti_activity, "_opened", ["CUPTI is not to be used in this test"])
+    elif isinstance(why := cupti_activity.open_activity(), str):
+        pytest.skip(why)
+    return str(request.param)
+
+
+def test_kernels_belong_to_operations(cuda_tg: Any, way: str, tmp_path: Path) -> None:
+    tg = cuda_tg
+    weight = tg.randn(512, 512, requires_grad=True)
+    x = tg.randn(512, 512)
+
+    def step() -> None:
+        tg.nn.functional.gelu(x @ weight).sum().backward()
+        weight.grad = None
+
+    for _ in range(6):
+        step()
+    tg.cuda.synchronize()
+    with tg.profiler.profile(with_stack=True) as profile:
+        for _ in range(8):
+            step()
+        host = tg.ones(1 << 16, device="cpu").cuda()
+        host.add_(1)
+    (work,) = [each for each in profile.device_work() if each.times]
+    assert work.times == way and (way == "cupti") is (work.why == ""), work.why
+    rows = {event.key: event for event in profile.key_averages()}
+    assert rows["aten::gelu"].self_device_time_total > 0
+    assert rows["aten::matmul"].device_time_total > 0
+    assert rows["aten::add_"].device_time_total > 0
+    kernels = [event for event in profile.events() if event.device_type.name == "CUDA"]
+    assert kernels and all(0 < event.time_range.elapsed_us() < 1e5 for event in kernels)
+    begins = [event.time_range.start for event in profile.events() if event.name == "aten::gelu"]
+    assert min(begins) < max(event.time_range.start for event in kernels)
+    table = profile.key_averages().table(sort_by="cuda_time_total")
+    assert "Self CUDA" in table and "CUDA total" in table and "Self CUDA time total" in table
+    path = tmp_path / "trace.json"
+    profile.export_chrome_trace(str(path))
+    document = json.loads(path.read_text())
+    by_category = read_strictly(document)
+    assert by_category["kernel"] and document["deviceProperties"][0]["numSms"] > 0
+    assert document["telegrad"]["kernel_times"]["0"] == way
+    assert bool(document["telegrad"]["notes"]) is (way == "events")
+    if way == "cupti":
+        assert by_category["gpu_memcpy"]
+        whole = sum(event["dur"] for event in by_category["kernel"])
+        named = sum(e.self_device_time_total for e in profile.key_averages() if e.device_type.name == "CPU")
+        assert named == pytest.approx(whole + sum(e["dur"] for e in by_category["gpu_memcpy"]), rel=0.05)
+
+
+def test_kernel_times_are_those_between_events(cuda_tg: Any, way: str) -> None:
+    tg = cuda_tg
+    x = tg.randn(1 << 26)
+    for _ in range(3):
+        x + x
+    first, last = tg.cuda.Event(enable_timing=True), tg.cuda.Event(enable_timing=True)
+    with tg.profiler.profile() as profile:
+        tg.cuda.synchronize()
+        first.record()
+        for _ in range(10):
+            x + x
+        last.record()
+    measured = first.elapsed_time(last) * 1e3
+    profiled = next(event for event in profile.key_averages() if event.key == "aten::add").device_time_total
+    assert profiled == pytest.approx(measured, rel=0.1)
+
+
+def test_results_and_queues_are_as_ever_after_a_profile(cuda_tg: Any, way: str) -> None:
+    tg = cuda_tg
+    x = tg.randn(64, 64)
+    expected = ((x * 2) + 1).relu().tolist()
+    with tg.profiler.profile():
+        assert ((x * 2) + 1).relu().tolist() == expected
+    assert ((x * 2) + 1).relu().tolist() == expected
+    with tg.profiler.profile() as profile:
+        x.sum()
+    assert "aten::sum" in {event.name for event in profile.events()}
