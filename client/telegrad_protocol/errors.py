@@ -19,6 +19,8 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- AcceleratorError (RuntimeError)      a GPU that failed; it is also raised as WorkerCrashedError
     |-- NotComputedError (RuntimeError)      a result that was skipped because an earlier operation failed
     |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
+    |-- CompilationError (RuntimeError)      a kernel of the program's own that does not compile
+    |-- NotAllowedError (PermissionError)    what the operator of the server has not allowed
     |-- InternalError (RuntimeError)         a defect of the server; its traceback is attached
     |-- ConfigurationError (ValueError)      a setting with a bad value
     `-- CommunicationError (ConnectionError)
@@ -127,6 +129,14 @@ class SynchronizationError(TelegradError, RuntimeError):
 
 class AcceleratorError(TelegradError, RuntimeError):
     """A GPU has failed."""
+
+
+class CompilationError(TelegradError, RuntimeError):
+    """Code that the program brings does not compile; the message has the compiler's log."""
+
+
+class NotAllowedError(TelegradError, PermissionError):
+    """The operator of the server has not allowed this, or the session has not asked for it when it was opened."""
 
 
 class InternalError(TelegradError, RuntimeError):

@@ -12,6 +12,18 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from .kernel_messages import (
+    DefineKernel as DefineKernel,
+)
+from .kernel_messages import (
+    LaunchKernel as LaunchKernel,
+)
+from .kernel_messages import (
+    LoadModule as LoadModule,
+)
+from .kernel_messages import (
+    SetKernelAttribute as SetKernelAttribute,
+)
 from .pass_messages import (
     BeginPass as BeginPass,
 )
@@ -37,7 +49,7 @@ from .pass_messages import (
     Watch as Watch,
 )
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 CHUNK_BYTES = 1 << 20
 """Payloads that are not inline travel in chunks of at most this size, so that other frames can pass between them."""
 DROPPED = -1
@@ -245,7 +257,7 @@ Instruction: TypeAlias = (
     Call | Free | Site | Upload | Read | Describe | Backward | Gradient | Mode | SetRequiresGrad | RetainGrad | SetGrad
     | DropGrads | Seed | Query | Resume | Interrupt | RecordEvent | WaitEvent | RecordStream | Detach
     | Attach | ClientNode | Watch | BeginPass | TakeGradients | GiveGradients | EndPass
-    | RandomState | ForwardGradient
+    | RandomState | ForwardGradient | LoadModule | DefineKernel | SetKernelAttribute | LaunchKernel
 )  # fmt: skip
 
 

@@ -309,6 +309,19 @@ class TunableLoad(SessionQuery, frozen=True):
     lines: list[Any]
 
 
+class KernelAttributes(SessionQuery, frozen=True):
+    """What a kernel of the session needs: registers, shared memory and their like, by CuPy's names."""
+
+    kernel: int
+
+
+class ElapsedTimes(SessionQuery, frozen=True):
+    """Milliseconds between pairs of timed events, once all are reached."""
+
+    starts: list[int]
+    ends: list[int]
+
+
 class CudnnGraphs(SessionQuery, frozen=True):
     """cuDNN's version, 0 without it, and what the first uses of shapes have cost in the worker: a dict."""
 

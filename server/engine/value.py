@@ -24,6 +24,7 @@ from telegrad_protocol.meta import Device, Meta
 from .device.interface import Capture, Download, Event, Mark, Upload
 from .device.streams import StreamUser
 from .keys import AUTOGRAD
+from .user_kernels.interface import KernelDriver
 
 
 class Storage:
@@ -258,6 +259,10 @@ class Backend:
 
     def _without_streams(self) -> NotSupportedError:
         return NotSupportedError(f"stream: device {self.device} has no streams and events; CUDA devices have")
+
+    def kernel_driver(self) -> KernelDriver:
+        """What compiles, loads and launches kernels of clients here."""
+        raise NotSupportedError(f"kernel: device {self.device} runs no CUDA kernels; GPUs do")
 
     def marks(self, ctx: StreamUser) -> list[Mark]:
         """The points after all work launched so far on each stream of ``ctx``."""

@@ -33,6 +33,7 @@ _STATUS: Final[dict[type[TelegradError], int]] = {
     errors.InternalError: 500,
     errors.AcceleratorError: 500,
     errors.SynchronizationError: 409,
+    errors.NotAllowedError: 403,
     errors.ConfigurationError: 500,
     errors.AuthenticationError: 401,
     errors.ProtocolError: 400,

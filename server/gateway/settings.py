@@ -26,6 +26,7 @@ CLIENT_VARIABLES: Final = {
     "TELEGRAD_DISCONNECT_SECONDS": "how long `disconnect` and the end of a program wait for queued work; `30`",
     "TELEGRAD_MAX_AHEAD_SECONDS": "seconds of measured work that may be queued on the server before a program waits; "
     "`1` by default, `inf` for no bound",
+    "TELEGRAD_KERNELS": "`1`: `tg.connect()` asks for kernels of the program's own where it is not told whether to",
     "TELEGRAD_LAUNCH_BLOCKING": "`1`: every call waits for its result, so that an error shows on its own line",
     "TELEGRAD_CELL_SECONDS": "how long the end of a notebook's cell waits for its work, to fail in that cell; `0.25`",
     "TELEGRAD_FULL_TRACEBACK": "`1`: tracebacks show the frames of telegrad, too",
@@ -61,6 +62,14 @@ def _upper(value: Any) -> Any:
 
 
 Devices = Annotated[Groups, NoDecode, BeforeValidator(split_groups), AfterValidator(checked_groups)]
+
+
+def _switch(value: Any) -> Any:
+    text = str(value).lower()
+    return {"true": "1", "yes": "1", "on": "1", "false": "0", "no": "0", "off": "0"}.get(text, text)
+
+
+AllowKernels = Annotated[Literal["0", "1", "shared"], BeforeValidator(_switch)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 
 
@@ -103,6 +112,11 @@ class Settings(BaseSettings):
     )
     session_quota_bytes: ByteSize | None = Field(
         None, gt=0, description="Device memory that one session may hold, such as `8GiB`; unlimited by default."
+    )
+    allow_kernels: AllowKernels = Field(
+        "0",
+        description="Whether sessions may run CUDA kernels of their own, `connect(kernels=True)`: `0` no, `1` yes, "
+        "each such session on a worker of its own, `shared` yes, beside others, whose tensors the kernels can reach.",
     )
     max_frame_bytes: ByteSize = Field(
         ByteSize(8 << 20), ge=2 << 20, le=1 << 30, description="Largest WebSocket frame and largest JSON body."

@@ -29,7 +29,12 @@ def describe_site(state: SessionState, instruction: Any) -> str:
 
     Cells of notebooks have names that IPython gives them, and are shown as IPython shows them.
     """
-    site = state.sites.get(getattr(instruction, "site", 0))
+    return name_of_site(state, getattr(instruction, "site", 0))
+
+
+def name_of_site(state: SessionState, number: int) -> str:
+    """Return a line of the client's program by its number; empty where it is not known."""
+    site = state.sites.get(number)
     if site is None:
         return ""
     if site.file.startswith("Cell "):

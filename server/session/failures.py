@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -54,7 +54,7 @@ def as_telegrad_error(error: Exception, operation: str) -> TelegradError:
 
 def results_of(instruction: Any) -> Collection[int]:
     """Return the ids that an instruction defines when it succeeds."""
-    if isinstance(instruction, messages.Upload):
+    if isinstance(instruction, (messages.Upload, messages.LoadModule, messages.DefineKernel)):
         return (instruction.id,)
     outs = [id for id in getattr(instruction, "outs", ()) if id is not None]
     if isinstance(instruction, (messages.Backward, messages.GiveGradients, messages.EndPass)):
@@ -172,4 +172,12 @@ def _operation_of(instruction: Any) -> Op | None:
 
 def _name_of(instruction: Any) -> str:
     op = _operation_of(instruction)
-    return op.public if op is not None else type(instruction).__name__.lower()
+    if op is not None:
+        return op.public
+    return _WORDS.get(type(instruction)) or type(instruction).__name__.lower()
+
+
+_WORDS: Final[dict[type, str]] = {
+    messages.LoadModule: "load module", messages.DefineKernel: "define kernel",
+    messages.SetKernelAttribute: "set kernel attribute", messages.LaunchKernel: "launch kernel",
+}  # fmt: skip

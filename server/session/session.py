@@ -22,7 +22,7 @@ from telegrad_protocol.errors import ProtocolError, TelegradError
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
-from . import attachments, queries, streams, tensors
+from . import attachments, kernels, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .autograd import client_passes, gradients
 from .call_cache import CALLERS
@@ -97,7 +97,9 @@ class Session:
             messages.Watch: client_passes.watch, messages.BeginPass: client_passes.begin,
             messages.TakeGradients: client_passes.take, messages.GiveGradients: client_passes.give,
             messages.EndPass: client_passes.end, messages.ForwardGradient: client_passes.forward_gradient,
-            messages.RandomState: queries.note_random_state,
+            messages.RandomState: queries.note_random_state, messages.LoadModule: kernels.load_module,
+            messages.DefineKernel: kernels.define_kernel, messages.SetKernelAttribute: kernels.set_attribute,
+            messages.LaunchKernel: kernels.launch_kernel,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 
@@ -237,6 +239,7 @@ class Session:
         end_profile(state)
         state.clear()
         self._launches.leave(state.context)
+        state.modules.unload_retired()
         self._rollback.close()
         state.context = context.current = Context({})
         self._launched = LaunchedAhead(self._launches.backends, state.context)  # the old one holds what autocast keeps

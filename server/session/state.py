@@ -15,6 +15,7 @@ from server.engine.autograd.graph import Edge, Node
 from server.engine.context import Context
 from server.engine.device.interface import Event
 from server.engine.random import Generator
+from server.engine.user_kernels.modules import ModuleAccount
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes, messages
 from telegrad_protocol.errors import DeviceError, NotComputedError, UnknownIdError
@@ -62,6 +63,7 @@ class SessionState:
         for generator in self.context.generators.values():
             generator.seed()
         self.values: dict[int, Value | Absent] = {}
+        """Tensors, and the session's modules and kernels."""
         self.events: dict[int, Event] = {}
         self.stops: dict[int, Node | Edge] = {}
         """The client's nodes and the places in the backward graph that it watches."""
@@ -78,6 +80,10 @@ class SessionState:
         self.upload: TensorUpload | None = None
         """The tensor whose chunks are still coming in the stream of instructions."""
         self.handles = Handles()
+        self.modules = ModuleAccount()
+        """What the session has loaded of its own code; the modules and kernels are among ``values``."""
+        self.allows_kernels = False
+        """Whether the session may load code of its own, as the gateway has decided."""
         self.replies = ReplyQueue(self.context.checks.outstanding)
         self.verify: Callable[[], None] = _nothing_to_verify
         """Waits for devices and raises what they found wrong with work that no instruction has brought."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from server.engine.device.interface import Event
+from server.engine.device.interface import Event, Mark
 from telegrad_protocol import messages, queries
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.meta import Device
@@ -98,9 +98,24 @@ def _synchronize_event(state: SessionState, query: queries.EventSynchronize) -> 
 
 @answers(queries.ElapsedTime)
 def _elapsed_time(state: SessionState, query: queries.ElapsedTime) -> Deferred:
-    start, end = state.events.get(query.start), state.events.get(query.end)
-    if start is None or end is None:
-        raise ArgumentError("elapsed_time: both events must be recorded before the time between them can be told")
-    if not (start.is_timed and end.is_timed):
-        raise NotSupportedError("elapsed_time: both events must be made with enable_timing=True")
+    start, end = _timed(state, query.start), _timed(state, query.end)
     return Deferred([start, end], lambda: start.milliseconds_to(end))
+
+
+@answers(queries.ElapsedTimes)
+def _elapsed_times(state: SessionState, query: queries.ElapsedTimes) -> Deferred:
+    if len(query.starts) != len(query.ends):
+        raise ArgumentError("elapsed_time: as many first events as last ones are needed")
+    pairs = [(_timed(state, start), _timed(state, end)) for start, end in zip(query.starts, query.ends, strict=True)]
+    marks: list[Mark] = [event for pair in pairs for event in pair]
+    return Deferred(marks, lambda: [start.milliseconds_to(end) for start, end in pairs])
+
+
+def _timed(state: SessionState, number: int) -> Event:
+    """Return an event that was recorded and measures time."""
+    event = state.events.get(number)
+    if event is None:
+        raise ArgumentError("elapsed_time: both events must be recorded before the time between them can be told")
+    if not event.is_timed:
+        raise NotSupportedError("elapsed_time: both events must be made with enable_timing=True")
+    return event

@@ -13,7 +13,7 @@ from server.engine import context
 from server.engine import ops as _ops  # the implementations enter themselves in the dispatcher's tables
 from server.engine.devices import open_device
 from server.ipc.requests import HOST_REQUESTS, SESSION_REQUESTS, to_answer
-from server.session.call_stack import Frame, frames_of
+from server.session.call_stack import Frame, frames_of, name_of_site
 from server.session.failures import as_telegrad_error
 from server.session.requests import Deferred, answer
 from server.session.session import Session
@@ -76,6 +76,7 @@ class Host(HostState):
         Host._last_number = number
         session = Session(number, self.backends, self.default_device, self.check_devices, self._closed)
         session.state.isolation = options.get("isolation", session.state.isolation)
+        session.state.allows_kernels = options.get("kernels") is True
         self.sessions[number] = self._all_sessions[number] = session
         for backend in self.backends.values():
             backend.allocator.set_quota(number, quota)
@@ -87,7 +88,12 @@ class Host(HostState):
             return
         for device, backend in self.backends.items():
             if fault := backend.allocator.upstream.fault():
-                raise WorkerCrashedError(f"device {device} failed for good ({fault})") from error
+                raise WorkerCrashedError(f"device {device} failed for good ({fault}){self._suspects()}") from error
+
+    def _suspects(self) -> str:
+        """Return which kernels of clients may have broken the device; lines only where no other client reads them."""
+        kernels = [text for session in self.sessions.values() for text in _last_kernels(session, len(self.sessions))]
+        return f", after kernels of the client's own: {', '.join(kernels)}" if kernels else ""
 
     def control(self, session: Session | None, name: str, args: list[Any]) -> Any:
         """Answer a request about one session, or about the whole host."""
@@ -141,6 +147,13 @@ class Host(HostState):
                 log.info("memory of a closed session was freed late", extra={"session": number})
             for backend in self.backends.values():
                 backend.allocator.end_session(number)
+
+
+def _last_kernels(session: Session, sessions: int) -> list[str]:
+    """Return the kernels that a session launched last, the last one first."""
+    state = session.state
+    last = reversed(state.modules.last)
+    return [name if sessions > 1 else f"{name} at {name_of_site(state, site)}" for name, site in last]
 
 
 def _locate() -> list[Frame]:

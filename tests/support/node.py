@@ -14,18 +14,31 @@ from server.worker.host import Host
 from telegrad_protocol.meta import Device
 
 from ..session.queued import QueuedBackend
+from .kernel_driver import NotedDriver
 
+_driver = functools.cache(lambda device: NotedDriver())
 GPUS = (Device("cuda", 0), Device("cuda", 1))
 
 
 class SimulatedGpu(QueuedBackend):
     """One GPU of the node; each of them reaches the memory of the other."""
 
+    def kernel_driver(self) -> NotedDriver:
+        """What notes launches of kernels that clients bring."""
+        return _driver(self.device)
+
     def can_access_peer(self, peer: Device) -> bool:
         return peer in GPUS and peer is not self.device
 
     def properties(self) -> dict[str, Any]:
-        return super().properties() | {"name": "Simulated GPU", "capability": (9, self.device.index)}
+        return super().properties() | {
+            "name": "Simulated GPU",
+            "capability": (9, self.device.index),
+            "shared_memory_per_block_optin": 227 << 10,
+            "warp_size": 32,
+            "regs_per_multiprocessor": 65536,
+            "multi_processor_count": 132,
+        }
 
 
 @functools.cache

@@ -188,6 +188,7 @@ def connect(
     takeover: bool = False,
     gpus: int | None = None,
     own_worker: bool = False,
+    kernels: bool | None = None,
 ) -> Connection:
     """Open a session and make it current.
 
@@ -201,6 +202,9 @@ def connect(
     With 0 it may be placed where there is none. A server that can never give so many answers with a DeviceError.
     ``own_worker``: whether the session is to live on a worker process of its own, which no other session shares and
     which ends with it; ``Connection.isolation`` says what it got.
+    ``kernels``: whether the session is to run CUDA kernels of the program's own (``cuda.RawKernel``, Triton, Numba); by
+    default on a private server, and elsewhere where ``TELEGRAD_KERNELS`` is 1. A server whose operator has not
+    allowed it answers with a NotAllowedError.
 
     A server whose worker is being restarted is waited for. After ``connect`` has failed, and after ``disconnect``, an
     operation that needs a session raises why there is none, until ``connect`` succeeds.
@@ -223,7 +227,7 @@ def connect(
     address = os.environ.get("TELEGRAD_URL") if url is None else url
     try:
         if in_process is not None:
-            opened = ClientSession(lambda flush: _in_process(in_process))
+            opened = ClientSession(lambda flush: _in_process(in_process, kernels is not False))
         else:
             from .handshake import checked_gpus, describe_client
 
@@ -233,6 +237,8 @@ def connect(
                 server = PrivateServer(devices, checked_gpus(gpus))
                 address = server.url
             client = describe_client(lease, takeover, gpus, own_worker)
+            if _settings.wants_kernels(kernels, server is not None):
+                client["kernels"] = True
             opened = ClientSession(lambda flush: _remote(address, client, token, flush, tls, attach_to, server is None))
     except BaseException as error:
         if server is not None:
@@ -280,12 +286,12 @@ def _remote(
     return open_session(url, client, token, flush, tls, attach_to, owner_secret() if is_owned else None)
 
 
-def _in_process(host: Any) -> Transport:
+def _in_process(host: Any, kernels: bool) -> Transport:
     from telegrad._transport.in_process import InProcessTransport
 
     number = host.new_number()
     hello = Hello(session=f"in-process-{number}", key="", server_version="", lease_seconds=0.0, **host.hello())
-    return InProcessTransport(host.open(number, {}), hello)
+    return InProcessTransport(host.open(number, {"kernels": kernels}), hello)
 
 
 def current_connection() -> Connection:

@@ -28,6 +28,15 @@ def is_own(file: str) -> bool:
     return own
 
 
+def count_as_own(folder: str) -> None:
+    """Let the files below a folder, such as those of a compiler that calls telegrad, count as telegrad's."""
+    global _OWN
+    prefix = os.path.abspath(folder) + os.sep
+    if prefix not in _OWN:
+        _OWN = (*_OWN, prefix)
+        other_files.difference_update([file for file in other_files if file.startswith(prefix)])
+
+
 def depth_of_program() -> int:
     """Return the level, as ``warnings.warn`` counts from the caller of this, of the innermost frame not telegrad's."""
     frame, depth = sys._getframe(1).f_back, 2

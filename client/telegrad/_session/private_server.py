@@ -94,5 +94,6 @@ def _environment() -> dict[str, str]:
     left_out = ("TELEGRAD_HOST", "TELEGRAD_PORT", "TELEGRAD_TOKEN", "TELEGRAD_URL")
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment.setdefault("TELEGRAD_LOG_LEVEL", "WARNING")
+    environment.setdefault("TELEGRAD_ALLOW_KERNELS", "shared")  # all its sessions are this program's
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     return environment

@@ -106,3 +106,10 @@ def seconds_from(variable: str, default: float) -> float:
     if not seconds >= 0:
         raise ConfigurationError(f"{variable} must be a number of seconds, got {text!r}")
     return seconds
+
+
+def wants_kernels(kernels: bool | None, is_private: bool) -> bool:
+    """Return whether a session is to run kernels of the program's own; None leaves it to the environment."""
+    if kernels is not None:
+        return bool(kernels)
+    return is_private or os.environ.get("TELEGRAD_KERNELS", "0") not in ("", "0")

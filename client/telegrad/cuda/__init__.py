@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from . import tunable as tunable
     from .addresses import *  # noqa: F403
     from .graphs import *  # noqa: F403
+    from .kernels import RawKernel as RawKernel
+    from .kernels import RawModule as RawModule
+    from .kernels import _compile_kernel as _compile_kernel
     from .modes import *  # noqa: F403
     from .monitoring import *  # noqa: F403
     from .runtime import *  # noqa: F403
@@ -56,6 +59,7 @@ else:
                 "get_stream_from_external"
             ),
             "graphs": "CUDAGraph graph graph_pool_handle is_current_stream_capturing make_graphed_callables",
+            "kernels": "RawKernel RawModule _compile_kernel",
             "modes": "get_sync_debug_mode set_sync_debug_mode",
             "monitoring": (
                 "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature utilization"

@@ -20,6 +20,7 @@ from server.allocator.upstream.pluggable import plugged_in
 from server.engine import context, keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.launch import launches_on
+from server.engine.cuda.runtime.user_driver import CudaKernelDriver
 from server.engine.device.interface import Download, Event, Mark, Upload
 from server.engine.profiling.cuda_work import open_tracer
 from server.engine.profiling.device_work import DeviceTracer
@@ -151,6 +152,7 @@ class CudaBackend(StreamedBackend):
         self.launches = launches_on(self.index)
         self._workspaces: dict[int, Block] = {}
         self._is_capturing = False
+        self._kernel_driver: CudaKernelDriver | None = None
         allocator.free_memory_callbacks.append(self._free_workspaces)
 
     @classmethod
@@ -318,6 +320,11 @@ class CudaBackend(StreamedBackend):
     def mark(self) -> Mark:
         self.launches.flush()
         return CudaMark(cp.cuda.get_current_stream().ptr)
+
+    def kernel_driver(self) -> CudaKernelDriver:
+        if self._kernel_driver is None:
+            self._kernel_driver = CudaKernelDriver(self.index)
+        return self._kernel_driver
 
     @on_its_device
     def marks(self, ctx: StreamUser) -> list[Mark]:

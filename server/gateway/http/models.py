@@ -101,6 +101,7 @@ class OpenSession(BaseModel):
     own_worker: bool = Field(
         default=False, strict=True, description="whether it is to live on a worker process where no other session does"
     )
+    kernels: bool = Field(default=False, description="whether the session is to run CUDA kernels of its own")
 
     @model_validator(mode="after")
     def _check_names(self) -> OpenSession:

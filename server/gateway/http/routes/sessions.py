@@ -10,6 +10,7 @@ import msgspec
 from fastapi import APIRouter, Body, Header, Response
 
 from server.gateway.auth import OWNER_HEADER, SESSION_KEY_HEADER, digest_of, is_owned
+from server.gateway.custom_kernels import grants_kernels, needs_own_worker
 from server.gateway.dependencies import Gateway, GatewayHere, OwnerHere, OwnSessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.http.every_worker import ask_each
@@ -56,7 +57,8 @@ async def open_session(
     lease = gateway.settings.granted_lease(described.lease_seconds)
     gateway.opening += 1
     try:
-        demand = Demand(described.gpus, own_worker=described.own_worker)
+        own_worker = described.own_worker or needs_own_worker(gateway.settings, described.kernels)
+        demand = Demand(described.gpus, own_worker=own_worker)
         session: SessionLike = await gateway.registry.open(_options(gateway, described), lease, demand)
     except WorkerCrashedError as error:
         raise Refused(503, error, {"Retry-After": "1"}) from error
@@ -114,7 +116,8 @@ def _options(gateway: Gateway, client: models.OpenSession) -> dict[str, Any]:
     """What the worker is told of a client; its quota is the operator's to set."""
     quota = gateway.settings.session_quota_bytes
     described = client.model_dump(exclude_none=True, exclude={"gpus", "own_worker"})
-    return {**described, "quota_bytes": None if quota is None else int(quota)}
+    kernels = grants_kernels(gateway.settings, client.kernels)
+    return {**described, "quota_bytes": None if quota is None else int(quota), "kernels": kernels}
 
 
 def _check_room(gateway: Gateway) -> None:

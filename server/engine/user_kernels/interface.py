@@ -1,0 +1,76 @@
+"""What a device offers that runs kernels of clients; ``server.engine.cuda.runtime.user_driver`` is the one of GPUs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+
+class Text(NamedTuple):
+    """CUDA C++ text to compile; ``file`` and ``line`` are where the user's program has it."""
+
+    source: str
+    file: str
+    line: int
+    options: tuple[str, ...]
+    headers: dict[str, str]
+    expressions: tuple[str, ...]
+
+
+class Compiled(NamedTuple):
+    """Machine code, the PTX text it came from, and the names of the functions that expressions stand for."""
+
+    code: bytes
+    ptx: str
+    names: dict[str, str]
+
+
+class Geometry(NamedTuple):
+    """How many blocks and threads a launch has, in three dimensions, and what shared memory a block has."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    cluster: tuple[int, int, int] | None
+    flags: int
+
+
+class Limits(NamedTuple):
+    """What a device can launch at most."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    threads: int
+    shared: int
+    """Bytes of shared memory per block, with what a kernel has to ask for."""
+    cluster: int
+    """Blocks per cluster; 0 where there are no clusters."""
+
+
+class KernelDriver(Protocol):
+    """Compiles, loads and launches kernels on one device."""
+
+    limits: Limits
+
+    def compile(self, text: Text) -> Compiled:
+        """Compile a text; ``CompilationError`` with the compiler's log where that fails."""
+
+    def load(self, code: bytes) -> Any:
+        """Load machine code or PTX; the answer stands for the module. ``ArgumentError`` where the driver refuses."""
+
+    def unload(self, module: Any) -> None:
+        """Unload a module, once the device has done all work that it was given."""
+
+    def function(self, module: Any, name: str) -> Any:
+        """Return a module's function, which ``ArgumentError`` says is not there."""
+
+    def attributes(self, function: Any) -> dict[str, int]:
+        """Return what a function needs and may have, by CuPy's names."""
+
+    def set_attribute(self, function: Any, name: str, value: int) -> None:
+        """Set one of the attributes that can be set."""
+
+    def parameter_sizes(self, function: Any) -> tuple[int, ...] | None:
+        """Return the sizes of a function's parameters in bytes; None where the driver cannot tell."""
+
+    def launch(self, function: Any, geometry: Geometry, stream: int, parameters: int) -> None:
+        """Launch on a raw stream; ``parameters`` is the address of an array of the arguments' addresses."""

@@ -1,0 +1,89 @@
+"""Instructions about kernels that the client brings: loading their code, and launching them.
+
+Modules and kernels have numbers as tensors do, and are freed as these are. A launch is not among what an operation
+passes: autograd does not see it, and what the kernel writes to is modified as ``data_ptr()`` lets others modify it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server.engine.user_kernels.interface import Geometry
+from server.engine.user_kernels.modules import UserKernel, UserModule
+from server.engine.value import Value
+from telegrad_protocol import messages, queries
+from telegrad_protocol.errors import NotAllowedError, NotComputedError, ProtocolError, UnknownIdError
+from telegrad_protocol.kernel_messages import ADDRESS, NULL
+
+from .requests import answers
+from .state import Absent, SessionState
+
+
+def load_module(state: SessionState, message: messages.LoadModule) -> None:
+    """Handle the instruction: compile code where it is text, and load it."""
+    if not state.allows_kernels:
+        raise NotAllowedError(
+            "load module: this session runs no kernels of its own; open one that does with connect(kernels=True), or "
+            "set TELEGRAD_KERNELS=1, on a server whose operator allows it (TELEGRAD_ALLOW_KERNELS)"
+        )
+    backend = state.backend(message.device)
+    with backend.as_current():
+        module = UserModule(state.modules, backend, message)
+    state.values[message.id] = module  # type: ignore[assignment]
+
+
+def define_kernel(state: SessionState, message: messages.DefineKernel) -> None:
+    """Handle the instruction: find a module's function."""
+    module = _own(state, message.module, UserModule)
+    with module.backend.as_current():
+        kernel = UserKernel(module, message.name, message.written, message.read_only)
+    state.values[message.id] = kernel  # type: ignore[assignment]
+
+
+def set_attribute(state: SessionState, message: messages.SetKernelAttribute) -> None:
+    """Handle the instruction."""
+    kernel = _own(state, message.kernel, UserKernel)
+    with kernel.backend.as_current():
+        kernel.set_attribute(message.name, message.value)
+
+
+def launch_kernel(state: SessionState, message: messages.LaunchKernel) -> None:
+    """Handle the instruction: launch on the stream that the session's operations are launched on."""
+    kernel: Any = state.values.get(message.kernel)
+    if kernel.__class__ is not UserKernel:
+        kernel = _own(state, message.kernel, UserKernel)
+    args, values, given = message.args, state.values, iter(message.args)
+    if ADDRESS in message.forms:
+        args = []
+        for form in message.forms:
+            if form == NULL:
+                continue
+            arg = next(given, None)
+            if form == ADDRESS:
+                value: Any = values.get(arg)  # type: ignore[arg-type]
+                arg = value if value.__class__ is Value else state.value(arg)  # type: ignore[arg-type]
+            args.append(arg)
+    backend = kernel.backend
+    geometry = Geometry(message.grid, message.block, message.shared, message.cluster, message.flags)
+    state.modules.note_launch(kernel.name, message.site)
+    with backend.as_current():
+        kernel.launch(geometry, message.forms, args, backend.stream)
+    state.operations += 1
+
+
+def _own(state: SessionState, number: int, kind: type[Any]) -> Any:
+    """Return a module or kernel of the session."""
+    owned: Any = state.values.get(number)
+    if isinstance(owned, kind):
+        return owned
+    if isinstance(owned, Absent):
+        raise NotComputedError(f"this kernel was never loaded: {owned.reason}")
+    raise (UnknownIdError if owned is None else ProtocolError)(f"number {number} is no {kind.__name__} of the session")
+
+
+@answers(queries.KernelAttributes)
+def _attributes(state: SessionState, query: queries.KernelAttributes) -> dict[str, int]:
+    kernel = _own(state, query.kernel, UserKernel)
+    with kernel.backend.as_current():
+        attributes: dict[str, int] = kernel.attributes()
+    return attributes
