@@ -196,6 +196,7 @@ from ._session.grad_mode import (
     set_grad_enabled as set_grad_enabled,
 )
 from ._session.settings import set_default_dtype as set_default_dtype
+from ._kernels import activation as _activation
 from ._session import tracebacks as _tracebacks
 from ._session.wire_stats import WireStats as WireStats, wire_stats as wire_stats
 from ._tensor import dtype_limits as _dtype_limits
@@ -380,6 +381,7 @@ if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
     __getattr__, __dir__ = lazy(__name__, _LAZY, _names_in(""), _function, _signatures.publish_in)
 
 _tracebacks.install()
+_activation.watch()
 for _module in (errors, sys.modules[__name__], autograd, cuda):
     _signatures.publish(_module)
 _signatures.publish_methods(Tensor)

@@ -27,6 +27,8 @@ _WITHOUT_RESULT: Final = frozenset(
     ("st", "red", "bra", "ret", "bar", "barrier", "cp", "stmatrix", "prefetch", "mbarrier", "call", "fence", "membar")
 )
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_NO_STATEMENT: Final = re.compile(r"^[ \t]*(?:\.loc\b[^\n]*|[\w$]+:|[{}])", re.MULTILINE)
+"""Places in source, labels and braces: no semicolon stands between them and the statement that follows."""
 _NOT_MEMORY: Final = (".shared", ".local", ".const", ".param", ".shared::cta", ".shared::cluster")
 
 
@@ -98,7 +100,7 @@ def _is_harmless(call: _Step) -> bool:
 
 
 def _steps(body: str) -> Iterator[_Step]:
-    for statement in re.split(r";|(?<=[\w$]):(?=\s)", body.replace("{\n", " ").replace("\n}", " ")):
+    for statement in _NO_STATEMENT.sub(" ", body).split(";"):
         match = _STATEMENT.match(statement.strip())
         if match is None or match[1].startswith("."):
             continue

@@ -22,7 +22,7 @@ from telegrad_protocol.errors import ProtocolError, TelegradError
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
-from . import attachments, kernels, queries, streams, tensors
+from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .autograd import client_passes, gradients
 from .call_cache import CALLERS
@@ -35,6 +35,7 @@ from .replies import Frame, PendingData
 from .rollback import Rollback
 from .state import SessionState
 from .uploads import Chunk
+from .user_code import kernels
 
 Result = TypeVar("Result")
 

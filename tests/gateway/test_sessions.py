@@ -67,10 +67,21 @@ def test_the_limit_of_sessions_is_told_and_leaving_makes_room(client: Client) ->
 
 def test_the_quota_is_what_the_operator_set_whatever_a_client_says(http: Http, registry: FakeRegistry) -> None:
     http.post("/v1/sessions", json={"quota_bytes": 1 << 60, "client": "me"})
-    assert registry.options == {"client": "me", "quota_bytes": None}
+    assert registry.options == {"client": "me", "quota_bytes": None, "kernels": False}
     with Http(create_app(settings_of(session_quota_bytes="1MiB"), registry)) as limited:
         limited.post("/v1/sessions", json={"quota_bytes": None})
-    assert registry.options == {"quota_bytes": 1 << 20}
+    assert registry.options == {"quota_bytes": 1 << 20, "kernels": False}
+
+
+def test_kernels_of_its_own_are_the_operators_to_allow(http: Http, registry: FakeRegistry) -> None:
+    refused = http.post("/v1/sessions", json={"kernels": True})
+    assert (refused.status_code, refused.json()["code"]) == (403, "NotAllowedError")
+    assert "TELEGRAD_ALLOW_KERNELS" in refused.json()["detail"]
+    for setting in ("1", "shared"):
+        with Http(create_app(settings_of(allow_kernels=setting), registry)) as allowed:
+            assert allowed.post("/v1/sessions", json={"kernels": True}).status_code == 201
+            assert registry.options == {"quota_bytes": None, "kernels": True}
+            assert registry.demand.own_worker == (setting == "1")
 
 
 SESSION_PATHS = [

@@ -14,7 +14,9 @@ PACKAGES = {
     "telegrad": ROOT / "client/telegrad",
     "telegrad_protocol": ROOT / "client/telegrad_protocol",
 }
-OPTIONAL = frozenset(("cupy", "cupyx", "cupy_backends", "cuda", "cudnn", "cupti", "nvmath", "pynvml", "tensorboardX"))
+OPTIONAL = frozenset(
+    ("cupy", "cupyx", "cupy_backends", "cuda", "cudnn", "cupti", "nvmath", "pynvml", "tensorboardX", "triton", "numba")
+)
 """What a machine without a GPU does not have: these, and modules that need them, may be imported inside functions."""
 
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from telegrad._session.current import current_session
 from telegrad._session.devices import current_gpu, gpu_of
@@ -24,7 +23,7 @@ from telegrad_protocol.kernel_messages import COOPERATIVE, CUDA_TEXT
 from telegrad_protocol.meta import Device
 
 from .include_files import headers_of, split_options
-from .remote_kernel import RemoteKernel, RemoteModule, encode, place_of, three
+from .remote_kernel import RemoteKernel, RemoteModule, encode, loaded_of, place_of, three
 
 _ELF = b"\x7fELF"
 
@@ -64,7 +63,6 @@ class RawModule:
         self.enable_cooperative_groups = enable_cooperative_groups
         self.name_expressions = None if name_expressions is None else tuple(name_expressions)
         self._kind, self._code, self._file, self._line = _read(code, path)
-        self._loaded: WeakKeyDictionary[ClientSession, dict[Device, RemoteModule]] = WeakKeyDictionary()
 
     def compile(self, log_stream: Any = None) -> None:
         """Compile now, for the current GPU, and wait for it."""
@@ -81,10 +79,8 @@ class RawModule:
         raise NotSupportedError("get_global: variables of a module cannot be reached; pass a tensor to the kernel")
 
     def _module_on(self, session: ClientSession, device: Device, expressions: Sequence[str] = ()) -> RemoteModule:
-        loaded = self._loaded.get(session)
-        if loaded is None:
-            loaded = self._loaded[session] = {}
-        module = loaded.get(device)
+        loaded = loaded_of(self, session)
+        module: RemoteModule | None = loaded.get(device)
         if module is None:
             options, folders = split_options(self.options)
             text = self._code.decode(errors="replace") if self._kind == CUDA_TEXT else ""
@@ -96,7 +92,7 @@ class RawModule:
         return module
 
     def _forget(self, session: ClientSession, device: Device) -> None:
-        self._loaded.get(session, {}).pop(device, None)
+        loaded_of(self, session).pop(device, None)
 
     def __getattr__(self, name: str) -> RawKernel:
         if name.startswith("__") or "_kind" not in self.__dict__:
@@ -165,7 +161,6 @@ class RawKernel:
         self._module, self.name, self.read_only = module, name, tuple(read_only)
         self.code, self.options, self.backend = module.code, module.options, module.backend
         self.file_path, self.enable_cooperative_groups = module.file_path, module.enable_cooperative_groups
-        self._kernels: WeakKeyDictionary[ClientSession, dict[Device, RemoteKernel]] = WeakKeyDictionary()
         self._settings: dict[str, int] = {}
 
     def __call__(
@@ -187,8 +182,8 @@ class RawKernel:
         kernel.launch(*sizes, forms, values, int(shared_mem), None, flags)
 
     def _kernel_on(self, session: ClientSession, device: Device) -> RemoteKernel:
-        kernels = self._kernels.get(session)
-        kernel = None if kernels is None else kernels.get(device)
+        kernels = loaded_of(self, session)
+        kernel: RemoteKernel | None = kernels.get(device)
         if kernel is not None:
             return kernel
         is_text = self._module._kind == CUDA_TEXT
@@ -200,7 +195,7 @@ class RawKernel:
             raise
         for name, value in self._settings.items():
             kernel.set_attribute(name, value)
-        self._kernels.setdefault(session, {})[device] = kernel
+        kernels[device] = kernel
         return kernel
 
     def compile(self, log_stream: Any = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +26,6 @@ from telegrad_protocol.meta import Device
 
 if TYPE_CHECKING:
     from telegrad._session.session import ClientSession
-
-_EXACT: Final = (np.generic,)
 
 
 class RemoteModule:
@@ -111,6 +109,14 @@ class RemoteKernel:
     def __del__(self) -> None:
         if hasattr(self, "attributes"):
             self.session.free(self.id)
+
+
+def loaded_of(owner: object, session: ClientSession) -> dict[Device, Any]:
+    """Return what the devices of a session have loaded for an object of the program; freed with either of them."""
+    loaded = session.kernels.get(owner)
+    if loaded is None:
+        loaded = session.kernels[owner] = {}
+    return loaded
 
 
 def encode(kernel: str, session: ClientSession, device: Device, args: Iterable[Any]) -> tuple[str, list[Any]]:

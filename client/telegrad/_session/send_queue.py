@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from telegrad._transport.ahead import Ahead, max_ahead_seconds
 from telegrad_protocol import messages, wire
@@ -94,6 +95,8 @@ class SendQueue:
         self._new_interrupt = count(1).__next__
         self._new_request = count(1).__next__
         self.is_open = True
+        self.kernels: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+        """What devices have loaded, by device, for objects of the program that stand for code: see ``_kernels``."""
         self.sites = CallSites(self._introduce)
         self.blocking = is_blocking()
         self._is_urgent = self.blocking

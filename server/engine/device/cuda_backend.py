@@ -20,7 +20,7 @@ from server.allocator.upstream.pluggable import plugged_in
 from server.engine import context, keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.launch import launches_on
-from server.engine.cuda.runtime.user_driver import CudaKernelDriver
+from server.engine.cuda.runtime.user_driver import CudaKernelDriver, kernel_driver_of
 from server.engine.device.interface import Download, Event, Mark, Upload
 from server.engine.profiling.cuda_work import open_tracer
 from server.engine.profiling.device_work import DeviceTracer
@@ -152,7 +152,6 @@ class CudaBackend(StreamedBackend):
         self.launches = launches_on(self.index)
         self._workspaces: dict[int, Block] = {}
         self._is_capturing = False
-        self._kernel_driver: CudaKernelDriver | None = None
         allocator.free_memory_callbacks.append(self._free_workspaces)
 
     @classmethod
@@ -322,9 +321,7 @@ class CudaBackend(StreamedBackend):
         return CudaMark(cp.cuda.get_current_stream().ptr)
 
     def kernel_driver(self) -> CudaKernelDriver:
-        if self._kernel_driver is None:
-            self._kernel_driver = CudaKernelDriver(self.index)
-        return self._kernel_driver
+        return kernel_driver_of(self.index)
 
     @on_its_device
     def marks(self, ctx: StreamUser) -> list[Mark]:

@@ -136,6 +136,12 @@ class _Function:
         self.handle = driver.CUfunction(self.pointer)
 
 
+@functools.cache
+def kernel_driver_of(device: int) -> CudaKernelDriver:
+    """Return the driver of a GPU, which there is one of in a process."""
+    return CudaKernelDriver(device)
+
+
 def _config(function: Any, geometry: Geometry, stream: int) -> Any:
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = geometry.grid

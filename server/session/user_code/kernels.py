@@ -11,12 +11,11 @@ from typing import Any
 from server.engine.user_kernels.interface import Geometry
 from server.engine.user_kernels.modules import UserKernel, UserModule
 from server.engine.value import Value
+from server.session.requests import answers
+from server.session.state import Absent, SessionState
 from telegrad_protocol import messages, queries
 from telegrad_protocol.errors import NotAllowedError, NotComputedError, ProtocolError, UnknownIdError
 from telegrad_protocol.kernel_messages import ADDRESS, NULL
-
-from .requests import answers
-from .state import Absent, SessionState
 
 
 def load_module(state: SessionState, message: messages.LoadModule) -> None:

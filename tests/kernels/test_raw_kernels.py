@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +33,6 @@ extern "C" __global__ void add(const float* a, const float* b, float* c, int n, 
 }
 """
 GRID = (3, 2), (64,)
-
-
-@pytest.fixture(scope="module")
-def simulated() -> SimulatedHost:
-    """Two simulated GPUs."""
-    return SimulatedHost()
-
-
-@pytest.fixture
-def tg(simulated: SimulatedHost) -> Iterator[Any]:
-    """The client on a session there."""
-    import telegrad
-
-    with telegrad.connect(in_process=simulated):
-        yield telegrad
-
-
-@pytest.fixture
-def driver(simulated: SimulatedHost) -> NotedDriver:
-    """The driver of its first GPU, which has launched nothing yet."""
-    noted: Any = simulated.backends[simulated.default_device].kernel_driver()
-    noted.launched.clear()
-    return noted  # type: ignore[no-any-return]
 
 
 def _addresses(*tensors: Any) -> list[bytes]:

@@ -1,0 +1,207 @@
+"""Launches of what Triton has compiled: arguments in Triton's order, as the kernel's parameters take them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from telegrad._ops.functions import function
+from telegrad._session.current import current_session
+from telegrad._session.devices import current_gpu
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import dtypes, ptx
+from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
+from telegrad_protocol.kernel_messages import (
+    ADDRESS,
+    BYTES,
+    COOPERATIVE,
+    FLOAT,
+    INTEGER,
+    NULL,
+    PROGRAMMATIC,
+)
+from telegrad_protocol.meta import Device
+
+from .remote_kernel import RemoteKernel, RemoteModule, check_tensor, loaded_of, place_of
+
+if TYPE_CHECKING:
+    from telegrad._session.session import ClientSession
+
+_WARP = 32
+_empty: Any = function("empty")
+
+
+class Pointer:
+    """A tensor as Triton's specialisation looks at it: its type, and how its address is aligned.
+
+    Blocks of memory begin at multiples of 512 bytes, so the offset within the storage tells, and nobody is asked.
+    """
+
+    __slots__ = ("dtype", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.dtype = tensor._meta.dtype
+
+    def data_ptr(self) -> int:
+        """Return an address that is aligned as the tensor's is."""
+        meta = self.tensor._meta
+        return (meta.offset * meta.dtype.itemsize) % 16 or 16
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tensor, name)
+
+
+class RemoteFunction:
+    """A compiled kernel of Triton's, which sessions load when they first launch it."""
+
+    def __init__(self, name: str, binary: bytes, text: str) -> None:
+        self.name, self._binary = name, binary
+        entry = ptx.entries(text).get(name) if text else None
+        self.written = None if entry is None else entry.written
+        self.parameters = None if entry is None else entry.parameters
+
+    def on(self, session: ClientSession, device: Device) -> RemoteKernel:
+        """Return the kernel on a device of a session."""
+        loaded = loaded_of(self, session)
+        kernel: RemoteKernel | None = loaded.get(device)
+        if kernel is None:
+            module = RemoteModule(session, device, "cubin", self._binary)
+            kernel = loaded[device] = RemoteKernel(module, self.name, self.written)
+        return kernel
+
+
+class RemoteLauncher:
+    """Triton's launcher of one compiled kernel."""
+
+    def __init__(self, src: Any, metadata: Any) -> None:
+        types = list(src.signature.values())
+        if any(_has_descriptor(kind) for kind in types):
+            raise NotSupportedError(
+                "triton: descriptors that the host makes (TensorDescriptor) are not passed to the server; make "
+                "them in the kernel, with tl.make_tensor_descriptor"
+            )
+        self._types = types
+        self._is_flat = not any(isinstance(kind, tuple) for kind in types)
+        self._places = [place for place, kind in enumerate(types) if kind != "constexpr"]
+        self._forms = [_form_of(types[place]) for place in self._places] if self._is_flat else []
+        self._usual = "".join(self._forms)
+        self._ctas: int = getattr(metadata, "num_ctas", 1)
+        self._block = (_WARP * metadata.num_warps, 1, 1)
+        self._shared: int = metadata.shared
+        self._cluster = None if self._ctas == 1 else (self._ctas, 1, 1)
+        self._scratch: int = getattr(metadata, "global_scratch_size", 0) or 0
+        if getattr(metadata, "profile_scratch_size", 0):
+            raise NotSupportedError("triton: kernels that are instrumented for profiling are not passed to the server")
+        is_cooperative = getattr(metadata, "launch_cooperative_grid", False)
+        self._flags = COOPERATIVE * bool(is_cooperative) + PROGRAMMATIC * bool(getattr(metadata, "launch_pdl", False))
+
+    def __call__(
+        self, x: int, y: int, z: int, stream: Any, function: RemoteFunction, packed: Any, launch_metadata: Any,
+        enter_hook: Any, exit_hook: Any, *args: Any,
+    ) -> None:  # fmt: skip
+        """Launch on the current stream of the GPU that the tensors are on."""
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        if x > 0 and y > 0 and z > 0:
+            self._launch((int(x) * self._ctas, int(y), int(z)), function, args)
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _launch(self, grid: tuple[int, int, int], function: RemoteFunction, args: Sequence[Any]) -> None:
+        forms, values, where = self._encode(function.name, args)
+        session, device = where
+        kernel = function.on(session, device)
+        extra = NULL * 2 if function.parameters is None else NULL * (len(function.parameters) - len(forms))
+        if self._scratch:
+            nbytes = self._scratch * grid[0] * grid[1] * grid[2]
+            scratch = _empty(nbytes, dtype=dtypes.uint8, device=device)
+            values.append(scratch._id)
+            extra = ADDRESS + extra[1:]
+        kernel.launch(grid, self._block, forms + extra, values, self._shared, self._cluster, self._flags)
+
+    def _encode(self, name: str, args: Sequence[Any]) -> tuple[str, list[Any], tuple[ClientSession, Device]]:
+        """Return forms, what stands for the arguments, and the GPU that their tensors are on."""
+        forms, usual = self._forms, self._usual
+        given = [args[place] for place in self._places]
+        if not self._is_flat:
+            forms, given = _flattened(self._types, args)
+            usual = ""
+        where: tuple[ClientSession, Device] | None = None
+        values: list[Any] = []
+        special: dict[int, str] = {}
+        for place, (form, arg) in enumerate(zip(forms, given, strict=True)):
+            if form == ADDRESS:
+                tensor = arg.tensor if arg.__class__ is Pointer else arg
+                if isinstance(tensor, Tensor):
+                    if where is None:
+                        where = place_of(_tensors(given)) or (tensor._session, tensor._meta.device)
+                    if tensor._session is not where[0] or tensor._meta.device is not where[1]:
+                        check_tensor(name, place, tensor, *where)
+                    values.append(tensor._id)
+                elif tensor is None:
+                    special[place] = NULL
+                else:
+                    special[place] = INTEGER
+                    values.append(_address(name, place, tensor))
+            else:
+                values.append(_value(form, arg))
+                if form == "h":
+                    special[place] = BYTES
+        if special or not usual:
+            usual = "".join([special.get(place, form) for place, form in enumerate(forms)])
+        if where is None:
+            session = current_session()
+            where = session, current_gpu(session, name)
+        return usual, values, where
+
+
+def _tensors(args: Sequence[Any]) -> list[Any]:
+    return [arg.tensor if arg.__class__ is Pointer else arg for arg in args]
+
+
+def _form_of(kind: str) -> str:
+    """Return the form of an argument by Triton's type; ``h`` for bfloat16, whose bytes are made here."""
+    if kind[0] == "*":
+        return ADDRESS
+    if kind == "bf16":
+        return "h"
+    return FLOAT if kind.startswith(("fp", "f32")) else INTEGER
+
+
+def _value(form: str, arg: Any) -> Any:
+    if form == INTEGER:
+        return int(arg)
+    if form == FLOAT:
+        return float(arg)
+    bits: bytes = struct.pack("<f", float(np.float32(arg)))[2:]
+    return bits
+
+
+def _address(name: str, place: int, arg: Any) -> int:
+    if isinstance(arg, int):
+        return arg
+    raise ArgumentTypeError(f"{name}: argument {place + 1} must be a tensor on a GPU, not {type(arg).__name__}")
+
+
+def _has_descriptor(kind: Any) -> bool:
+    if isinstance(kind, tuple):
+        return any(map(_has_descriptor, kind))
+    return str(kind).startswith(("tensordesc", "nvTmaDesc"))
+
+
+def _flattened(types: Sequence[Any], args: Sequence[Any]) -> tuple[list[str], list[Any]]:
+    """Return forms and arguments of a kernel that takes tuples."""
+    pairs = list(_pairs(types, args))
+    return [_form_of(kind) for kind, _ in pairs], [arg for _, arg in pairs]
+
+
+def _pairs(types: Sequence[Any], args: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    for kind, arg in zip(types, args, strict=True):
+        if isinstance(kind, tuple):
+            yield from _pairs(kind, arg)
+        elif kind != "constexpr":
+            yield kind, arg
