@@ -9,6 +9,7 @@ import numpy as np
 
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import ptx
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError
 from telegrad_protocol.kernel_messages import (
     ADDRESS,
@@ -117,6 +118,28 @@ def loaded_of(owner: object, session: ClientSession) -> dict[Device, Any]:
     if loaded is None:
         loaded = session.kernels[owner] = {}
     return loaded
+
+
+class CompiledKernel:
+    """A kernel that was compiled here, which devices of sessions load when they first launch it.
+
+    ``text`` is the PTX that it was compiled to on the way, where that is known.
+    """
+
+    def __init__(self, name: str, kind: str, code: bytes, text: str) -> None:
+        self.name, self._kind, self._code = name, kind, code
+        entry = ptx.entries(text).get(name) if text else None
+        self.written = None if entry is None else entry.written
+        self.parameters = None if entry is None else entry.parameters
+
+    def on(self, session: ClientSession, device: Device) -> RemoteKernel:
+        """Return the kernel on a device of a session; waits for the server the first time."""
+        loaded = loaded_of(self, session)
+        kernel: RemoteKernel | None = loaded.get(device)
+        if kernel is None:
+            module = RemoteModule(session, device, self._kind, self._code)
+            kernel = loaded[device] = RemoteKernel(module, self.name, self.written)
+        return kernel
 
 
 def encode(kernel: str, session: ClientSession, device: Device, args: Iterable[Any]) -> tuple[str, list[Any]]:

@@ -24,8 +24,9 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Device
 
+from .remote_kernel import CompiledKernel
 from .triton_bench import CACHE_BYTES, do_bench
-from .triton_launcher import RemoteFunction, RemoteLauncher
+from .triton_launcher import RemoteLauncher
 
 if TYPE_CHECKING:
     from telegrad._session.session import ClientSession
@@ -109,7 +110,7 @@ class RemoteUtils:
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
         """Load a kernel onto the current GPU; waits for the server."""
         asm = getattr(_calls.loading, "asm", None) or {}
-        function = RemoteFunction(name, binary, asm.get("ptx", ""))
+        function = CompiledKernel(name, "cubin", binary, asm.get("ptx", ""))
         attributes = function.on(*place()).attributes
         spills = attributes["local_size_bytes"] // 4
         return function, function, attributes["num_regs"], spills, attributes["max_threads_per_block"]

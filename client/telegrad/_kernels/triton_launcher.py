@@ -12,7 +12,7 @@ from telegrad._ops.functions import function
 from telegrad._session.current import current_session
 from telegrad._session.devices import current_gpu
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol import dtypes, ptx
+from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
 from telegrad_protocol.kernel_messages import (
     ADDRESS,
@@ -25,7 +25,7 @@ from telegrad_protocol.kernel_messages import (
 )
 from telegrad_protocol.meta import Device
 
-from .remote_kernel import RemoteKernel, RemoteModule, check_tensor, loaded_of, place_of
+from .remote_kernel import CompiledKernel, check_tensor, place_of
 
 if TYPE_CHECKING:
     from telegrad._session.session import ClientSession
@@ -55,25 +55,6 @@ class Pointer:
         return getattr(self.tensor, name)
 
 
-class RemoteFunction:
-    """A compiled kernel of Triton's, which sessions load when they first launch it."""
-
-    def __init__(self, name: str, binary: bytes, text: str) -> None:
-        self.name, self._binary = name, binary
-        entry = ptx.entries(text).get(name) if text else None
-        self.written = None if entry is None else entry.written
-        self.parameters = None if entry is None else entry.parameters
-
-    def on(self, session: ClientSession, device: Device) -> RemoteKernel:
-        """Return the kernel on a device of a session."""
-        loaded = loaded_of(self, session)
-        kernel: RemoteKernel | None = loaded.get(device)
-        if kernel is None:
-            module = RemoteModule(session, device, "cubin", self._binary)
-            kernel = loaded[device] = RemoteKernel(module, self.name, self.written)
-        return kernel
-
-
 class RemoteLauncher:
     """Triton's launcher of one compiled kernel."""
 
@@ -100,7 +81,7 @@ class RemoteLauncher:
         self._flags = COOPERATIVE * bool(is_cooperative) + PROGRAMMATIC * bool(getattr(metadata, "launch_pdl", False))
 
     def __call__(
-        self, x: int, y: int, z: int, stream: Any, function: RemoteFunction, packed: Any, launch_metadata: Any,
+        self, x: int, y: int, z: int, stream: Any, function: CompiledKernel, packed: Any, launch_metadata: Any,
         enter_hook: Any, exit_hook: Any, *args: Any,
     ) -> None:  # fmt: skip
         """Launch on the current stream of the GPU that the tensors are on."""
@@ -111,7 +92,7 @@ class RemoteLauncher:
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
-    def _launch(self, grid: tuple[int, int, int], function: RemoteFunction, args: Sequence[Any]) -> None:
+    def _launch(self, grid: tuple[int, int, int], function: CompiledKernel, args: Sequence[Any]) -> None:
         forms, values, where = self._encode(function.name, args)
         session, device = where
         kernel = function.on(session, device)
