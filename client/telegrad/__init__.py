@@ -268,6 +268,11 @@ if TYPE_CHECKING:
         testing as testing,
         utils as utils,
     )
+    from ._library.compiled.core import Argument as Argument
+    from ._library.compiled.core import DispatchKey as DispatchKey
+    from ._library.compiled.core import DispatchKeySet as DispatchKeySet
+    from ._library.compiled.core import FunctionSchema as FunctionSchema
+    from ._library.compiled.core import Tag as Tag
     from ._functions.native import (
         native_batch_norm as native_batch_norm,
         native_group_norm as native_group_norm,
@@ -358,6 +363,7 @@ _LAZY = {
     "_functions.memory.dlpack": "from_dlpack to_dlpack",
     "_functions.native": "native_batch_norm native_group_norm native_layer_norm",
     "_functions.numeric.segments": "segment_reduce",
+    "_library.compiled.core": "Argument DispatchKey DispatchKeySet FunctionSchema Tag",
     "_other_devices": "cpu get_device_module mps mtia xpu",
     "_programs.run": "as_torch",
     "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",

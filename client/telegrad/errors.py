@@ -20,6 +20,7 @@ from telegrad_protocol.errors import (
     LinearAlgebraError,
     NotComputedError,
     NotSupportedError,
+    OperatorError,
     OutOfMemoryError,
     ProtocolError,
     SessionLostError,
@@ -33,6 +34,6 @@ __all__ = [
     "ArgumentError", "ArgumentTypeError", "AuthenticationError", "AutogradError", "CommunicationError",
     "ConfigurationError", "ConnectError", "DTypeError", "DeviceError", "DimensionError", "HandshakeError",
     "IndexOutOfRangeError", "InplaceError", "InternalError", "LinearAlgebraError", "NotComputedError",
-    "NotSupportedError", "OutOfMemoryError", "ProtocolError", "SessionLostError", "ShapeError", "TelegradError",
-    "UnknownIdError", "WorkerCrashedError",
+    "NotSupportedError", "OperatorError", "OutOfMemoryError", "ProtocolError", "SessionLostError", "ShapeError",
+    "TelegradError", "UnknownIdError", "WorkerCrashedError",
 ]  # fmt: skip

@@ -115,6 +115,10 @@ class StateDictError(TelegradError, RuntimeError):
     """A state dictionary does not fit the module or optimizer that it is loaded into."""
 
 
+class OperatorError(TelegradError, RuntimeError):
+    """An operator was defined, overridden or called in a way that its schema does not allow."""
+
+
 class NotComputedError(TelegradError, RuntimeError):
     """A result was never computed, because an earlier operation of its session failed."""
 

@@ -70,7 +70,7 @@ def test_operators_have_the_names_of_the_dispatcher(tg: Any, seed: int) -> None:
     ours = results(tg.ops.aten, own_x, own_maxima, own_places, own_table, tg)
     for mine, other in zip(ours, theirs, strict=True):
         _same(mine, other)
-    with pytest.raises(AttributeError, match="no operator 'no_such_thing'"):
+    with pytest.raises(AttributeError, match=r"no attribute .no_such_thing."):
         getattr(tg.ops.aten, "no_such_thing")  # noqa: B009
 
 

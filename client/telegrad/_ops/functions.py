@@ -33,6 +33,7 @@ from .operand_classes import (
 )
 from .outputs import check_separate, into, targets_of
 from .randomness import checked
+from .replaced import REPLACED, replacement_of
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
@@ -142,6 +143,9 @@ def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., A
             return handler(public, args, kwargs)
         if duals.intercepts:
             return run_in_level(miss, args, kwargs)
+        replaced = replacement_of(public) if REPLACED else None
+        if replaced is not None:
+            return replaced(args, kwargs)
         try:
             result, pattern = miss(args, kwargs)
         except ArgumentTypeError:
@@ -149,7 +153,7 @@ def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., A
             if handler is None:
                 raise
             return handler(public, args, kwargs)
-        if pattern is not None and pattern.is_cacheable and not (DualTensor in key or _is_overridden(key)):
+        if pattern is not None and pattern.is_cacheable and not (DualTensor in key or _is_overridden(public, key)):
             if len(patterns) >= _MAX_PATTERNS:
                 patterns.clear()
             patterns[key] = pattern
@@ -158,9 +162,9 @@ def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., A
     return run
 
 
-def _is_overridden(key: tuple[Any, ...]) -> bool:
-    """Whether the next call of this pattern may be one that a mode or the class of an operand overrides."""
-    return bool(modes_entered) or not OVERRIDING.isdisjoint(key)
+def _is_overridden(public: str, key: tuple[Any, ...]) -> bool:
+    """Whether the next call of this pattern may be one that a mode, a class or a kernel of the program overrides."""
+    return bool(modes_entered) or public in REPLACED or not OVERRIDING.isdisjoint(key)
 
 
 def _single(op: Op) -> Miss:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from telegrad._ops.overriding import disabled as _disabled
 from telegrad._ops.overriding import disabled_torch_function as _disabled_torch_function
 from telegrad._tensor.generator import Generator as Generator
@@ -45,6 +48,13 @@ def _jit_set_profiling_mode(wanted: bool) -> bool:
 
 _jit_set_profiling_executor = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
 _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
+
+
+def __getattr__(name: str) -> Any:
+    """Return what concerns operators and their dispatch; it is imported when a program first names it."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(import_module("telegrad._library.compiled.core"), name)
 
 
 class Graph:

@@ -59,7 +59,7 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     vars(main)["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec")
+        code = compile(file.read(), path, "exec", dont_inherit=True)
     exec(code, vars(main))  # noqa: S102 - the program is what the person has asked to run
 
 

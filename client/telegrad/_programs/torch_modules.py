@@ -60,8 +60,15 @@ _PARTS: Final = {
 }
 """Modules of PyTorch's by the package that they are in, whose names a program may import from either."""
 _LIBRARIES: Final = "cusparselt kleidiai miopen mkl mkldnn nnpack openmp opt_einsum quantized xnnpack"
+_LIBRARY_PARTS: Final = "custom_ops fake_impl infer_schema triton utils"
 _ELSEWHERE: Final = {
     "_C": "_programs.compiled_core",
+    "_library": "_library.compiled.torch_library",
+    **{
+        f"_library.{part}": "_library.compiled.torch_library"
+        for part in ["custom_ops", "fake_impl", "infer_schema", "triton", "utils"]
+    },
+    "_ops": "_library.compiled.torch_ops",
     "_subclasses": "_programs.fake_tensors",
     "_subclasses.fake_tensor": "_programs.fake_tensors",
     "__config__": "_programs.build_config",

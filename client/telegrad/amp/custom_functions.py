@@ -32,7 +32,7 @@ def custom_fwd(
         if not is_on or cast_inputs is None:
             return fwd(*args, **kwargs)
         with autocast(device_type, enabled=False):
-            return fwd(*_cast(args, device_type, cast_inputs), **_cast(kwargs, device_type, cast_inputs))
+            return fwd(*cast_values(args, device_type, cast_inputs), **cast_values(kwargs, device_type, cast_inputs))
 
     return decorate_fwd
 
@@ -56,13 +56,15 @@ def _check(device_type: Any) -> None:
         raise ArgumentError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
 
 
-def _cast(value: Any, device_type: str, dtype: DType) -> Any:
+def cast_values(value: Any, device_type: str, dtype: DType) -> Any:
     """Return containers with tensors in floating point cast, but for doubles and those on other devices."""
     if isinstance(value, Tensor):
         takes_part = value.is_floating_point() and value.device.type == device_type and value.dtype is not float64
         return value.to(dtype) if takes_part else value
     if isinstance(value, dict):
-        return {_cast(key, device_type, dtype): _cast(item, device_type, dtype) for key, item in value.items()}
+        return {
+            cast_values(key, device_type, dtype): cast_values(item, device_type, dtype) for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return type(value)([_cast(item, device_type, dtype) for item in value])
+        return type(value)([cast_values(item, device_type, dtype) for item in value])
     return value

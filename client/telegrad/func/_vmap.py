@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+from telegrad._ops.batching import Level, entered
 from telegrad._ops.functions import function
 from telegrad._ops.randomness import drawing
 from telegrad._session.session import ClientSession
@@ -43,7 +44,11 @@ def vmap(
         given = leaves_of(args)
         count = _size(given, dims)
         results = []
-        with _random_numbers(randomness, next(leaf._session for leaf in given if isinstance(leaf, Tensor))) as rewind:
+        shared = frozenset([id(leaf) for leaf, dim in zip(given, dims, strict=True) if dim is None])
+        with (
+            entered(Level(randomness, shared)),
+            _random_numbers(randomness, next(leaf._session for leaf in given if isinstance(leaf, Tensor))) as rewind,
+        ):
             for number in range(max(count, 1)):
                 rewind()
                 values = [_element(leaf, dim, number, count) for leaf, dim in zip(given, dims, strict=True)]

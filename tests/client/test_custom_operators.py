@@ -1,0 +1,283 @@
+"""Operators that programs define, override and check, under telegrad and under PyTorch: both give the same."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from typing import Any
+
+import pytest
+
+import telegrad
+from conformance import aten_schemas
+from conformance.aten_schemas import TABLE
+from telegrad._library.schemas.text import parse_schema
+
+from .twins import assert_same, evaluate
+
+_spaces = (f"space{number}" for number in itertools.count())
+PROLOGUE = """
+def attempt(run):
+    try:
+        return run()
+    except Exception as error:
+        kinds = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+        return kinds[0], str(error).splitlines()[0]
+custom_op, Tensor = t.library.custom_op, t.Tensor
+lib = t.library.Library(ns, "DEF")
+ops = getattr(t.ops, ns)
+x = t.arange(4.0)
+g = t.arange(4.0, requires_grad=True)
+calls = []
+"""
+PROGRAMS = [
+    # schemas, arguments and overloads
+    """
+    lib.define("f(Tensor x, int y=3, *, float s=1.0, str? m=None) -> Tensor")
+    lib.impl("f", lambda *a, **k: (calls.append((a[1:], k)), a[0] * 2)[1], "CPU")
+    results = [ops.f(x), ops.f(x, 3), ops.f(x, y=4), ops.f(x, 4, s=2), ops.f(x=x, s=1.0), ops.f.default(x, m="a")]
+    wrong = [lambda: ops.f(x, 2.5), lambda: ops.f(1), lambda: ops.f(), lambda: ops.f(x, 3, 4), lambda: ops.f(x, q=3),
+             lambda: ops.f.default("a"), lambda: ops.f(x, m=4), lambda: ops.f.bar, lambda: ops.nothing,
+             lambda: lib.define("f(Tensor x) -> Tensor"), lambda: t.library.Library(ns, "XX"),
+             lambda: t.library.Library(ns, "IMPL", "Nowhere"), lambda: lib.impl("f", 3, "CPU"),
+             lambda: lib.impl("f", max, "Nowhere"), lambda: lib.impl("f", max, "CPU", allow_override=False)]
+    (results, calls, [attempt(one) for one in wrong], ops.f.overloads(),
+     str(ops.f.default), repr(ops.f), repr(ops.f.default))
+    """,
+    """
+    lib.define("g(Tensor x) -> Tensor"); lib.define("g.two(Tensor x, Tensor y) -> Tensor")
+    lib.define("g.list(Tensor[] x) -> Tensor[]"); lib.define("make(int n, *, Device? device=None) -> Tensor")
+    lib.impl("g", lambda a: a + 1); lib.impl("g.two", lambda a, b: a + b, "CompositeExplicitAutograd")
+    lib.impl("g.list", lambda xs: [a * 2 for a in xs], "CPU")
+    lib.impl("make", lambda n, device=None: t.ones(n), "CompositeExplicitAutograd")
+    lib.define("none(Tensor x) -> Tensor")
+    (ops.g.overloads(), ops.g(x), ops.g(x, x), ops.g([x, x]), ops.g.list([x]), ops.make(3), ops.make(2, device="cpu"),
+     ops.g(g), ops.g(g, g), attempt(lambda: ops.g(3))[0], attempt(lambda: ops.g.list(x)),
+     attempt(lambda: ops.none(x))[0], attempt(lambda: ops.g.default(x, x)), str(ops.g.two._schema),
+     ops.g.two.overloadpacket is ops.g)
+    """,
+    """
+    def everything(a: "t.Tensor | None", b: list[int], c: list[Tensor], d: float = 2.5, e: bool = True, h: str = "x",
+                   *, k: t.dtype = t.float32) -> tuple[Tensor, int, list[Tensor]]: pass
+    def function(x: Tensor) -> Tensor: return x
+    def untyped(x): return x
+    def unknown(x: dict) -> Tensor: return x
+    def starred(x: Tensor, *rest) -> Tensor: return x
+    infer = t.library.infer_schema
+    (infer(function, mutates_args=(), op_name="f"), infer(function, mutates_args="unknown"),
+     attempt(lambda: infer(everything, mutates_args=())), infer(function, mutates_args=("x",)),
+     [attempt(lambda: infer(one, mutates_args=()))[0] for one in (untyped, unknown, starred)],
+     attempt(lambda: infer(function, mutates_args=("z",)))[1].split(" Got")[0],
+     attempt(lambda: custom_op("nameless", function, mutates_args=()))[0])
+    """,
+    # derivatives
+    """
+    @custom_op(f"{ns}::cube", mutates_args=())
+    def cube(x: Tensor) -> Tensor: return x ** 3
+    def setup(ctx, inputs, output): ctx.save_for_backward(inputs[0])
+    none = attempt(lambda: cube(g).sum().backward())
+    cube.register_autograd(lambda ctx, grad: 3 * grad * ctx.saved_tensors[0] ** 2, setup_context=setup)
+    y = cube(g)
+    (first,) = t.autograd.grad(y.sum(), g, create_graph=True)
+    (second,) = t.autograd.grad(first.sum(), g)
+    checkpointed = t.utils.checkpoint.checkpoint(cube, g, use_reentrant=False)
+    with t.no_grad():
+        quiet = cube(g)
+    with t.inference_mode():
+        inferred = cube(g).is_inference()
+    (none, y, y.grad_fn.name(), first, second, t.autograd.grad(checkpointed.sum(), g), quiet, inferred, ops.cube(g))
+    """,
+    """
+    @custom_op(f"{ns}::weighted", mutates_args=())
+    def weighted(xs: list[Tensor], weights: list[float]) -> Tensor: return sum(a * b for a, b in zip(xs, weights))
+    def setup(ctx, inputs, output): ctx.weights = inputs[1]
+    weighted.register_autograd(lambda ctx, grad: ([grad * w for w in ctx.weights], None), setup_context=setup)
+    @custom_op(f"{ns}::scaled", mutates_args=())
+    def scaled(x: Tensor, *, by: float = 2.0) -> Tensor: return x * by
+    def setup(ctx, inputs, keyword_only_inputs, output): ctx.by = keyword_only_inputs["by"]
+    scaled.register_autograd(lambda ctx, grad: grad * ctx.by, setup_context=setup)
+    @custom_op(f"{ns}::two", mutates_args=())
+    def two(x: Tensor) -> tuple[Tensor, Tensor]: return x * 2, x * 3
+    two.register_autograd(lambda ctx, a, b: a * 2 + b * 3)
+    @custom_op(f"{ns}::several", mutates_args=())
+    def several(x: Tensor, n: int) -> list[Tensor]: return [x * (i + 1) for i in range(n)]
+    several.register_autograd(lambda ctx, grads: (sum((i + 1) * v for i, v in enumerate(grads)), None))
+    h = t.ones(4, requires_grad=True)
+    weighted([g, h], [2.0, 3.0]).sum().backward()
+    (scaled(g).sum() + scaled(g, by=5.0).sum() + sum(two(g)).sum() + sum(several(g, 3)).sum()).backward()
+    (g.grad, h.grad, type(several(g, 2)).__name__, type(two(g)).__name__)
+    """,
+    """
+    def setup(ctx, inputs, output): ctx.y = inputs[1]
+    t.library.define(f"{ns}::mul", "(Tensor x, Tensor y) -> Tensor", lib=lib)
+    @t.library.impl(f"{ns}::mul", "cpu", lib=lib)
+    def mul(x, y): return t.from_numpy(x.detach().numpy() * y.detach().numpy())
+    t.library.register_autograd(f"{ns}::mul", lambda ctx, grad: (grad * ctx.y, None), setup_context=setup, lib=lib)
+    ops.mul(g, x).sum().backward()
+    lib.define("view(Tensor(a) x) -> Tensor(a)")
+    wrong = [lambda: t.library.register_autograd(f"{ns}::view", max),
+             lambda: t.library.register_autograd(f"{ns}::no", max),
+             lambda: t.library.define(f"{ns}::h", "h(Tensor x) -> Tensor"),
+             lambda: t.library.define("h", "(Tensor x) -> Tensor"),
+             lambda: lib.define("o(Tensor x) -> Tensor", tags=t.Tag.out), lambda: lib.define("bad(Tensor x")]
+    (g.grad, [attempt(one) for one in wrong])
+    """,
+    # what may be returned and written
+    """
+    def make(name, run, **options):
+        def function(x: Tensor) -> Tensor: return run(x)
+        return custom_op(f"{ns}::{name}", function, mutates_args=(), **options)
+    same, view = make("same", lambda x: x), make("view", lambda x: x.view(-1))
+    @custom_op(f"{ns}::twice", mutates_args=())
+    def twice(x: Tensor) -> list[Tensor]: return [y := x + 1, y]
+    @custom_op(f"{ns}::sin_", mutates_args={"x"}, tags=t.Tag.inplace)
+    def sin_(x: Tensor) -> Tensor: x.sin_(); return x
+    @custom_op(f"{ns}::out", mutates_args={"out"}, tags=t.Tag.out)
+    def out(x: Tensor, *, out: Tensor) -> Tensor: out.copy_(x.sin()); return out
+    @custom_op(f"{ns}::none", mutates_args={"x"})
+    def none(x: Tensor) -> None: x.add_(1)
+    o, z = t.empty(4), x.clone()
+    ([attempt(lambda: one(x))[0] for one in (same, view, twice)], "is_in_place", sin_(z) is z, z, out(x, out=o) is o, o,
+     none(z), z, attempt(lambda: out(g, out=o)), attempt(lambda: none.register_autograd(max))[1].split(" <")[0],
+     str(none._opoverload._schema), str(sin_._opoverload._schema),
+     attempt(lambda: make("cuda", abs, device_types="cuda")(x))[0])
+    """,
+    """
+    @custom_op(f"{ns}::f", mutates_args=())
+    def f(x: Tensor) -> Tensor: return x * 0
+    @f.register_kernel("cpu")
+    def _(x): return x + 1
+    on = f(x)
+    with f.set_kernel_enabled("cpu", enabled=False):
+        off = f(x)
+    class Mode(t.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            calls.append(str(func)); return func(*args, **(kwargs or {}))
+    with Mode():
+        f(x)
+    class Own(Tensor): pass
+    (on, off, f(x), calls, type(f(x.as_subclass(Own))).__name__, repr(f), len(f._opoverload.tags))
+    """,
+    # vmap and autocast
+    """
+    @custom_op(f"{ns}::mul", mutates_args=())
+    def mul(x: Tensor, by: float, y: Tensor) -> Tensor: return x * by * y
+    plain = t.func.vmap(mul, in_dims=(0, None, None))(t.ones(2, 4), 2.0, x)
+    @mul.register_vmap
+    def _(info, in_dims, x, by, y):
+        calls.append(info.randomness)
+        move = lambda a, dim: a.unsqueeze(-1) if dim is None else a.movedim(dim, -1)
+        result = mul(move(x, in_dims[0]), by, move(y, in_dims[2]))
+        return result, result.dim() - 1
+    ruled = t.func.vmap(mul, in_dims=(0, None, None))(t.ones(2, 4), 2.0, x)
+    (plain, ruled, set(calls))
+    """,
+    """
+    @custom_op(f"{ns}::same", mutates_args=())
+    def same(x: Tensor, n: int = 1) -> Tensor: return x.clone() @ x.clone()
+    same.register_autocast("cpu", t.bfloat16)
+    square = t.ones(2, 2)
+    with t.autocast("cpu", dtype=t.bfloat16):
+        inside = same(square).dtype
+    t.library.define(f"{ns}::other", "(Tensor x) -> Tensor", lib=lib)
+    lib.impl("other", lambda x: x.clone(), "CPU")
+    t.library.register_autocast(f"{ns}::other", "cpu", t.float16, lib=lib)
+    with t.autocast("cpu", dtype=t.bfloat16):
+        other = ops.other(square).dtype, ops.other(square.double()).dtype
+    (inside, same(square).dtype, other, attempt(lambda: same.register_autocast("nowhere", t.float16))[0])
+    """,
+    # built-in operators
+    """
+    y, own = t.full((4,), 2.0), t.library.Library("aten", "IMPL")
+    own.impl("mul.Tensor", lambda a, b: a + b, "CPU")
+    replaced = x * y, t.mul(x, y), x.mul(3), t.ops.aten.mul(x, y), t.ops.aten.mul.Tensor(x, y), (g * y).requires_grad
+    own._destroy()
+    (replaced, x * y, t.ops.aten.mul.Tensor(x, y))
+    """,
+    """
+    before = t.library.get_kernel("aten::relu", "CPU")
+    with t.library._scoped_library("aten", "IMPL", "CPU") as own:
+        own.impl("relu", lambda a: before.call_boxed(t.DispatchKeySet(t.DispatchKey.CPU), a) + 1)
+        inside = t.relu(-x), x.relu(), t.nn.functional.relu(x), t.nn.ReLU()(x)
+        own.impl("add_.Tensor", lambda a, b, alpha=1: a.sub_(b), "CPU")
+        z = t.ones(2)
+        z += t.ones(2)
+    (inside, t.relu(x), z, z.add_(1))
+    """,
+    """
+    overloads = t.ops.aten.add.overloads()
+    schemas = [str(s._schema) for s in (t.ops.aten.mul.Tensor, t.ops.aten.add_.Tensor, t.ops.aten.sum.dim_IntList,
+               t.ops.aten.conv2d.default, t.ops.aten.max_pool2d_with_indices.default,
+               t.ops.aten.convolution_backward.default)]
+    (overloads, schemas, t.ops.aten.view.default.is_view, t.ops.aten.add_.Tensor._schema.is_mutable,
+     t.ops.aten.sum.dim_IntList(x, [0], True), t.ops.aten.add.Tensor(x, x, alpha=2), t.ops.aten.add.Tensor(x, 1),
+     t.ops.aten.t.default(t.ones(2, 3)), t.ops.aten.mul(self=x, other=x), str(t.ops.aten.mul.Tensor),
+     t.ops.aten.sum.dim_IntList._schema.arguments[1].name, attempt(lambda: t.ops.aten.mul.nothing),
+     attempt(lambda: t.ops.aten.mul.Tensor("a", 3)), attempt(lambda: t.ops.load_library("/no/such.so"))[0])
+    """,
+    # checks
+    """
+    @custom_op(f"{ns}::fine", mutates_args=())
+    def fine(x: Tensor) -> Tensor: return x ** 3
+    fine.register_fake(lambda x: t.empty_like(x))
+    fine.register_autograd(lambda ctx, grad: 3 * grad * ctx.saved_tensors[0] ** 2,
+                           setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+    @custom_op(f"{ns}::writes", mutates_args=())
+    def writes(x: Tensor) -> Tensor: x.add_(1); return x + 1
+    @custom_op(f"{ns}::lacks", mutates_args=())
+    def lacks(x: Tensor) -> Tensor: return x + 1
+    @custom_op(f"{ns}::shape", mutates_args=())
+    def shape(x: Tensor) -> Tensor: return x + 1
+    shape.register_fake(lambda x: x.new_empty(7))
+    class Twice(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x): return x * 2
+        @staticmethod
+        def backward(ctx, grad): return grad * 2
+    lib.define("wrong(Tensor x) -> Tensor")
+    lib.impl("wrong", lambda x: Twice.apply(x), "CPU"); lib.impl("wrong", lambda x: t.empty_like(x), "Meta")
+    check = t.library.opcheck
+    (check(fine, (g,)), check(fine, (x,), test_utils="test_schema"), check(t.ops.aten.sin.default, (g,)),
+     [attempt(lambda: check(one, (y,))) for one, y in ((writes, x), (lacks, x), (ops.wrong, g))],
+     attempt(lambda: check(shape, (x,)))[1].split(" (")[0], attempt(lambda: check(fine, (x,), test_utils="no"))[0],
+     sorted(check(lacks, (x,), raise_exception=False)))
+    """,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_operators_of_programs_are_pytorchs(tg: Any, program: str) -> None:
+    lines = "\n".join(line.removeprefix("    ") for line in program.strip("\n").splitlines())
+    assert_same(*evaluate(PROLOGUE + lines, tg, ns=next(_spaces)))
+    gc.collect()  # libraries end with the program
+
+
+def test_calls_of_custom_operators_wait_for_nothing(tg: Any) -> None:
+    @tg.library.custom_op(f"{next(_spaces)}::scale", mutates_args=())
+    def scale(x: telegrad.Tensor, by: float) -> telegrad.Tensor:
+        return x * by
+
+    scale.register_autograd(lambda ctx, grad: (grad * 3, None))
+    x = tg.ones(3, requires_grad=True)
+    waited = x._session.round_trips
+    scale(scale(x, 2.0), 5.0).sum().backward()
+    assert x._session.round_trips == waited
+    assert x.grad.tolist() == [9, 9, 9]
+
+
+def test_a_library_that_nobody_holds_takes_its_kernels_back(tg: Any) -> None:
+    x = tg.ones(2)
+    library = tg.library.Library("aten", "IMPL")
+    library.impl("sin", lambda a: a * 7, "CPU")
+    assert (x.sin().tolist(), tg.sin(x).tolist()) == ([7, 7], [7, 7])
+    del library
+    gc.collect()
+    assert tg.sin(x).tolist() == pytest.approx([0.8414710, 0.8414710])
+
+
+def test_schemas_are_read_and_written_as_pytorch_does() -> None:
+    schemas = aten_schemas.schemas()
+    assert TABLE.read_text().splitlines() == schemas, "python -m conformance.aten_schemas writes the table"
+    odd = ("b|a", "](a)", "](*)")  # of TorchScript alone
+    plain = [f"aten::{schema}" for schema in schemas if not any(part in schema for part in odd)]
+    assert [schema for schema in plain if str(parse_schema(schema)) != schema] == []
