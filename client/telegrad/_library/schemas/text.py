@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, NoReturn
 
 from telegrad_protocol import dtypes, memory_format
@@ -181,7 +182,7 @@ class _Reader:
                 self.expect("]")
                 type = SchemaType("list", type, size)
             elif self.next.text == "(":
-                alias = self._alias()
+                alias = replace(self._alias(), is_of_list=True)
             else:
                 return type, alias
 
@@ -265,6 +266,9 @@ def default_text(value: Any, type: SchemaType, written: str) -> str:
         return "None"
     if isinstance(value, list):
         inner = type.element if type.kind == "list" else type.element and type.element.element
+        is_spread = inner is not None and inner.kind == "int" and type.size == len(value) > 1 and len(set(value)) == 1
+        if is_spread:
+            return str(value[0])
         return f"[{', '.join([default_text(item, inner or type, str(item)) for item in value])}]"
     if isinstance(value, bool):
         return str(value)

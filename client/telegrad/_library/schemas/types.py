@@ -59,6 +59,8 @@ class AliasInfo:
     before_set: frozenset[str]
     after_set: frozenset[str]
     is_write: bool
+    is_of_list: bool = False
+    """Whether it is written behind a list, and means that, not the elements."""
 
     def __str__(self) -> str:
         before, after = "|".join(sorted(self.before_set)), "|".join(sorted(self.after_set))
@@ -106,7 +108,9 @@ class Argument:
         alias = "" if self.alias_info is None else str(self.alias_info)
         name = f" {self.name}" if self.name else ""
         default = f"={self.default_text}" if self.has_default else ""
-        return f"{self.type.text_with(alias)}{name}{default}"
+        is_behind = self.alias_info is not None and self.alias_info.is_of_list
+        type = self.type.text + alias if is_behind else self.type.text_with(alias)
+        return f"{type}{name}{default}"
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,8 @@ class FunctionSchema:
         if self.is_vararg:
             parts.append("...")
         results = [str(result) for result in self.returns] + ["..."] * self.is_varret
-        returned = results[0] if len(results) == 1 and self.returns else f"({', '.join(results)})"
+        is_bare = len(results) == 1 and bool(self.returns) and results[0][0] != "("
+        returned = results[0] if is_bare else f"({', '.join(results)})"
         dot = f".{self.overload_name}" if self.overload_name else ""
         return f"{self.name}{dot}({', '.join(parts)}) -> {returned}"
 
