@@ -7,10 +7,12 @@ import itertools
 from typing import Any
 
 import pytest
+import torch
 
 import telegrad
 from conformance import aten_schemas
 from conformance.aten_schemas import TABLE
+from telegrad._library.compiled import decompositions
 from telegrad._library.schemas.text import parse_schema
 
 from .twins import assert_same, evaluate
@@ -280,3 +282,36 @@ def test_schemas_are_read_and_written_as_pytorch_does() -> None:
     assert TABLE.read_text().splitlines() == schemas, "python -m conformance.aten_schemas writes the table"
     plain = [f"aten::{schema}" for schema in schemas if "b|a" not in schema]  # letters are sorted
     assert [schema for schema in plain if str(parse_schema(schema)) != schema] == []
+
+
+_X = "t.linspace(-4, 4, 12, dtype=t.float64).reshape(3, 4)"
+_Y = "t.linspace(0.1, 0.9, 12, dtype=t.float64).reshape(3, 4)"
+DECOMPOSED = {
+    "addcdiv": f"{_X}, {_X}, {_Y}", "addcmul": f"{_X}, {_X}, {_Y}", "addr": f"{_X}, {_X}[:, 0], {_Y}[0]",
+    "baddbmm": f"{_X}[None], {_X}[None], t.ones(1, 4, 4, dtype=t.float64)", "binary_cross_entropy": f"{_Y}, {_Y}",
+    "count_nonzero": f"{_X}, 0", "dot": f"{_X}[0], {_Y}[0]", "fill": f"{_X}, 2.0", "gelu_backward": f"{_X}, {_Y}",
+    "hardsigmoid_backward": f"{_Y}, {_X}", "hardswish_backward": f"{_Y}, {_X}", "huber_loss": f"{_X}, {_Y}",
+    "leaky_relu_backward": f"{_Y}, {_X}, 0.1, False", "lerp": f"{_X}, {_Y}, 0.3", "logaddexp": f"{_X}, {_Y}",
+    "logit": _Y, "mse_loss": f"{_X}, {_Y}", "mse_loss_backward": f"{_X}, {_X}, {_Y}, 1", "mv": f"{_X}, {_Y}[0]",
+    "new_full": f"{_X}, [2, 3], 4.0", "rsub": f"{_X}, {_Y}", "sigmoid_backward": f"{_X}, {_Y}",
+    "silu_backward": f"{_X}, {_Y}", "smooth_l1_loss": f"{_X}, {_Y}", "soft_margin_loss": f"{_X}, {_Y}",
+    "t": _X, "tanh_backward": f"{_X}, {_Y}", "threshold": f"{_X}, 0.5, 2.0", "threshold_backward": f"{_X}, {_Y}, 0.5",
+    "vdot": f"{_X}[0], {_Y}[0]", "xlogy": f"{_Y}, {_Y}",
+}  # fmt: skip
+"""Arguments of the operators that are decomposed; ``_X`` alone for all others."""
+
+
+def test_decompositions_compute_what_pytorchs_operators_do(tg: Any) -> None:
+    table = decompositions.core_aten_decompositions()
+    checked = 0
+    for overload, function in table.items():
+        name = overload._opname
+        if name.endswith("_") or "out" in overload._overloadname:
+            continue
+        given = DECOMPOSED.get(name, _X)
+        theirs = getattr(getattr(torch.ops.aten, name), overload._overloadname)
+        expected = eval(f"run({given})", {"t": torch, "run": theirs})  # noqa: S307 - the expressions above
+        assert_same(eval(f"run({given})", {"t": tg, "run": function}), expected, name)  # noqa: S307
+        checked += 1
+    assert checked > 50
+    assert {overload._opname for overload in table} >= set(DECOMPOSED)

@@ -72,7 +72,7 @@ _ELSEWHERE: Final = {
     "_subclasses": "_programs.fake_tensors",
     "_subclasses.fake_tensor": "_programs.fake_tensors",
     "__config__": "_programs.build_config",
-    "_decomp": "_programs.decompositions",
+    "_decomp": "_library.compiled.decompositions",
     "_dynamo": "compiler.dynamo",
     "_dynamo._trace_wrapped_higher_order_op": "compiler.dynamo",
     "_dynamo.config": "compiler.dynamo.config",
