@@ -268,11 +268,8 @@ if TYPE_CHECKING:
         testing as testing,
         utils as utils,
     )
-    from ._library.compiled.core import Argument as Argument
-    from ._library.compiled.core import DispatchKey as DispatchKey
-    from ._library.compiled.core import DispatchKeySet as DispatchKeySet
-    from ._library.compiled.core import FunctionSchema as FunctionSchema
-    from ._library.compiled.core import Tag as Tag
+    from ._library.compiled.core import Argument as Argument, DispatchKey as DispatchKey, Tag as Tag
+    from ._library.compiled.core import DispatchKeySet as DispatchKeySet, FunctionSchema as FunctionSchema
     from ._functions.native import (
         native_batch_norm as native_batch_norm,
         native_group_norm as native_group_norm,

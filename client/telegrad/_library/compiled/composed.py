@@ -130,11 +130,6 @@ def lerp(self: Any, end: Any, weight: Any) -> Any:
     return self + weight * (end - self)
 
 
-def log_sigmoid_forward(self: Any) -> Any:
-    small = tg.exp(-self.abs())
-    return self.clamp_max(0) - tg.log1p(small), self.new_zeros((0,))
-
-
 def logaddexp(self: Any, other: Any) -> Any:
     larger = tg.maximum(self, other)
     return larger + tg.log1p(tg.exp(-(self - other).abs()))
