@@ -24,7 +24,8 @@ from .settings import Settings, is_loopback
 SESSION_KEY_HEADER: Final = "Telegrad-Session-Key"
 OWNER_HEADER: Final = "Telegrad-Owner"
 OPEN_PATHS: Final = frozenset({
-    "/healthz", "/readyz", "/openapi.json", "/docs", "/memory", "/static/memory.js", "/static/memory.css",
+    "/healthz", "/readyz", "/openapi.json", "/docs", "/memory", "/profile", "/static/profile.js",
+    "/static/memory.js", "/static/memory.css",
     "/static/swagger-ui-bundle.js", "/static/swagger-ui.css", "/static/favicon.png",
 })  # fmt: skip
 

@@ -224,6 +224,24 @@ class MemoryHistory(HostRequest, frozen=True):
     device: str = ""
 
 
+class WatchTrace(SessionRequest, frozen=True):
+    """Note what the session executes from here on, the latest of it; ``enabled`` False ends it. Answer: None.
+
+    A client that profiles its session is left alone; it ends a watch that is going on when it begins.
+    """
+
+    enabled: bool
+
+
+class ReadTrace(SessionRequest, frozen=True):
+    """Answer: ``bytes``, the ``last`` events that were noted, as ``telegrad_protocol.tracing.recording`` encodes them.
+
+    An error where nothing is noted. What devices have not completed is missing.
+    """
+
+    last: int
+
+
 class Devices(HostRequest, frozen=True):
     """Answer: ``list[DeviceInfo]``."""
 

@@ -12,7 +12,7 @@ from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import ProtocolError
 
 from . import switches as switching
-from .profiling import end_profile
+from .profiling import drop_profile
 from .state import SessionState
 from .streams import set_stream
 
@@ -37,7 +37,7 @@ def reset_modes(state: SessionState) -> None:
     autocast.set_autocast(context, None)
     autocast.clear_cache(context)
     context.trace = None
-    end_profile(state)
+    drop_profile(state)
     context.cudnn, context.switches = CudnnModes(), switches.DEFAULT
     context.tuner.reset()
     for device in list(context.streams):

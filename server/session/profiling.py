@@ -17,7 +17,7 @@ from server.engine.profiling import kernel
 from server.engine.profiling.recorder import MOST_BYTES, Recorder, now
 from server.engine.value import Backend
 from telegrad_protocol import dtypes, messages, queries
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 from telegrad_protocol.meta import CPU, Device, Meta
 from telegrad_protocol.tracing import recording
 from telegrad_protocol.tracing.recording import Recording, SiteName
@@ -61,10 +61,29 @@ def end_profile(state: SessionState) -> Recorder | None:
     return recorder
 
 
+def drop_profile(state: SessionState) -> None:
+    """Note nothing any more, and forget what was noted."""
+    recorder = end_profile(state)
+    for tracer in recorder.tracers.values() if recorder is not None else ():
+        tracer.release()
+
+
 def recorded(state: SessionState, recorder: Recorder) -> Recording:
     """Return what was noted, with the lines of the client's program that it refers to."""
-    sites = [SiteName(site.number, site.file, site.line, site.function) for site in state.sites.values()]
-    return recorder.result(sites)
+    return recorder.result(_sites(state))
+
+
+def noted_so_far(state: SessionState, last: int) -> Recording:
+    """Return the latest events while more are being noted."""
+    recorder: Recorder | None = state.context.profiler
+    if recorder is None:
+        raise ArgumentError("trace: this session is not watched; PUT /v1/sessions/{id}/trace begins to")
+    recorder.spill()
+    return recorder.result(_sites(state), last)
+
+
+def _sites(state: SessionState) -> list[SiteName]:
+    return [SiteName(site.number, site.file, site.line, site.function) for site in state.sites.values()]
 
 
 def _tracers(state: SessionState) -> dict[Device, Any]:
@@ -111,6 +130,8 @@ def note_frame(state: SessionState, nbytes: int) -> None:
 
 @answers(queries.StartProfile)
 def _start(state: SessionState, query: queries.StartProfile) -> int:
+    if state.context.profiler is not None and state.context.profiler.wraps:
+        drop_profile(state)
     start_profile(state, query.memory, query.devices, query.limit)
     return now()
 
@@ -127,16 +148,24 @@ def _stop(state: SessionState, query: queries.StopProfile) -> Deferred:
         raise ArgumentError("profile: this session is not profiled")
     taken = recorder
     marks = [mark for backend in state.backends.values() for mark in backend.marks(state.context)]
-    return Deferred(marks, lambda: _as_tensor(state, recording.encode(recorded(state, taken))))
+    return Deferred(marks, lambda: _as_tensor(state, recorded(state, taken)))
 
 
-def _as_tensor(state: SessionState, data: bytes) -> int:
-    """Put bytes into a tensor of the session and return its number."""
+def _as_tensor(state: SessionState, told: Recording) -> int:
+    """Put a recording into a tensor of the session, without later events where there is no room; return its number."""
     host: Backend = state.backends[CPU]
     before = context.current
     context.activate(state.context)
     try:
-        value = host.empty(Meta.of((len(data),), dtypes.uint8, CPU))
+        while True:
+            data = recording.encode(told)
+            try:
+                value = host.empty(Meta.of((len(data),), dtypes.uint8, CPU))
+                break
+            except OutOfMemoryError:
+                if not told.events:
+                    raise
+                told.halve()
     finally:
         context.activate(before)
     value.array[...] = np.frombuffer(data, np.uint8)

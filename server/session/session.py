@@ -30,7 +30,7 @@ from .early_reads import EarlyReads
 from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
-from .profiling import end_profile, note_frame
+from .profiling import drop_profile, note_frame
 from .replies import Frame, PendingData
 from .rollback import Rollback
 from .state import SessionState
@@ -237,7 +237,7 @@ class Session:
         """Drop everything that the client holds, and the replies that were not sent."""
         state = self.state
         self.send = _keep
-        end_profile(state)
+        drop_profile(state)
         state.clear()
         self._launches.leave(state.context)
         state.modules.unload_retired()

@@ -44,7 +44,7 @@ def owners(snapshot: dict[str, Any]) -> set[Any]:
     return {b["owner"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] != "inactive"}
 
 
-@pytest.mark.parametrize("path", ["/memory", "/docs"])
+@pytest.mark.parametrize("path", ["/memory", "/profile", "/docs"])
 def test_a_page_loads_nothing_from_elsewhere_and_holds_no_data(server: ServerProcess, path: str) -> None:
     page = server.http.get(path, headers={"Authorization": ""})
     assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")

@@ -12,6 +12,7 @@ import pytest
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.profiling import cupti_activity
 from server.engine.profiling.cupti_activity import Activity
+from server.engine.profiling.function_names import plain_name
 from server.engine.profiling.traced_launches import traced, untraced
 from telegrad_protocol.tracing import chrome, recording
 from telegrad_protocol.tracing.recording import Descriptor, DeviceWork, Recording, packed, unpacked
@@ -184,3 +185,8 @@ def test_too_many_records_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     activity.flush()
     assert len(list(activity.calls())) == 2 and activity.dropped == 3
     activity.leave()
+
+
+def test_names_of_functions_are_shown_as_they_are_declared() -> None:
+    assert plain_name("_ZN2at6native3addIfEEvPT_i") == "void at::native::add<float>(float*, int)"
+    assert plain_name("sm90_xmma_gemm") == "sm90_xmma_gemm" and plain_name("_Zx") == "_Zx"

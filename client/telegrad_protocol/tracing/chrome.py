@@ -96,9 +96,9 @@ def _call_event(call: CallSpan, pid: int) -> Event:
 
 
 def _kernel_events(kernel: KernelSpan, pid: int) -> list[Event]:
-    row, device, stream = kernel.row, kernel.device, kernel.row.stream
+    row, device, stream, parent = kernel.row, kernel.device, kernel.row.stream, kernel.parent
     args: Event = {
-        "External id": kernel.parent.number if kernel.parent else 0, "queued": 0, "device": device, "context": 1,
+        "External id": parent.number if parent else 0, "queued": 0, "device": device, "context": 1,
         "stream": stream, "correlation": row.correlation,
     }  # fmt: skip
     if kernel.kind == "kernel":
@@ -112,12 +112,10 @@ def _kernel_events(kernel: KernelSpan, pid: int) -> list[Event]:
         args["graph id"] = row.graph
     events = [complete(kernel.kind, kernel.name, device, stream, kernel.begin, kernel.end, args)]
     call = kernel.call
-    begin = call.begin if call is not None else kernel.parent.begin if kernel.parent is not None else None
-    if call is None and kernel.parent is not None:
-        launch = {"correlation": row.correlation, "External id": kernel.parent.number, "cbid": 0}
-        events.append(
-            complete("cuda_runtime", "cudaLaunchKernel", pid, pid, kernel.parent.begin, kernel.parent.end, launch)
-        )
+    begin = call.begin if call is not None else min(parent.begin, kernel.begin) if parent is not None else None
+    if call is None and parent is not None and begin is not None:
+        launch = {"correlation": row.correlation, "External id": parent.number, "cbid": 0}
+        events.append(complete("cuda_runtime", "cudaLaunchKernel", pid, pid, begin, parent.end, launch))
     if begin is not None:
         events.append(flow("s", "ac2g", row.correlation, pid, pid, begin))
         events.append(flow("f", "ac2g", row.correlation, device, stream, kernel.begin))

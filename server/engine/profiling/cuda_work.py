@@ -17,7 +17,7 @@ from cuda.bindings import driver
 from server.engine import context
 from server.engine.device.cuda_graphs import CudaGraph
 from server.engine.device.cupy_module import cp, runtime
-from server.engine.device.current_device import current_device
+from server.engine.device.current_device import current_device, on_its_device
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.device.streams import StreamUser
 from telegrad_protocol.meta import Device
@@ -26,6 +26,7 @@ from telegrad_protocol.tracing.recording import DeviceWork
 
 from .cupti_activity import Activity, Work, open_activity
 from .device_work import DeviceTracer
+from .function_names import plain_name
 from .gpu_properties import trace_properties
 from .traced_launches import traced, untraced
 
@@ -58,7 +59,7 @@ class _Tracer:
     """What both ways have in common: the numbers of launches, and who is watched."""
 
     def __init__(self, backend: Gpu, ctx: StreamUser, waits: bool) -> None:
-        self._backend, self._context = backend, ctx
+        self._backend, self._context, self.index = backend, ctx, backend.index
         self._queue = backend.launches
         self._log = traced(self._queue, waits)
         self._is_released = False
@@ -127,7 +128,7 @@ class CuptiTracer(_Tracer):
         """Launch what waits; nothing else is left to do before the GPU has come to the end."""
         self._queue.flush()
 
-    def result(self, began: int, ended: int) -> DeviceWork:
+    def result(self, began: int, ended: int, is_final: bool = True) -> DeviceWork:
         self._note_streams()
         activity = self._activity
         activity.flush()
@@ -138,12 +139,13 @@ class CuptiTracer(_Tracer):
         for w in work:
             correlations.add(w.correlation)
             kernels.extend((
-                names.setdefault(texts[w.name], len(names)), w.kind, host(w.begin), host(w.end), w.correlation,
-                w.stream, w.graph, w.nbytes, w.grid, w.block, w.registers, w.shared,
+                names.setdefault(plain_name(texts[w.name]), len(names)), w.kind, host(w.begin), host(w.end),
+                w.correlation, w.stream, w.graph, w.nbytes, w.grid, w.block, w.registers, w.shared,
             ))  # fmt: skip
         calls = _calls(activity, correlations, host, names)
         flushes, dropped = self._flushes(began, ended), activity.dropped
-        self.release()
+        if is_final:
+            self.release()
         return DeviceWork(
             self._backend.index, recording.CUPTI_TIMES, "", list(names), kernels.tobytes(), calls, flushes,
             self._properties(), dropped,
@@ -214,6 +216,7 @@ class EventTracer(_Tracer):
         self._pairs[first][1] = self._event()
         return 1
 
+    @on_its_device
     def _event(self) -> Any:
         event = cp.cuda.Event()
         runtime.eventRecord(event.ptr, self._backend.stream)
@@ -225,14 +228,15 @@ class EventTracer(_Tracer):
         if not _graph_users:
             CudaGraph.launch = _plain_launch  # type: ignore[method-assign]
 
-    def result(self, began: int, ended: int) -> DeviceWork:
+    def result(self, began: int, ended: int, is_final: bool = True) -> DeviceWork:
         rows = array("q")
         with current_device(self._backend.index):
             for number, (first, last, stream) in enumerate(self._pairs):
-                if last is not None:
+                if last is not None and (is_final or last.done):
                     rows.extend((0, 0, self._time(first), self._time(last), number, stream & 0x7FFFFFFF, *[0] * 6))
-        self._pairs.clear()
-        self.release()
+        if is_final:
+            self._pairs.clear()
+            self.release()
         return DeviceWork(
             self._backend.index, recording.EVENT_TIMES, self._why, ["(time between events)"], rows.tobytes(), b"", b"",
             self._properties(), self._dropped,

@@ -90,8 +90,9 @@ class Activity:
         self._users += 1
 
     def flush(self) -> None:
-        """Take the records of all that GPUs have completed."""
+        """Take the records of all that GPUs have completed, also where others of the same buffer are not complete."""
         self.cupti.activity_flush_all(0)
+        self.cupti.activity_flush_all(1)
 
     def leave(self) -> None:
         """End ``use``; with the last user records are taken no more, and those that are left are forgotten."""

@@ -19,5 +19,11 @@ class DeviceTracer(Protocol):
     def stop(self) -> None:
         """Note nothing from here on; the times of what was launched may still be to come."""
 
-    def result(self, began: int, ended: int) -> DeviceWork:
-        """Return what the GPU did between two times, once it has done all that it was given."""
+    def result(self, began: int, ended: int, is_final: bool = True) -> DeviceWork:
+        """Return what the GPU did between two times, as far as it has done what it was given; ``is_final``: the last.
+
+        The tracer is released then.
+        """
+
+    def release(self) -> None:
+        """Give up what is held for this; a second time does nothing."""

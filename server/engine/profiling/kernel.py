@@ -82,7 +82,10 @@ def _noting_on_host(description: Description, inner: Run) -> Run:
         try:
             return inner(args)
         finally:
-            recorder.pending.append((description, begin, now(), instruction, 0, 0, 0))
+            end = now()
+            outs = getattr(instruction, "outs", None)  # the instruction itself may be large, and is not kept
+            site = getattr(instruction, "site", 0)
+            recorder.pending.append((description, begin, end, site, outs[0] if outs else 0, 0, 0, 0))
             if recorder.with_memory:
                 recorder.note_memory()
             if len(recorder.pending) >= SPILL:
@@ -107,7 +110,9 @@ def _noting_launches(description: Description, inner: Run, gpu: Device) -> Run:
             return inner(args)
         finally:
             end = now()
-            recorder.pending.append((description, begin, end, instruction, first, tracer.end(first), number))
+            outs, site = getattr(instruction, "outs", None), getattr(instruction, "site", 0)
+            out, count = outs[0] if outs else 0, tracer.end(first)
+            recorder.pending.append((description, begin, end, site, out, first, count, number))
             if recorder.with_memory:
                 recorder.note_memory()
             if len(recorder.pending) >= SPILL:

@@ -33,8 +33,10 @@ CHUNK_ROWS: Final = 8 * SPILL
 MOST_BYTES: Final = 64 << 20
 """The rows of one session take at most so much memory: a million events."""
 MOST_DESCRIPTORS: Final = 1 << 14
+MOST_NAMES: Final = 1 << 12
 MOST_OPEN_RANGES: Final = 256
 LONGEST_NAME: Final = 512
+_LARGEST: Final = (1 << 63) - 1
 
 
 class Source(Protocol):
@@ -42,11 +44,6 @@ class Source(Protocol):
 
     instruction: Any
     """The instruction that is being executed."""
-
-
-def _first_result(instruction: Any) -> int:
-    outs = getattr(instruction, "outs", None)
-    return (outs[0] or 0) if outs else 0
 
 
 class Recorder:
@@ -72,7 +69,7 @@ class Recorder:
         self._memory = Description(recording.MEMORY, "[memory]")
         self._context = ctx
         self._host = host
-        self._wraps = wraps
+        self.wraps = wraps
         self._limit = min(limit, MOST_BYTES)
         self._chunks: list[Value] = []
         self._used = CHUNK_ROWS
@@ -84,7 +81,8 @@ class Recorder:
 
     def note(self, description: Description, begin: int, first: int = 0, count: int = 0, device: int = 0) -> None:
         """Note what began at a time and ends now."""
-        self.pending.append((description, begin, now(), self.source.instruction, first, count, device))
+        site = getattr(self.source.instruction, "site", 0)
+        self.pending.append((description, begin, now(), site, 0, first, count, device))
         if len(self.pending) >= SPILL:
             self.spill()
 
@@ -93,7 +91,7 @@ class Recorder:
         name = name[:LONGEST_NAME]
         known = self._named.get((kind, name))
         if known is None:
-            if len(self._named) >= MOST_DESCRIPTORS:
+            if len(self._named) >= MOST_NAMES:
                 name = "(other names)"
             known = self._named.setdefault((kind, name), Description(kind, name))
         return known
@@ -124,7 +122,7 @@ class Recorder:
                 if device not in self.memory_devices:
                     self.memory_devices.append(device)
                 at, place = now(), self.memory_devices.index(device)
-                self.pending.append((self._memory, at, at, self.source.instruction, change, allocated, place))
+                self.pending.append((self._memory, at, at, 0, 0, change, allocated, place))
 
     def spill(self) -> None:
         """Make rows of the pending events."""
@@ -137,9 +135,8 @@ class Recorder:
             return
         indices = self._indices
         columns[0] = [indices[d] if d in indices else self._index(d) for d in columns[0]]
-        instructions = columns[3]
-        columns[3] = [getattr(instruction, "site", 0) for instruction in instructions]
-        columns.insert(4, [_first_result(instruction) for instruction in instructions])
+        columns[3] = [site & _LARGEST for site in columns[3]]  # a client may number as it likes
+        columns[4] = [(out or 0) & _LARGEST for out in columns[4]]
         rows = np.array(columns, np.int64).T
         while len(rows) and self._has_room():
             room = min(CHUNK_ROWS - self._used, len(rows))
@@ -162,7 +159,7 @@ class Recorder:
             return True
         nbytes = CHUNK_ROWS * COLUMNS * 8
         if (len(self._chunks) + 1) * nbytes > self._limit:
-            if not self._wraps:
+            if not self.wraps:
                 self._stop(f"the limit of {self._limit >> 20} MiB for the trace of a session is reached")
                 return False
             self._chunks.append(self._chunks.pop(0))
@@ -194,12 +191,17 @@ class Recorder:
             self.close_range(self._ranges[-1][0])
         self.spill()
 
-    def result(self, sites: list[SiteName]) -> Recording:
-        """Return all that was noted; ``spill`` or ``end`` came before."""
-        events = self.rows()
-        ended = now()
-        devices = [tracer.result(self.began, ended) for tracer in self.tracers.values()]
+    def result(self, sites: list[SiteName], last: int | None = None) -> Recording:
+        """Return all that was noted, or the ``last`` events while more are noted; ``spill`` or ``end`` came before."""
+        events, began, ended = self.rows(), self.began, now()
+        if last is None:
+            self._chunks.clear()
+        descriptions = list(self._indices)
+        if last is not None and len(events) > last * COLUMNS * 8:
+            events = events[-last * COLUMNS * 8 :]
+            began = int(np.frombuffer(events, np.int64).reshape(-1, COLUMNS)[:, 1].min())
+        devices = [tracer.result(began, ended, last is None) for tracer in self.tracers.values()]
         return Recording(
-            os.getpid(), self.began, ended, [description.told() for description in self._indices], sites, events,
-            devices, [device.name for device in self.memory_devices], self.dropped, self.message,
+            os.getpid(), began, ended, [description.told() for description in descriptions], sites, events, devices,
+            [device.name for device in self.memory_devices], self.dropped, self.message,
         )  # fmt: skip

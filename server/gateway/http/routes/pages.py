@@ -20,6 +20,7 @@ _SWAGGER = files("fastapi_offline") / "static"
 _STATIC: Final = {
     "memory.js": (_OWN, "text/javascript"),
     "memory.css": (_OWN, "text/css"),
+    "profile.js": (_OWN, "text/javascript"),
     "swagger-ui-bundle.js": (_SWAGGER, "text/javascript"),
     "swagger-ui.css": (_SWAGGER, "text/css"),
     "favicon.png": (_SWAGGER, "image/png"),
@@ -35,6 +36,12 @@ _ONLY_FROM_HERE: Final = {
 async def memory() -> Response:
     """Segments and blocks, live."""
     return HTMLResponse((_OWN / "memory.html").read_text(), headers=_ONLY_FROM_HERE)
+
+
+@router.get("/profile")
+async def profile() -> Response:
+    """What a session executes, live."""
+    return HTMLResponse((_OWN / "profile.html").read_text(), headers=_ONLY_FROM_HERE)
 
 
 @router.get("/docs")

@@ -1,0 +1,22 @@
+"""The server's page that draws what a session executes."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from telegrad._session.current import current_session
+from telegrad_protocol.errors import NotSupportedError
+
+
+def page() -> str:
+    """Return the address of the page that draws the last steps of this session, live.
+
+    The session's key is in the part of the address that browsers do not send: whoever has the address can use the
+    session.
+    """
+    transport = current_session().transport
+    address = getattr(transport, "address", None)
+    if address is None:
+        raise NotSupportedError("page: this session has no server with pages; profile() and its tables serve here too")
+    hello = transport.hello
+    return f"{address.url}/profile#{urlencode({'session': hello.session, 'key': hello.key})}"

@@ -1,0 +1,153 @@
+"""What a session notes while it is profiled, asked for by messages: rows, bounds, and what hostile clients can do."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server.engine.autograd.node import OpNode
+from server.engine.profiling import recorder
+from telegrad_protocol.messages import Answer, Call, Detach, Failure, Free, Mode, Query, Resume, Site
+from telegrad_protocol.meta import CPU
+from telegrad_protocol.tracing import recording
+
+from .driver import ONES, Talk, call
+
+MOST = 64 << 20
+
+
+def _start(talk: Talk, limit: int = MOST, memory: bool = False) -> Any:
+    return talk.send(Query(1, "start_profile", [memory, True, limit]))[0]
+
+
+def _stop(talk: Talk) -> recording.Recording:
+    (answer,) = talk.send(Query(2, "stop_profile", []))
+    assert isinstance(answer, Answer), answer
+    value = talk.session.state.values.pop(answer.value)
+    return recording.decode(value.array.tobytes())
+
+
+def _names(recorded: recording.Recording) -> list[str]:
+    return [recorded.descriptors[row.descriptor].name for row in recorded.rows()]
+
+
+def test_rows_say_what_was_executed_when_and_for_which_line(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    talk.send(Site(5, "program.py", 12, "step"))
+    clock = _start(talk).value
+    talk.send(Mode("range", [9, "part"]), Call(call("mul", 2, 1, 1).op, 5, (2,), [1, 1]), Mode("range", [9]))
+    recorded = _stop(talk)
+    rows = {recorded.descriptors[row.descriptor].name: row for row in recorded.rows()}
+    mul, part = rows["mul"], rows["part"]
+    assert clock <= part.begin <= mul.begin <= mul.end <= part.end <= recorded.ended
+    assert (mul.site, mul.out) == (5, 2) and recorded.sites == [recording.SiteName(5, "program.py", 12, "step")]
+    assert recorded.descriptors[mul.descriptor].shapes == [[2, 3], [2, 3]]
+    assert recorded.descriptors[mul.descriptor].dtypes == ["float32", "float32"]
+    assert not recorded.dropped and not recorded.message
+    assert OpNode.apply.__name__ == "apply", "passes note nothing once no session is profiled"
+    assert not talk.session.state.plain_handlers
+
+
+def test_questions_out_of_place_are_refused(talk: Talk) -> None:
+    (refused,) = talk.send(Query(1, "stop_profile", []))
+    assert isinstance(refused, Failure) and "not profiled" in refused.message
+    talk.send(_resume(refused))
+    for limit in (0, 1 << 40, -5):
+        refused = _start(talk, limit)
+        assert isinstance(refused, Failure) and "expected a limit" in refused.message
+        talk.send(_resume(refused))
+    assert isinstance(_start(talk), Answer)
+    again = _start(talk)
+    assert isinstance(again, Failure) and "profiled already" in again.message
+    talk.send(_resume(again))
+    for mark in ([], ["one", "two"], [1, 2], 7, None):
+        (failure,) = talk.send(Mode("range", mark))
+        assert isinstance(failure, Failure) and "unknown mode 'range'" in failure.message
+        talk.send(_resume(failure))
+    assert _stop(talk)
+
+
+def _resume(failure: Any) -> Any:
+    return Resume(failure.number)
+
+
+def test_the_trace_is_charged_to_the_session_and_bounded(open_talk: Callable[..., Talk]) -> None:
+    talk = open_talk(quota_bytes=3 << 20)
+    talk.upload(1, ONES)
+    assert isinstance(_start(talk), Answer)
+    allocator = talk.session.state.backends[CPU].allocator
+    before = allocator.allocated_bytes(talk.number)
+    calls = [Call(call("mul", 2, 1, 1).op, 0, (2,), [1, 1])] * 2000
+    for _ in range(30):
+        talk.send(*calls)
+    taken = allocator.allocated_bytes(talk.number) - before
+    assert 1 << 20 < taken <= 3 << 20
+    recorded = _stop(talk)
+    assert "quota has no room for its trace" in recorded.message and recorded.dropped > 1000
+    assert isinstance(talk.send(Query(3, "tensor_count", []))[0], Answer), "the session goes on"
+    talk.send(*calls)
+    assert allocator.allocated_bytes(talk.number) <= before + 4096, "and nothing of the trace is left"
+
+
+def test_names_numbers_and_depths_of_clients_take_a_bounded_memory(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    _start(talk)
+    largest = (1 << 64) - 1
+    talk.send(Call(call("mul", 2, 1, 1).op, largest, (largest,), [1, 1]))
+    tracemalloc.start()
+    try:
+        for round in range(20):
+            marks = [Mode("range", [round * 1000 + n, f"{round}-{n}" + "x" * 5000]) for n in range(500)]
+            talk.send(*marks, *[Mode("range", [round * 1000 + n]) for n in range(500)])
+        talk.send(*[Mode("range", [n, "deep"]) for n in range(5000)])
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 16 << 20
+    recorded = _stop(talk)
+    assert max(map(len, _names(recorded))) <= recorder.LONGEST_NAME
+    assert len(recorded.descriptors) <= recorder.MOST_NAMES + 50
+    assert "(other names)" in _names(recorded)
+    assert _names(recorded).count("deep") <= recorder.MOST_OPEN_RANGES
+
+
+def test_large_instructions_are_not_kept(talk: Talk) -> None:
+    _start(talk)
+    tracemalloc.start()
+    try:
+        for id in range(1, 400):
+            talk.upload(id, np.ones((1 << 13,), np.float32))
+            talk.send(Free([id]))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 4 << 20
+    assert "telegrad::upload" in _names(_stop(talk))
+
+
+def test_a_failed_operation_and_its_followers_are_noted_no_further(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    _start(talk)
+    failure, *_ = talk.send(call("mul", 2, 99, 1), call("add", 3, 1, 1, 1))
+    assert isinstance(failure, Failure)
+    talk.send(_resume(failure))
+    names = _names(_stop(talk))
+    assert "add" not in names
+
+
+@pytest.mark.parametrize("ends", ["close", "detach"])
+def test_a_profile_ends_with_its_client(open_talk: Callable[..., Talk], ends: str) -> None:
+    talk = open_talk()
+    talk.upload(1, ONES)
+    _start(talk)
+    talk.send(Call(call("mul", 2, 1, 1).op, 0, (2,), [1, 1]))
+    if ends == "close":
+        talk.session.close()
+    else:
+        talk.send(Detach())
+        assert talk.session.state.context.profiler is None
+    assert OpNode.apply.__name__ == "apply"
