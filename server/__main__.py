@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import secrets
 import sys
 from collections.abc import Sequence
 
@@ -19,7 +20,9 @@ log = logging.getLogger("server")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve; 2 if something is set wrongly."""
     options = vars(_parser().parse_args(arguments))
-    announce = options.pop("announce")
+    announce, tenant = options.pop("announce"), options.pop("new_tenant", None)
+    if tenant is not None:
+        return _print_new_tenant(tenant)
     try:
         settings = load_settings(**options)
         configure_logs(settings.log_level)
@@ -29,6 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigurationError as error:
         print(f"telegrad-server: {error.message}", file=sys.stderr)
         return 2
+    return 0
+
+
+def _print_new_tenant(name: str) -> int:
+    """Print a table for the file of tenants; its token, which nothing keeps, on the standard error."""
+    from .gateway.tenants import digest
+
+    token = secrets.token_urlsafe(32)
+    print(f'[{name}]\ntoken_sha256 = "{digest(token)}"')
+    print(f"the token of {name}, shown this once: {token}", file=sys.stderr)
     return 0
 
 
@@ -56,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ready-fd", help="file descriptor that gets a line of JSON, url and pid, when ready")
     parser.add_argument("--parent-fd", help="pipe whose closing ends the server")
     parser.add_argument("--announce", action="store_true", default=False, help="print url and pid as JSON when ready")
+    parser.add_argument("--new-tenant", metavar="NAME", help="print a new tenant's table for TELEGRAD_TENANTS, and end")
     parser.add_argument("--version", action="version", version=f"telegrad-server {__version__}")
     return parser
 

@@ -62,7 +62,7 @@ class CachingAllocator:
         sessions = self.sessions
         limits, pools, raw = sessions.limits, sessions.pools, sessions.raw
         self.empty_own_cache, self.end_session = sessions.empty_own_cache, sessions.end_session
-        self.set_quota = limits.set_quota
+        self.set_quota, self.join_group = limits.set_quota, limits.join_group
         self.set_session_fraction, self.session_fraction = limits.set_session_fraction, limits.session_fraction
         self.caching_allocator_alloc = raw.caching_allocator_alloc
         self.caching_allocator_delete = raw.caching_allocator_delete

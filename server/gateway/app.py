@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from fastapi import FastAPI
 
 from server import __version__
 from server.allocator.core.options import options_of_environment, parse_options
-from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.errors import SessionLostError, TelegradError
 
 from .auth import TokenGuard
 from .dependencies import Gateway, RegistryLike
@@ -22,12 +23,16 @@ from .node import Node
 from .problems import install_problems
 from .sessions import Registry
 from .settings import Settings
+from .tenants import Tenants
 
 _DESCRIPTION: Final = """
 Tensor operations over the network. Open a session with `POST /v1/sessions`, present its key as
 `Telegrad-Session-Key`, and run operations on tensors whose ids you choose. Errors are `application/problem+json` with a
 stable `code`. The Python client streams operations over a WebSocket instead, which is much faster.
 """
+
+TENANTS_SECONDS: Final = 1.0
+"""How often the file of tenants is looked at."""
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +48,12 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
         redoc_url=None,
     )
     _check_allocator_options(settings)
-    app.state.gateway = Gateway(settings, registry or _sessions(settings))
+    tenants = Tenants(settings)
+    app.state.gateway = Gateway(settings, registry or _sessions(settings), tenants)
     install_problems(app)
     app.include_router(http_router())
     app.add_middleware(BodyLimit, limit=settings.max_frame_bytes)
-    app.add_middleware(TokenGuard, settings=settings)
+    app.add_middleware(TokenGuard, tenants=tenants)
     app.add_middleware(AccessLog)
     return app
 
@@ -68,6 +74,18 @@ def _sessions(settings: Settings) -> Registry:
     return Registry(node)
 
 
+async def _watch_tenants(gateway: Gateway) -> None:
+    """Read the file of tenants again when it changes, and end the sessions of tenants that are gone."""
+    while True:
+        await asyncio.sleep(TENANTS_SECONDS)
+        if not gateway.tenants.refresh():
+            continue
+        names = gateway.tenants.names
+        for session in [s for s in gateway.registry.sessions.values() if s.tenant not in names]:
+            log.warning("session of a tenant that is gone", extra={"session": session.id, "tenant": session.tenant})
+            await gateway.registry.close(session, SessionLostError("the operator has removed the session's tenant"))
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gateway: Gateway = app.state.gateway
@@ -78,9 +96,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         raise
     gateway.ready = True
     log.info("ready", extra={"workers": [list(worker.group.devices) for worker in gateway.registry.workers]})
+    watching = asyncio.create_task(_watch_tenants(gateway))
     try:
         yield
     finally:
+        watching.cancel()
         gateway.ready = False
         await gateway.registry.stop()
         log.info("stopped")

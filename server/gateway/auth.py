@@ -1,6 +1,7 @@
-"""Who may talk to the server: the bearer token for all of it, a session's own key for what is in the session.
+"""Who may talk to the server: a tenant's bearer token for all of it, a session's own key for what is in the session.
 
 Who opens a session may name a secret of his own, the owner, with which he lists, ends and attaches to his sessions.
+Sessions of other tenants do not exist for a tenant.
 
 The token is checked before routing, for HTTP and WebSocket alike, so that a new endpoint is closed unless it is listed
 here. Secrets are compared in constant time and never logged.
@@ -15,14 +16,17 @@ from typing import Final, Protocol
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from telegrad_protocol.errors import AuthenticationError, SessionDetachedError, TelegradError
+from telegrad_protocol.errors import AuthenticationError, SessionDetachedError, TelegradError, UnknownIdError
 from telegrad_protocol.messages import Hello
 
 from .problems import Refused, problem_response
-from .settings import Settings, is_loopback
+from .settings import is_loopback
+from .tenants import LOCAL, Tenant, Tenants
 
 SESSION_KEY_HEADER: Final = "Telegrad-Session-Key"
 OWNER_HEADER: Final = "Telegrad-Owner"
+TENANT: Final = "telegrad.tenant"
+"""Where the scope of an admitted request has its tenant."""
 OPEN_PATHS: Final = frozenset({
     "/healthz", "/readyz", "/openapi.json", "/docs", "/memory", "/profile", "/static/profile.js",
     "/static/memory.js", "/static/memory.css",
@@ -33,7 +37,10 @@ OPEN_PATHS: Final = frozenset({
 class Keyed(Protocol):
     """A session, as far as access to it is concerned."""
 
+    id: str
     key: str
+    tenant: str
+    """The name of the tenant who opened it."""
     owner: bytes
     """What ``digest_of`` returns for the secret of its owner; empty where it has none."""
     hello: Hello
@@ -78,38 +85,55 @@ def check_attachment(session: Keyed, number: int) -> None:
         raise session.left
 
 
-def check_token(settings: Settings, headers: Headers) -> None:
-    """``AuthenticationError`` unless the request presents the token; without one, unless it was sent to loopback.
+def tenant_of_request(tenants: Tenants, headers: Headers) -> Tenant:
+    """The tenant whose token a request presents; without tokens everybody is local, and must have called loopback.
 
-    The latter keeps web pages from reaching a local server under a name of their own (DNS rebinding).
+    The latter keeps web pages from reaching a local server under a name of their own (DNS rebinding). Raises
+    ``AuthenticationError``.
     """
-    if settings.token is None:
+    if not tenants.are_asked_for:
         _check_local_name(headers.get("host", ""))
-        return
+        return LOCAL
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise AuthenticationError("a token is required: send the header 'Authorization: Bearer ...'")
-    if not same_secret(given.strip(), settings.token.get_secret_value()):
+    tenant = tenants.of_token(given.strip())
+    if tenant is None:
         raise AuthenticationError("the token is wrong")
+    return tenant
+
+
+def check_admin(tenant: Tenant) -> None:
+    """Refuse who may not see what concerns everybody."""
+    if not tenant.admin:
+        raise Refused(403, AuthenticationError("this shows what all tenants do, so it takes an administrator's token"))
+
+
+def check_tenant(session: Keyed, tenant: Tenant) -> None:
+    """Raise ``UnknownIdError``, as for a session that never was, if the session is another tenant's."""
+    if session.tenant != tenant.name:
+        raise UnknownIdError(f"there is no session {session.id}")
 
 
 def _check_local_name(host: str) -> None:
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     if name and not is_loopback(name):
-        raise AuthenticationError(f"without TELEGRAD_TOKEN the server answers only as localhost, not as {name}")
+        raise AuthenticationError(
+            f"without a token (TELEGRAD_TOKEN) the server answers only as localhost, not as {name}"
+        )
 
 
 class TokenGuard:
-    """Lets nothing but ``OPEN_PATHS`` through without the token."""
+    """Lets nothing but ``OPEN_PATHS`` through without a token; notes whose it is in the scope."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, tenants: Tenants) -> None:
         self.app = app
-        self.settings = settings
+        self.tenants = tenants
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and scope["path"] not in OPEN_PATHS:
             try:
-                check_token(self.settings, Headers(scope=scope))
+                scope[TENANT] = tenant_of_request(self.tenants, Headers(scope=scope))
             except AuthenticationError as error:
                 await _deny(error, scope, receive, send)
                 return

@@ -6,6 +6,7 @@ session's key. Knows neither frames nor tensors.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
@@ -20,12 +21,21 @@ from telegrad_protocol.errors import InternalError, SessionDetachedError, Telegr
 from telegrad_protocol.messages import Attach, Detach, Hello
 from telegrad_protocol.queries import request_name
 
-from .auth import OWNER_HEADER, SESSION_KEY_HEADER, check_key_or_owner, check_session_key
+from .auth import (
+    OWNER_HEADER,
+    SESSION_KEY_HEADER,
+    TENANT,
+    check_admin,
+    check_key_or_owner,
+    check_session_key,
+    check_tenant,
+)
 from .device_groups import DeviceGroup
 from .metrics import Metrics
 from .placement import Demand
 from .settings import Settings
 from .supervisor import State, Use
+from .tenants import Tenant, Tenants
 
 
 class SessionLike(Protocol):
@@ -36,6 +46,7 @@ class SessionLike(Protocol):
     key: str
     hello: Hello
     client: Mapping[str, Any]
+    tenant: str
     owner: bytes
     left: SessionDetachedError
     opened: float
@@ -113,10 +124,12 @@ class Gateway:
 
     settings: Settings
     registry: RegistryLike
+    tenants: Tenants
     metrics: Metrics = field(default_factory=Metrics)
     described: dict[DeviceGroup, list[DeviceInfo]] = field(default_factory=dict)
     """How workers described their devices when they were asked last."""
-    opening: int = 0
+    opening: Counter[str] = field(default_factory=Counter)
+    """By tenant, the sessions that are being opened."""
     draining: bool = False
     ready: bool = False
 
@@ -145,8 +158,24 @@ def gateway_of(connection: HTTPConnection) -> Gateway:
     return gateway
 
 
+def tenant_of(connection: HTTPConnection) -> Tenant:
+    """The tenant whose token a connection has presented."""
+    tenant: Tenant = connection.scope[TENANT]
+    return tenant
+
+
 GatewayHere = Annotated[Gateway, Depends(gateway_of)]
-bearer = HTTPBearer(auto_error=False, description="`TELEGRAD_TOKEN` of the server, where it has one")
+TenantHere = Annotated[Tenant, Depends(tenant_of)]
+
+
+def admin_of(tenant: TenantHere) -> Tenant:
+    """The tenant of a request, if it may see what concerns everybody."""
+    check_admin(tenant)
+    return tenant
+
+
+AdminHere = Annotated[Tenant, Depends(admin_of)]
+bearer = HTTPBearer(auto_error=False, description="the token of a tenant, where the server has any")
 _key = APIKeyHeader(name=SESSION_KEY_HEADER, auto_error=False, description="`key` from `POST /v1/sessions`")
 SessionId = Annotated[str, Path(max_length=64, description="`session` from `POST /v1/sessions`")]
 _owner = APIKeyHeader(
@@ -156,11 +185,13 @@ _owner = APIKeyHeader(
 
 def session_of(
     gateway: GatewayHere,
+    tenant: TenantHere,
     session_id: SessionId,
     key: Annotated[str | None, Security(_key)],
 ) -> SessionLike:
     """The session that a request is about, if it holds the session's key."""
     session: SessionLike = gateway.registry.get(session_id)
+    check_tenant(session, tenant)
     check_session_key(session, key)
     return session
 
@@ -169,10 +200,12 @@ OwnerHere = Annotated[str | None, Security(_owner)]
 
 
 def own_session_of(
-    gateway: GatewayHere, session_id: SessionId, key: Annotated[str | None, Security(_key)], owner: OwnerHere
-) -> SessionLike:
+    gateway: GatewayHere, tenant: TenantHere, session_id: SessionId, key: Annotated[str | None, Security(_key)],
+    owner: OwnerHere,
+) -> SessionLike:  # fmt: skip
     """The session that a request is about, if it holds the session's key or the secret of its owner."""
     session: SessionLike = gateway.registry.get(session_id)
+    check_tenant(session, tenant)
     check_key_or_owner(session, key, owner)
     return session
 

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from telegrad_protocol.errors import ProtocolError
 
+from .auth import TENANT
 from .problems import Refused, problem_response
 
 _QUIET_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -45,7 +46,8 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
     level = logging.DEBUG if scope["path"] in _QUIET_PATHS else logging.INFO
     client = scope.get("client")
     fields = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 6)}
-    _access.log(level, "request", extra=fields | {"client": client[0] if client else None})
+    tenant = {"tenant": scope[TENANT].name} if TENANT in scope else {}
+    _access.log(level, "request", extra=fields | tenant | {"client": client[0] if client else None})
 
 
 class BodyLimit:

@@ -83,7 +83,14 @@ class Settings(BaseSettings):
     )
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; `0` picks a free one and prints it.")
     token: Annotated[SecretStr | None, AfterValidator(_checked_token)] = Field(
-        None, description="Bearer token that clients present. Without one, only loopback is served."
+        None, description="Bearer token that clients present. Without one, nor tenants, only loopback is served."
+    )
+    admin_token: Annotated[SecretStr | None, AfterValidator(_checked_token)] = Field(
+        None,
+        description="Bearer token of who may see `/metrics` and all memory, which `TELEGRAD_TOKEN` may not then.",
+    )
+    tenants: str = Field(
+        "", description="TOML file with a table per tenant: the SHA-256 of its token, and limits. See docs/tenants.md."
     )
     devices: Devices = Field(
         (),
@@ -140,8 +147,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _token_beyond_loopback(self) -> Settings:
-        if self.token is None and not is_loopback(self.host):
-            raise ValueError(f"{PREFIX}TOKEN: is required to listen on {self.host}, which is not a loopback address")
+        if self.token is None and not self.tenants and not is_loopback(self.host):
+            raise ValueError(
+                f"{PREFIX}TOKEN: is required to listen on {self.host}, which is not a loopback address; or tenants "
+                f"({PREFIX}TENANTS)"
+            )
         return self
 
     @model_validator(mode="after")

@@ -69,7 +69,7 @@ class SessionRelay:
         self.last_sign = self.last_sent = self.last_work = time.monotonic()
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
         self.client: Mapping[str, Any] = {}
-        self.owner = b""
+        self.owner, self.tenant = b"", ""
         self.opened = time.time()
         self.left = SessionDetachedError("")
         self._on_close, self._on_lost, self._on_lease_end = on_close, on_lost, on_lease_end

@@ -64,12 +64,11 @@ class Host(HostState):
     def open(self, number: int, options: dict[str, Any]) -> Session:
         """Open a session; ``quota_bytes`` among the options limits what it may allocate on each device.
 
+        So does ``tenant_bytes`` for all sessions of ``tenant`` together.
         ``isolation`` says whose sessions live in this process; without a gateway that is not known.
         Numbers rise: a free block remembers by number whose data it holds.
         """
-        quota = options.get("quota_bytes")
-        if quota is not None and (type(quota) is not int or quota < 0):
-            raise ArgumentError(f"quota_bytes: expected a number of bytes, got {quota!r}")
+        quota, together = (_bytes_of(options, name) for name in ("quota_bytes", "tenant_bytes"))
         if number <= Host._last_number:
             raise InternalError(f"session number {number} was used before")
         self._collect_closed()
@@ -80,6 +79,8 @@ class Host(HostState):
         self.sessions[number] = self._all_sessions[number] = session
         for backend in self.backends.values():
             backend.allocator.set_quota(number, quota)
+            if together is not None:
+                backend.allocator.join_group(number, str(options.get("tenant", "")), together)
         return session
 
     def check_devices(self, error: Exception) -> None:
@@ -154,6 +155,13 @@ def _last_kernels(session: Session, sessions: int) -> list[str]:
     state = session.state
     last = reversed(state.modules.last)
     return [name if sessions > 1 else f"{name} at {name_of_site(state, site)}" for name, site in last]
+
+
+def _bytes_of(options: dict[str, Any], name: str) -> int | None:
+    nbytes = options.get(name)
+    if nbytes is not None and (type(nbytes) is not int or nbytes < 0):
+        raise ArgumentError(f"{name}: expected a number of bytes, got {nbytes!r}")
+    return nbytes
 
 
 def _locate() -> list[Frame]:

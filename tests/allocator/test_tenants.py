@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
 
-from server.allocator import AllocatorConfig, CachingAllocator, SimulatedUpstream
+from server.allocator import AllocatorConfig, Block, CachingAllocator, SimulatedUpstream
 from server.allocator.core.sizes import MIB
 from server.allocator.reports.history import MOST_ENTRIES_OF_A_SESSION
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
@@ -162,3 +163,57 @@ def test_what_a_session_holds_goes_with_it(allocator: CachingAllocator) -> None:
     assert allocator.allocated_bytes(1) == 0 and not allocator.heap.private
     allocator.end_session(1)
     assert allocator.memory_stats(1)["allocation.all.allocated"] == 0
+
+
+def test_sessions_of_a_group_never_hold_more_than_its_limit(
+    allocator: CachingAllocator, seed: int
+) -> None:  # fmt: skip
+    """Whatever is in use by whom, a request is refused exactly where it is beyond the limit, or the session's own."""
+    rng = random.Random(seed)
+    limit, own = 100 * MIB, 70 * MIB
+    for owner in (1, 2, 3):
+        allocator.set_quota(owner, own if owner == 3 else None)
+        allocator.join_group(owner, "alice", limit)
+    held: dict[int, list[Block]] = {1: [], 2: [], 3: [], 4: []}
+    refused = 0
+    for _ in range(600):
+        owner = rng.choice((1, 2, 3, 4))
+        if held[owner] and rng.random() < 0.45:
+            allocator.free(held[owner].pop(rng.randrange(len(held[owner]))))
+            continue
+        nbytes = rng.choice((700, 3 * MIB, 12 * MIB, 30 * MIB))
+        size = -(-nbytes // 512) * 512
+        mine = sum(block.size for block in held[owner])
+        together = sum(block.size for member in (1, 2, 3) for block in held[member])
+        fits = owner == 4 or (together + size <= limit and (owner != 3 or mine + size <= own))
+        if owner == 4 and mine + size > 20 * MIB:
+            continue
+        try:
+            held[owner].append(allocator.allocate(nbytes, 0, owner))
+        except OutOfMemoryError as error:
+            if fits:  # a cached block may be larger than what was asked for
+                assert together + 1.5 * size > limit or (owner == 3 and mine + 1.5 * size > own), str(error)
+            refused += 1
+        else:
+            in_use = sum(allocator.allocated_bytes(member) for member in (1, 2, 3))
+            assert fits and in_use <= limit and allocator.allocated_bytes(3) <= own
+    assert refused > 20
+    assert allocator.session_fraction(3) == own / (200 * MIB) and allocator.session_fraction(4) == 1.0
+    for owner, blocks in held.items():
+        for block in blocks:
+            allocator.free(block)
+        allocator.abandon(owner)
+        allocator.end_session(owner)
+
+
+def test_what_a_session_of_a_group_leaves_is_for_the_others(allocator: CachingAllocator) -> None:
+    for owner in (2, 3):
+        allocator.join_group(owner, "alice", 40 * MIB)
+    block = allocator.allocate(40 * MIB, 0, 2)
+    with pytest.raises(OutOfMemoryError, match=r"quota 40\.00 MiB"):
+        allocator.allocate(1000, 0, 3)
+    allocator.free(block)
+    allocator.end_session(2)
+    allocator.free(allocator.allocate(40 * MIB, 0, 3))
+    allocator.end_session(3)
+    allocator.free(allocator.allocate(60 * MIB, 0, 2))

@@ -31,7 +31,7 @@ class OpenSession:
         self.worker = worker
         self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 10
         self.client: dict[str, Any] = {}
-        self.owner, self.left = b"", SessionDetachedError("")
+        self.owner, self.tenant, self.left = b"", "", SessionDetachedError("")
         self.opened = self.last_sign = self.last_work = 0.0
         self.hello = Hello(
             session=self.id, key=self.key, protocol=PROTOCOL_VERSION, server_version="0", table_hash="0123",

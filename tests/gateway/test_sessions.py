@@ -65,12 +65,16 @@ def test_the_limit_of_sessions_is_told_and_leaving_makes_room(client: Client) ->
     assert client.http.post("/v1/sessions").status_code == 201
 
 
+OTHERS = {"tenant": "local", "tenant_bytes": None, "kernels": False}
+"""What a worker is told beside the quota, where nobody asks for more."""
+
+
 def test_the_quota_is_what_the_operator_set_whatever_a_client_says(http: Http, registry: FakeRegistry) -> None:
     http.post("/v1/sessions", json={"quota_bytes": 1 << 60, "client": "me"})
-    assert registry.options == {"client": "me", "quota_bytes": None, "kernels": False}
+    assert registry.options == {"client": "me", "quota_bytes": None, **OTHERS}
     with Http(create_app(settings_of(session_quota_bytes="1MiB"), registry)) as limited:
         limited.post("/v1/sessions", json={"quota_bytes": None})
-    assert registry.options == {"quota_bytes": 1 << 20, "kernels": False}
+    assert registry.options == {"quota_bytes": 1 << 20, **OTHERS}
 
 
 def test_kernels_of_its_own_are_the_operators_to_allow(http: Http, registry: FakeRegistry) -> None:
@@ -80,7 +84,7 @@ def test_kernels_of_its_own_are_the_operators_to_allow(http: Http, registry: Fak
     for setting in ("1", "shared"):
         with Http(create_app(settings_of(allow_kernels=setting), registry)) as allowed:
             assert allowed.post("/v1/sessions", json={"kernels": True}).status_code == 201
-            assert registry.options == {"quota_bytes": None, "kernels": True}
+            assert registry.options == {"quota_bytes": None, **OTHERS, "kernels": True}
             assert registry.demand.own_worker == (setting == "1")
 
 

@@ -335,10 +335,10 @@ class Recall:
         self.invalidate()
         self.core.empty_cache()
 
-    def set_quota(self, owner: int, nbytes: int | None) -> None:
-        """Limit the bytes in use by one session; None lifts the limit."""
+    def set_quota(self, owner: int, nbytes: int | None, most: int | None = None) -> None:
+        """Limit the bytes in use by one session; None lifts the limit. It may be raised to ``most``."""
         self.invalidate()
-        self.core.set_quota(owner, nbytes)
+        self.core.set_quota(owner, nbytes, most)
 
     def allocated_bytes(self, owner: int | None = None) -> int:
         """Bytes in use by one session, or by all; those that wait for events included."""

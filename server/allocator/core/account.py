@@ -58,7 +58,7 @@ class Account(Ledger):
     """The ledger of one session."""
 
     __slots__ = (
-        "accumulated", "baseline", "num_ooms", "num_rejections", "owner", "quota_bytes", "requests",
+        "accumulated", "baseline", "most_bytes", "num_ooms", "num_rejections", "owner", "quota_bytes", "requests",
         "requests_by_route", "route", "stream",
     )  # fmt: skip
 
@@ -73,6 +73,8 @@ class Account(Ledger):
         self.route: MemPool | None = None
         self.accumulated = Accumulated()
         self.quota_bytes: int | None = None
+        # What the quota may be raised to, where it is raised as the session asks for more; else the quota.
+        self.most_bytes: int | None = None
         self.num_ooms = 0
         self.num_rejections = 0
         # The session's accumulated statistics at their last reset.

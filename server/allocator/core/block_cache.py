@@ -42,6 +42,8 @@ class BlockCache:
         self.null = _null_block()
         # Asked to free something where no free block fits; each says whether it did.
         self.free_memory_callbacks: list[Callable[[], bool]] = []
+        # Asked for a higher quota by the account and the size that is beyond it; says whether it was raised.
+        self.raise_quota: Callable[[Account, int], bool] = _never
         self.observer: CoreObserver = NoObserver()
         # Whether layers above must leave every call to this one, and who is told when that is decided anew.
         self.bypasses = False
@@ -241,11 +243,13 @@ class BlockCache:
         for tell in self.bypass_listeners:
             tell(self.bypasses)
 
-    def set_quota(self, owner: int, nbytes: int | None) -> None:
-        """Limit the bytes in use by one session; None lifts the limit."""
+    def set_quota(self, owner: int, nbytes: int | None, most: int | None = None) -> None:
+        """Limit the bytes in use by one session; None lifts the limit. ``raise_quota`` may raise it to ``most``."""
         account = self.books.account(owner)
         account.quota_bytes = nbytes
+        account.most_bytes = nbytes if most is None else most
         account.limit(nbytes)
+        self.heap.generation += 1
 
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit what is obtained from the upstream to a fraction of the device's memory."""
@@ -257,7 +261,7 @@ class BlockCache:
     def check_room(self, nbytes: int, owner: int) -> None:
         """Refuse what a session could never hold at once; for work whose size is known before memory is asked for."""
         account = self.books.account(owner)
-        if account.quota_bytes is not None and nbytes > account.quota_bytes:
+        if account.most_bytes is not None and nbytes > account.most_bytes:
             raise self._refused(account, nbytes)
         if self._capacity is None:
             self._capacity = self.upstream.free_and_total()[1]
@@ -271,7 +275,7 @@ class BlockCache:
             return
         if account.pending:
             self.await_events()
-        if account.active_bytes + size > quota:
+        if account.active_bytes + size > quota and not self.raise_quota(account, size):
             raise self._refused(account, size)
 
     def end_session(self, owner: int) -> None:
@@ -309,13 +313,17 @@ class BlockCache:
             wanted=wanted,
             owner=account.owner,
             held=account.active_bytes,
-            quota=account.quota_bytes,
+            quota=account.most_bytes,
             others=active - account.active_bytes,
             reserved=reserved,
             cached=reserved - active,
             limit=total if self.heap.limit_bytes is None else self.heap.limit_bytes,
             largest=max(self.heap.largest_free(), free),
         )
+
+
+def _never(account: Account, size: int) -> bool:
+    return False
 
 
 def _null_block() -> Block:

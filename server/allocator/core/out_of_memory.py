@@ -47,4 +47,6 @@ def device_exhausted(usage: MemoryUsage) -> OutOfMemoryError:
 
 def over_quota(usage: MemoryUsage) -> OutOfMemoryError:
     """Return the error for a request that is beyond the session's quota."""
-    return usage.describe("session quota exceeded", "free tensors of this session, or raise its quota")
+    return usage.describe(
+        "session quota exceeded", "free tensors of this session, or of its tenant's others, or raise the quota"
+    )

@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import PlainTextResponse
 
-from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike, ask_worker
+from server.gateway.audit import audit
+from server.gateway.dependencies import AdminHere, Gateway, GatewayHere, SessionHere, SessionLike, ask_worker
 from server.gateway.http import models
 from server.gateway.http.every_worker import Answers, ask_about, chosen_devices
 from server.gateway.http.snapshot_pickle import viewer_file
 from server.gateway.problems import Problem
 from server.ipc import requests as verbs
 
-router = APIRouter(tags=["devices and memory"], responses={404: {"model": Problem}, 503: {"model": Problem}})
+router = APIRouter(
+    tags=["devices and memory"],
+    responses={403: {"model": Problem}, 404: {"model": Problem}, 503: {"model": Problem}},
+)  # fmt: skip
 of_session = APIRouter(
     prefix="/v1/sessions/{session_id}", tags=["devices and memory"],
     responses={403: {"model": Problem}, 404: {"model": Problem}},
@@ -36,7 +40,7 @@ SnapshotFormat = Annotated[
 
 @router.get("/memory_summary", summary="Show the allocators' table", response_class=PlainTextResponse)
 async def memory_summary(
-    gateway: GatewayHere, response: Response, device: DeviceName = "", session: SessionId = None
+    gateway: GatewayHere, admin: AdminHere, response: Response, device: DeviceName = "", session: SessionId = None
 ) -> Any:
     """The text of `torch.cuda.memory_summary`, by device, or for one session. It says which workers do not answer."""
     of = _named(gateway, session)
@@ -51,7 +55,7 @@ async def memory_summary(
 
 @router.get("/memory_stats", summary="Show the allocators' statistics")
 async def memory_stats(
-    gateway: GatewayHere, response: Response, device: DeviceName = "", session: SessionId = None
+    gateway: GatewayHere, admin: AdminHere, response: Response, device: DeviceName = "", session: SessionId = None
 ) -> dict[str, dict[str, int | float]]:
     """By device, the names and meanings of `torch.cuda.memory_stats`.
 
@@ -69,8 +73,8 @@ async def memory_stats(
 
 @router.get("/memory_snapshot", summary="Show every segment and block", response_model=None)
 async def memory_snapshot(
-    gateway: GatewayHere, response: Response, device: DeviceName = "", session: SessionId = None, traces: Traces = True,
-    format: SnapshotFormat = "json",
+    gateway: GatewayHere, admin: AdminHere, response: Response, device: DeviceName = "", session: SessionId = None,
+    traces: Traces = True, format: SnapshotFormat = "json",
 ) -> Response | dict[str, Any]:  # fmt: skip
     """The format of `torch.cuda.memory._snapshot()`, which PyTorch's memory viewer reads as a pickle.
 
@@ -107,11 +111,14 @@ def _merged(answers: Answers[dict[str, Any]]) -> dict[str, Any]:
 
 
 @router.post("/memory_history", status_code=204, summary="Note the lines that allocate")
-async def memory_history(gateway: GatewayHere, response: Response, history: models.MemoryHistory) -> None:
+async def memory_history(
+    gateway: GatewayHere, admin: AdminHere, request: Request, response: Response, history: models.MemoryHistory
+) -> None:
     """`all`: every allocation and free with its line, for the snapshot's trace. `state`: the lines of what is in use.
 
     While it is on, every allocation costs some microseconds more. A worker that is started anew keeps none.
     """
+    audit(request.scope, "memory history", enabled=history.enabled, device=history.device)
     answers: Answers[None] = await ask_about(
         chosen_devices(gateway, history.device, None),
         lambda one: verbs.MemoryHistory(history.enabled, history.max_entries, one.session_name), None,

@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import APIRouter, Response
 from starlette.responses import PlainTextResponse
 
-from server.gateway.dependencies import Gateway, GatewayHere
+from server.gateway.dependencies import AdminHere, Gateway, GatewayHere
 from server.gateway.http.every_worker import all_devices, ask_each
 from server.gateway.metrics import CONTENT_TYPE
 from server.ipc import requests as verbs
@@ -23,7 +23,7 @@ SCRAPE_SECONDS: Final = 2.0
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
-async def prometheus(gateway: GatewayHere) -> Response:
+async def prometheus(gateway: GatewayHere, admin: AdminHere) -> Response:
     """Workers are asked at each scrape. Of one that does not answer in time, `telegrad_worker_up` is 0.
 
     Its counters stay as they were, and its memory is left out.

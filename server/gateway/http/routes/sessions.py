@@ -7,19 +7,22 @@ import time
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Body, Header, Response
+from fastapi import APIRouter, Body, Header, Request, Response
 
+from server.gateway.audit import audit
 from server.gateway.auth import OWNER_HEADER, SESSION_KEY_HEADER, digest_of, is_owned
 from server.gateway.custom_kernels import grants_kernels, needs_own_worker
-from server.gateway.dependencies import Gateway, GatewayHere, OwnerHere, OwnSessionHere, SessionLike
+from server.gateway.dependencies import Gateway, GatewayHere, OwnerHere, OwnSessionHere, SessionLike, TenantHere
 from server.gateway.http import models
 from server.gateway.http.every_worker import ask_each
 from server.gateway.placement import Demand
 from server.gateway.problems import Problem, Refused, unavailable
+from server.gateway.tenants import Tenant
 from server.ipc import requests as verbs
 from telegrad_protocol.errors import (
     ArgumentError,
     CommunicationError,
+    DeviceError,
     HandshakeError,
     SessionLostError,
     TelegradError,
@@ -38,7 +41,7 @@ LIST_SECONDS: Final = 2.0
     responses={409: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
 )  # fmt: skip
 async def open_session(
-    gateway: GatewayHere, response: Response, owner: OwnerHere,
+    gateway: GatewayHere, tenant: TenantHere, request: Request, response: Response, owner: OwnerHere,
     client: Annotated[models.OpenSession | None, Body()] = None,
 ) -> Any:  # fmt: skip
     """A session holds the tensors of one client until it is closed, or until nobody has used it for `lease_seconds`.
@@ -52,23 +55,25 @@ async def open_session(
     """
     described = client or models.OpenSession()
     _check_owner(owner)
-    _check_room(gateway)
+    _check_room(gateway, tenant)
+    _check_gpus(described, tenant)
     check_protocol(described)
     lease = gateway.settings.granted_lease(described.lease_seconds)
-    gateway.opening += 1
+    gateway.opening[tenant.name] += 1
     try:
         own_worker = described.own_worker or needs_own_worker(gateway.settings, described.kernels)
-        demand = Demand(described.gpus, own_worker=own_worker)
-        session: SessionLike = await gateway.registry.open(_options(gateway, described), lease, demand)
+        demand = Demand(described.gpus, tenant.name, own_worker)
+        session: SessionLike = await gateway.registry.open(_options(gateway, tenant, described), lease, demand)
     except WorkerCrashedError as error:
         raise Refused(503, error, {"Retry-After": "1"}) from error
     except CommunicationError as error:
         raise Refused(503, error, {"Retry-After": "5"}) from error
     finally:
-        gateway.opening -= 1
-    session.owner = digest_of(owner)
+        gateway.opening[tenant.name] -= 1
+    session.owner, session.tenant = digest_of(owner), tenant.name
     await _check_table(gateway, session, described)
     gateway.metrics.sessions_opened.inc()
+    audit(request.scope, "session opened", session=session.id, worker=session.hello.worker)
     response.headers["Location"] = f"/v1/sessions/{session.id}"
     return msgspec.to_builtins(session.hello)
 
@@ -78,16 +83,18 @@ async def open_session(
     responses={403: {"model": Problem}, 404: {"model": Problem}},
 )  # fmt: skip
 async def close_session(
-    gateway: GatewayHere, session: OwnSessionHere, key: Annotated[str | None, Header(alias=SESSION_KEY_HEADER)] = None
-) -> None:
+    gateway: GatewayHere, request: Request, session: OwnSessionHere,
+    key: Annotated[str | None, Header(alias=SESSION_KEY_HEADER)] = None,
+) -> None:  # fmt: skip
     """Free everything that the session holds."""
+    audit(request.scope, "session closed", session=session.id)
     await gateway.registry.close(session, None if key else SessionLostError("its owner has ended the session"))
 
 
 @router.get("", summary="List one's own sessions", response_model=list[models.OwnSession])
-async def list_sessions(gateway: GatewayHere, owner: OwnerHere) -> Any:
+async def list_sessions(gateway: GatewayHere, tenant: TenantHere, owner: OwnerHere) -> Any:
     """The open sessions that were opened with the same `Telegrad-Owner`, the oldest first; none without one."""
-    own = [session for session in gateway.registry.sessions.values() if is_owned(session, owner)]
+    own = [session for session in _sessions_of(gateway, tenant) if is_owned(session, owner)]
     return await asyncio.gather(*(_describe(gateway, session) for session in own))
 
 
@@ -112,19 +119,36 @@ def _check_owner(owner: str | None) -> None:
         raise ArgumentError(f"{OWNER_HEADER}: expected a secret of 16 to 200 characters")
 
 
-def _options(gateway: Gateway, client: models.OpenSession) -> dict[str, Any]:
-    """What the worker is told of a client; its quota is the operator's to set."""
-    quota = gateway.settings.session_quota_bytes
+def _options(gateway: Gateway, tenant: Tenant, client: models.OpenSession) -> dict[str, Any]:
+    """What the worker is told of a client; its quotas are the operator's to set."""
+    quota = tenant.session_memory or gateway.settings.session_quota_bytes
     described = client.model_dump(exclude_none=True, exclude={"gpus", "own_worker"})
-    kernels = grants_kernels(gateway.settings, client.kernels)
-    return {**described, "quota_bytes": None if quota is None else int(quota), "kernels": kernels}
+    return {
+        **described, "quota_bytes": None if quota is None else int(quota), "tenant": tenant.name,
+        "tenant_bytes": None if tenant.memory is None else int(tenant.memory),
+        "kernels": grants_kernels(gateway.settings, client.kernels),
+    }  # fmt: skip
 
 
-def _check_room(gateway: Gateway) -> None:
+def _sessions_of(gateway: Gateway, tenant: Tenant) -> list[SessionLike]:
+    return [session for session in gateway.registry.sessions.values() if session.tenant == tenant.name]
+
+
+def _check_room(gateway: Gateway, tenant: Tenant) -> None:
     if gateway.draining:
         unavailable("the server is shutting down and opens no sessions", retry_after=None)
-    if len(gateway.registry.sessions) + gateway.opening >= gateway.settings.max_sessions:
+    if len(gateway.registry.sessions) + gateway.opening.total() >= gateway.settings.max_sessions:
         unavailable(f"{gateway.settings.max_sessions} sessions are open, which is the limit (TELEGRAD_MAX_SESSIONS)")
+    most = tenant.sessions
+    if most is not None and len(_sessions_of(gateway, tenant)) + gateway.opening[tenant.name] >= most:
+        unavailable(f"the tenant {tenant.name} has {most} sessions open, which is its limit; close one")
+
+
+def _check_gpus(client: models.OpenSession, tenant: Tenant) -> None:
+    if tenant.gpus is not None and (client.gpus or 0) > tenant.gpus:
+        raise DeviceError(
+            f"connect: a session of the tenant {tenant.name} gets at most {tenant.gpus} GPUs, not {client.gpus}"
+        )
 
 
 def check_protocol(client: models.OpenSession) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, WebSocket
 
-from server.gateway.auth import SESSION_KEY_HEADER, check_attachment, check_session_key
+from server.gateway.auth import SESSION_KEY_HEADER, TENANT, check_attachment, check_session_key, check_tenant
 from server.gateway.problems import Refused, problem_response
 from server.gateway.stream import EXTENSION, SessionRelay
 from telegrad_protocol.errors import InternalError, TelegradError
@@ -26,6 +26,7 @@ async def stream(
     """
     try:
         session: SessionRelay = websocket.app.state.gateway.registry.get(session_id)
+        check_tenant(session, websocket.scope[TENANT])
         check_session_key(session, websocket.headers.get(SESSION_KEY_HEADER))
         check_attachment(session, attachment)
         protocol = websocket.scope["extensions"].get(EXTENSION)

@@ -1,0 +1,19 @@
+"""The audit log: who did what to sessions and to everybody, a line each under the logger ``server.audit``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from starlette.types import Scope
+
+from .auth import TENANT
+
+log = logging.getLogger("server.audit")
+
+
+def audit(scope: Scope, event: str, **what: Any) -> None:
+    """Note what the tenant of a request has done, and from which address."""
+    tenant, client = scope.get(TENANT), scope.get("client")
+    who = {"tenant": tenant.name if tenant else None, "client": client[0] if client else None}
+    log.info(event, extra=who | what)
