@@ -23,7 +23,7 @@ from .node import Node
 from .problems import install_problems
 from .sessions import Registry
 from .settings import Settings
-from .tenants import Tenants
+from .tenancy.tenants import Tenants
 
 _DESCRIPTION: Final = """
 Tensor operations over the network. Open a session with `POST /v1/sessions`, present its key as

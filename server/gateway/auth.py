@@ -21,7 +21,7 @@ from telegrad_protocol.messages import Hello
 
 from .problems import Refused, problem_response
 from .settings import is_loopback
-from .tenants import LOCAL, Tenant, Tenants
+from .tenancy.tenants import LOCAL, Tenant, Tenants
 
 SESSION_KEY_HEADER: Final = "Telegrad-Session-Key"
 OWNER_HEADER: Final = "Telegrad-Owner"

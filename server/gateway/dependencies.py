@@ -35,7 +35,7 @@ from .metrics import Metrics
 from .placement import Demand
 from .settings import Settings
 from .supervisor import State, Use
-from .tenants import Tenant, Tenants
+from .tenancy.tenants import Tenant, Tenants
 
 
 class SessionLike(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import telegrad
-from server.gateway.tenants import digest
+from server.gateway.tenancy.tenants import digest
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 
 from .server_process import ServerProcess

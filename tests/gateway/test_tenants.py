@@ -11,7 +11,7 @@ import pytest
 from server.__main__ import main
 from server.gateway import app as application
 from server.gateway.app import create_app
-from server.gateway.tenants import Tenants, digest
+from server.gateway.tenancy.tenants import Tenants, digest
 from telegrad_protocol.errors import ConfigurationError
 
 from .conftest import Http, settings_of

@@ -8,12 +8,12 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import PlainTextResponse
 
-from server.gateway.audit import audit
 from server.gateway.dependencies import AdminHere, Gateway, GatewayHere, SessionHere, SessionLike, ask_worker
 from server.gateway.http import models
 from server.gateway.http.every_worker import Answers, ask_about, chosen_devices
 from server.gateway.http.snapshot_pickle import viewer_file
 from server.gateway.problems import Problem
+from server.gateway.tenancy.audit import audit
 from server.ipc import requests as verbs
 
 router = APIRouter(

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Body, Header, Request, Response
 
-from server.gateway.audit import audit
 from server.gateway.auth import OWNER_HEADER, SESSION_KEY_HEADER, digest_of, is_owned
 from server.gateway.custom_kernels import grants_kernels, needs_own_worker
 from server.gateway.dependencies import Gateway, GatewayHere, OwnerHere, OwnSessionHere, SessionLike, TenantHere
@@ -17,7 +16,8 @@ from server.gateway.http import models
 from server.gateway.http.every_worker import ask_each
 from server.gateway.placement import Demand
 from server.gateway.problems import Problem, Refused, unavailable
-from server.gateway.tenants import Tenant
+from server.gateway.tenancy.audit import audit
+from server.gateway.tenancy.tenants import Tenant
 from server.ipc import requests as verbs
 from telegrad_protocol.errors import (
     ArgumentError,

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from .auth import TENANT
+from server.gateway.auth import TENANT
 
 log = logging.getLogger("server.audit")
 

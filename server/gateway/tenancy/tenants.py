@@ -15,9 +15,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
 
+from server.gateway.settings import PREFIX, Settings
 from telegrad_protocol.errors import ConfigurationError
-
-from .settings import PREFIX, Settings
 
 log = logging.getLogger(__name__)
 
