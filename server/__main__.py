@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print_new_tenant(name: str) -> int:
     """Print a table for the file of tenants; its token, which nothing keeps, on the standard error."""
-    from .gateway.tenants import digest
+    from .gateway.tenancy.tenants import digest
 
     token = secrets.token_urlsafe(32)
     print(f'[{name}]\ntoken_sha256 = "{digest(token)}"')
