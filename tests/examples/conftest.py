@@ -14,10 +14,10 @@ from .running import environment
 
 
 @contextmanager
-def server(*options: str) -> Iterator[str]:
+def server(*options: str, **variables: str) -> Iterator[str]:
     """Run a server, and give its address."""
     command = [sys.executable, "-m", "server", "--host", "127.0.0.1", "--port", "0", "--announce", *options]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=environment() | variables, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
         process.terminate()
@@ -27,6 +27,13 @@ def server(*options: str) -> Iterator[str]:
 def url() -> Iterator[str]:
     """The address of a server on all devices that there are."""
     with server() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def permissive_url() -> Iterator[str]:
+    """The address of a server on all devices, which runs kernels of its sessions."""
+    with server(TELEGRAD_ALLOW_KERNELS="1") as address:
         yield address
 
 

@@ -6,7 +6,8 @@ Each file of ``seeds/`` has a program below the line "# As printed:", before it 
     # agree: 1e-4      how numbers agree with PyTorch's; "exact" if the text is the same, "texts" if only words are
     # runs: telegrad alone, since ...    there is nothing to compare with
     # warns: first; second               parts of what stands on standard error
-    # needs: gpu                         the program names GPUs
+    # needs: gpu                         the program names GPUs; "gpu and kernels": and launches kernels of its own
+    # packages: triton                   what it imports beside torch
     # shrinks: 100000 -> 10000           a size of the program, and what it is in the shorter run
 """
 
@@ -28,17 +29,17 @@ PROGRAMS = sorted((Path(__file__).parent / "seeds").glob("*.py"))
 def facts_of(program: Path) -> dict[str, str]:
     """Read the comments at the top of a program."""
     head = program.read_text().partition("# As printed:\n")[0]
-    return dict(re.findall(r"^# (seeds|agree|runs|warns|needs|shrinks): (.*)$", head, re.MULTILINE))
+    return dict(re.findall(r"^# (seeds|agree|runs|warns|needs|packages|shrinks): (.*)$", head, re.MULTILINE))
 
 
 NEEDS_GPU = [program for program in PROGRAMS if "needs" in facts_of(program)]
 NEEDS_NONE = [program for program in PROGRAMS if "needs" not in facts_of(program)]
 
 
-def run_on_telegrad(program: Path, url: str) -> tuple[str, str]:
+def run_on_telegrad(program: Path, url: str, **variables: str) -> tuple[str, str]:
     """Have ``telegrad run`` run a program; return what it printed, and what stands on standard error."""
     command = [sys.executable, "-m", "telegrad", "run", "--url", url, str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment() | variables, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
@@ -80,14 +81,19 @@ def test_programs_that_can_use_a_gpu_agree_with_pytorch_s_cpu(program: Path, url
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("program", NEEDS_GPU, ids=lambda path: path.stem)
-def test_programs_for_gpus_run_as_printed(program: Path, url: str, tmp_path: Path) -> None:
-    shrinks = facts_of(program).get("shrinks")
+def test_programs_for_gpus_run_as_printed(program: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    facts = facts_of(program)
+    for package in facts.get("packages", "").split():
+        pytest.importorskip(package, reason="GPU machines have it with PyTorch")
+    uses_kernels = "kernels" in facts["needs"]
+    url = request.getfixturevalue("permissive_url" if uses_kernels else "url")
+    shrinks = facts.get("shrinks")
     if shrinks:
         size, smaller = shrinks.split(" -> ")
         text = program.read_text()
         program = tmp_path / program.name
         program.write_text(text.replace(size, smaller))
-    run_on_telegrad(program, url)
+    run_on_telegrad(program, url, TELEGRAD_KERNELS=str(int(uses_kernels)))
 
 
 @pytest.mark.gpu
