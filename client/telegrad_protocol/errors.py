@@ -19,7 +19,8 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- AcceleratorError (RuntimeError)      a GPU that failed; it is also raised as WorkerCrashedError
     |-- NotComputedError (RuntimeError)      a result that was skipped because an earlier operation failed
     |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
-    |-- CompilationError (RuntimeError)      a kernel of the program's own that does not compile
+    |-- CompilationError (RuntimeError)      a kernel or an extension of the program's own that does not compile
+    |-- ExtensionError (RuntimeError)        what a function of an extension has thrown, or cannot be loaded
     |-- NotAllowedError (PermissionError)    what the operator of the server has not allowed
     |-- InternalError (RuntimeError)         a defect of the server; its traceback is attached
     |-- ConfigurationError (ValueError)      a setting with a bad value
@@ -137,6 +138,10 @@ class AcceleratorError(TelegradError, RuntimeError):
 
 class CompilationError(TelegradError, RuntimeError):
     """Code that the program brings does not compile; the message has the compiler's log."""
+
+
+class ExtensionError(TelegradError, RuntimeError):
+    """A function of an extension has thrown an exception, returned what it should not, or cannot be loaded."""
 
 
 class NotAllowedError(TelegradError, PermissionError):

@@ -12,6 +12,9 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from .extension_messages import (
+    CallExtension as CallExtension,
+)
 from .kernel_messages import (
     DefineKernel as DefineKernel,
 )
@@ -258,6 +261,7 @@ Instruction: TypeAlias = (
     | DropGrads | Seed | Query | Resume | Interrupt | RecordEvent | WaitEvent | RecordStream | Detach
     | Attach | ClientNode | Watch | BeginPass | TakeGradients | GiveGradients | EndPass
     | RandomState | ForwardGradient | LoadModule | DefineKernel | SetKernelAttribute | LaunchKernel
+    | CallExtension
 )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def _switch(value: Any) -> Any:
     return {"true": "1", "yes": "1", "on": "1", "false": "0", "no": "0", "off": "0"}.get(text, text)
 
 
-AllowKernels = Annotated[Literal["0", "1", "shared"], BeforeValidator(_switch)]
+Allowed = Annotated[Literal["0", "1", "shared"], BeforeValidator(_switch)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 
 
@@ -120,7 +120,7 @@ class Settings(BaseSettings):
     session_quota_bytes: ByteSize | None = Field(
         None, gt=0, description="Device memory that one session may hold, such as `8GiB`; unlimited by default."
     )
-    allow_kernels: AllowKernels = Field(
+    allow_kernels: Allowed = Field(
         "0",
         description="Whether sessions may run CUDA kernels of their own, `connect(kernels=True)`: `0` no, `1` yes, "
         "each such session on a worker of its own, `shared` yes, beside others, whose tensors the kernels can reach.",
@@ -136,6 +136,11 @@ class Settings(BaseSettings):
     )
     kernel_cache: str = Field(
         "", description="Directory that compiled GPU kernels are kept in; `~/.cache/telegrad/kernels` by default."
+    )
+    allow_host_code: Allowed = Field(
+        "0",
+        description="Whether clients may run C++ of their own in workers: `1` for sessions on a worker of their own or "
+        "of their tenant, `shared` on any ([extensions.md](extensions.md)). A private server has `shared`.",
     )
     log_level: LogLevel = Field("INFO", description="`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
     ready_fd: int | None = Field(

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from server.crash_notes import open_notes
 from server.ipc import channel
 from server.ipc.channel import AsyncChannel, Frame
 from server.ipc.worker_environment import MALLOC
@@ -45,10 +46,12 @@ class WorkerProcess:
         self._numbers = itertools.count(1)
         arguments = ["--fd", str(theirs.fileno()), "--host", host, "--log-level", log_level]
         arguments += ["--devices", ",".join(group.session_devices), "--parent", str(os.getpid())]
-        with theirs:
+        notes, self._notes = open_notes()
+        arguments += ["--notes", str(notes)]
+        with theirs, os.fdopen(notes):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "server.worker", *arguments],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), notes],
                 stdin=subprocess.DEVNULL,
                 env={**MALLOC, **_without_secrets(os.environ), **group.environment()},
             )
@@ -111,7 +114,9 @@ class WorkerProcess:
         loop = asyncio.get_running_loop()
         code = await loop.run_in_executor(None, _wait, self._process)
         end = f"gave up: {self._crash}" if self._crash else _describe_exit(code)
-        reason = f"the engine process {self.pid} {end}"
+        running = self._notes.running
+        self._notes.close()
+        reason = f"the engine process {self.pid} {end}" + (f" in the extension's function {running}" if running else "")
         self.death.set_result(reason)
         for answer in self._answers.values():
             if not answer.done():

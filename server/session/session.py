@@ -27,6 +27,7 @@ from . import memory as _memory  # its answers enter themselves in the table of 
 from .autograd import client_passes, gradients
 from .call_cache import CALLERS
 from .early_reads import EarlyReads
+from .extensions.calls import call_extension
 from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
@@ -101,6 +102,7 @@ class Session:
             messages.RandomState: queries.note_random_state, messages.LoadModule: kernels.load_module,
             messages.DefineKernel: kernels.define_kernel, messages.SetKernelAttribute: kernels.set_attribute,
             messages.LaunchKernel: kernels.launch_kernel,
+            messages.CallExtension: call_extension,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 

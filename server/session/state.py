@@ -14,6 +14,7 @@ from server.engine.autograd.client_pass import ClientPass
 from server.engine.autograd.graph import Edge, Node
 from server.engine.context import Context
 from server.engine.device.interface import Event
+from server.engine.extensions.functions import Extensions
 from server.engine.random import Generator
 from server.engine.user_kernels.modules import ModuleAccount
 from server.engine.value import Backend, Value
@@ -84,6 +85,7 @@ class SessionState:
         """What the session has loaded of its own code; the modules and kernels are among ``values``."""
         self.allows_kernels = False
         """Whether the session may load code of its own, as the gateway has decided."""
+        self.extensions = Extensions()
         self.replies = ReplyQueue(self.context.checks.outstanding)
         self.verify: Callable[[], None] = _nothing_to_verify
         """Waits for devices and raises what they found wrong with work that no instruction has brought."""

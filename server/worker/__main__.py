@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from server.crash_notes import notes
 from server.engine.blas_threads import share_cores
 from server.ipc import channel
 from server.ipc.logs import configure_logs
@@ -40,9 +41,12 @@ def main() -> None:
     parser.add_argument("--host", default="server.worker.host:Host", help="engine to serve, module:class")
     parser.add_argument("--log-level", default="INFO")
     parser.add_argument("--parent", type=int, help="process id of the gateway, without which the worker ends")
+    parser.add_argument("--notes", type=int, help="file that says which function of an extension runs")
     options = parser.parse_args()
     if options.parent is not None:
         end_with_parent(options.parent)
+    if options.notes is not None:
+        notes.use(options.notes)
     configure_logs(options.log_level)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # sent to the whole group, they are for the gateway, which ends us

@@ -27,7 +27,6 @@ INSTEAD: Final = {
     "quantization": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
     "storage": "memory is the server's, and a tensor has no storage object; use the tensor, or tensor.numpy()",
     "utils.bottleneck": "see telegrad.wire_stats and the server's /metrics",
-    "utils.cpp_extension": "extensions run in PyTorch's process; the server runs telegrad's own kernels",
     "utils.data.datapipes": "use torch.utils.data.Dataset or IterableDataset",
     "xpu": "the server's GPUs are CUDA devices; see torch.cuda",
 }

@@ -37,6 +37,7 @@ _MODAL: Final = frozenset(
         messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read, messages.BeginPass,
         messages.GiveGradients, messages.EndPass, messages.TakeGradients, messages.ClientNode, messages.Watch,
         messages.LoadModule, messages.DefineKernel, messages.SetKernelAttribute, messages.LaunchKernel,
+        messages.CallExtension,
     )
 )  # fmt: skip
 """Instructions whose effect depends on the modes of the thread that queued them."""

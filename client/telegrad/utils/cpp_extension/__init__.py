@@ -1,0 +1,49 @@
+"""Extensions in C++ and CUDA: their sources travel to the server, are compiled there, and run in its worker.
+
+The server's operator decides whether it runs code of clients (``TELEGRAD_ALLOW_HOST_CODE``); a private server does.
+docs/extensions.md says what extensions can use, and what they can do to others.
+"""
+
+from __future__ import annotations
+
+from ._building import (
+    CUDA_HOME as CUDA_HOME,
+)
+from ._building import (
+    BuildExtension as BuildExtension,
+)
+from ._building import (
+    CppExtension as CppExtension,
+)
+from ._building import (
+    CUDAExtension as CUDAExtension,
+)
+from ._building import (
+    SyclExtension as SyclExtension,
+)
+from ._building import (
+    check_compiler_ok_for_platform as check_compiler_ok_for_platform,
+)
+from ._building import (
+    get_compiler_abi_compatibility_and_version as get_compiler_abi_compatibility_and_version,
+)
+from ._building import (
+    include_paths as include_paths,
+)
+from ._building import (
+    is_ninja_available as is_ninja_available,
+)
+from ._building import (
+    library_paths as library_paths,
+)
+from ._building import (
+    verify_ninja_availability as verify_ninja_availability,
+)
+from ._loading import load as load
+from ._loading import load_inline as load_inline
+
+__all__ = [
+    "CUDA_HOME", "BuildExtension", "CUDAExtension", "CppExtension", "SyclExtension", "check_compiler_ok_for_platform",
+    "get_compiler_abi_compatibility_and_version", "include_paths", "is_ninja_available", "library_paths", "load",
+    "load_inline", "verify_ninja_availability",
+]  # fmt: skip

@@ -1,0 +1,76 @@
+"""What setup scripts use: extensions are not built ahead of time here, and the errors say what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from telegrad_protocol.errors import NotSupportedError
+
+CUDA_HOME: Final = None
+"""CUDA's toolkit on this machine: extensions are compiled on the server, so there is none to be used."""
+_INSTEAD: Final = (
+    "extensions are compiled on the server, when the program that uses them runs: call "
+    "torch.utils.cpp_extension.load(name, sources) where the program imports the extension's module"
+)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise NotSupportedError(f"{name}: {_INSTEAD}")
+
+
+def CppExtension(name: str, sources: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse: a setup script has no server that would compile."""
+    _refuse("CppExtension")
+
+
+def CUDAExtension(name: str, sources: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse: a setup script has no server that would compile."""
+    _refuse("CUDAExtension")
+
+
+def SyclExtension(name: str, sources: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse: there are no SYCL devices, and a setup script has no server that would compile."""
+    _refuse("SyclExtension")
+
+
+class BuildExtension:
+    """The command of setup scripts that would build extensions; it refuses when it is made."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse("BuildExtension")
+
+    @classmethod
+    def with_options(cls, **options: Any) -> type[BuildExtension]:
+        """Return the class itself."""
+        return cls
+
+
+def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> list[str]:
+    """Return no directories: the headers are on the server, whose compiler finds them by itself."""
+    return []
+
+
+def library_paths(
+    device_type: str = "cpu", torch_include_dirs: bool = True, cross_target_platform: Any = None
+) -> list[str]:
+    """Return no directories: extensions are linked on the server, with what they need."""
+    return []
+
+
+def is_ninja_available() -> bool:
+    """Whether builds run side by side: they do, on the server, without ninja."""
+    return True
+
+
+def verify_ninja_availability() -> None:
+    """Return: nothing is needed here."""
+
+
+def check_compiler_ok_for_platform(compiler: str) -> bool:
+    """Whether a compiler fits: the server's does."""
+    return True
+
+
+def get_compiler_abi_compatibility_and_version(compiler: str) -> tuple[bool, Any]:
+    """Return that the compiler fits, and no version of it: it is the server's."""
+    return True, None

@@ -1,0 +1,273 @@
+"""Functions of an extension, as Python calls them.
+
+A function's C++ decides what it returns, so the first call of a kind (of arguments of these metas, and of these other
+values) waits for the answer. Where the function cannot have seen elements of tensors, later calls of this kind do not
+wait: the server checks that they return the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from telegrad._session.session import ClientSession
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.autograd_graph import Aliases, OperationNode
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import dtypes
+from telegrad_protocol.errors import ArgumentTypeError, DeviceError
+from telegrad_protocol.extension_messages import (
+    DEVICE,
+    DICT,
+    DTYPE,
+    GIVEN,
+    LIST,
+    NEW,
+    TUPLE,
+    CallExtension,
+)
+from telegrad_protocol.meta import Device, Meta
+
+from ._arguments import encode, fits
+
+_MOST_PLANS = 1 << 12
+
+
+class Parameter(NamedTuple):
+    """A parameter; ``default`` is a list of one value, or empty."""
+
+    name: str
+    type: str
+    default: list[Any]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}" + (f" = {self.default[0]!r}" if self.default else "")
+
+
+class Overload:
+    """One of the C++ functions that have the same name."""
+
+    def __init__(self, number: int, result: str, parameters: list[Parameter]) -> None:
+        self.number, self.result, self.parameters = number, result, parameters
+        self.names = [parameter.name for parameter in parameters]
+        self.required = sum(not parameter.default for parameter in parameters)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """Return all arguments in order; None where they do not fit."""
+        parameters = self.parameters
+        if len(args) > len(parameters) or not kwargs.keys() <= set(self.names[len(args) :]):
+            return None
+        bound = list(args)
+        for parameter in parameters[len(args) :]:
+            if parameter.name in kwargs:
+                bound.append(kwargs[parameter.name])
+            elif parameter.default:
+                bound.append(parameter.default[0])
+            else:
+                return None
+        if all(map(fits, bound, [parameter.type for parameter in parameters])):
+            return tuple(bound)
+        return None
+
+    def signature(self, name: str) -> str:
+        """Return how Python would write it."""
+        return f"{name}({', '.join(map(str, self.parameters))}) -> {self.result}"
+
+
+class ExtensionFunction:
+    """A function of an extension.
+
+    ``waits`` decides whether a call waits for its results: None, the default, where the function may have seen
+    elements of tensors; True, always; False, only the first call of a kind, whatever the function does.
+    """
+
+    def __init__(self, session: ClientSession, module: str, name: str, doc: str) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = module
+        self.waits: bool | None = None
+        self._session = session
+        self._overloads: list[Overload] = []
+        self._plans: dict[Any, tuple[int, Any, int]] = {}
+        self._doc = doc
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """The signatures, and what the extension says of the function."""
+        lines = [overload.signature(self.__name__) for overload in self._overloads]
+        return "\n".join(lines) + (f"\n\n{self._doc}" if self._doc else "")
+
+    def __repr__(self) -> str:
+        return f"<extension function {self.__module__}.{self.__name__}>"
+
+    def add(self, overload: Overload) -> None:
+        """Let calls that fit no earlier one be calls of this."""
+        self._overloads.append(overload)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        overload = self._overloads[0]
+        if kwargs or len(self._overloads) > 1 or len(args) != len(overload.parameters):
+            overload, args = self._select(args, kwargs)
+        tensors: list[Tensor] = []
+        wire = [encode(argument, tensors) for argument in args]
+        session = self._session
+        modes = thread.modes
+        records = modes.records
+        key: list[Any] = [overload, modes.of_plans, records, dtypes._default]
+        parents = []
+        for tensor in tensors:
+            if tensor._session is not session:
+                raise self._foreign(tensor)
+            key.append(tensor._meta)
+            tracked = tensor._is_tracked()
+            key.append(tracked)
+            if tracked and records:
+                parents.append(tensor._node or tensor._gradient_edge())
+        if len(tensors) != len(args):
+            key.append(_frozen(args))
+        key_of_plan = tuple(key)
+        plan = self._plans.get(key_of_plan)
+        if plan is None and overload.result == "None":
+            plan = (0, None, 0)
+        if plan is None or self.waits:
+            self._check(overload, args)
+            return self._wait(overload, wire, tensors, parents, key_of_plan)
+        if not session.is_open:
+            session._require_open()
+        number, shape, count = plan
+        outs = tuple([session.new_id() for _ in range(count)])
+        result = None if not count and shape is None else _made(shape, session, iter(outs), tensors, parents, self)
+        freed = session.take_dead() if session._dead else ()
+        site = session.sites.current(1)
+        session.queue(CallExtension(overload.number, site, outs, wire, number, None, freed), modes)
+        return result
+
+    def _select(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Overload, tuple[Any, ...]]:
+        for overload in self._overloads:
+            bound = overload.bind(args, kwargs)
+            if bound is not None:
+                return overload, bound
+        raise self._mismatch(args, kwargs)
+
+    def _check(self, overload: Overload, args: tuple[Any, ...]) -> None:
+        if not all(map(fits, args, [parameter.type for parameter in overload.parameters])):
+            raise self._mismatch(args, {})
+
+    def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentTypeError:
+        supported = "\n".join(f"    {n}. {o.signature('')}" for n, o in enumerate(self._overloads, 1))
+        given = [*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())]
+        return ArgumentTypeError(
+            f"{self.__name__}(): incompatible function arguments. The following argument types are supported:\n"
+            f"{supported}\n\nInvoked with: {', '.join(given)}"
+        )
+
+    def _foreign(self, tensor: Tensor) -> DeviceError:
+        self._session._require_open()
+        tensor._session._require_open()
+        return DeviceError(
+            f"{self.__name__}: the extension was loaded into another session than the tensor is in; load it there too"
+        )
+
+    def _wait(
+        self, overload: Overload, wire: list[Any], tensors: list[Tensor], parents: list[Any], key: tuple[Any, ...]
+    ) -> Any:
+        """Call the function and wait for what it returns: one round trip."""
+        session = self._session
+        site = session.sites.current(2)
+        answer = session.request(lambda number: CallExtension(overload.number, site, (), wire, 0, number))
+        shape, plan, has_read_data = answer.value
+        ids: list[int] = []
+        fixed = _fixed(shape, ids)
+        if plan and self.waits is not True and (self.waits is False or not has_read_data):
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = (plan, fixed, len(ids))
+        return _made(fixed, session, iter(ids), tensors, parents, self)
+
+
+class _New(NamedTuple):
+    """A new tensor that a call returns: all but its number."""
+
+    meta: Meta
+    requires_grad: bool
+    base: int
+
+
+class _Given(NamedTuple):
+    """A tensor that a call was given and returns."""
+
+    position: int
+
+
+def _fixed(shown: Any, ids: list[int]) -> Any:
+    """Return what a call returns without the numbers of new tensors, which are added to ``ids``."""
+    if not isinstance(shown, (list, tuple)):
+        return shown
+    kind, content = shown[0], shown[1]
+    if kind == NEW:
+        ids.append(content)
+        shape, strides, offset, dtype, device = shown[2]
+        meta = Meta.of(tuple(shape), dtypes.of_code(dtype), Device(device), tuple(strides), offset)
+        return _New(meta, shown[3], shown[4])
+    if kind == GIVEN:
+        return _Given(content)
+    if kind == LIST:
+        return [_fixed(item, ids) for item in content]
+    if kind == TUPLE:
+        return tuple([_fixed(item, ids) for item in content])
+    if kind == DICT:
+        return {_fixed(k, ids): _fixed(v, ids) for k, v in content}
+    if kind == DTYPE:
+        return dtypes.of_code(content)
+    return Device(content) if kind == DEVICE else complex(content, shown[2])
+
+
+def plain_value(shown: Any) -> Any:
+    """Return a value without tensors, such as the default of a parameter."""
+    return _fixed(shown, [])
+
+
+def _made(
+    fixed: Any, session: ClientSession, ids: Any, tensors: list[Tensor], parents: list[Any], function: ExtensionFunction
+) -> Any:
+    """Return what a call returns, with handles on its tensors."""
+    kind = fixed.__class__
+    if kind is _New:
+        result = Tensor(session, next(ids), fixed.meta)
+        if fixed.requires_grad and parents:
+            result._requires_grad, result._node = True, OperationNode(tuple(parents), f"{function.__name__}Backward")
+        if fixed.base >= 0:
+            _share(result, tensors[fixed.base])
+        if thread.modes.inference:
+            result._is_inference = True
+        return result
+    if kind is _Given:
+        return tensors[fixed.position]
+    if kind is list:
+        return [_made(item, session, ids, tensors, parents, function) for item in fixed]
+    if kind is tuple:
+        return tuple([_made(item, session, ids, tensors, parents, function) for item in fixed])
+    if kind is dict:
+        return {k: _made(v, session, ids, tensors, parents, function) for k, v in fixed.items()}
+    return fixed
+
+
+def _share(view: Tensor, source: Tensor) -> None:
+    """Let a result that shares the memory of an argument be a view of it."""
+    root = source._base if source._base is not None else source
+    if root._aliases is None:
+        root._aliases = Aliases()
+    view._base, view._aliases, view._seen = root, root._aliases, root._aliases.version
+
+
+def _frozen(value: Any) -> Any:
+    """Return what of arguments is part of a key: values with their types, nothing of tensors."""
+    if isinstance(value, Tensor):
+        return Tensor
+    if isinstance(value, (list, tuple)):
+        return tuple([_frozen(item) for item in value])
+    if isinstance(value, dict):
+        return tuple([(k, _frozen(v)) for k, v in value.items()])
+    return value.__class__, repr(value) if isinstance(value, float) else value
+
+
+def _shown(value: Any) -> str:
+    return f"a tensor {value._meta}" if isinstance(value, Tensor) else repr(value)

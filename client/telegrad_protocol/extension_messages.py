@@ -1,0 +1,62 @@
+"""Extensions in C++ and CUDA: building them is a query, calling their functions an instruction.
+
+An argument travels as it is where it is None, a bool, an int, a float or a text. Lists say what they hold: ``[id]`` is
+a tensor, ``[0, items]`` a list, ``[1, items]`` a tuple, ``[2, code]`` a dtype, ``[3, name]`` a device, ``[4, real,
+imaginary]`` a complex number, ``[5, pairs]`` a dict. What a function returns travels in the same way, but for tensors:
+``[6, position]`` is the tensor that the function was given there, counted among its tensors, and ``[7, id, meta,
+requires_grad, base]`` a new one with its meta as ``Description`` has it and its device behind that; ``base`` is the
+position of the argument whose memory it shares, or -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from .queries import SessionQuery
+
+LIST, TUPLE, DTYPE, DEVICE, COMPLEX, DICT, GIVEN, NEW = range(8)
+MOST_BYTES: Final = 4 << 20
+"""The sources of an extension and the headers that they include have at most so many characters together."""
+
+
+class CallExtension(Struct, frozen=True, array_like=True, tag=48, gc=False):
+    """Call function number ``function`` of the session's extensions.
+
+    With a ``request`` the answer tells what it returns, and the number of a plan if the next call of this kind can be
+    expected to return the same but for the elements, else 0. Without one the results get the ids ``outs``, and it is
+    an error if they differ from those of ``plan``; plan 0 stands for a function that returns nothing. The tensors
+    ``freed`` are freed before it runs.
+    """
+
+    function: int
+    site: int
+    outs: tuple[int, ...]
+    args: list[Any]
+    plan: int = 0
+    request: int | None = None
+    freed: Sequence[int] = ()
+
+
+class BuildExtension(SessionQuery, frozen=True):
+    """Compile an extension, load it into the session's worker, and tell what it has.
+
+    ``sources`` and ``headers`` are pairs of a file's name and its text, under the client's names of its files, as
+    ``include_paths`` are. ``architectures`` is what ``TORCH_CUDA_ARCH_LIST`` says, empty for that of the worker's GPU.
+    The answer is a dict: ``log`` is what the compilers said; ``error`` is empty, or says in a word what has failed;
+    ``functions`` has ``[number, name, doc, result, is_exported, parameters]`` with parameters as ``[name, type]`` or
+    ``[name, type, default]``; ``operators`` has ``[namespace, name or schema, key, function or -1, is_definition]``.
+    ``attributes`` and ``doc`` are those of the module.
+    """
+
+    name: str
+    sources: list[tuple[str, str]]
+    headers: list[tuple[str, str]]
+    include_paths: list[str]
+    cflags: list[str]
+    cuda_cflags: list[str]
+    ldflags: list[str]
+    with_cuda: bool
+    architectures: str = ""

@@ -1,0 +1,131 @@
+"""Builds of extensions: a directory for each, named by the hash of all that it depends on, and a helper process.
+
+What was built once is found again, in this process or a later one. The library of another user's server is never
+loaded: the cache belongs to the user that the server runs as, and its directories are closed to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from telegrad_protocol.extension_messages import BuildExtension
+
+from . import commands
+
+SECONDS: Final = 600.0
+"""How long the compilers of one extension may take."""
+MEMORY_BYTES: Final = 16 << 30
+"""How much address space each of them may have."""
+LOG_BYTES: Final = 1 << 18
+"""Of what compilers say, so much goes to the client: the beginning, where the first errors are."""
+_JOB: Final = Path(__file__).with_name("compile_job.py")
+
+
+class Build:
+    """A build that is under way, or was done before. As a mark it is reached once the compilers have ended."""
+
+    def __init__(self, request: BuildExtension, architecture: str) -> None:
+        versions = commands.versions(request)
+        self._final = _directory() / _hash(architecture, versions, request)
+        self._runtime = _directory() / f"runtime.{_hash(versions, commands.needs_cuda(request))}.o"
+        self._work: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        if not self.library.exists():
+            self._start(request, architecture)
+
+    @property
+    def library(self) -> Path:
+        """Where the library is once it is built."""
+        return self._final / "extension.so"
+
+    def is_ready(self) -> bool:
+        """Whether nothing has to be waited for."""
+        return self._process is None or self._process.poll() is not None
+
+    def finish(self) -> tuple[bool, str]:
+        """Return whether there is a library, and what the compilers said, with the client's names of its files."""
+        if self._process is not None and self._work is not None:
+            status = self._process.wait()
+            self._process = None
+            log = self._log(self._work)
+            if status:
+                return False, log or f"the compilers ended with status {status}"
+            with contextlib.suppress(OSError):
+                (self._work / "runtime.o").rename(self._runtime)
+            with contextlib.suppress(OSError):  # another worker may have built the same meanwhile
+                self._work.rename(self._final)
+        return self.library.exists(), self._log(self._final)
+
+    def __del__(self) -> None:
+        if getattr(self, "_process", None) is not None:
+            self._stop()
+        work = getattr(self, "_work", None)
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _stop(self) -> None:
+        """End the compilers of a build that nobody waits for any more."""
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _start(self, request: BuildExtension, architecture: str) -> None:
+        _directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+        work = self._work = Path(tempfile.mkdtemp(prefix=f"{self._final.name[:16]}.", dir=_directory()))
+        for path, text in [*request.sources, *request.headers]:
+            file = commands.placed(work, path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        commands.placed(work, "telegrad_runtime.cpp").write_text("#include <telegrad/runtime.h>\n")
+        runtime = self._runtime if self._runtime.exists() else None
+        steps = commands.steps(request, work, architecture, runtime)
+        job = {"steps": steps, "seconds": SECONDS, "memory_bytes": MEMORY_BYTES}
+        (work / "job.json").write_text(json.dumps(job))
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", str(_JOB), str(work)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def _log(self, directory: Path) -> str:
+        try:
+            text = (directory / "log.txt").read_bytes()[:LOG_BYTES].decode(errors="replace")
+        except OSError:
+            return ""
+        for work in {directory, *([self._work] if self._work else [])}:
+            text = text.replace(f"{work}/files/", "/")
+        return text
+
+
+def _directory() -> Path:
+    """Return where extensions are kept: beside the kernels, in ``TELEGRAD_KERNEL_CACHE`` or the user's cache."""
+    chosen = os.environ.get("TELEGRAD_KERNEL_CACHE")
+    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "telegrad"
+    return base / "extensions"
+
+
+def _hash(*parts: Any) -> str:
+    """Return the name of what is made of these parts and telegrad's headers."""
+    return hashlib.sha256(msgspec.json.encode([_headers(), *parts])).hexdigest()[:40]
+
+
+@cache
+def _headers() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(commands.INCLUDE.rglob("*.h")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

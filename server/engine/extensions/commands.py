@@ -1,0 +1,149 @@
+"""The commands that build an extension: compilers of this machine, and the options that telegrad's headers need."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.extension_messages import BuildExtension
+
+INCLUDE: Final = Path(__file__).parent / "include"
+CUDA_SUFFIXES: Final = (".cu", ".cuh")
+_COMMON: Final = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
+_WRAPPED: Final = (
+    "__cudaPushCallConfiguration", "cudaLaunchKernel", "cudaMemcpy", "cudaMemcpyAsync", "cudaMemset", "cudaMemsetAsync",
+    "cudaMemcpyFromSymbol", "cudaMemcpyToSymbol",
+)  # fmt: skip
+"""Functions of CUDA that ``runtime.h`` replaces, so that work goes to the session's stream."""
+
+
+class Toolkit(NamedTuple):
+    """CUDA's compiler, and the directory with its headers and libraries."""
+
+    nvcc: str
+    top: Path
+
+
+def host_compiler() -> str:
+    """Return the C++ compiler of this machine: that of ``CXX``, else g++ or clang++."""
+    for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
+        path = shutil.which(name) if name else None
+        if path:
+            return path
+    raise NotSupportedError(
+        "extension: the server has no C++ compiler; its operator can install g++, or name another by CXX"
+    )
+
+
+@cache
+def cuda_toolkit() -> Toolkit | None:
+    """Return CUDA's toolkit on this machine; None where there is no nvcc."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    nvcc = shutil.which("nvcc", path=f"{home}/bin") or shutil.which("nvcc")
+    if nvcc is None:
+        return None
+    told = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null"], capture_output=True, text=True)
+    top = re.search(r"^#\$ TOP=(.+)$", told.stderr, re.MULTILINE)
+    return Toolkit(nvcc, Path(top[1].strip()) if top else Path(nvcc).resolve().parent.parent)
+
+
+def needs_cuda(request: BuildExtension) -> bool:
+    """Whether the extension is compiled with CUDA: it was asked for, or there is a source of it."""
+    return request.with_cuda or any(path.endswith(CUDA_SUFFIXES) for path, _ in request.sources)
+
+
+def steps(request: BuildExtension, directory: Path, architecture: str, runtime: Path | None) -> list[list[list[str]]]:
+    """Return the commands that build ``extension.so`` in a directory, in steps of what can be done side by side.
+
+    ``runtime`` is the object of telegrad's own source, which is the same for all extensions; None where it is to be
+    compiled too, as ``runtime.o``.
+    """
+    cxx, toolkit = host_compiler(), None
+    if needs_cuda(request):
+        toolkit = cuda_toolkit()
+        if toolkit is None:
+            raise NotSupportedError(
+                "extension: the server has no nvcc, which host code that launches kernels needs; its operator can "
+                "install CUDA's toolkit (CUDA_HOME). Kernels alone need none: telegrad.cuda.RawModule"
+            )
+    shared = [f"-DTORCH_EXTENSION_NAME={request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H", f"-I{INCLUDE}"]
+    shared += [f"-I{placed(directory, folder)}" for folder in request.include_paths]
+    if toolkit is not None:
+        shared += ["-DTELEGRAD_WITH_CUDA", "-DWITH_CUDA"]
+    host = [*_COMMON, *shared, *([f"-I{path}" for path in _cuda_includes(toolkit)] if toolkit else [])]
+    compiles: list[list[str]] = []
+    objects = ["runtime.o" if runtime is None else str(runtime)]
+    if runtime is None:
+        compiles.append([cxx, *host, str(placed(directory, "telegrad_runtime.cpp")), "-c", "-o", "runtime.o"])
+    for number, (path, _) in enumerate(request.sources):
+        objects.append(f"{number}.o")
+        source = str(placed(directory, path))
+        if toolkit is not None and path.endswith(CUDA_SUFFIXES):
+            compiles.append([*_nvcc(toolkit, cxx, shared, architecture, request), source, "-c", "-o", objects[-1]])
+        else:
+            compiles.append([cxx, *host, *request.cflags, source, "-c", "-o", objects[-1]])
+    link = [cxx, "-shared", *objects, "-o", "extension.so", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL"]
+    if toolkit is not None:
+        link += [f"-Wl,--wrap={name}" for name in _WRAPPED]
+    link += request.ldflags
+    if toolkit is not None:
+        link += [f"-L{path}" for path in _cuda_libraries(toolkit)]
+        link += ["-lcudart_static", "-ldl", "-lrt", "-lpthread"]
+    return [compiles, [link]]
+
+
+def placed(directory: Path, path: str) -> Path:
+    """Return where a file of the client's lies in the build directory."""
+    return directory / "files" / os.path.normpath(f"/{path}").lstrip("/")
+
+
+def _nvcc(toolkit: Toolkit, cxx: str, shared: list[str], architecture: str, request: BuildExtension) -> list[str]:
+    command = [toolkit.nvcc, "-ccbin", cxx, "-std=c++17", "-O2", "--expt-relaxed-constexpr", "-diag-suppress", "20012"]
+    command += [option for flag in _COMMON[2:] for option in ("-Xcompiler", flag)]
+    chosen = request.cuda_cflags
+    if not any(flag.startswith(("-arch", "--gpu-architecture", "-gencode", "--generate-code")) for flag in chosen):
+        command += _architectures(request.architectures or architecture)
+    return [*command, *shared, *chosen]
+
+
+def _architectures(listed: str) -> list[str]:
+    """Return nvcc's options for architectures as ``TORCH_CUDA_ARCH_LIST`` lists them: ``9.0 10.0+PTX``."""
+    options: list[str] = []
+    for item in re.split(r"[;, ]+", listed.strip()):
+        number, plus, _ = item.partition("+")
+        plain = number.replace(".", "")
+        if not re.fullmatch(r"\d+[af]?", plain):
+            raise NotSupportedError(f"TORCH_CUDA_ARCH_LIST: expected numbers such as 9.0 or 9.0+PTX, got {item!r}")
+        options.append(f"-gencode=arch=compute_{plain},code=sm_{plain}")
+        if plus:
+            options.append(f"-gencode=arch=compute_{plain},code=compute_{plain}")
+    return options
+
+
+def _cuda_includes(toolkit: Toolkit) -> list[Path]:
+    return [path for path in (toolkit.top / "include", toolkit.top / "targets/x86_64-linux/include") if path.is_dir()]
+
+
+def _cuda_libraries(toolkit: Toolkit) -> list[Path]:
+    folders = (toolkit.top / "lib64", toolkit.top / "lib", toolkit.top / "targets/x86_64-linux/lib")
+    return [path for path in folders if path.is_dir()]
+
+
+def versions(request: BuildExtension) -> list[Any]:
+    """Return what the compilers say of themselves, which a library that was built before depends on."""
+    named = [host_compiler()]
+    toolkit = cuda_toolkit() if needs_cuda(request) else None
+    if toolkit is not None:
+        named.append(toolkit.nvcc)
+    return [_version(name) for name in named]
+
+
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout

@@ -1,0 +1,27 @@
+"""The functions of extensions that one session has loaded, by the numbers by which its client calls them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .library import Library
+
+
+class SessionFunction(NamedTuple):
+    """A function of an extension, by the name that its errors have."""
+
+    library: Library
+    number: int
+    name: str
+
+
+class Extensions:
+    """What a session has loaded: its functions by number, and what calls of one kind return."""
+
+    def __init__(self) -> None:
+        self.functions: list[SessionFunction] = []
+        self.plans: dict[int, Any] = {}
+
+    def name_of(self, function: int) -> str:
+        """Return the name of a function by its number, as failures name what has failed."""
+        return self.functions[function].name if 0 <= function < len(self.functions) else "extension"

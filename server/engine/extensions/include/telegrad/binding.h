@@ -1,0 +1,296 @@
+// What an extension offers to Python: the functions of PYBIND11_MODULE, and the operators of TORCH_LIBRARY.
+#pragma once
+
+#include <functional>
+
+#include "dispatch.h"
+#include "indexing.h"
+
+namespace telegrad {
+
+template <class T>
+using Plain = std::remove_cv_t<std::remove_reference_t<T>>;
+
+// What is known of a function by its type: how its arguments are read and passed, and what Python calls their types.
+template <class F>
+struct Traits : Traits<decltype(&F::operator())> {};
+template <class R, class... A>
+struct Traits<R (*)(A...)> {
+  using Result = R;
+  using Held = std::tuple<typename Codec<Plain<A>>::Held...>;
+  static std::vector<std::string> names() { return {Codec<Plain<A>>::name()...}; }
+  static Held take([[maybe_unused]] Reader& reader) { return Held{Codec<Plain<A>>::take(reader)...}; }
+  template <class F>
+  static R apply(F& function, Held& held) {
+    return std::apply([&](auto&... value) -> R { return function(pass<A>(value)...); }, held);
+  }
+
+ private:
+  template <class P, class H>
+  static decltype(auto) pass(H& held) {
+    if constexpr (std::is_same_v<Plain<P>, const char*>)
+      return held.c_str();
+    else if constexpr (!std::is_same_v<Plain<P>, H>)
+      return Plain<P>(held);
+    else if constexpr (std::is_lvalue_reference_v<P>)
+      return static_cast<H&>(held);
+    else
+      return static_cast<H&&>(held);
+  }
+};
+template <class R, class... A>
+struct Traits<R (*)(A...) noexcept> : Traits<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Traits<R (C::*)(A...) const> : Traits<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Traits<R (C::*)(A...)> : Traits<R (*)(A...)> {};
+
+struct Parameter {
+  std::string name, type;
+  bool has_default = false;
+  Words value = {};
+};
+struct Function {
+  std::string name, doc, result;
+  std::vector<Parameter> parameters;
+  std::function<void(Reader&, Words&)> run;
+  bool is_exported = false;  // a function of the module, not of an operator alone
+};
+struct Operator {
+  std::string space, name_or_schema, key;
+  int64_t function;  // -1 where a schema is defined and no function given
+  bool is_definition;
+};
+struct Registry {
+  std::vector<Function> functions;
+  std::vector<Operator> operators;
+  std::vector<std::pair<std::string, Words>> attributes;
+  std::string doc;
+};
+inline Registry& registry() {
+  static Registry known;
+  return known;
+}
+
+template <class F>
+Function function_of(std::string name, F given) {
+  using T = Traits<std::decay_t<F>>;
+  Function function;
+  function.name = std::move(name);
+  for (auto& type : T::names())
+    function.parameters.push_back({"arg" + std::to_string(function.parameters.size()), type});
+  if constexpr (std::is_void_v<typename T::Result>) {
+    function.result = "None";
+    function.run = [given](Reader& reader, Words& words) mutable {
+      auto held = T::take(reader);
+      T::apply(given, held);
+      words.put(NONE);
+    };
+  } else {
+    using R = Plain<typename T::Result>;
+    function.result = Codec<R>::name();
+    function.run = [given](Reader& reader, Words& words) mutable {
+      auto held = T::take(reader);
+      telegrad::put<R>(words, T::apply(given, held));
+    };
+  }
+  return function;
+}
+
+}  // namespace telegrad
+
+namespace pybind11 {
+struct none {};
+}  // namespace pybind11
+namespace telegrad {
+template <>
+struct Codec<pybind11::none> : Codec<std::nullopt_t> {
+  static void put(Words& words, pybind11::none) { words.put(NONE); }
+};
+}  // namespace telegrad
+
+namespace pybind11 {
+struct arg {
+  const char* name;
+  bool has_default = false;
+  telegrad::Words value = {};
+  explicit arg(const char* name) : name(name) {}
+  template <class T>
+  arg operator=(const T& given) const {
+    arg made = *this;
+    made.has_default = true;
+    telegrad::put(made.value, given);
+    return made;
+  }
+  arg& noconvert(bool = true) { return *this; }
+  arg& none(bool = true) { return *this; }
+};
+inline namespace literals {
+inline arg operator""_a(const char* name, size_t) { return arg(name); }
+}  // namespace literals
+struct gil_scoped_release {};
+struct gil_scoped_acquire {};
+template <class... T>
+struct call_guard {};
+enum class return_value_policy { automatic, copy, move, reference, take_ownership, reference_internal };
+
+struct attribute {
+  std::string name;
+  template <class T>
+  void operator=(const T& value) const {
+    telegrad::Words words;
+    telegrad::put(words, value);
+    telegrad::registry().attributes.emplace_back(name, words);
+  }
+};
+
+class module_ {
+ public:
+  template <class F, class... Extra>
+  module_& def(const char* name, F&& function, const Extra&... extra) {
+    auto made = telegrad::function_of(name, std::forward<F>(function));
+    made.is_exported = true;
+    [[maybe_unused]] size_t named = 0;
+    (apply(made, named, extra), ...);
+    telegrad::registry().functions.push_back(std::move(made));
+    return *this;
+  }
+  attribute attr(const char* name) const { return {name}; }
+  std::string& doc() { return telegrad::registry().doc; }
+
+ private:
+  static void apply(telegrad::Function& function, size_t&, const char* doc) { function.doc = doc; }
+  static void apply(telegrad::Function& function, size_t&, const std::string& doc) { function.doc = doc; }
+  static void apply(telegrad::Function& function, size_t& named, const arg& given) {
+    TORCH_CHECK(named < function.parameters.size(), "m.def(\"", function.name, "\"): more names than parameters");
+    auto& parameter = function.parameters[named++];
+    parameter.name = given.name;
+    parameter.has_default = given.has_default;
+    parameter.value = given.value;
+  }
+  template <class Other>
+  static void apply(telegrad::Function&, size_t&, const Other&) {}
+};
+using module = module_;
+
+template <class T, class... Options>
+class class_ {
+ public:
+  template <class... A>
+  explicit class_(A&&...) {
+    static_assert(sizeof(T) == 0, "telegrad: py::class_ is not supported: an extension's module has functions only");
+  }
+};
+}  // namespace pybind11
+
+namespace telegrad {
+struct AtLoad {
+  template <class F>
+  explicit AtLoad(F run) {
+    pending().push_back(run);
+  }
+  static std::vector<std::function<void()>>& pending() {
+    static std::vector<std::function<void()>> waiting;
+    return waiting;
+  }
+};
+}  // namespace telegrad
+
+namespace torch {
+enum class DispatchKey { CompositeExplicitAutograd, CompositeImplicitAutograd, Autograd, CPU, CUDA, Meta };
+inline std::string telegrad_key(DispatchKey key) {
+  static const char* names[] = {"CompositeExplicitAutograd", "CompositeImplicitAutograd", "Autograd", "CPU", "CUDA", "Meta"};
+  return names[static_cast<int>(key)];
+}
+template <class F>
+struct CppFunction {
+  F function;
+  std::string key;
+};
+template <class F>
+CppFunction<std::decay_t<F>> dispatch(DispatchKey key, F&& function) { return {function, telegrad_key(key)}; }
+template <class F>
+CppFunction<std::decay_t<F>> dispatch(c10::DeviceType type, F&& function) {
+  return {function, type == c10::kCUDA ? "CUDA" : "CPU"};
+}
+
+class Library {
+ public:
+  Library(std::string space, std::string key) : space_(std::move(space)), key_(std::move(key)) {}
+  template <class... Tags>
+  Library& def(const char* schema, const std::vector<Tags>&... ) {
+    return add(schema, "", -1, true);
+  }
+  template <class F>
+  Library& def(const char* schema, F&& function) {
+    return add(schema, "CompositeImplicitAutograd", entered(function), true);
+  }
+  template <class F>
+  Library& def(const char* schema, const CppFunction<F>& given) {
+    return add(schema, given.key, entered(given.function), true);
+  }
+  template <class F>
+  Library& impl(const char* name, F&& function) { return add(name, key_, entered(function), false); }
+  template <class F>
+  Library& impl(const char* name, const CppFunction<F>& given) {
+    return add(name, given.key, entered(given.function), false);
+  }
+  template <class F>
+  Library& impl(const char* name, DispatchKey key, F&& function) {
+    return add(name, telegrad_key(key), entered(function), false);
+  }
+
+ private:
+  template <class F>
+  static int64_t entered(F&& function) {
+    auto& functions = telegrad::registry().functions;
+    functions.push_back(telegrad::function_of("", std::forward<F>(function)));
+    return static_cast<int64_t>(functions.size()) - 1;
+  }
+  Library& add(const char* name_or_schema, const std::string& key, int64_t function, bool is_definition) {
+    if (function >= 0) {
+      std::string name = name_or_schema;
+      telegrad::registry().functions[static_cast<size_t>(function)].name = space_ + "::" + name.substr(0, name.find('('));
+    }
+    telegrad::registry().operators.push_back({space_, name_or_schema, key, function, is_definition});
+    return *this;
+  }
+  std::string space_, key_;
+};
+
+namespace autograd {
+using variable_list = std::vector<at::Tensor>;
+using Variable = at::Tensor;
+struct AutogradContext;
+template <class T>
+struct Function {
+  template <class X = T, class... A>
+  static auto apply(A&&...) {
+    static_assert(sizeof(X) == 0,
+                  "telegrad: torch::autograd::Function is not supported in C++: return what backward needs from the "
+                  "forward function, and write a torch.autograd.Function in Python that calls both");
+    return variable_list();
+  }
+};
+}  // namespace autograd
+}  // namespace torch
+
+#define TELEGRAD_JOIN_(a, b) a##b
+#define TELEGRAD_JOIN(a, b) TELEGRAD_JOIN_(a, b)
+#define TELEGRAD_AT_LOAD(function, ...) \
+  static const ::telegrad::AtLoad TELEGRAD_JOIN(telegrad_at_load_, __COUNTER__)([] { __VA_ARGS__ function(object); })
+
+#define PYBIND11_MODULE(name, variable)                                  \
+  static void telegrad_module(::pybind11::module_&);                     \
+  TELEGRAD_AT_LOAD(telegrad_module, ::pybind11::module_ object;);        \
+  static void telegrad_module([[maybe_unused]] ::pybind11::module_& variable)
+#define TELEGRAD_LIBRARY(space, key, m, number)                                                   \
+  static void TELEGRAD_JOIN(telegrad_library_, number)(::torch::Library&);                        \
+  TELEGRAD_AT_LOAD(TELEGRAD_JOIN(telegrad_library_, number), ::torch::Library object(#space, key);); \
+  static void TELEGRAD_JOIN(telegrad_library_, number)([[maybe_unused]] ::torch::Library& m)
+#define TORCH_LIBRARY(space, m) TELEGRAD_LIBRARY(space, "", m, __COUNTER__)
+#define TORCH_LIBRARY_FRAGMENT(space, m) TELEGRAD_LIBRARY(space, "", m, __COUNTER__)
+#define TORCH_LIBRARY_IMPL(space, key, m) TELEGRAD_LIBRARY(space, #key, m, __COUNTER__)
+#define TORCH_FN(function) (&function)
+#define TORCH_SELECTIVE_NAME(name) name
+#define TORCH_SELECTIVE_SCHEMA(schema) schema

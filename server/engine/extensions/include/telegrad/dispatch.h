@@ -1,0 +1,146 @@
+// AT_DISPATCH_*: runs a function with ``scalar_t`` for the element type that a tensor has.
+#pragma once
+
+#include "functions.h"
+
+namespace telegrad {
+inline c10::ScalarType type_of(c10::ScalarType type) { return type; }
+inline c10::ScalarType type_of(const at::DeprecatedTypeProperties& type) { return type; }
+}  // namespace telegrad
+
+#define AT_DISPATCH_CASE(enumerator, ...)                                                  \
+  case enumerator: {                                                                       \
+    using scalar_t = typename ::telegrad::TypeOf<enumerator>::type;                        \
+    return __VA_ARGS__();                                                                  \
+  }
+#define AT_DISPATCH_SWITCH(TYPE, NAME, ...)                                                \
+  [&] {                                                                                    \
+    const auto telegrad_type = ::telegrad::type_of(TYPE);                                  \
+    switch (telegrad_type) {                                                               \
+      __VA_ARGS__                                                                          \
+      default:                                                                             \
+        throw ::c10::NotImplementedError(                                                  \
+            ::c10::str('"', NAME, "\" not implemented for '", ::c10::toString(telegrad_type), "'")); \
+    }                                                                                      \
+  }()
+
+namespace telegrad {
+template <c10::ScalarType type>
+struct TypeOf;
+#define TELEGRAD_TYPE_OF(cpp, name, number) \
+  template <>                               \
+  struct TypeOf<c10::ScalarType::name> {    \
+    using type = cpp;                       \
+  };
+AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_TYPE_OF)
+#undef TELEGRAD_TYPE_OF
+}  // namespace telegrad
+
+#define AT_DISPATCH_CASE_FLOATING_TYPES(...) \
+  AT_DISPATCH_CASE(::c10::kDouble, __VA_ARGS__) AT_DISPATCH_CASE(::c10::kFloat, __VA_ARGS__)
+#define AT_DISPATCH_CASE_COMPLEX_TYPES(...) \
+  AT_DISPATCH_CASE(::c10::kComplexDouble, __VA_ARGS__) AT_DISPATCH_CASE(::c10::kComplexFloat, __VA_ARGS__)
+#define AT_DISPATCH_CASE_INTEGRAL_TYPES(...)                                                       \
+  AT_DISPATCH_CASE(::c10::kByte, __VA_ARGS__) AT_DISPATCH_CASE(::c10::kChar, __VA_ARGS__)          \
+  AT_DISPATCH_CASE(::c10::kInt, __VA_ARGS__) AT_DISPATCH_CASE(::c10::kLong, __VA_ARGS__)           \
+  AT_DISPATCH_CASE(::c10::kShort, __VA_ARGS__)
+#define AT_DISPATCH_CASE_ALL_TYPES(...) \
+  AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__) AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__)
+
+#define AT_DISPATCH_FLOATING_TYPES(TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND_HALF(TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE(::c10::kHalf, __VA_ARGS__) AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_REDUCED_FLOATING_TYPES(TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE(::c10::kHalf, __VA_ARGS__) AT_DISPATCH_CASE(::c10::kBFloat16, __VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND(A, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE(A, __VA_ARGS__) AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND2(A, B, TYPE, NAME, ...)                                   \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE(A, __VA_ARGS__) AT_DISPATCH_CASE(B, __VA_ARGS__) \
+                     AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__) AT_DISPATCH_CASE_COMPLEX_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_COMPLEX_TYPES(TYPE, NAME, ...) AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_COMPLEX_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_INTEGRAL_TYPES(TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_INTEGRAL_TYPES_AND(A, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE(A, __VA_ARGS__) AT_DISPATCH_CASE_INTEGRAL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES(TYPE, NAME, ...) AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND(A, TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE(A, __VA_ARGS__) AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND2(A, B, TYPE, NAME, ...)                                        \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE(A, __VA_ARGS__) AT_DISPATCH_CASE(B, __VA_ARGS__) \
+                     AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND3(A, B, C, TYPE, NAME, ...)                                     \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE(A, __VA_ARGS__) AT_DISPATCH_CASE(B, __VA_ARGS__) \
+                     AT_DISPATCH_CASE(C, __VA_ARGS__) AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND_COMPLEX(TYPE, NAME, ...) \
+  AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_ALL_TYPES(__VA_ARGS__) AT_DISPATCH_CASE_COMPLEX_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_INDEX_TYPES(TYPE, NAME, ...)                                                           \
+  [&] {                                                                                                    \
+    const auto telegrad_type = ::telegrad::type_of(TYPE);                                                  \
+    if (telegrad_type == ::c10::kInt) {                                                                    \
+      using index_t = int32_t;                                                                             \
+      return __VA_ARGS__();                                                                                \
+    }                                                                                                      \
+    if (telegrad_type == ::c10::kLong) {                                                                   \
+      using index_t = int64_t;                                                                             \
+      return __VA_ARGS__();                                                                                \
+    }                                                                                                      \
+    throw ::c10::NotImplementedError(                                                                      \
+        ::c10::str('"', NAME, "\" not implemented for '", ::c10::toString(telegrad_type), "'"));           \
+  }()
+
+namespace at {
+template <class T>
+struct AccumulateTypeOf { using type = T; };
+template <>
+struct AccumulateTypeOf<Half> { using type = float; };
+template <>
+struct AccumulateTypeOf<BFloat16> { using type = float; };
+template <class T, bool is_cuda>
+using acc_type = typename AccumulateTypeOf<T>::type;
+template <class T>
+using opmath_type = typename AccumulateTypeOf<T>::type;
+
+template <class F>
+void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& work) {
+  if (begin >= end) return;
+#ifdef _OPENMP
+  const int64_t grain = grain_size > 0 ? grain_size : 1, parts = (end - begin + grain - 1) / grain;
+#pragma omp parallel for schedule(static)
+  for (int64_t part = 0; part < parts; ++part) work(begin + part * grain, std::min(end, begin + (part + 1) * grain));
+#else
+  (void)grain_size;
+  work(begin, end);
+#endif
+}
+inline int get_num_threads() { return 1; }
+inline bool hasCUDA() { return telegrad::request(telegrad::HAS_CUDA, telegrad::Words())[0] != 0; }
+}  // namespace at
+
+namespace c10 {
+class NoGradMode {
+ public:
+  explicit NoGradMode(bool enabled) : before_(set(enabled)) {}
+  ~NoGradMode() { set(before_); }
+
+ private:
+  static bool set(bool enabled) {
+    telegrad::Words words;
+    words.put(enabled);
+    return telegrad::request(telegrad::SET_GRAD_MODE, words)[0] != 0;
+  }
+  bool before_;
+};
+}  // namespace c10
+namespace at {
+struct AutoGradMode : c10::NoGradMode { using c10::NoGradMode::NoGradMode; };
+struct NoGradGuard : c10::NoGradMode { NoGradGuard() : c10::NoGradMode(false) {} };
+using AutoDispatchBelowADInplaceOrView = NoGradGuard;
+using AutoDispatchBelowAutograd = NoGradGuard;
+using AutoNonVariableTypeMode = NoGradGuard;
+struct GradMode {
+  static bool is_enabled() { return telegrad::context[telegrad::GRAD_MODE] != 0; }
+};
+}  // namespace at

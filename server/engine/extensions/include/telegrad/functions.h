@@ -1,0 +1,262 @@
+// Functions of tensors, their operators, and what makes them.
+#pragma once
+
+#include "tensor.h"
+
+namespace at {
+
+#define TELEGRAD_FUNCTIONS(Result, name)                                                               \
+  template <class... A>                                                                                \
+  Result name(const Tensor& self, const A&... arguments) { return call<Result>(#name, self, arguments...); } \
+  template <class... A>                                                                                \
+  Result name(const Tensor& self, std::initializer_list<int64_t> list, const A&... arguments) {        \
+    return call<Result>(#name, self, list, arguments...);                                              \
+  }
+#define TELEGRAD_FUNCTION(name) TELEGRAD_FUNCTIONS(Tensor, name)
+TELEGRAD_ONE_RESULT(TELEGRAD_FUNCTION)
+TELEGRAD_ONLY_FUNCTIONS(TELEGRAD_FUNCTION)
+#undef TELEGRAD_FUNCTION
+#define TELEGRAD_FUNCTION(name) TELEGRAD_FUNCTIONS(std::tuple<Tensor COMMA Tensor>, name)
+TELEGRAD_TWO_RESULTS(TELEGRAD_FUNCTION)
+TELEGRAD_TWO_RESULTS_FUNCTIONS(TELEGRAD_FUNCTION)
+#undef TELEGRAD_FUNCTION
+#define TELEGRAD_FUNCTION(name) TELEGRAD_FUNCTIONS(std::tuple<Tensor COMMA Tensor COMMA Tensor>, name)
+TELEGRAD_THREE_RESULTS(TELEGRAD_FUNCTION)
+#undef TELEGRAD_FUNCTION
+#define TELEGRAD_FUNCTION(name) TELEGRAD_FUNCTIONS(std::vector<Tensor>, name)
+TELEGRAD_MANY_RESULTS(TELEGRAD_FUNCTION)
+#undef TELEGRAD_FUNCTION
+#define TELEGRAD_FUNCTION(name)                                    \
+  template <class... A>                                            \
+  const Tensor& name(const Tensor& self, const A&... arguments) {  \
+    run(#name, self, arguments...);                                \
+    return self;                                                   \
+  }
+TELEGRAD_IN_PLACE(TELEGRAD_FUNCTION)
+#undef TELEGRAD_FUNCTION
+#define TELEGRAD_FUNCTION(name)                                                                \
+  template <class... A>                                                                        \
+  auto name(const Tensor& self, const A&... arguments) { return self.name(arguments...); }
+TELEGRAD_FUNCTION(max) TELEGRAD_FUNCTION(min) TELEGRAD_FUNCTION(median)
+#undef TELEGRAD_FUNCTION
+#undef COMMA
+
+inline Tensor cat(TensorList tensors, int64_t dim = 0) { return call("cat", tensors, dim); }
+inline Tensor concat(TensorList tensors, int64_t dim = 0) { return cat(tensors, dim); }
+inline Tensor stack(TensorList tensors, int64_t dim = 0) { return call("stack", tensors, dim); }
+inline Tensor hstack(TensorList tensors) { return call("hstack", tensors); }
+inline Tensor vstack(TensorList tensors) { return call("vstack", tensors); }
+inline Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) { return call("where", condition, a, b); }
+inline Tensor where(const Tensor& condition, const Tensor& a, const Scalar& b) { return call("where", condition, a, b); }
+inline Tensor where(const Tensor& condition, const Scalar& a, const Tensor& b) { return call("where", condition, a, b); }
+inline bool equal(const Tensor& a, const Tensor& b) {
+  return a.sizes() == b.sizes() && call("all", call("eq", a, b)).item<bool>();
+}
+inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8) {
+  return call("all", call("isclose", a, b, rtol, atol)).item<bool>();
+}
+inline int64_t size(const Tensor& self, int64_t dim) { return self.size(dim); }
+inline int64_t numel(const Tensor& self) { return self.numel(); }
+
+#define TELEGRAD_OPERATOR(op, name)                                                                         \
+  inline Tensor operator op(const Tensor& a, const Tensor& b) { return call(#name, a, b); }                 \
+  inline Tensor operator op(const Tensor& a, const Scalar& b) { return call(#name, a, b); }                 \
+  inline Tensor operator op(const Scalar& a, const Tensor& b) { return call(#name, a, b); }
+TELEGRAD_OPERATOR(+, add) TELEGRAD_OPERATOR(-, sub) TELEGRAD_OPERATOR(*, mul) TELEGRAD_OPERATOR(/, div)
+TELEGRAD_OPERATOR(%, remainder) TELEGRAD_OPERATOR(&, bitwise_and) TELEGRAD_OPERATOR(|, bitwise_or)
+TELEGRAD_OPERATOR(^, bitwise_xor)
+#undef TELEGRAD_OPERATOR
+#define TELEGRAD_COMPARISON(op, name, reversed)                                                             \
+  inline Tensor operator op(const Tensor& a, const Tensor& b) { return call(#name, a, b); }                 \
+  inline Tensor operator op(const Tensor& a, const Scalar& b) { return call(#name, a, b); }                 \
+  inline Tensor operator op(const Scalar& a, const Tensor& b) { return call(#reversed, b, a); }
+TELEGRAD_COMPARISON(==, eq, eq) TELEGRAD_COMPARISON(!=, ne, ne) TELEGRAD_COMPARISON(<, lt, gt)
+TELEGRAD_COMPARISON(>, gt, lt) TELEGRAD_COMPARISON(<=, le, ge) TELEGRAD_COMPARISON(>=, ge, le)
+#undef TELEGRAD_COMPARISON
+
+namespace detail {
+inline Tensor finish(Tensor made, const TensorOptions& options) {
+  if (options.requires_grad()) made.requires_grad_();
+  return made;
+}
+// New memory takes one short request: the answer is its handle and its address.
+inline Tensor new_memory(IntArrayRef sizes, IntArrayRef strides, ScalarType dtype, int64_t device) {
+  using namespace telegrad;
+  auto* impl = new TensorImpl;
+  Tensor made(impl);
+  impl->dtype = dtype;
+  impl->device = device;
+  impl->sizes.assign(sizes.begin(), sizes.end());
+  impl->strides.assign(strides.begin(), strides.end());
+  for (const int64_t size : sizes) {
+    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
+    impl->numel *= size;
+  }
+  if (strides.size() != sizes.size()) {
+    impl->strides.resize(sizes.size());
+    int64_t step = 1;
+    for (size_t dim = sizes.size(); dim-- > 0; step *= sizes[dim] > 1 ? sizes[dim] : 1) impl->strides[dim] = step;
+  }
+  Words words;
+  words.words.reserve(3 + 2 * sizes.size());
+  words.put(static_cast<int64_t>(dtype));
+  words.put(device);
+  words.put(static_cast<int64_t>(sizes.size()));
+  words.words.insert(words.words.end(), impl->sizes.begin(), impl->sizes.end());
+  words.words.insert(words.words.end(), impl->strides.begin(), impl->strides.end());
+  const int64_t* answer = request(EMPTY, words);
+  impl->handle = answer[0];
+  impl->address = reinterpret_cast<char*>(answer[1]);
+  return made;
+}
+inline int64_t device_of(const TensorOptions& options) {
+  if (!options.device().is_cuda()) return -1;
+  return options.device().has_index() ? options.device().index() : telegrad::context[telegrad::CURRENT_DEVICE];
+}
+inline TensorOptions given(const TensorOptions& options) {  // operations of the worker are told where and what
+  return options.dtype(options.dtype()).device(options.device());
+}
+}  // namespace detail
+
+inline Tensor empty(IntArrayRef sizes, const TensorOptions& options = {}) {
+  return detail::finish(detail::new_memory(sizes, {}, options.dtype(), detail::device_of(options)), options);
+}
+inline Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {}) {
+  return detail::finish(detail::new_memory(sizes, strides, options.dtype(), detail::device_of(options)), options);
+}
+inline Tensor empty_like(const Tensor& self) {
+  if (!self.is_contiguous()) return call("empty_like", self);
+  return detail::new_memory(self.sizes(), self.strides(), self.scalar_type(), self.impl().device);
+}
+inline Tensor empty_like(const Tensor& self, const TensorOptions& options) {
+  const auto merged = self.options().merge_in(options);
+  if (self.is_contiguous()) return empty(self.sizes(), merged);
+  return detail::finish(call("empty_like", self, options), options);
+}
+#define TELEGRAD_FILLED(name)                                                                                    \
+  inline Tensor name(IntArrayRef sizes, const TensorOptions& options = {}) {                                     \
+    return detail::finish(call(#name, sizes, detail::given(options)), options);                                  \
+  }                                                                                                              \
+  inline Tensor name##_like(const Tensor& self, const TensorOptions& options) {                                  \
+    return detail::finish(call(#name "_like", self, options), options);                                          \
+  }
+TELEGRAD_FILLED(zeros) TELEGRAD_FILLED(ones) TELEGRAD_FILLED(rand) TELEGRAD_FILLED(randn)
+#undef TELEGRAD_FILLED
+inline Tensor full(IntArrayRef sizes, const Scalar& value, const TensorOptions& options = {}) {
+  const auto typed = options.has_dtype() || value.isFloatingPoint() ? options : options.dtype(value.type());
+  return detail::finish(call("full", sizes, value, detail::given(typed)), options);
+}
+inline Tensor randint(int64_t low, int64_t high, IntArrayRef sizes, const TensorOptions& options = {}) {
+  const auto typed = options.has_dtype() ? options : options.dtype(kLong);
+  return detail::finish(call("randint", low, high, sizes, detail::given(typed)), options);
+}
+inline Tensor randint(int64_t high, IntArrayRef sizes, const TensorOptions& options = {}) {
+  return randint(0, high, sizes, options);
+}
+inline Tensor randperm(int64_t n, const TensorOptions& options = {}) {
+  return call("randperm", n, detail::given(options.has_dtype() ? options : options.dtype(kLong)));
+}
+inline Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {}) {
+  const bool real = start.isFloatingPoint() || end.isFloatingPoint() || step.isFloatingPoint();
+  return call("arange", start, end, step, detail::given(options.has_dtype() || real ? options : options.dtype(kLong)));
+}
+inline Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}) {
+  return arange(start, end, 1, options);
+}
+inline Tensor arange(const Scalar& end, const TensorOptions& options = {}) { return arange(0, end, 1, options); }
+inline Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options = {}) {
+  return call("linspace", start, end, steps, detail::given(options));
+}
+inline Tensor eye(int64_t n, const TensorOptions& options = {}) { return call("eye", n, detail::given(options)); }
+inline Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}) {
+  return call("eye", n, m, detail::given(options));
+}
+inline Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {}) { return full({}, value, options); }
+
+// Copies: the memory of a tensor is the worker's. What ``deleter`` says to call is called at once.
+template <class Deleter = std::nullptr_t>
+Tensor from_blob(void* data, IntArrayRef sizes, const Deleter& deleter, const TensorOptions& options) {
+  TORCH_CHECK(!options.device().is_cuda(), "from_blob: takes memory of the host; copy_ into a tensor of the GPU");
+  Tensor made = detail::new_memory(sizes, {}, options.dtype(), -1);
+  std::memcpy(made.data_ptr(), data, made.nbytes());
+  if constexpr (!std::is_same_v<Deleter, std::nullptr_t>) deleter(data);
+  return detail::finish(std::move(made), options);
+}
+inline Tensor from_blob(void* data, IntArrayRef sizes, const TensorOptions& options = {}) {
+  return from_blob(data, sizes, nullptr, options);
+}
+template <class T>
+Tensor tensor(ArrayRef<T> list, const TensorOptions& options = {}) {
+  constexpr ScalarType own = CppTypeToScalarType<T>::value;
+  const auto type = options.has_dtype() || isFloatingType(own) ? options.dtype() : own == kInt ? kLong : own;
+  Tensor made = detail::new_memory({static_cast<int64_t>(list.size())}, {}, own, -1);
+  std::copy(list.begin(), list.end(), made.data_ptr<T>());
+  return detail::finish(made.to(TensorOptions(type).device(options.device())), options);
+}
+template <class T, std::enable_if_t<!std::is_same_v<T, bool>, int> = 0>
+Tensor tensor(std::initializer_list<T> list, const TensorOptions& options = {}) {
+  return tensor(ArrayRef<T>(list.begin(), list.size()), options);
+}
+template <class T>
+Tensor tensor(const std::vector<T>& list, const TensorOptions& options = {}) { return tensor(ArrayRef<T>(list), options); }
+inline Tensor tensor(const Scalar& value, const TensorOptions& options = {}) { return full({}, value, options); }
+inline void manual_seed(uint64_t seed) {
+  telegrad::Words words;
+  words.put(static_cast<int64_t>(seed));
+  telegrad::request(telegrad::MANUAL_SEED, words);
+}
+
+// Methods that need what is above.
+
+inline bool Tensor::is_contiguous(MemoryFormat format) const {
+  const auto& sizes = impl().sizes;
+  const auto& strides = impl().strides;
+  const size_t dims = sizes.size();
+  std::vector<size_t> order(dims);  // from the outermost dimension in memory to the innermost
+  for (size_t dim = 0; dim < dims; ++dim) order[dim] = dim;
+  if (format == MemoryFormat::ChannelsLast || format == MemoryFormat::ChannelsLast3d) {
+    if (dims != (format == MemoryFormat::ChannelsLast ? 4 : 5)) return false;
+    order.erase(order.begin() + 1);
+    order.push_back(1);
+  }
+  int64_t step = 1;
+  for (size_t place = dims; place-- > 0;) {
+    const size_t dim = order[place];
+    if (sizes[dim] == 0) return true;
+    if (sizes[dim] != 1 && strides[dim] != step) return false;
+    step *= sizes[dim];
+  }
+  return true;
+}
+inline bool Tensor::t_contiguous() const { return dim() == 2 && t().is_contiguous(); }
+inline Tensor Tensor::contiguous(MemoryFormat format) const {
+  if (is_contiguous(format)) return *this;
+  if (format == MemoryFormat::Contiguous) return call("contiguous", *this);
+  TORCH_CHECK(dim() == (format == MemoryFormat::ChannelsLast ? 4 : 5), "contiguous: the memory format does not fit");
+  return dim() == 4 ? permute({0, 2, 3, 1}).contiguous().permute({0, 3, 1, 2})
+                    : permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3});
+}
+inline Tensor Tensor::to(const TensorOptions& options, bool, bool copy) const {
+  const auto wanted = this->options().merge_in(options);
+  const bool same = wanted.dtype() == scalar_type() && detail::device_of(wanted) == impl().device;
+  if (!same) return call("_to_copy", *this, options);
+  return copy ? clone() : *this;
+}
+inline Tensor Tensor::detach() const { return call("detach", *this); }
+inline const Tensor& Tensor::requires_grad_(bool value) const {
+  run("requires_grad_", *this, value);
+  impl().requires_grad = value;
+  return *this;
+}
+inline Scalar Tensor::item() const {
+  telegrad::Words words;
+  telegrad::put(words, *this);
+  telegrad::Reader reader(telegrad::request(telegrad::ITEM, words));
+  return telegrad::Codec<Scalar>::take(reader);
+}
+inline std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  if (!tensor.defined()) return out << "[ Tensor (undefined) ]";
+  return out << "[ " << (tensor.is_cuda() ? "CUDA" : "CPU") << tensor.scalar_type() << "Type" << tensor.sizes() << " ]";
+}
+
+}  // namespace at

@@ -1,0 +1,279 @@
+// Tensors: handles on values of the worker, with all that is known of them at hand.
+#pragma once
+
+#include "accessor.h"
+#include "codec.h"
+#include "operations.h"
+
+namespace at {
+class Tensor;
+
+// One value of the worker. Its last handle tells the worker, with the next request or at the end of the call.
+struct TensorImpl {
+  int64_t references = 1, handle = 0, numel = 1;
+  char* address = nullptr;
+  ScalarType dtype = kFloat;
+  bool requires_grad = false;
+  int64_t device = -1, offset = 0;
+  std::vector<int64_t> sizes, strides;
+
+  ~TensorImpl() {
+    using namespace telegrad;
+    if (context == nullptr || !handle) return;
+    if (context[DEAD_COUNT] == MOST_DEAD) request(DRAIN, Words());
+    context[DEAD + context[DEAD_COUNT]++] = handle;
+  }
+};
+
+struct DeprecatedTypeProperties {
+  ScalarType type;
+  bool cuda;
+  operator ScalarType() const { return type; }
+  ScalarType scalarType() const { return type; }
+  bool is_cuda() const { return cuda; }
+};
+
+namespace indexing {
+struct TensorIndex;
+}
+
+template <class... Arguments>
+void run(const char* name, const Arguments&... arguments);
+template <class Result = Tensor, class... Arguments>
+Result call(const char* name, const Arguments&... arguments);
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(TensorImpl* owned) : impl_(owned) {}
+  Tensor(const Tensor& other) : impl_(other.impl_) {
+    if (impl_) ++impl_->references;
+  }
+  Tensor(Tensor&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)) {}
+  Tensor& operator=(Tensor other) & {
+    std::swap(impl_, other.impl_);
+    return *this;
+  }
+  ~Tensor() {
+    if (impl_ && --impl_->references == 0) delete impl_;
+  }
+
+  bool defined() const { return impl_ != nullptr; }
+  void reset() { *this = Tensor(); }
+  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+  TensorImpl* unsafeGetTensorImpl() const { return impl_; }
+  TensorImpl& impl() const {
+    TORCH_CHECK(impl_ != nullptr, "an undefined tensor is used");
+    return *impl_;
+  }
+
+  IntArrayRef sizes() const { return impl().sizes; }
+  IntArrayRef strides() const { return impl().strides; }
+  int64_t size(int64_t dim) const { return impl().sizes[dimension(dim)]; }
+  int64_t stride(int64_t dim) const { return impl().strides[dimension(dim)]; }
+  int64_t dim() const { return static_cast<int64_t>(impl().sizes.size()); }
+  int64_t ndimension() const { return dim(); }
+  int64_t numel() const { return impl().numel; }
+  int64_t storage_offset() const { return impl().offset; }
+  size_t element_size() const { return elementSize(scalar_type()); }
+  int64_t itemsize() const { return static_cast<int64_t>(element_size()); }
+  size_t nbytes() const { return element_size() * static_cast<size_t>(numel()); }
+  ScalarType scalar_type() const { return impl().dtype; }
+  ScalarType dtype() const { return impl().dtype; }
+  DeprecatedTypeProperties type() const { return {scalar_type(), is_cuda()}; }
+  Device device() const { return is_cuda() ? Device(kCUDA, static_cast<DeviceIndex>(impl().device)) : Device(kCPU); }
+  DeviceIndex get_device() const { return static_cast<DeviceIndex>(impl().device); }
+  bool is_cuda() const { return impl().device >= 0; }
+  bool is_cpu() const { return impl().device < 0; }
+  bool is_sparse() const { return false; }
+  bool is_floating_point() const { return isFloatingType(scalar_type()); }
+  bool is_complex() const { return isComplexType(scalar_type()); }
+  bool requires_grad() const { return impl().requires_grad; }
+  TensorOptions options() const { return TensorOptions(scalar_type()).device(device()); }
+  bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  bool is_non_overlapping_and_dense() const { return is_contiguous() || t_contiguous(); }
+
+  void* data_ptr() const { return impl().address; }
+  const void* const_data_ptr() const { return impl().address; }
+  void* mutable_data_ptr() const { return impl().address; }
+  template <class T>
+  T* data_ptr() const {
+    using Element = std::remove_const_t<T>;
+    TORCH_CHECK(scalar_type() == CppTypeToScalarType<Element>::value, "expected scalar type ",
+                CppTypeToScalarType<Element>::value, " but found ", scalar_type());
+    return reinterpret_cast<T*>(impl().address);
+  }
+  template <class T>
+  T* mutable_data_ptr() const { return data_ptr<T>(); }
+  template <class T>
+  const T* const_data_ptr() const { return data_ptr<T>(); }
+  template <class T>
+  T* data() const { return data_ptr<T>(); }
+  template <class T, size_t N>
+  TensorAccessor<T, N> accessor() const {
+    TORCH_CHECK(is_cpu(), "accessor: expected a tensor on the CPU; packed_accessor32 is for kernels on GPUs");
+    return {checked<T, N>(), impl().sizes.data(), impl().strides.data()};
+  }
+  template <class T, size_t N, template <class> class PtrTraits = DefaultPtrTraits>
+  PackedTensorAccessor32<T, N, PtrTraits> packed_accessor32() const {
+    TORCH_CHECK(numel() <= INT32_MAX, "numel needs to be smaller than int32_t max; otherwise, please use packed_accessor64");
+    return {checked<T, N>(), impl().sizes.data(), impl().strides.data()};
+  }
+  template <class T, size_t N, template <class> class PtrTraits = DefaultPtrTraits>
+  PackedTensorAccessor64<T, N, PtrTraits> packed_accessor64() const {
+    return {checked<T, N>(), impl().sizes.data(), impl().strides.data()};
+  }
+  template <class T, size_t N, template <class> class PtrTraits = DefaultPtrTraits, class Index = int64_t>
+  PackedTensorAccessor<T, N, PtrTraits, Index> packed_accessor() const {
+    return {checked<T, N>(), impl().sizes.data(), impl().strides.data()};
+  }
+
+  Scalar item() const;
+  template <class T>
+  T item() const { return item().to<T>(); }
+
+  Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  Tensor to(const TensorOptions& options, bool = false, bool copy = false) const;
+  Tensor to(ScalarType type, bool = false, bool copy = false) const { return to(TensorOptions(type), false, copy); }
+  Tensor to(Device device, bool = false, bool copy = false) const { return to(TensorOptions(device), false, copy); }
+  Tensor to(Device device, ScalarType type, bool = false, bool copy = false) const {
+    return to(TensorOptions(type).device(device), false, copy);
+  }
+  Tensor toType(ScalarType type) const { return to(type); }
+  Tensor type_as(const Tensor& other) const { return to(other.options()); }
+  Tensor cpu() const { return to(Device(kCPU)); }
+  Tensor cuda() const { return to(Device(kCUDA)); }
+  Tensor detach() const;
+  Tensor data() const { return detach(); }
+  Tensor variable_data() const { return detach(); }
+  const Tensor& requires_grad_(bool value = true) const;
+  const Tensor& set_requires_grad(bool value) const { return requires_grad_(value); }
+
+#define TELEGRAD_METHODS(Result, name, ...)                                                         \
+  template <class... A>                                                                             \
+  Result name(const A&... arguments) const { return call<Result>(#name, *this, arguments...); }     \
+  template <class... A>                                                                             \
+  Result name(std::initializer_list<int64_t> list, const A&... arguments) const {                   \
+    return call<Result>(#name, *this, list, arguments...);                                          \
+  }
+#define TELEGRAD_METHOD(name) TELEGRAD_METHODS(Tensor, name)
+  TELEGRAD_ONE_RESULT(TELEGRAD_METHOD)
+#undef TELEGRAD_METHOD
+#define TELEGRAD_METHOD(name) \
+  template <class... A>       \
+  const Tensor& name(const A&... arguments) const { run(#name, *this, arguments...); return *this; }
+  TELEGRAD_IN_PLACE(TELEGRAD_METHOD)
+#undef TELEGRAD_METHOD
+#define COMMA ,
+#define TELEGRAD_METHOD(name) TELEGRAD_METHODS(std::tuple<Tensor COMMA Tensor>, name)
+  TELEGRAD_TWO_RESULTS(TELEGRAD_METHOD)
+#undef TELEGRAD_METHOD
+#define TELEGRAD_METHOD(name) TELEGRAD_METHODS(std::tuple<Tensor COMMA Tensor COMMA Tensor>, name)
+  TELEGRAD_THREE_RESULTS(TELEGRAD_METHOD)
+#undef TELEGRAD_METHOD
+#define TELEGRAD_METHOD(name) TELEGRAD_METHODS(std::vector<Tensor>, name)
+  TELEGRAD_MANY_RESULTS(TELEGRAD_METHOD)
+#undef TELEGRAD_METHOD
+
+#define TELEGRAD_EXTREME(name)                                                                       \
+  Tensor name() const { return call("" #name, *this); }                                              \
+  Tensor name(const Tensor& other) const { return call(#name, *this, other); }                       \
+  std::tuple<Tensor, Tensor> name(int64_t dim, bool keepdim = false) const {                         \
+    return call<std::tuple<Tensor, Tensor>>(#name, *this, dim, keepdim);                             \
+  }
+  TELEGRAD_EXTREME(max) TELEGRAD_EXTREME(min) TELEGRAD_EXTREME(median)
+#undef TELEGRAD_EXTREME
+
+  Tensor operator[](int64_t at) const { return select(0, at); }
+  Tensor operator[](const Scalar& at) const { return select(0, at.toLong()); }
+  Tensor operator[](const Tensor& at) const;
+  Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
+  Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
+  const Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values) const;
+  const Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value) const;
+
+  Tensor operator-() const { return neg(); }
+  Tensor operator~() const { return bitwise_not(); }
+  template <class T> const Tensor& operator+=(const T& other) const { return add_(other); }
+  template <class T> const Tensor& operator-=(const T& other) const { return sub_(other); }
+  template <class T> const Tensor& operator*=(const T& other) const { return mul_(other); }
+  template <class T> const Tensor& operator/=(const T& other) const { return div_(other); }
+
+ private:
+  size_t dimension(int64_t at) const {
+    const int64_t count = dim();
+    TORCH_CHECK_INDEX(at >= -count && at < count, "Dimension out of range (expected to be in range of [", -count, ", ",
+                      count - 1, "], but got ", at, ")");
+    return static_cast<size_t>(at < 0 ? at + count : at);
+  }
+  bool t_contiguous() const;
+  template <class T, size_t N>
+  T* checked() const {
+    TORCH_CHECK(dim() == static_cast<int64_t>(N), "TensorAccessor expected ", N, " dims but tensor has ", dim());
+    return data_ptr<T>();
+  }
+
+  TensorImpl* impl_ = nullptr;
+};
+
+using TensorList = ArrayRef<Tensor>;
+}  // namespace at
+
+namespace telegrad {
+template <>
+struct Codec<at::Tensor> {
+  using Held = at::Tensor;
+  static void put(Words& words, const at::Tensor& tensor) {
+    if (tensor.defined())
+      words.put(TENSOR, tensor.impl().handle);
+    else
+      words.put(NONE);
+  }
+  static at::Tensor take(Reader& reader) {
+    const int64_t kind = reader.next();
+    if (kind == NONE) return at::Tensor();
+    if (kind != TENSOR) refuse("torch.Tensor");
+    auto* impl = new at::TensorImpl;
+    impl->handle = reader.next();
+    impl->address = reinterpret_cast<char*>(reader.next());
+    impl->dtype = static_cast<c10::ScalarType>(reader.next());
+    impl->device = reader.next();
+    impl->requires_grad = reader.next() != 0;
+    impl->offset = reader.next();
+    impl->numel = reader.next();
+    const auto dims = static_cast<size_t>(reader.next());
+    impl->sizes.assign(reader.at, reader.at + dims);
+    impl->strides.assign(reader.at + dims, reader.at + 2 * dims);
+    reader.at += 2 * dims;
+    return at::Tensor(impl);
+  }
+  static std::string name() { return "torch.Tensor"; }
+};
+}  // namespace telegrad
+
+namespace at {
+
+namespace detail {
+template <class... Arguments>
+const int64_t* ask(telegrad::Verb verb, const char* name, const Arguments&... arguments) {
+  telegrad::Words words;
+  words.words.reserve(32);
+  words.put_bytes(name, std::strlen(name));
+  words.put(static_cast<int64_t>((size_t(0) + ... + telegrad::count_of(arguments))));
+  (telegrad::put(words, arguments), ...);
+  return telegrad::request(verb, words);
+}
+}  // namespace detail
+
+// Runs an operation for what it does to its arguments.
+template <class... Arguments>
+void run(const char* name, const Arguments&... arguments) {
+  detail::ask(telegrad::RUN, name, arguments...);
+}
+template <class Result, class... Arguments>
+Result call(const char* name, const Arguments&... arguments) {
+  telegrad::Reader reader(detail::ask(telegrad::CALL, name, arguments...));
+  return telegrad::Codec<Result>::take(reader);
+}
+
+}  // namespace at

@@ -1,0 +1,295 @@
+// Types that tensors are described by: element types, devices, lists of sizes, numbers of any type, options.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "errors.h"
+#include "numbers.h"
+
+// The types whose names, numbers and C++ types PyTorch's programs know; numbers that are missing here have no tensors.
+#define AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(_)                                                        \
+  _(uint8_t, Byte, 0) _(int8_t, Char, 1) _(int16_t, Short, 2) _(int, Int, 3) _(int64_t, Long, 4)                 \
+  _(at::Half, Half, 5) _(float, Float, 6) _(double, Double, 7) _(c10::complex<float>, ComplexFloat, 9)           \
+  _(c10::complex<double>, ComplexDouble, 10) _(bool, Bool, 11) _(at::BFloat16, BFloat16, 15)                     \
+  _(uint16_t, UInt16, 27) _(uint32_t, UInt32, 28) _(uint64_t, UInt64, 29)
+
+namespace c10 {
+
+using nullopt_t = std::nullopt_t;
+inline constexpr auto nullopt = std::nullopt;
+template <class T>
+using optional = std::optional<T>;
+using std::make_optional;
+using string_view = std::string_view;
+
+enum class ScalarType : int8_t {
+  Byte = 0, Char, Short, Int, Long, Half, Float, Double, ComplexHalf, ComplexFloat, ComplexDouble, Bool, BFloat16 = 15,
+  Float8_e5m2 = 23, Float8_e4m3fn = 24, UInt16 = 27, UInt32, UInt64, Undefined = 45
+};
+
+template <class T>
+struct CppTypeToScalarType;
+}  // namespace c10
+
+namespace at {
+using c10::BFloat16;
+using c10::Half;
+using c10::ScalarType;
+}  // namespace at
+
+namespace c10 {
+#define TELEGRAD_TYPE(type, name, number)                        \
+  template <>                                                    \
+  struct CppTypeToScalarType<type> {                             \
+    static constexpr ScalarType value = ScalarType::name;        \
+  };                                                             \
+  constexpr ScalarType k##name = ScalarType::name;
+AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_TYPE)
+#undef TELEGRAD_TYPE
+template <>
+struct CppTypeToScalarType<long long> : CppTypeToScalarType<int64_t> {};
+template <>
+struct CppTypeToScalarType<std::complex<float>> : CppTypeToScalarType<c10::complex<float>> {};
+template <>
+struct CppTypeToScalarType<std::complex<double>> : CppTypeToScalarType<c10::complex<double>> {};
+
+constexpr ScalarType kUInt8 = ScalarType::Byte, kInt8 = ScalarType::Char, kInt16 = ScalarType::Short,
+                     kInt32 = ScalarType::Int, kInt64 = ScalarType::Long, kFloat16 = ScalarType::Half,
+                     kFloat32 = ScalarType::Float, kFloat64 = ScalarType::Double,
+                     kComplexHalf = ScalarType::ComplexHalf, kComplex64 = ScalarType::ComplexFloat,
+                     kComplex128 = ScalarType::ComplexDouble, kFloat8_e5m2 = ScalarType::Float8_e5m2,
+                     kFloat8_e4m3fn = ScalarType::Float8_e4m3fn;
+
+inline const char* toString(ScalarType type) {
+  switch (type) {
+#define TELEGRAD_NAME(_, name, number) \
+  case ScalarType::name: return #name;
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_NAME)
+#undef TELEGRAD_NAME
+    case ScalarType::ComplexHalf: return "ComplexHalf";
+    case ScalarType::Float8_e5m2: return "Float8_e5m2";
+    case ScalarType::Float8_e4m3fn: return "Float8_e4m3fn";
+    default: return "Undefined";
+  }
+}
+inline std::ostream& operator<<(std::ostream& out, ScalarType type) { return out << toString(type); }
+inline size_t elementSize(ScalarType type) {
+  switch (type) {
+#define TELEGRAD_SIZE(type, name, number) \
+  case ScalarType::name: return sizeof(type);
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_SIZE)
+#undef TELEGRAD_SIZE
+    case ScalarType::ComplexHalf: return 4;
+    default: return 1;
+  }
+}
+inline bool isFloatingType(ScalarType t) {
+  return t == kHalf || t == kFloat || t == kDouble || t == kBFloat16 || t == kFloat8_e5m2 || t == kFloat8_e4m3fn;
+}
+inline bool isComplexType(ScalarType t) { return t == kComplexHalf || t == kComplexFloat || t == kComplexDouble; }
+inline bool isIntegralType(ScalarType t, bool includeBool = false) {
+  return t == kBool ? includeBool : !isFloatingType(t) && !isComplexType(t);
+}
+
+enum class DeviceType : int8_t { CPU = 0, CUDA = 1, Meta = 14 };
+constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA, kMeta = DeviceType::Meta;
+using DeviceIndex = int8_t;
+class Device {
+ public:
+  Device(DeviceType type, DeviceIndex index = -1) : type_(type), index_(index) {}
+  Device(const std::string& name) {
+    const auto colon = name.find(':');
+    const std::string kind = name.substr(0, colon);
+    TORCH_CHECK(kind == "cpu" || kind == "cuda", "Invalid device string: '", name, "'");
+    type_ = kind == "cpu" ? kCPU : kCUDA;
+    if (colon != std::string::npos) index_ = static_cast<DeviceIndex>(std::stoi(name.substr(colon + 1)));
+  }
+  Device(const char* name) : Device(std::string(name)) {}
+  DeviceType type() const { return type_; }
+  DeviceIndex index() const { return index_; }
+  bool has_index() const { return index_ != -1; }
+  bool is_cuda() const { return type_ == kCUDA; }
+  bool is_cpu() const { return type_ == kCPU; }
+  bool operator==(const Device& other) const { return type_ == other.type_ && index_ == other.index_; }
+  bool operator!=(const Device& other) const { return !(*this == other); }
+  std::string str() const {
+    return (is_cpu() ? "cpu" : "cuda") + (has_index() ? ":" + std::to_string(index_) : std::string());
+  }
+
+ private:
+  DeviceType type_ = kCPU;
+  DeviceIndex index_ = -1;
+};
+inline std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
+inline std::ostream& operator<<(std::ostream& out, DeviceType type) { return out << (type == kCPU ? "cpu" : "cuda"); }
+
+enum class MemoryFormat : int8_t { Contiguous, Preserve, ChannelsLast, ChannelsLast3d };
+enum class Layout : int8_t { Strided, Sparse };
+constexpr Layout kStrided = Layout::Strided;
+
+// A list of elements that lie elsewhere, as std::span has it.
+template <class T>
+class ArrayRef {
+ public:
+  using value_type = T;
+  constexpr ArrayRef() = default;
+  constexpr ArrayRef(const T& one) : data_(&one), size_(1) {}
+  constexpr ArrayRef(const T* data, size_t size) : data_(data), size_(size) {}
+  constexpr ArrayRef(const T* begin, const T* end) : data_(begin), size_(static_cast<size_t>(end - begin)) {}
+  template <class A>
+  ArrayRef(const std::vector<T, A>& list) : data_(list.data()), size_(list.size()) {}
+  template <size_t N>
+  constexpr ArrayRef(const std::array<T, N>& list) : data_(list.data()), size_(N) {}
+  template <size_t N>
+  constexpr ArrayRef(const T (&list)[N]) : data_(list), size_(N) {}
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winit-list-lifetime"
+  constexpr ArrayRef(const std::initializer_list<T>& list) : data_(list.begin()), size_(list.size()) {}
+#pragma GCC diagnostic pop
+  constexpr const T* begin() const { return data_; }
+  constexpr const T* end() const { return data_ + size_; }
+  constexpr const T* data() const { return data_; }
+  constexpr size_t size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr const T& operator[](size_t at) const { return data_[at]; }
+  const T& at(size_t at) const {
+    TORCH_CHECK(at < size_, "ArrayRef: invalid index Index = ", at, "; Length = ", size_);
+    return data_[at];
+  }
+  const T& front() const { return at(0); }
+  const T& back() const { return at(size_ - 1); }
+  ArrayRef slice(size_t from, size_t count) const { return {data_ + from, count}; }
+  ArrayRef slice(size_t from) const { return slice(from, size_ - from); }
+  std::vector<T> vec() const { return {begin(), end()}; }
+  operator std::vector<T>() const { return vec(); }
+  bool equals(ArrayRef other) const {
+    return size_ == other.size_ && std::equal(begin(), end(), other.begin());
+  }
+
+ private:
+  const T* data_ = nullptr;
+  size_t size_ = 0;
+};
+template <class T>
+bool operator==(ArrayRef<T> a, ArrayRef<T> b) { return a.equals(b); }
+template <class T>
+bool operator!=(ArrayRef<T> a, ArrayRef<T> b) { return !a.equals(b); }
+template <class T>
+bool operator==(ArrayRef<T> a, const std::vector<T>& b) { return a.equals(b); }
+template <class T>
+std::ostream& operator<<(std::ostream& out, ArrayRef<T> list) {
+  out << '[';
+  for (size_t at = 0; at < list.size(); ++at) out << (at ? ", " : "") << list[at];
+  return out << ']';
+}
+using IntArrayRef = ArrayRef<int64_t>;
+template <class T, unsigned N = 8>
+using SmallVector = std::vector<T>;
+
+// A number of any type.
+class Scalar {
+ public:
+  Scalar() : Scalar(int64_t(0)) {}
+  Scalar(bool number) : kind_(telegrad::BOOLEAN), integer_(number) {}
+  template <class T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, int> = 0>
+  Scalar(T number) : kind_(telegrad::INTEGER), integer_(static_cast<int64_t>(number)) {}
+  Scalar(double number) : kind_(telegrad::FLOAT), real_(number) {}
+  Scalar(float number) : Scalar(static_cast<double>(number)) {}
+  Scalar(Half number) : Scalar(static_cast<float>(number)) {}
+  Scalar(BFloat16 number) : Scalar(static_cast<float>(number)) {}
+  template <class T>
+  Scalar(c10::complex<T> number) : kind_(telegrad::COMPLEX), real_(number.real()), imag_(number.imag()) {}
+  template <class T>
+  Scalar(std::complex<T> number) : kind_(telegrad::COMPLEX), real_(number.real()), imag_(number.imag()) {}
+  bool isFloatingPoint() const { return kind_ == telegrad::FLOAT; }
+  bool isIntegral(bool includeBool = false) const {
+    return kind_ == telegrad::INTEGER || (includeBool && isBoolean());
+  }
+  bool isBoolean() const { return kind_ == telegrad::BOOLEAN; }
+  bool isComplex() const { return kind_ == telegrad::COMPLEX; }
+  template <class T>
+  T to() const {
+    if constexpr (std::is_constructible_v<T, double, double> && !std::is_arithmetic_v<T>)
+      return isFloatingPoint() || isComplex() ? T(real_, imag_) : T(static_cast<double>(integer_), 0.0);
+    else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
+      return T(to<float>());
+    else
+      return isFloatingPoint() || isComplex() ? static_cast<T>(real_) : static_cast<T>(integer_);
+  }
+  double toDouble() const { return to<double>(); }
+  float toFloat() const { return to<float>(); }
+  int64_t toLong() const { return to<int64_t>(); }
+  int toInt() const { return to<int>(); }
+  bool toBool() const { return to<bool>(); }
+  ScalarType type() const {
+    return isBoolean() ? kBool : isIntegral() ? kLong : isFloatingPoint() ? kDouble : kComplexDouble;
+  }
+
+ private:
+  telegrad::Kind kind_;
+  int64_t integer_ = 0;
+  double real_ = 0, imag_ = 0;
+};
+inline std::ostream& operator<<(std::ostream& out, const Scalar& number) {
+  return number.isFloatingPoint() ? out << number.toDouble() : out << number.toLong();
+}
+
+// How a tensor is to be made; what is not set comes from a tensor that it is to be like, or from the defaults.
+class TensorOptions {
+ public:
+  TensorOptions() = default;
+  TensorOptions(ScalarType dtype) : dtype_(dtype) {}
+  TensorOptions(c10::Device device) : device_(device) {}
+  TensorOptions(DeviceType type) : device_(c10::Device(type)) {}
+  TensorOptions(Layout) {}
+  TensorOptions(MemoryFormat format) : format_(format) {}
+  TensorOptions dtype(std::optional<ScalarType> type) const { auto o = *this; o.dtype_ = type; return o; }
+  template <class T>
+  TensorOptions dtype() const { return dtype(CppTypeToScalarType<T>::value); }
+  TensorOptions device(std::optional<c10::Device> device) const { auto o = *this; o.device_ = device; return o; }
+  TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return device(c10::Device(type, index)); }
+  TensorOptions device_index(DeviceIndex index) const { return device(kCUDA, index); }
+  TensorOptions requires_grad(bool requires_grad) const { auto o = *this; o.requires_grad_ = requires_grad; return o; }
+  TensorOptions layout(Layout) const { return *this; }
+  TensorOptions pinned_memory(bool = true) const { return *this; }
+  TensorOptions memory_format(MemoryFormat format) const { auto o = *this; o.format_ = format; return o; }
+  bool has_dtype() const { return dtype_.has_value(); }
+  bool has_device() const { return device_.has_value(); }
+  ScalarType dtype() const { return dtype_.value_or(static_cast<ScalarType>(telegrad::context[telegrad::DEFAULT_DTYPE])); }
+  c10::Device device() const { return device_.value_or(c10::Device(kCPU)); }
+  bool requires_grad() const { return requires_grad_; }
+  std::optional<ScalarType> dtype_opt() const { return dtype_; }
+  std::optional<c10::Device> device_opt() const { return device_; }
+  std::optional<MemoryFormat> memory_format_opt() const { return format_; }
+  TensorOptions merge_in(const TensorOptions& over) const {
+    auto o = *this;
+    if (over.dtype_) o.dtype_ = over.dtype_;
+    if (over.device_) o.device_ = over.device_;
+    if (over.format_) o.format_ = over.format_;
+    o.requires_grad_ = over.requires_grad_;
+    return o;
+  }
+
+ private:
+  std::optional<ScalarType> dtype_;
+  std::optional<c10::Device> device_;
+  std::optional<MemoryFormat> format_;
+  bool requires_grad_ = false;
+};
+inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
+inline TensorOptions device(Device device) { return TensorOptions(device); }
+inline TensorOptions requires_grad(bool value = true) { return TensorOptions().requires_grad(value); }
+
+}  // namespace c10
+
+namespace at {
+using namespace c10;
+using c10::Device;
+using c10::Layout;
+using c10::optional;
+}  // namespace at

@@ -1,0 +1,75 @@
+// How values pass between an extension and its worker: as 64-bit words, in both directions.
+//
+// A value is its kind and what belongs to it; `words.py` on the worker's side says the same. The worker and all
+// extensions in its process share one array of words, the context, whose first places have the meanings of `Place`.
+#pragma once
+
+#include <pthread.h>
+
+#include <complex>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace telegrad {
+
+enum Kind : int64_t {
+  NONE, TENSOR, INTEGER, FLOAT, BOOLEAN, STRING, LIST, TUPLE, COMPLEX, DTYPE, DEVICE, DICT, KEYWORD
+};
+enum Place : int64_t {
+  ABI, CALLBACK, RESULT_COUNT, RESULT_ADDRESS, DEAD_COUNT, CURRENT_DEVICE, READS_DATA, DEFAULT_DTYPE, GRAD_MODE,
+  STREAMS = 16, DEAD = 64, BUFFER = 1024
+};
+enum Verb : int64_t { EMPTY, CALL, ITEM, DRAIN, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN };
+constexpr int64_t ABI_VERSION = 1, MOST_DEAD = BUFFER - DEAD, BUFFER_WORDS = 8192 - BUFFER;
+
+inline int64_t* context = nullptr;
+inline pthread_t calling_thread{};
+
+class Words {
+ public:
+  std::vector<int64_t> words;
+
+  void put(int64_t word) { words.push_back(word); }
+  void put(Kind kind, int64_t word) {
+    words.push_back(kind);
+    words.push_back(word);
+  }
+  void put_double(double number) {
+    int64_t bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    words.push_back(bits);
+  }
+  void put_bytes(const char* text, size_t count) {
+    put(STRING, static_cast<int64_t>(count));
+    const size_t at = words.size();
+    words.resize(at + (count + 7) / 8);
+    if (count) std::memcpy(words.data() + at, text, count);
+  }
+};
+
+class Reader {
+ public:
+  explicit Reader(const int64_t* from) : at(from) {}
+  const int64_t* at;
+
+  int64_t next() { return *at++; }
+  int64_t peek() const { return *at; }
+  double next_double() {
+    double number;
+    std::memcpy(&number, at++, sizeof number);
+    return number;
+  }
+  std::string next_bytes() {  // behind the kind
+    const auto count = static_cast<size_t>(next());
+    std::string text(reinterpret_cast<const char*>(at), count);
+    at += (count + 7) / 8;
+    return text;
+  }
+};
+
+// Asks the worker for something; the answer stands in the buffer of the context. Throws what the worker refuses.
+const int64_t* request(Verb verb, const Words& words);
+
+}  // namespace telegrad

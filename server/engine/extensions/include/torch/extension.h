@@ -1,0 +1,24 @@
+// What a source of an extension includes: telegrad's own counterpart of the header that PyTorch has under this name.
+#pragma once
+
+#include <algorithm>
+#include <cassert>
+#include <climits>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <set>
+
+#include <telegrad/binding.h>
+#include <telegrad/cuda.h>
+
+namespace torch {
+using namespace at;
+using namespace c10;
+using c10::Device;
+using c10::Layout;
+using c10::optional;
+namespace headeronly = c10;
+}  // namespace torch
+namespace py = pybind11;

@@ -1,0 +1,136 @@
+"""Libraries of extensions in this process: what their functions are called and take, and calls of them."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from server.crash_notes import notes
+from server.engine import context
+from server.engine.value import Value
+from telegrad_protocol.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ExtensionError,
+    IndexOutOfRangeError,
+    NotSupportedError,
+    OutOfMemoryError,
+    TelegradError,
+)
+from telegrad_protocol.meta import CPU
+
+from . import words
+from .runtime import BUFFER, READS_DATA, Runtime
+from .words import Reader
+
+_ERRORS: Final[dict[str, type[TelegradError]]] = {
+    "IndexError": IndexOutOfRangeError, "ValueError": ArgumentError, "TypeError": ArgumentTypeError,
+    "NotImplementedError": NotSupportedError, "OutOfMemoryError": OutOfMemoryError, "MemoryError": OutOfMemoryError,
+}  # fmt: skip
+
+
+@cache
+def runtime() -> Runtime:
+    """Return the worker's side of all extensions, made with the first of them."""
+    return Runtime()
+
+
+class Parameter(NamedTuple):
+    """A parameter of a function; ``default`` is a list of one value, or empty."""
+
+    name: str
+    type: str
+    default: list[Any]
+
+
+class Function(NamedTuple):
+    """A function of a library: its number there, and how Python sees it."""
+
+    number: int
+    name: str
+    doc: str
+    result: str
+    is_exported: bool
+    parameters: list[Parameter]
+
+
+class Library:
+    """A library that was loaded from a file; it stays as long as the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._runtime = shared = runtime()
+        try:
+            library = ctypes.PyDLL(str(path))  # calls keep the interpreter's lock: nothing else runs in this process
+            load, self._entry = library.telegrad_load, library.telegrad_call
+        except (OSError, AttributeError) as error:
+            raise ExtensionError(f"the extension's library cannot be loaded: {error}") from None
+        load.argtypes, load.restype = [ctypes.c_void_p], ctypes.c_int64
+        self._entry.argtypes, self._entry.restype = [ctypes.c_int64, ctypes.c_char_p], ctypes.c_int64
+        if load(ctypes.addressof(shared.memory)):
+            raise self._raised("load")
+        functions, self.operators, self.attributes, self.doc = Reader(shared.result(), _no_tensor).value()
+        self.functions = [
+            Function(number, name, doc, result, exported, [Parameter(p, kind, default) for p, kind, *default in listed])
+            for number, (name, doc, result, exported, listed) in enumerate(functions)
+        ]
+        shared.end_call()
+
+    def call(self, number: int, name: str, args: list[Any]) -> Any:
+        """Call a function on values, numbers, texts and lists of these; returns the same."""
+        shared = self._runtime
+        places = shared.places
+        places[READS_DATA] = 0
+        encode, hand_over = words.encode, shared.hand_over
+        device = -1
+        parts = []
+        for arg in args:
+            if arg.__class__ is Value:
+                if device < 0 and arg.meta.device is not CPU:
+                    device = arg.meta.device.index or 0
+                parts.append(hand_over(arg))
+            else:
+                parts.append(encode(arg, hand_over))
+        shared.prepare(device if device >= 0 else _default_gpu())
+        notes.enter(name)
+        failed = self._entry(number, b"".join(parts))
+        notes.leave()
+        try:
+            if failed:
+                raise self._raised(name)
+            if places[BUFFER] == words.TENSOR:
+                return shared.values[places[BUFFER + 1]]
+            return Reader(shared.result(), shared.values.__getitem__).value()
+        finally:
+            shared.raised = None
+            shared.end_call()
+
+    @property
+    def has_read_data(self) -> bool:
+        """Whether the last call could see elements of tensors, so that the shapes of its results may depend on them."""
+        return bool(self._runtime.places[READS_DATA])
+
+    def _raised(self, name: str) -> Exception:
+        """Return the error that the last call has ended with."""
+        reader = Reader(self._runtime.result(), _no_tensor)
+        kind, message = reader.value(), reader.value()
+        raised = self._runtime.raised
+        if raised is not None and message == str(getattr(raised, "message", None) or raised)[:16000]:
+            return raised
+        return _ERRORS.get(kind, ExtensionError)(f"{name}: {message}" if name == "load" else message)
+
+
+def _default_gpu() -> int:
+    return 0 if any([device is not CPU for device in context.current.backends]) else -1
+
+
+@cache
+def load(path: Path) -> Library:
+    """Return the library of a file, loaded once in this process."""
+    return Library(path)
+
+
+def _no_tensor(handle: int) -> Any:
+    raise builtins.LookupError(f"no tensor {handle} outside of calls")

@@ -1,0 +1,213 @@
+"""The worker's side of all extensions in this process: their values by handles, and what they ask for while they run.
+
+A handle stands for a value from when an extension gets it until it says that it has dropped it. What it has dropped
+stands in a list in shared memory, which is read with its next request and at the end of a call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from server.engine import context
+from server.engine.autograd.inplace import requires_grad
+from server.engine.value import Value
+from telegrad_protocol import dtypes
+from telegrad_protocol.errors import InternalError, OutOfMemoryError, ShapeError
+from telegrad_protocol.layout import Size
+from telegrad_protocol.meta import CPU, Meta
+
+from . import words
+from .operations import reads_data, run
+from .words import Reader
+
+ABI, CALLBACK, RESULT_COUNT, RESULT_ADDRESS, DEAD_COUNT, CURRENT_DEVICE, READS_DATA, DEFAULT_DTYPE, GRAD_MODE = range(9)
+STREAMS, DEAD, BUFFER, WORDS = 16, 64, 1024, 8192
+ABI_VERSION: Final = 1
+EMPTY, CALL, ITEM, DRAIN, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN = range(8)
+_HEAD: Final = struct.Struct("<qqqqqq")
+_ERROR_KINDS: Final = ((IndexError, 1), (ValueError, 2), (TypeError, 3), (NotImplementedError, 4))
+_MOST_METAS: Final = 1 << 12
+_Callback = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class Runtime:
+    """What extensions and their worker share."""
+
+    def __init__(self) -> None:
+        self.memory = (ctypes.c_int64 * WORDS)()
+        self.places = memoryview(self.memory).cast("B").cast("q")
+        self.values: dict[int, Value] = {}
+        self.raised: Exception | None = None
+        """What the last request raised; an extension that lets it pass fails with it."""
+        self._last_handle = 0
+        self._late: list[int] = []
+        self._metas: dict[bytes, Meta] = {}
+        self._answer = b""
+        self._callback = _Callback(self._requested)
+        self._verbs: dict[int, Callable[[bytes], Any]] = {
+            EMPTY: self._empty, CALL: self._call, ITEM: self._item, DRAIN: self._drain_late, HAS_CUDA: self._has_cuda,
+            MANUAL_SEED: self._manual_seed, SET_GRAD_MODE: self._set_grad_mode, RUN: self._run,
+        }  # fmt: skip
+        self.places[ABI] = ABI_VERSION
+        self.places[CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+    def hand_over(self, value: Value) -> bytes:
+        """Give a value a handle, and return the words by which an extension knows it."""
+        meta = value.meta
+        self._last_handle = handle = self._last_handle + 1
+        self.values[handle] = value
+        address = value.storage.block.pointer + meta.offset * meta.dtype.itemsize if meta.numel else 0
+        device = -1 if meta.device is CPU else meta.device.index or 0
+        if device < 0:
+            self.places[READS_DATA] = 1
+        flag = value.autograd is not None and requires_grad(value)
+        head = _HEAD.pack(words.TENSOR, handle, address, words.TYPE_NUMBERS[meta.dtype], device, flag)
+        return head + words.layout_words(meta)
+
+    def prepare(self, device: int) -> None:
+        """Tell extensions the modes, the streams and the device that the next call runs under."""
+        places, current = self.places, context.current
+        places[GRAD_MODE] = current.is_recording
+        places[DEFAULT_DTYPE] = words.TYPE_NUMBERS[dtypes._default]
+        places[CURRENT_DEVICE] = device
+        for backend in current.backends.values():
+            if backend.device is not CPU:
+                places[STREAMS + (backend.device.index or 0)] = backend.stream
+
+    def result(self) -> bytes:
+        """Return the words that an extension has left as its answer."""
+        places = self.places
+        count, address = places[RESULT_COUNT], places[RESULT_ADDRESS]
+        if address:
+            return ctypes.string_at(address, 8 * count)
+        return places[BUFFER : BUFFER + count].tobytes()
+
+    def drain(self) -> None:
+        """Forget the values that extensions have dropped."""
+        places, values = self.places, self.values
+        count = places[DEAD_COUNT]
+        if count:
+            places[DEAD_COUNT] = 0
+            for place in range(DEAD, DEAD + count):
+                values.pop(places[place], None)
+
+    def end_call(self) -> None:
+        """Forget all that was dropped in a call whose results were taken."""
+        self.drain()
+        if self._late:
+            for handle in self._late:
+                self.values.pop(handle, None)
+            self._late.clear()
+
+    def _requested(self, verb: int, address: int, count: int) -> int:
+        try:
+            if verb != DRAIN:
+                self.drain()
+            answer = self._verbs[verb](ctypes.string_at(address, 8 * count))
+            if answer is not None:
+                self._reply(answer)
+            return 0
+        except Exception as error:
+            self.raised = error
+            kind = 5 if isinstance(error, (MemoryError, OutOfMemoryError)) else 0
+            kind = kind or next((number for base, number in _ERROR_KINDS if isinstance(error, base)), 0)
+            message = str(getattr(error, "message", None) or error)[:16000]
+            self._reply(struct.pack("<q", kind) + words.text_words(message))
+            return 1
+
+    def _reply(self, answer: bytes) -> None:
+        places, count = self.places, len(answer) // 8
+        if count <= WORDS - BUFFER:
+            places[RESULT_ADDRESS] = 0
+            places[BUFFER : BUFFER + count] = memoryview(answer).cast("q")
+        else:
+            self._answer = answer
+            places[RESULT_ADDRESS] = ctypes.cast(ctypes.c_char_p(answer), ctypes.c_void_p).value or 0
+
+    def _empty(self, asked: bytes) -> None:
+        """Make a tensor of uninitialised memory: type, device, number of dimensions, sizes, strides."""
+        meta = self._metas.get(asked) or self._new_meta(asked)
+        value = context.current.backends[meta.device].empty(meta)
+        self._last_handle = handle = self._last_handle + 1
+        self.values[handle] = value
+        places = self.places
+        places[RESULT_ADDRESS] = 0
+        places[BUFFER] = handle
+        places[BUFFER + 1] = value.storage.block.pointer if meta.numel else 0
+        if meta.device is CPU:
+            places[READS_DATA] = 1
+
+    def _new_meta(self, asked: bytes) -> Meta:
+        dtype, device, ndim, *rest = memoryview(asked).cast("q")
+        sizes, strides = Size(rest[:ndim]), Size(rest[ndim:])
+        if any(stride < 0 for stride in strides):
+            raise ShapeError(f"empty: negative strides {tuple(strides)}")
+        meta = Meta.of(sizes, words.TYPES[dtype], words.device_of(device), strides, 0)
+        if len(self._metas) >= _MOST_METAS:
+            self._metas.clear()
+        self._metas[asked] = meta
+        return meta
+
+    def _call(self, asked: bytes) -> bytes:
+        return words.encode(self._results(asked), self.hand_over)
+
+    def _run(self, asked: bytes) -> None:
+        self._results(asked)
+
+    def _results(self, asked: bytes) -> Any:
+        """Run the operation that is asked for by name: the name, the number of arguments, and these."""
+        reader = Reader(asked, self.values.__getitem__)
+        name = reader.value()
+        given = [reader.value() for _ in range(reader.word())]
+        args = [item for item in given if item.__class__ is not words.Keyword]
+        kwargs = {item.name: item.value for item in given if item.__class__ is words.Keyword}
+        results = run(name, args, kwargs)
+        if reads_data(name, results):
+            self.places[READS_DATA] = 1
+        self._flush()
+        return results
+
+    def _flush(self) -> None:
+        """Launch what waits: the extension may launch kernels of its own behind it."""
+        for backend in context.current.backends.values():
+            backend.flush()
+
+    def _item(self, asked: bytes) -> bytes:
+        value = Reader(asked, self.values.__getitem__).value()
+        if value.numel != 1:
+            raise ShapeError(f"item: a Tensor with {value.numel} elements cannot be converted to Scalar")
+        self.places[READS_DATA] = 1
+        array = value.backend.to_host(value.array)
+        number = array.reshape(-1)[0]
+        plain = number.item() if isinstance(number, np.generic) else number
+        return words.encode(plain if isinstance(plain, (bool, int, float, complex)) else float(plain), _no_tensor)
+
+    def _drain_late(self, asked: bytes) -> None:
+        """Take the full list of dropped handles; the values stay until the call ends, as they may be its results."""
+        places = self.places
+        count = places[DEAD_COUNT]
+        self._late.extend(places[DEAD : DEAD + count])
+        places[DEAD_COUNT] = 0
+
+    def _has_cuda(self, asked: bytes) -> bytes:
+        return struct.pack("<q", any(device is not CPU for device in context.current.backends))
+
+    def _manual_seed(self, asked: bytes) -> None:
+        for generator in context.current.generators.values():
+            generator.manual_seed(struct.unpack("<q", asked)[0] & (1 << 64) - 1)
+
+    def _set_grad_mode(self, asked: bytes) -> bytes:
+        current = context.current
+        before = current.grad_enabled
+        current.grad_enabled = bool(struct.unpack("<q", asked)[0])
+        self.places[GRAD_MODE] = current.is_recording
+        return struct.pack("<q", before)
+
+
+def _no_tensor(value: Any) -> bytes:
+    raise InternalError(f"extension: a {type(value).__name__} is no value of C++")

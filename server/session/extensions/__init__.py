@@ -1,0 +1,1 @@
+"""A session's extensions: building and loading them, calls of their functions, and how values travel to these."""

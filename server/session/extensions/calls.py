@@ -1,0 +1,200 @@
+"""A session's extensions: what the client has built and loaded, and calls of their functions.
+
+Only a worker whose operator has allowed it runs code of clients: see ``require_host_code``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from server.engine.autograd.inplace import requires_grad
+from server.engine.extensions import library
+from server.engine.extensions.builds import Build
+from server.engine.extensions.functions import SessionFunction
+from server.engine.value import Value
+from server.session.requests import Deferred, answers
+from server.session.state import SessionState
+from telegrad_protocol import extension_messages, messages
+from telegrad_protocol.errors import (
+    ArgumentTypeError,
+    ExtensionError,
+    NotAllowedError,
+    ProtocolError,
+)
+from telegrad_protocol.extension_messages import GIVEN, NEW
+from telegrad_protocol.meta import CPU
+
+from .wire_values import PLAIN, from_wire, to_wire
+
+_MOST_PLANS: Final = 1 << 14
+_YES: Final = ("1", "true", "yes", "on")
+
+
+def require_host_code(state: SessionState) -> None:
+    """Raise NotAllowedError unless host code of this session may run here.
+
+    ``TELEGRAD_ALLOW_HOST_CODE=1`` allows it where the session has its worker for itself or shares it with sessions of
+    its tenant, ``shared`` on any worker.
+    """
+    allowed = os.environ.get("TELEGRAD_ALLOW_HOST_CODE", "").strip().lower()
+    if allowed == "shared" or (allowed in _YES and state.isolation != "shared"):
+        return
+    if allowed in _YES:
+        raise NotAllowedError(
+            "extension: this server runs host code of a session on a worker of its own only: open one with "
+            "connect(own_worker=True)"
+        )
+    raise NotAllowedError(
+        "extension: this server runs no host code of its clients; its operator can allow it with "
+        "TELEGRAD_ALLOW_HOST_CODE=1 (docs/extensions.md says what that means). A private server, connect(), allows it"
+    )
+
+
+@answers(extension_messages.BuildExtension)
+def _build(state: SessionState, query: extension_messages.BuildExtension) -> Deferred:
+    require_host_code(state)
+    if not query.name.isidentifier():
+        raise ArgumentTypeError(f"extension: expected a name that Python can import, got {query.name!r}")
+    build = Build(query, _architecture(state))
+    return Deferred([build], lambda: _loaded(state, query.name, build))
+
+
+def _architecture(state: SessionState) -> str:
+    """Return the compute capability of the session's first GPU; that of an H100 where there is none."""
+    for device, backend in state.backends.items():
+        if device is not CPU:
+            major, minor = backend.properties()["capability"]
+            return f"{major}.{minor}"
+    return "9.0"
+
+
+def _loaded(state: SessionState, name: str, build: Build) -> dict[str, Any]:
+    """Load what was built, and tell the client of it; what fails is part of the answer, whose time has come."""
+    succeeded, log = build.finish()
+    if not succeeded:
+        return {"error": "compile", "log": log}
+    try:
+        return {"error": "", "log": log, **_describe(state, name, build.library)}
+    except Exception as error:  # the client waits for an answer, whatever its library is
+        return {"error": "load", "log": getattr(error, "message", None) or f"{type(error).__name__}: {error}"}
+
+
+def _describe(state: SessionState, name: str, path: Path) -> dict[str, Any]:
+    loaded = library.load(path)
+    functions = state.extensions.functions
+    first = len(functions)
+    for function in loaded.functions:
+        called = function.name if "::" in function.name else f"{name}.{function.name}"
+        functions.append(SessionFunction(loaded, function.number, called))
+    told = [
+        [first + f.number, f.name, f.doc, f.result, f.is_exported,
+         [[p.name, p.type, *[to_wire(value) for value in p.default]] for p in f.parameters]]
+        for f in loaded.functions
+    ]  # fmt: skip
+    operators = [
+        [space, schema, key, first + number if number >= 0 else -1, defines]
+        for space, schema, key, number, defines in loaded.operators
+    ]
+    attributes = [[key, to_wire(value)] for key, value in loaded.attributes]
+    return {"functions": told, "operators": operators, "attributes": attributes, "doc": loaded.doc}
+
+
+def call_extension(state: SessionState, call: extension_messages.CallExtension) -> None:
+    """Handle the instruction."""
+    if call.freed:
+        values = state.values
+        for id in call.freed:
+            values.pop(id, None)
+    extensions = state.extensions
+    if not 0 <= call.function < len(extensions.functions):
+        raise ProtocolError(f"there is no function number {call.function}")
+    function = extensions.functions[call.function]
+    tensors: list[Value] = []
+    args = [arg if arg.__class__ in PLAIN else from_wire(state, arg, tensors) for arg in call.args]
+    result = function.library.call(function.number, function.name, args)
+    state.operations += 1
+    if call.request is not None:
+        _tell(state, call.request, function, result, tensors)
+    elif call.plan or call.outs:
+        _bind(state, call, function, result, tensors)
+
+
+def _tell(state: SessionState, request: int, function: SessionFunction, result: Any, tensors: list[Value]) -> None:
+    """Answer with what a function has returned; new tensors get numbers of the server's."""
+
+    def show(value: Value) -> Any:
+        position = _position(value, tensors)
+        if position >= 0:
+            return [GIVEN, position]
+        id, meta = state.new_id(), value.meta
+        state.values[id] = value
+        described = (meta.shape, meta.strides, meta.offset, meta.dtype.code, meta.device.name)
+        return [NEW, id, described, requires_grad(value), _base(value, tensors)]
+
+    shown = to_wire(result, show)
+    plan, expected = 0, _expectation(result, tensors)
+    if expected is not None:
+        plans = state.extensions.plans
+        if len(plans) >= _MOST_PLANS:
+            plans.clear()
+        plan = len(plans) + 1
+        while plan in plans:
+            plan += 1
+        plans[plan] = expected
+    state.replies.add(messages.Answer(request, [shown, plan, function.library.has_read_data]))
+
+
+def _bind(
+    state: SessionState, call: extension_messages.CallExtension, function: SessionFunction, result: Any,
+    tensors: list[Value],
+) -> None:  # fmt: skip
+    """Give new tensors the client's numbers, if they are what the client expects."""
+    expected = state.extensions.plans.get(call.plan)
+    found = _expectation(result, tensors)
+    if expected is None or found != expected:
+        raise ExtensionError(
+            f"{function.name}: it returns other shapes or types than it did for the same kind of arguments before; set "
+            f"its attribute waits = True, so that each call waits for its results"
+        )
+    if result.__class__ is Value and len(call.outs) == 1:
+        state.values[call.outs[0]] = result
+        return
+    new = [value for value in _flat(result) if _position(value, tensors) < 0]
+    if len(new) != len(call.outs):
+        raise ProtocolError(f"{len(call.outs)} ids for {len(new)} results")
+    state.values.update(zip(call.outs, new))
+
+
+def _expectation(result: Any, tensors: list[Value]) -> Any:
+    """Return what is the same for each call that a plan stands for; None where plain values are among the results."""
+    if result.__class__ is Value:
+        position = _position(result, tensors)
+        return position if position >= 0 else (result.meta, requires_grad(result), _base(result, tensors))
+    if result.__class__ in (list, tuple):
+        parts = [_expectation(item, tensors) for item in result]
+        return None if None in parts else (result.__class__, *parts)
+    return None
+
+
+def _flat(result: Any) -> list[Value]:
+    if result.__class__ is Value:
+        return [result]
+    return [value for item in result for value in _flat(item)]
+
+
+def _position(value: Value, tensors: list[Value]) -> int:
+    for position, tensor in enumerate(tensors):
+        if tensor is value:
+            return position
+    return -1
+
+
+def _base(value: Value, tensors: list[Value]) -> int:
+    """Return the position of the tensor whose memory a value shares; -1 where there is none."""
+    storage = value.storage
+    for position, tensor in enumerate(tensors):
+        if tensor.storage is storage:
+            return position
+    return -1

@@ -1,0 +1,73 @@
+"""Loading extensions: inline texts, compile errors, permission, crashes, and the caches."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telegrad import errors
+from telegrad.utils import cpp_extension
+from telegrad.utils.cpp_extension import load_inline
+
+from .conftest import load_functions
+
+
+def test_compile_errors_name_the_lines_of_the_program(tg: Any, kernel_cache: str, tmp_path: Path) -> None:
+    text = "torch::Tensor f(torch::Tensor x) {\n  return x.nonsense();\n}"
+    with pytest.raises(errors.CompilationError, match=r"main\.cpp:2:.*nonsense"):
+        load_inline("broken", text, functions="f", extra_cflags=["-O0"], build_directory=tmp_path / "made")
+    assert "nonsense" in (tmp_path / "made" / "main.cpp").read_text()
+    assert "main.cpp:2" in (tmp_path / "made" / "build.log").read_text()
+    assert not [entry for entry in Path(kernel_cache, "extensions").iterdir() if entry.is_dir() and "." in entry.name]
+
+
+def test_inline_texts_are_compiled_once(tg: Any, kernel_cache: str, capfd: pytest.CaptureFixture[str]) -> None:
+    texts = ["int64_t twice(int64_t n) { return FACTOR * n; }", "#line 7\nint64_t other(int64_t n) { return n; }"]
+    options: Any = {"functions": {"twice": 'it "doubles"'}, "extra_cflags": ["-DFACTOR=2", "-O0"], "verbose": True}
+    first = load_inline("inline_functions", texts, **options)
+    assert first.twice(4) == 8 and 'it "doubles"' in first.twice.__doc__
+    assert "-DFACTOR=2" in capfd.readouterr().err
+    assert load_inline("inline_functions", texts, **options) is first
+    changed = load_inline("inline_functions", texts, **{**options, "extra_cflags": ["-DFACTOR=3", "-O0"]})
+    assert changed.__name__ == "inline_functions_v1" and (first.twice(4), changed.twice(4)) == (8, 12)
+
+
+def test_autograd_functions_in_cpp_are_refused_by_the_compiler(tg: Any, kernel_cache: str) -> None:
+    text = """
+    struct Twice : torch::autograd::Function<Twice> {};
+    torch::Tensor f(torch::Tensor x) { return Twice::apply(x)[0]; }"""
+    with pytest.raises(errors.CompilationError, match=r"write a torch\.autograd\.Function in Python"):
+        load_inline("autograd_in_cpp", text, functions="f", extra_cflags=["-O0", "-fsyntax-only"])
+
+
+def test_a_server_runs_no_code_of_clients_unless_it_is_allowed(
+    tg: Any, kernel_cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting, remedy in (("0", "TELEGRAD_ALLOW_HOST_CODE=1"), ("1", r"own_worker=True")):
+        monkeypatch.setenv("TELEGRAD_ALLOW_HOST_CODE", setting)
+        with pytest.raises(errors.NotAllowedError, match=remedy) as raised:
+            load_inline("refused", "int f() { return 1; }", functions="f")
+        assert isinstance(raised.value, PermissionError)
+
+
+def test_setup_scripts_are_told_what_to_do() -> None:
+    for refusing in (cpp_extension.CUDAExtension, cpp_extension.CppExtension, cpp_extension.BuildExtension):
+        with pytest.raises(errors.NotSupportedError, match=r"cpp_extension\.load"):
+            refusing("name", ["a.cpp"])
+    assert cpp_extension.include_paths() == []
+
+
+def test_a_crash_ends_the_sessions_of_its_worker_and_names_the_function(kernel_cache: str) -> None:
+    import telegrad as tg
+
+    with tg.connect(devices="cpu"):
+        extension = load_functions()
+        x = tg.ones(2)
+        with pytest.raises(errors.WorkerCrashedError, match=r"SIGSEGV in .* test_functions\.crash"):
+            extension.crash(x)
+    with tg.connect(devices="cpu"):
+        assert load_functions().scale(tg.ones(2)).tolist() == [2.0, 2.0]
+    assert os.environ["TELEGRAD_ALLOW_HOST_CODE"] == "shared"
