@@ -1,9 +1,9 @@
 """C++ and CUDA extensions beside PyTorch's: ``python -m benchmarks.extensions --device cuda:0 [--save NAME]``.
 
-The seeds' ``load_inline`` example and a fused kernel of three types are compiled by both, from the same text, and called
-from telegrad's client on a private server and from PyTorch in this process. Samples of both take turns. A sample queues
-a number of calls and waits for the last; a figure is PyTorch's time over telegrad's, and the goal 0.97 at least. Times of
-first calls and of builds are given without a goal. PyTorch needs nvcc and ninja on this machine.
+The seeds' ``load_inline`` example and a fused kernel of two types are compiled by both, from the same text, and
+called from telegrad's client on a private server and from PyTorch in this process. Samples of both take turns. A sample
+queues a number of calls and waits for the last; a figure is PyTorch's time over telegrad's, and the goal 0.97 at least.
+Times of first calls and of builds are given without a goal. PyTorch needs nvcc and ninja on this machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ torch::Tensor square_matrix(torch::Tensor matrix) {
 
 template <typename scalar_t>
 __global__ void gated_kernel(const scalar_t* x, const scalar_t* y, scalar_t* out, int64_t count) {
-    for (int64_t at = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; at < count; at += int64_t(blockDim.x) * gridDim.x) {
+    const int64_t step = int64_t(blockDim.x) * gridDim.x;
+    for (int64_t at = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; at < count; at += step) {
         const float gate = 1.0f / (1.0f + expf(-static_cast<float>(x[at])));
         out[at] = static_cast<scalar_t>(gate * static_cast<float>(y[at]));
     }

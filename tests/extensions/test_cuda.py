@@ -1,4 +1,4 @@
-"""Extensions with CUDA: the seeds' load_inline as it stands, fused kernels of several types, LLTM, streams, no waiting."""
+"""Extensions with CUDA: the seeds' load_inline as it stands, fused kernels, LLTM, streams, what waits."""
 
 from __future__ import annotations
 

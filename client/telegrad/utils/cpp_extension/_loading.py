@@ -19,8 +19,8 @@ from telegrad_protocol.errors import ArgumentError, CompilationError, ExtensionE
 from ._functions import ExtensionFunction, Overload, Parameter, plain_value
 from ._sources import Files, bindings, included_by, inline_sources, read_sources
 
-_LIBRARIES: Final[list[Library]] = []
-"""They are kept: an operator is there as long as its library is."""
+_libraries: Final[dict[str, list[Library]]] = {}
+"""By extension: its operators are there until it is loaded again, such as into another session."""
 _modules: Final[WeakValueDictionary[tuple[Any, ...], ModuleType]] = WeakValueDictionary()
 """Modules by session and what they were made of; a module keeps its session, so that no other has its id."""
 _versions: Final[Counter[str]] = Counter()
@@ -151,15 +151,18 @@ def _module(session: ClientSession, name: str, told: dict[str, Any]) -> Extensio
             setattr(module, called, function)
     for key, value in told["attributes"]:
         setattr(module, key, plain_value(value))
-    _register(told["operators"], by_number)
+    _register(name, told["operators"], by_number)
     return module
 
 
-def _register(operators: list[list[Any]], functions: dict[int, ExtensionFunction]) -> None:
+def _register(extension: str, operators: list[list[Any]], functions: dict[int, ExtensionFunction]) -> None:
     """Define the operators of TORCH_LIBRARY, all of them before any is implemented, as telegrad.ops has them."""
+    for earlier in _libraries.pop(extension, ()):
+        earlier._destroy()
+    kept = _libraries[extension] = []
     for space, schema, key, number, defines in sorted(operators, key=lambda entry: not entry[4]):
         library = Library(space, "FRAGMENT")
-        _LIBRARIES.append(library)
+        kept.append(library)
         name = schema.partition("(")[0].strip()
         if defines:
             library.define(schema if "(" in schema else _schema(name, functions[number]))
