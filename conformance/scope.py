@@ -20,7 +20,8 @@ OUT_OF_SCOPE: Final = {
         "machinery of PyTorch's compiler and dispatcher"
     ),
     r"allow_mutation_on_saved_tensors": "the server's saved tensors are not copied when they are modified; clone them",
-    r"tree_map|is_tensor_like|Profiler(Activity|State|Config)|kineto_available": (
+    r"tree_map|is_tensor_like|Profiler(Activity|State|Config)|kineto_available|KinetoStepTracker|"
+    r"register_optimizer_step_post_hook|Optimizer": (
         "imported there by PyTorch's own code; tensors and profilers have it under its documented name"
     ),
     r".*(Storage|storage).*": "memory is the server's; a tensor has no storage object",

@@ -1,4 +1,4 @@
-"""The page of differences tells the truth: its blocks of code run, in order, against a server."""
+"""Pages tell the truth: their blocks of code run, in order, against a server."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/coming-from-pytorch.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_every_block_of_the_page_of_differences_runs(tmp_path: Path) -> None:
-    blocks = BLOCK.findall(PAGE.read_text())
-    assert len(blocks) > 8
+@pytest.mark.parametrize(("page", "least"), [("coming-from-pytorch", 9), ("profiling", 2)])
+def test_every_block_of_a_page_runs(tmp_path: Path, page: str, least: int) -> None:
+    blocks = BLOCK.findall((PAGE.parent / f"{page}.md").read_text())
+    assert len(blocks) >= least
     program = tmp_path / "page.py"
     program.write_text("\n".join(blocks))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TELEGRAD_")}

@@ -33,7 +33,8 @@ class profile:
         self, enabled: bool = True, *, use_cuda: bool = False, use_device: str | None = None,
         record_shapes: bool = False, with_flops: bool = False, profile_memory: bool = False, with_stack: bool = False,
         with_modules: bool = False, use_kineto: bool = False, use_cpu: bool = True, experimental_config: Any = None,
-        acc_events: bool = False, **others: Any,
+        acc_events: bool = False, custom_trace_id_callback: Any = None, post_processing_timeout_s: float | None = None,
+        activity_filters: Any = None,
     ) -> None:  # fmt: skip
         self.enabled = enabled
         self.use_cuda = use_cuda

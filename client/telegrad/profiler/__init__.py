@@ -6,6 +6,7 @@ Begin with ``round_trips()``: it names the lines that wait for the server. ``pro
 from __future__ import annotations
 
 from ._events import DeviceType as DeviceType
+from ._events import RecordScope as RecordScope
 from ._page import page as page
 from ._profile import ExecutionTraceObserver as ExecutionTraceObserver
 from ._profile import kineto_available as kineto_available
@@ -21,7 +22,7 @@ from ._schedule import ProfilerActivity as ProfilerActivity
 from ._schedule import schedule as schedule
 
 __all__ = [
-    "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "RoundTrip", "RoundTrips",
-    "kineto_available", "page", "profile", "record_function", "round_trips", "schedule", "supported_activities",
-    "tensorboard_trace_handler",
+    "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "RecordScope", "RoundTrip",
+    "RoundTrips", "kineto_available", "page", "profile", "record_function", "round_trips", "schedule",
+    "supported_activities", "tensorboard_trace_handler",
 ]  # fmt: skip

@@ -10,13 +10,11 @@ from telegrad_protocol.tracing import recording
 from telegrad_protocol.tracing.timeline import KernelSpan, Span, overload_name
 
 from ._capture import Captured
-from ._events import DeviceType, FunctionEvent
+from ._events import DeviceType, FunctionEvent, RecordScope
 from ._flops import flops_of
 from ._log import CallNote, told
 
 WORKER_THREAD: Final = 1
-BACKWARD_SCOPE: Final = 1
-USER_SCOPE: Final = 7
 
 
 class Wanted(NamedTuple):
@@ -72,10 +70,10 @@ def build_events(captured: Captured, wanted: Wanted) -> list[FunctionEvent]:
 def _event(captured: Captured, span: Span, wanted: Wanted, calls: dict[int, CallNote]) -> FunctionEvent:
     descriptor, name = span.descriptor, span.name
     is_step = span.kind == recording.RANGE and name.startswith("ProfilerStep#")
-    scopes = {recording.NODE: BACKWARD_SCOPE, recording.RANGE: USER_SCOPE}
+    scopes = {recording.NODE: RecordScope.BACKWARD_FUNCTION, recording.RANGE: RecordScope.USER_SCOPE}
     return FunctionEvent(
         span.number, "ProfilerStep*" if is_step else name, WORKER_THREAD, span.begin, span.end,
-        overload_name=overload_name(descriptor), trace_name=name, scope=scopes.get(span.kind, 0),
+        overload_name=overload_name(descriptor), trace_name=name, scope=scopes.get(span.kind, RecordScope.FUNCTION).value,
         fwd_thread=WORKER_THREAD if span.kind == recording.NODE else None,
         input_shapes=[_flat(shape) for shape in descriptor.shapes] if wanted.shapes else [],
         concrete_inputs=descriptor.concrete if wanted.shapes else [],

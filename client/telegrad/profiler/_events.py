@@ -19,6 +19,21 @@ class DeviceType(Enum):
     CUDA = 1
 
 
+class RecordScope(Enum):
+    """What kind of thing an event on the host is; ``FunctionEvent.scope`` has its number."""
+
+    FUNCTION = 0
+    BACKWARD_FUNCTION = 1
+    TORCHSCRIPT_FUNCTION = 2
+    KERNEL_FUNCTION_DTYPE = 3
+    CUSTOM_CLASS = 4
+    BUILD_FEATURE = 5
+    LITE_INTERPRETER = 6
+    USER_SCOPE = 7
+    STATIC_RUNTIME_OP = 8
+    STATIC_RUNTIME_MODEL = 9
+
+
 class Kernel(NamedTuple):
     """A kernel that an operation has launched, and its time in microseconds."""
 

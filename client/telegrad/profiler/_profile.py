@@ -45,7 +45,7 @@ class profile:
         profile_memory: bool = False, with_stack: bool = False, with_flops: bool = False, with_modules: bool = False,
         experimental_config: Any = None, execution_trace_observer: Any = None, acc_events: bool = False,
         use_cuda: bool | None = None, custom_trace_id_callback: Callable[[], str] | None = None,
-        post_processing_timeout_s: float | None = None, **others: Any,
+        post_processing_timeout_s: float | None = None,
     ) -> None:  # fmt: skip
         chosen = set(activities) if activities is not None else set(ProfilerActivity)
         if use_cuda is not None:
@@ -190,7 +190,7 @@ class profile:
 
 
 def tensorboard_trace_handler(
-    dir_name: str, worker_name: str | None = None, use_gzip: bool = False
+    dir_name: str, worker_name: str | None = None, use_gzip: bool = False, use_python_export: bool = False
 ) -> Callable[[profile], None]:
     """Return an ``on_trace_ready`` that writes each trace into a folder, as TensorBoard's plugin reads it."""
 
