@@ -73,7 +73,8 @@ def _event(captured: Captured, span: Span, wanted: Wanted, calls: dict[int, Call
     scopes = {recording.NODE: RecordScope.BACKWARD_FUNCTION, recording.RANGE: RecordScope.USER_SCOPE}
     return FunctionEvent(
         span.number, "ProfilerStep*" if is_step else name, WORKER_THREAD, span.begin, span.end,
-        overload_name=overload_name(descriptor), trace_name=name, scope=scopes.get(span.kind, RecordScope.FUNCTION).value,
+        overload_name=overload_name(descriptor), trace_name=name,
+        scope=scopes.get(span.kind, RecordScope.FUNCTION).value,
         fwd_thread=WORKER_THREAD if span.kind == recording.NODE else None,
         input_shapes=[_flat(shape) for shape in descriptor.shapes] if wanted.shapes else [],
         concrete_inputs=descriptor.concrete if wanted.shapes else [],
