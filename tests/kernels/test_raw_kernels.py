@@ -22,6 +22,7 @@ from telegrad_protocol.errors import (
     NotComputedError,
     NotSupportedError,
     OutOfMemoryError,
+    WorkerCrashedError,
 )
 from tests.support.kernel_driver import NotedDriver
 from tests.support.node import SimulatedHost
@@ -201,6 +202,25 @@ def test_modules_are_counted_and_freed(simulated: SimulatedHost, driver: NotedDr
         kernels[0]((1,), (1,), (tg.ones(1, dtype=tg.int32, device="cuda"),))
         connection.session.synchronize()
     assert len(driver.loaded) - loaded == driver.unloaded - unloaded > 8
+
+
+def test_what_breaks_a_device_is_told_by_the_kernels_launched_last(
+    tg: Any, simulated: SimulatedHost, monkeypatch: Any
+) -> None:
+    kernel = tg.cuda.RawKernel('extern "C" __global__ void wild(int* x) { x[1 << 30] = 1; }', "wild")
+    kernel((1,), (1,), (tg.ones(1, dtype=tg.int32, device="cuda"),))
+    tg.cuda.synchronize()
+    upstream = simulated.backends[simulated.default_device].allocator.upstream
+    monkeypatch.setattr(upstream, "fault", lambda: "an illegal memory access")
+    with pytest.raises(WorkerCrashedError, match=rf"illegal memory access.*wild at .*{Path(__file__).name}:\d+"):
+        simulated.check_devices(RuntimeError("launch failed"))
+
+
+def test_tensors_are_no_arrays_of_this_machines_gpu(tg: Any) -> None:
+    x = tg.ones(3, device="cuda")
+    assert not hasattr(x, "__cuda_array_interface__")
+    with pytest.raises(AttributeError, match="RawKernel take the tensor itself"):
+        _ = x.__cuda_array_interface__
 
 
 def test_only_sessions_that_may_load_code(simulated: SimulatedHost) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import telegrad
 from telegrad_protocol.errors import DeviceError, NotSupportedError
 from tests.support.kernel_driver import NotedDriver
 
@@ -142,6 +143,36 @@ def test_kernels_run_inside_functions_with_derivatives(tg: Any, driver: NotedDri
     x, y = (tg.ones(1000, device="cuda", requires_grad=True) for _ in range(2))
     Add.apply(x, y).sum().backward()
     assert (x.grad.sum().item(), y.grad.sum().item(), len(driver.launched)) == (1000, 2000, 1)
+
+
+def test_custom_operators_launch_kernels_as_the_seeds_print_it(tg: Any, driver: NotedDriver) -> None:
+    @tg.library.custom_op("kernels_test::triton_add", mutates_args=())
+    def triton_add(x: telegrad.Tensor, y: telegrad.Tensor) -> telegrad.Tensor:
+        assert x.is_cuda and y.is_cuda and x.shape == y.shape
+        out = tg.empty_like(x)
+        _add[((x.numel() + 1023) // 1024,)](x.contiguous(), y.contiguous(), out, x.numel(), 1.0, BLOCK=1024)
+        return out
+
+    @triton_add.register_fake
+    def _(x: Any, y: Any) -> Any:
+        return tg.empty_like(x)
+
+    triton_add.register_autograd(lambda ctx, grad: (grad, grad))
+    x, y = (tg.ones(4096, device="cuda", requires_grad=True) for _ in range(2))
+    tg.ops.kernels_test.triton_add(x, y).sum().backward()
+    assert (x.grad.shape, y.grad.sum().item()) == ((4096,), 4096)
+    assert [launch.geometry.grid for launch in driver.launched] == [(4, 1, 1)]
+
+    @tg.library.triton_op("kernels_test::doubled", mutates_args=())
+    def doubled(x: telegrad.Tensor) -> telegrad.Tensor:
+        out = tg.empty_like(x)
+        tg.library.wrap_triton(_add)[(4,)](x, x, out, x.numel(), 1.0, BLOCK=1024)
+        return out
+
+    assert doubled(tg.empty(3, 5, device="meta")).shape == (3, 5)
+    doubled(x.detach())
+    tg.cuda.synchronize()
+    assert len(driver.launched) == 2
 
 
 def test_a_compiled_kernel_outlives_its_session(tg: Any, simulated: Any, driver: NotedDriver) -> None:

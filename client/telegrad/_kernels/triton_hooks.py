@@ -69,7 +69,8 @@ def _on_tensors(run: Callable[..., Any], wraps: bool) -> Callable[..., Any]:
     def run_remotely(self: Any, *args: Any, **kwargs: Any) -> Any:
         where = place_of(args) or place_of(kwargs.values())
         if where is None:
-            return run(self, *args, **kwargs)
+            is_shape = any(isinstance(arg, Tensor) and arg.is_meta for arg in (*args, *kwargs.values()))
+            return None if is_shape else run(self, *args, **kwargs)  # there are no elements to compute
         if wraps:
             args = tuple([_wrapped(arg) for arg in args])
             kwargs = {name: _wrapped(arg) for name, arg in kwargs.items()}

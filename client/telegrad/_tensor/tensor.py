@@ -126,6 +126,14 @@ class Tensor(Attached):
     is_xpu = is_mtia = is_vulkan = is_maia = is_ipu = is_xla = is_hpu = is_mkldnn = is_mps
 
     @property
+    def __cuda_array_interface__(self) -> Any:
+        """Raise an AttributeError: the address is one of the server's GPU, which no library here can reach."""
+        raise AttributeError(
+            "__cuda_array_interface__: the tensor is on the server, where libraries of this machine cannot reach it; "
+            "kernels of Triton, Numba and cuda.RawKernel take the tensor itself, and numpy() brings its elements"
+        )
+
+    @property
     def itemsize(self) -> int:
         """The number of bytes of an element."""
         return self._meta.dtype.itemsize
