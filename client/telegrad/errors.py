@@ -19,6 +19,7 @@ from telegrad_protocol.errors import (
     IndexOutOfRangeError,
     InplaceError,
     InternalError,
+    LimitExceededError,
     LinearAlgebraError,
     NotAllowedError,
     NotComputedError,
@@ -37,7 +38,8 @@ __all__ = [
     "ArgumentError", "ArgumentTypeError", "AuthenticationError", "AutogradError", "CommunicationError",
     "CompilationError", "ConfigurationError", "ConnectError", "DTypeError", "DeviceError", "DimensionError",
     "ExtensionError", "HandshakeError", "IndexOutOfRangeError", "InplaceError", "InternalError",
-    "LinearAlgebraError", "NotAllowedError", "NotComputedError", "NotSupportedError", "OperatorError",
+    "LimitExceededError", "LinearAlgebraError", "NotAllowedError", "NotComputedError", "NotSupportedError",
+    "OperatorError",
     "OutOfMemoryError", "ProtocolError", "SessionLostError", "ShapeError", "TelegradError", "UnknownIdError",
     "WorkerCrashedError",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- InplaceError (RuntimeError)          an in-place operation that is not allowed
     |-- LinearAlgebraError (RuntimeError)    a singular or indefinite matrix, no convergence
     |-- OutOfMemoryError (RuntimeError)      the device, or the session's quota, is exhausted
+    |-- LimitExceededError (RuntimeError)    more time or work than the server allows for one instruction
     |-- StateDictError (RuntimeError)        a state dictionary that does not fit the module or optimizer
     |-- SynchronizationError (RuntimeError)  a wait for the server, while the program forbids it
     |-- AcceleratorError (RuntimeError)      a GPU that failed; it is also raised as WorkerCrashedError
@@ -110,6 +111,10 @@ class LinearAlgebraError(TelegradError, RuntimeError):
 
 class OutOfMemoryError(TelegradError, RuntimeError):
     """The device, or the session's quota, has no room for the allocation."""
+
+
+class LimitExceededError(TelegradError, RuntimeError):
+    """An instruction takes more time or work than the server allows."""
 
 
 class StateDictError(TelegradError, RuntimeError):

@@ -34,8 +34,8 @@ from .device_groups import DeviceGroup
 from .metrics import Metrics
 from .placement import Demand
 from .settings import Settings
-from .supervisor import State, Use
 from .tenancy.tenants import Tenant, Tenants
+from .workers.supervisor import State, Use
 
 
 class SessionLike(Protocol):
@@ -101,6 +101,9 @@ class RegistryLike(Protocol):
 
     async def stop(self) -> None:
         """Close every session and stop the workers."""
+
+    def kill(self) -> None:
+        """End all workers at once; ``stop`` has to follow."""
 
     async def open(self, client: dict[str, Any], lease: float, demand: Demand) -> Any:
         """Open a session for a client that describes itself, on a worker that fits its demand.

@@ -19,9 +19,9 @@ from telegrad_protocol.errors import CommunicationError, TelegradError, WorkerCr
 
 from .device_groups import DeviceGroup
 from .placement import Demand, Load, fitting, smallest
-from .supervisor import Supervisor
 from .warmup import Warming, architecture_of
 from .worker_pool import WorkerPool
+from .workers.supervisor import Supervisor
 
 PLACE_SECONDS: Final = 5.0
 """How long a session waits while all workers that fit it are being started."""
@@ -55,6 +55,11 @@ class Node:
         """End all workers for good."""
         self._warming.stop()
         await self.pool.stop()
+
+    def kill(self) -> None:
+        """End all workers at once; ``stop`` has to follow."""
+        for worker in self.pool.running:
+            worker.kill()
 
     async def place(self, demand: Demand, loads: Loads, wait: float | None = None) -> Supervisor:
         """The worker for a session; ``loads`` tells that of the sessions of each worker. ``release`` gives it back.
@@ -146,7 +151,9 @@ class Node:
 
 
 def _not_serving(devices: str) -> WorkerCrashedError:
-    return WorkerCrashedError(f"the engine process of {devices} is being started; try again in a moment")
+    return WorkerCrashedError(
+        f"the engine process of {devices} is being started, or is busy with one instruction; try again in a moment"
+    )
 
 
 async def _least_loaded(workers: list[Supervisor], loads: Loads) -> Supervisor:

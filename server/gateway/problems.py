@@ -29,6 +29,7 @@ _STATUS: Final[dict[type[TelegradError], int]] = {
     errors.NotComputedError: 409,
     errors.HandshakeError: 409,
     errors.OutOfMemoryError: 507,
+    errors.LimitExceededError: 413,
     errors.NotSupportedError: 501,
     errors.InternalError: 500,
     errors.AcceleratorError: 500,

@@ -1,7 +1,7 @@
 """Runs the application under uvicorn: where it listens, who is told when it is ready, and how it ends.
 
-SIGTERM drains: sessions may go on for a while, new ones are refused. SIGINT, a second SIGTERM and the end of the parent
-process end it at once. Workers are stopped in every case, and the exit code is 0.
+SIGTERM drains: sessions may go on for a while, new ones are refused. SIGINT and the end of the parent process end it,
+after workers were given some seconds to end. A second SIGTERM kills the workers at once. The exit code is 0.
 """
 
 from __future__ import annotations
@@ -111,6 +111,9 @@ class GatewayServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first SIGTERM, end at everything else; the exit code stays 0."""
         if sig != signal.SIGTERM or self._gateway.draining or self._loop is None:
+            if self._gateway.draining and self._loop is not None:
+                self._loop.call_soon_threadsafe(self._gateway.registry.kill)  # who asks twice will not wait for work
+            self.force_exit = self.force_exit or self.should_exit
             self.should_exit = True
             return
         self._gateway.draining = True

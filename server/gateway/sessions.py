@@ -28,14 +28,15 @@ from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 from .node import PLACE_SECONDS, Node
 from .placement import SESSION_LOAD, Demand
 from .stream import SessionRelay
-from .supervisor import Supervisor
-from .worker_process import STOP_SECONDS, WorkerProcess
+from .workers.process import STOP_SECONDS, WorkerProcess
+from .workers.supervisor import Supervisor
 
 REMEMBERED: Final = 1000
 """How many closed sessions are remembered with the reason why they ended."""
 
-CLOSE_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 3.0
 """How long the end of a session waits for a worker that does not answer."""
+_STOPPING: Final = "the server is shutting down"
 _ANY: Final = Demand()
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Registry:
         self._gone: OrderedDict[str, str] = OrderedDict()
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
 
     @property
     def sessions(self) -> Mapping[str, SessionRelay]:
@@ -81,10 +83,16 @@ class Registry:
 
     async def stop(self) -> None:
         """Close every session and stop the workers."""
-        reason = SessionLostError("the server is shutting down")
-        await asyncio.gather(*(self.close(session, reason) for session in list(self._sessions.values())))
+        self._is_stopping = True
+        for session in list(self._sessions.values()):
+            self._end(session, SessionLostError(_STOPPING))
         await self.node.stop()
         await asyncio.gather(*self._tasks)
+
+    def kill(self) -> None:
+        """End all workers at once; ``stop`` has to follow."""
+        self._is_stopping = True
+        self.node.kill()
 
     async def open(self, client: dict[str, Any], lease: float, demand: Demand = _ANY) -> SessionRelay:
         """Open a session for a client that describes itself, on the least loaded worker that fits its demand.
@@ -150,6 +158,13 @@ class Registry:
             self.node.release(home.worker)
             session.close(error)
 
+    def _end(self, session: SessionRelay, error: TelegradError) -> None:
+        """End a session without a word to its worker, which sees its channel end."""
+        if self._sessions.pop(session.id, None) is not None:
+            self._remember(session, error)
+            self.node.release(self._homes.pop(session.number).worker)
+            session.close(error)
+
     async def request(self, session: SessionRelay, verb: str, args: list[Any]) -> Any:
         """Put a control request about ``session`` to its worker."""
         session.last_sign = time.monotonic()
@@ -193,10 +208,15 @@ class Registry:
         self.node.release(home.worker)
         if self._sessions.pop(session.id, None) is None:
             return
-        if in_good_order:
-            error: TelegradError = SessionLostError("the session ended after the failure that was reported")
+        if self._is_stopping:
+            error: TelegradError = SessionLostError(_STOPPING)
+        elif in_good_order:
+            error = SessionLostError("the session ended after the failure that was reported")
         else:
-            error = WorkerCrashedError(f"{await _cause(home.process)}; the session's tensors are lost")
+            cause = await _cause(home.process)
+            error = home.process.error_for(session.number) or WorkerCrashedError(
+                f"{cause}; the session's tensors are lost"
+            )
             session.fail(error)
         self._remember(session, error)
         log.warning("session lost", extra={"session": session.id, "reason": error.message})

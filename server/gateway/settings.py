@@ -125,6 +125,11 @@ class Settings(BaseSettings):
         description="Whether sessions may run CUDA kernels of their own, `connect(kernels=True)`: `0` no, `1` yes, "
         "each such session on a worker of its own, `shared` yes, beside others, whose tensors the kernels can reach.",
     )
+    instruction_seconds: float = Field(
+        60.0,
+        gt=0,
+        description="Longest time of one instruction, on the host or a device, which ends its session; `inf`: any.",
+    )
     max_frame_bytes: ByteSize = Field(
         ByteSize(8 << 20), ge=2 << 20, le=1 << 30, description="Largest WebSocket frame and largest JSON body."
     )

@@ -117,7 +117,7 @@ class FailStop:
         request = getattr(instruction, "request", None)
         if not results and request is None:
             return
-        operation = _name_of(state, instruction)
+        operation = name_of(state, instruction)
         site = describe_site(state, instruction)
         state.mark_absent(results, f"an interrupt dropped {operation}{f' at {site}' if site else ''} before it ran")
         if request is not None:
@@ -155,7 +155,7 @@ def end_interrupt(state: SessionState, interrupt: messages.Interrupt) -> None:
 
 def _describe(state: SessionState, instruction: Any, error: Exception) -> messages.Failure:
     """Return the message that tells the client which operation failed, on which operands, and on which of its lines."""
-    op, operation = _operation_of(instruction), _name_of(state, instruction)
+    op, operation = _operation_of(instruction), name_of(state, instruction)
     known = as_telegrad_error(error, operation)
     return messages.Failure(
         state.failure, getattr(instruction, "request", None), known.code, known.message, operation,
@@ -170,7 +170,8 @@ def _operation_of(instruction: Any) -> Op | None:
     return None
 
 
-def _name_of(state: SessionState, instruction: Any) -> str:
+def name_of(state: SessionState, instruction: Any) -> str:
+    """Return what users call an instruction: the operation of a call, and its kind for others."""
     if isinstance(instruction, messages.CallExtension):
         return state.extensions.name_of(instruction.function)
     op = _operation_of(instruction)

@@ -26,9 +26,10 @@ from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .autograd import client_passes, gradients
 from .call_cache import CALLERS
+from .call_stack import describe_site
 from .early_reads import EarlyReads
 from .extensions.calls import call_extension
-from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt
+from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt, name_of
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .profiling import drop_profile, note_frame
@@ -184,6 +185,11 @@ class Session:
                 self._fail(state.instruction or _FREE, error)
         self._update()
         return used
+
+    def describe_instruction(self) -> tuple[str, str]:
+        """Return the operation that is being executed, and the client's line that it comes from."""
+        instruction = self.state.instruction
+        return name_of(self.state, instruction), describe_site(self.state, instruction)
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""

@@ -14,7 +14,9 @@ from typing import Final
 
 from server.crash_notes import notes
 from server.engine.blas_threads import share_cores
+from server.engine.device import cancellation
 from server.ipc import channel
+from server.ipc.heartbeat import Heartbeat
 from server.ipc.logs import configure_logs
 from server.ipc.worker_environment import end_with_parent, on_one_stack
 from server.worker.loop import Host, Worker
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--log-level", default="INFO")
     parser.add_argument("--parent", type=int, help="process id of the gateway, without which the worker ends")
     parser.add_argument("--notes", type=int, help="file that says which function of an extension runs")
+    parser.add_argument("--heartbeat", type=int, required=True, help="memory in which the gateway sees what goes on")
     options = parser.parse_args()
     if options.parent is not None:
         end_with_parent(options.parent)
@@ -52,7 +55,11 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # sent to the whole group, they are for the gateway, which ends us
     control = socket.socket(fileno=options.fd)
     channel.prepare(control)
-    worker = Worker(control, load_host(options.host)([name for name in options.devices.split(",") if name]))
+    heartbeat = Heartbeat(options.heartbeat)
+    signal.signal(signal.SIGUSR1, lambda *_: cancellation.request(heartbeat.check))
+    signal.siginterrupt(signal.SIGUSR1, False)
+    host = load_host(options.host)([name for name in options.devices.split(",") if name])
+    worker = Worker(control, host, heartbeat)
     share_cores()
     gc.freeze()  # modules and tables live as long as the process
     gc.set_threshold(GARBAGE_THRESHOLD)

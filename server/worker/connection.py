@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from server.ipc import channel
 from server.ipc.channel import Frame, FrameReader, FrameWriter
+from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
 from telegrad_protocol import wire
 from telegrad_protocol.errors import InternalError, TelegradError
 from telegrad_protocol.messages import Failure
@@ -62,12 +63,13 @@ class Session(Protocol):
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
     def frames_left(self) -> None: ...
     def close(self) -> None: ...
+    def describe_instruction(self) -> tuple[str, str]: ...
 
 
 class SessionConnection:
     """One session and its socket. The loop reads ``activity`` and ``interest``, which every turn sets anew."""
 
-    def __init__(self, number: int, session: Session, sock: socket.socket) -> None:
+    def __init__(self, number: int, session: Session, sock: socket.socket, heartbeat: Heartbeat) -> None:
         self.number, self.session, self.socket = number, session, sock
         self.writer = FrameWriter(sock)
         self.ended = False
@@ -78,6 +80,12 @@ class SessionConnection:
         """Which of the socket's events to wait for."""
         self._budget = INSTRUCTIONS_PER_TURN
         self._is_paused = False
+        self._heartbeat = heartbeat
+        self._numbers = heartbeat.numbers
+        self._notes_wait = False
+        """Whether it is noted that the session waits for a device."""
+        self._has_replied = False
+        """Whether a device has delivered something since that was noted."""
         session.send = self._send_now
         self._reader = FrameReader(sock)
         self._inbox: deque[Frame] = deque()
@@ -85,7 +93,9 @@ class SessionConnection:
 
     def turn(self) -> None:
         """Read what the socket has, execute a bounded number of instructions, and write the replies."""
-        session, writer, inbox = self.session, self.writer, self._inbox
+        session, writer, inbox, numbers = self.session, self.writer, self._inbox, self._numbers
+        begin = numbers[BEGIN] = time.perf_counter()
+        numbers[SESSION] = self.number
         if self.readable:
             self.readable = False
             for frame in self._reader.read():
@@ -94,7 +104,6 @@ class SessionConnection:
         if session.waits and (session.is_ahead or not session.has_work) and not self.ended:
             session.poll()
             self._collect()
-        begin = time.perf_counter()
         budget = self._budget
         while budget > 0 and not (self.ended or self._is_paused) and writer.pending <= OUTBOX_BYTES:
             if session.shows_memory:
@@ -120,8 +129,11 @@ class SessionConnection:
                 break
         if writer.pending:
             writer.flush()
+        if session.waits or self._notes_wait:
+            self._note_wait(budget < self._budget)
         self._set_budget(self._budget - budget, time.perf_counter() - begin)
         self._rate()
+        numbers[SESSION] = 0.0
 
     def pause(self) -> None:
         """End the turn that is going on after its present instruction. A signal handler may call this."""
@@ -142,6 +154,15 @@ class SessionConnection:
         self.writer.put(channel.CLOSE, 0, [])
         self.writer.flush()
         self._rate()
+
+    def _note_wait(self, executed: bool) -> None:
+        """Note whether the session waits for a device, and since when nothing has come of it."""
+        self._notes_wait = self.session.waits
+        if self._notes_wait:
+            self._heartbeat.note_wait(self.number, executed or self._has_replied)
+        else:
+            self._heartbeat.end_wait(self.number)
+        self._has_replied = False
 
     def _set_budget(self, used: int, seconds: float) -> None:
         """Give the next turn as many instructions as fit into its time, after one that used and took so much."""
@@ -179,6 +200,7 @@ class SessionConnection:
     def _collect(self) -> None:
         for kind, parts in self.session.take_replies():
             self.writer.put(kind, 0, parts)
+            self._has_replied = True
 
 
 def failure_of(error: Exception) -> Failure:

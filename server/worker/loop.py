@@ -26,8 +26,9 @@ import msgspec
 
 from server.ipc import channel
 from server.ipc.channel import FrameReader, FrameWriter
+from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
 from telegrad_protocol import wire
-from telegrad_protocol.errors import TelegradError, UnknownIdError, WorkerCrashedError
+from telegrad_protocol.errors import LimitExceededError, TelegradError, UnknownIdError, WorkerCrashedError
 
 from .connection import BUSY, IDLE, Session, SessionConnection, failure_of
 
@@ -55,8 +56,8 @@ class Host(Protocol):
 class Worker:
     """The loop."""
 
-    def __init__(self, control: socket.socket, host: Host) -> None:
-        self._host = host
+    def __init__(self, control: socket.socket, host: Host, heartbeat: Heartbeat) -> None:
+        self._host, self._heartbeat = host, heartbeat
         self._control = control
         self._reader, self._writer = FrameReader(control), FrameWriter(control)
         self._connections: dict[int, SessionConnection] = {}
@@ -148,10 +149,13 @@ class Worker:
             try:
                 connection.turn()
             except EOFError:
+                self._heartbeat.numbers[SESSION] = 0.0
                 self._discard(connection)
                 continue
             except WorkerCrashedError:
                 raise
+            except Cancelled:
+                self._end(connection, self._limit_error(connection))
             except Exception as error:
                 self._end(connection, error)
             if connection.ended and not connection.writer.pending:
@@ -164,8 +168,9 @@ class Worker:
 
     def _end(self, connection: SessionConnection, error: Exception) -> None:
         """End a session because of a defect that showed in it."""
+        self._heartbeat.numbers[SESSION] = 0.0
         self._host.check_devices(error)
-        log.exception("session %d ends", connection.number)
+        log.error("session %d ends", connection.number, exc_info=error)
         try:
             connection.end(error)
         except Exception as another:
@@ -173,11 +178,22 @@ class Worker:
             log.exception("session %d could not be ended in good order", connection.number)
             self._discard(connection)
 
+    def _limit_error(self, connection: SessionConnection, request: str = "") -> LimitExceededError:
+        """What a session is told whose turn was cancelled, or the answer to a request."""
+        operation, site = (request, "") if request else connection.session.describe_instruction()
+        error = LimitExceededError(
+            f"{operation}: took longer than {self._heartbeat.limit:g} s, which is the limit "
+            "(TELEGRAD_INSTRUCTION_SECONDS); the session has ended"
+        )
+        error.operation, error.site = operation, site
+        return error
+
     def _discard(self, connection: SessionConnection) -> None:
         """Close a session and its socket."""
         if self._connections.pop(connection.number, None) is None:
             return
         self._watch(connection.socket, 0, connection)
+        self._heartbeat.end_wait(connection.number)
         connection.writer.close()
         connection.socket.close()
         if connection.ended:
@@ -231,7 +247,18 @@ class Worker:
         if connection is None or connection.ended:
             raise UnknownIdError(f"session {number} is not open here")
         connection.activity = BUSY  # it may have replies now
-        return self._host.control(connection.session, name, args)
+        numbers = self._heartbeat.numbers
+        numbers[BEGIN], numbers[SESSION] = time.perf_counter(), number
+        try:
+            return self._host.control(connection.session, name, args)
+        except Cancelled:
+            error = self._limit_error(connection, name)
+            self._end(connection, error)
+            if not connection.writer.pending:
+                self._discard(connection)
+            raise error from None
+        finally:
+            numbers[SESSION] = 0.0
 
     def _open(self, number: int, args: list[Any]) -> None:
         sock = socket.socket(fileno=self._reader.fds.popleft())
@@ -241,7 +268,7 @@ class Worker:
         except BaseException:
             sock.close()
             raise
-        connection = self._connections[number] = SessionConnection(number, session, sock)
+        connection = self._connections[number] = SessionConnection(number, session, sock, self._heartbeat)
         self._watch(sock, connection.interest, connection)
 
     def _close(self, number: int, args: list[Any]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from server.gateway.device_groups import DeviceGroup
 from server.gateway.placement import Demand, fitting, smallest
-from server.gateway.supervisor import State, Use
+from server.gateway.workers.supervisor import State, Use
 from telegrad_protocol.errors import (
     SessionDetachedError,
     SessionLostError,
@@ -98,6 +98,8 @@ class FakeRegistry:
     async def stop(self) -> None:
         self.running = False
         self.sessions.clear()
+
+    def kill(self) -> None: ...
 
     @property
     def asked(self) -> list[str]:

@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from server.engine import context
 from server.engine import functional as F
+from server.engine.device import cancellation
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.value import Value
@@ -72,6 +73,8 @@ class GraphTask:
         pending, receives_every_gradient = self.pending, self.receives_every_gradient
         leaves: list[Node] = []
         while ready:
+            if cancellation.requested:
+                cancellation.stop()
             node = heappop(ready)[1]
             results = self.visit(node, wanted)
             for edge, gradient in zip(node.edges, _NO_GRADIENTS if results is None else results):

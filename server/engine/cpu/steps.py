@@ -9,6 +9,7 @@ from scipy.linalg.blas import daxpy, saxpy
 
 from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.device import cancellation
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
@@ -60,6 +61,8 @@ def plain_sgd(request: Request) -> Launch | None:
     def launch(args: Any, outs: Any) -> None:
         factor = args[5] if maximize else -args[5]
         for axpy, param, grad in zip(axpys, args[0], args[1]):
+            if cancellation.requested:
+                cancellation.stop()
             axpy(grad.array.reshape(-1), param.array.reshape(-1), a=factor)
 
     return launch

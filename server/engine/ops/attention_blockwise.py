@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import functional as F
+from server.engine.device import cancellation
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.registry import implements
@@ -40,6 +41,8 @@ def _row_blocks(xp: Any, shape: tuple[int, ...], columns: int) -> Iterator[tuple
     for n in range(batch):
         for head in range(0, heads, heads_per_block):
             for row in range(0, length, rows):
+                if cancellation.requested:
+                    cancellation.stop()
                 yield n, slice(head, head + heads_per_block), slice(row, min(row + rows, length))
 
 

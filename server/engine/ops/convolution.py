@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import functional as F
+from server.engine.device import cancellation
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.registry import composite, implements
@@ -133,6 +134,8 @@ def _pieces(xp: Any, out: Any, length: int) -> Iterator[tuple[slice, slice]]:
     batch = max(limit // (per_line * lines), 1) if step == lines else 1
     for first in range(0, out.shape[0], batch):
         for start in range(0, lines, step):
+            if cancellation.requested:
+                cancellation.stop()
             yield slice(first, first + batch), slice(start, min(start + step, lines))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.indexing import add_at, check_index
+from server.engine.device import cancellation
 from server.engine.registry import implements
 from telegrad_protocol.ops import ctc as ops
 
@@ -50,6 +51,8 @@ def _ctc_loss(xp, log_probs, targets, input_lengths, target_lengths, blank, zero
     alpha = xp.full(labels.shape, -np.inf, log_probs.dtype)
     alpha[:, :2] = 0
     for step in range(log_probs.shape[0]):
+        if cancellation.requested:
+            cancellation.stop()
         own = xp.take_along_axis(log_probs[step], labels, axis=1)
         if step:
             before = xp.logaddexp(alpha, _shifted(xp, alpha, 1))

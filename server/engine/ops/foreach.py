@@ -13,6 +13,7 @@ import numpy as np
 from server.engine import context
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
+from server.engine.device import cancellation
 from server.engine.registry import composite, implements
 from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
@@ -53,6 +54,8 @@ def _foreach_apply_(xp, tensors, expression, first, second, third, scalars):
     compute = EXPRESSIONS[expression]
     lists = [tensor_list for tensor_list in (first, second, third) if tensor_list]
     for i, target in enumerate(tensors):
+        if cancellation.requested:
+            cancellation.stop()
         operands = [tensor_list[i] for tensor_list in lists]
         wide = [o.astype(np.float32) if o.itemsize == 2 else o for o in operands]
         target[...] = compute(xp, scalars[i], *wide)
@@ -90,6 +93,8 @@ def _apply(expression, targets, lists, scalars):
     if expression not in ops.EXPRESSIONS or not first.dtype.is_floating_point or not _are_real(scalars):
         return False
     for row in zip(targets, *lists, strict=True):
+        if cancellation.requested:
+            cancellation.stop()
         if any(v.dtype is not first.dtype or v.shape != row[0].shape or v.device != first.device for v in row):
             return False
     F._foreach_apply_(targets, expression, *(lists + ((),) * (3 - len(lists))), scalars)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import functional as F
+from server.engine.device import cancellation
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.registry import composite, implements
@@ -47,6 +48,8 @@ def _scatter_to(value, indices, shape, dims):
 def _blocks(xp: Any, planes: int, length: int) -> Iterator[slice]:
     step = max(_HOST_BLOCK // max(length, 1), 1) if xp is np else max(planes, 1)
     for start in range(0, planes, step):
+        if cancellation.requested:
+            cancellation.stop()
         yield slice(start, start + step)
 
 
@@ -168,6 +171,8 @@ def _sliding_sums(xp: Any, array: Any, axis: int, kernel: int, stride: int, padd
     padded = windows.pad(xp, array, (padding,), (max(spanned - array.shape[-1] - padding, 0),))
     total = windows.elements_at(padded, (0,), (stride,), (1,), (count,)).copy()
     for k in range(1, kernel):
+        if cancellation.requested:
+            cancellation.stop()
         total += windows.elements_at(padded, (k,), (stride,), (1,), (count,))
     return xp.moveaxis(total, -1, axis)
 
@@ -178,6 +183,8 @@ def _sliding_sums_adjoint(xp: Any, array: Any, axis: int, kernel: int, stride: i
     count = array.shape[-1]
     padded = xp.zeros((*array.shape[:-1], max((count - 1) * stride + kernel, padding + size)), array.dtype)
     for k in range(kernel):
+        if cancellation.requested:
+            cancellation.stop()
         target = windows.elements_at(padded, (k,), (stride,), (1,), (count,))
         target += array
     return xp.moveaxis(padded[..., padding : padding + size], -1, axis)
@@ -268,6 +275,8 @@ def _part_sums(xp: Any, array: Any, axis: int, count: int) -> Any:
     array = xp.moveaxis(array, axis, -1)
     total = xp.zeros((*array.shape[:-1], count), array.dtype)
     for k in range(longest if count else 0):
+        if cancellation.requested:
+            cancellation.stop()
         at = starts + k
         total += xp.where(at < ends, xp.take(array, xp.minimum(at, size - 1), axis=-1), 0)
     return xp.moveaxis(total, -1, axis)

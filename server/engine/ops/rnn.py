@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from server.engine import context, keys
 from server.engine import functional as F
+from server.engine.device import cancellation
 from server.engine.registry import composite, implements
 from telegrad_protocol.ops import rnn as ops
 from telegrad_protocol.ops.rnn import steps_of
@@ -42,6 +43,8 @@ def _composed(input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, mode, reverse, batch_
     cell = _COMPOSED[mode]
     outputs = {}
     for start, count in _spans(input.shape[0], hx.shape[0], batch_sizes, reverse):
+        if cancellation.requested:
+            cancellation.stop()
         h = _rows(hx, count)
         c = None if cx is None else _rows(cx, count)
         new_h, new_c = cell(F.narrow(by_input, 0, start, count), _linear(h, w_hh, b_hh), h, c)
@@ -140,6 +143,8 @@ def _rnn_sequence(xp, input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, mode, reverse
     step = CELLS[mode]
     weights = xp.ascontiguousarray(w_hh.T)
     for start, count in _spans(input.shape[0], hx.shape[0], batch_sizes, reverse):
+        if cancellation.requested:
+            cancellation.stop()
         rows = slice(start, start + count)
         by_state = h[:count] @ weights
         if b_hh is not None:
@@ -168,6 +173,8 @@ def _rnn_sequence_backward(
     step = GRADIENTS[mode]
     projected = []
     for start, count in reversed(spans):
+        if cancellation.requested:
+            cancellation.stop()
         rows = slice(start, start + count)
         total = by_hx[:count] + grad_output[rows]
         if w_hr is not None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from server.engine.autograd.gradients import ALONE_IN_ATTRIBUTE, ALONE_IN_TABLE, accumulate
 from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Edge
 from server.engine.autograd.node import GradientPlan, OpNode
+from server.engine.device import cancellation
 from server.engine.value import Value, new_value
 from server.replay_policy import BACKWARD_PROGRAMS, ReplayPolicy
 from telegrad_protocol.meta import Meta
@@ -150,6 +151,8 @@ class Program:
         recorded meanwhile. Small steps are inlined: this loop is most of what the host does in a backward pass.
         """
         for step in self.steps:
+            if cancellation.requested:
+                cancellation.stop()
             if step.__class__ is Operation:
                 run, template, intermediate, saved, lists, results, freed = step
                 arguments = template.copy()

@@ -313,7 +313,7 @@ class WorkerState(BaseModel):
 
     worker: int
     devices: list[str] = Field(description="their names on the node")
-    state: Literal["serving", "starting", "restarting"]
+    state: Literal["serving", "unresponsive", "starting", "restarting"]
     restarts: int = Field(description="how often it was started again")
     use: WorkerUse
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cuda.bindings import nvrtc
 
+from server.engine.device import cancellation
 from telegrad_protocol.errors import TelegradError
 
 EXACT = "--exact-architecture"
@@ -37,6 +38,8 @@ def compile_cubin(source: str, architecture: str, options: tuple[str, ...] = ())
     path = _path(source, options)
     with contextlib.suppress(OSError):
         return path.read_bytes()
+    if cancellation.requested:
+        cancellation.stop()
     cubin = _compile(source, options)
     _keep(path, cubin)
     return cubin

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Hashable
 from typing import Any, Final, Literal, TypeAlias
 
+from server.gateway.device_groups import DeviceGroup
 from telegrad_protocol.errors import TelegradError, WorkerCrashedError
 
-from .device_groups import DeviceGroup
-from .worker_process import ENGINE, WorkerProcess
+from .process import ENGINE, WorkerProcess
+from .watchdog import Watchdog, is_unresponsive
 
 START_SECONDS: Final = 180.0
 """A worker that has said nothing for so long will not start: creating a CUDA context takes seconds."""
@@ -23,8 +25,9 @@ HEALTHY_SECONDS: Final = 30.0
 """A worker that lived this long is started again at once; after shorter lives the pause doubles."""
 MAX_PAUSE_SECONDS: Final = 10.0
 
-State: TypeAlias = Literal["serving", "starting", "restarting"]
-"""What a worker does; it is starting until it has served for the first time."""
+State: TypeAlias = Literal["serving", "unresponsive", "starting", "restarting"]
+"""What a worker does; it is starting until it has served for the first time, and unresponsive while one thing keeps it
+busy for seconds."""
 
 Use: TypeAlias = Literal["shared", "tenant", "session", "spare"]
 """Whose sessions live on a worker: everybody's, those of one tenant, one alone, or nobody's yet."""
@@ -35,7 +38,10 @@ log = logging.getLogger(__name__)
 class Supervisor:
     """Keeps the worker ``number`` of the node running, which has the devices of ``group``."""
 
-    def __init__(self, number: int, group: DeviceGroup, host: str = ENGINE, log_level: str = "INFO") -> None:
+    def __init__(
+        self, number: int, group: DeviceGroup, host: str = ENGINE, log_level: str = "INFO",
+        instruction_seconds: float = math.inf,
+    ) -> None:  # fmt: skip
         self.number, self.group = number, group
         self.restarts = 0
         self.use: Use = "shared"
@@ -44,24 +50,32 @@ class Supervisor:
         self.claims = 0
         """How many sessions live on the worker or are being opened there."""
         self._options = (number, group, host, log_level)
+        self._instruction_seconds = instruction_seconds
         self._worker: WorkerProcess | None = None
         self._has_served = False
         self._watch: asyncio.Task[None] | None = None
+        self._watchdog: asyncio.Task[None] | None = None
 
     @property
     def state(self) -> State:
         """What the worker does."""
-        worker = self._worker
-        if worker is not None and worker.alive and worker.hello.done():
-            return "serving"
+        worker = self._running
+        if worker is not None:
+            return "unresponsive" if is_unresponsive(worker) else "serving"
         return "restarting" if self._has_served else "starting"
+
+    @property
+    def _running(self) -> WorkerProcess | None:
+        worker = self._worker
+        return worker if worker is not None and worker.alive and worker.hello.done() else None
 
     @property
     def worker(self) -> WorkerProcess:
         """The worker's process, or ``WorkerCrashedError`` while there is none that answers."""
-        if self._worker is None or self.state != "serving":
+        worker = self._running
+        if worker is None:
             raise WorkerCrashedError(f"the engine process of {self.group} is being started; try again in a moment")
-        return self._worker
+        return worker
 
     async def request(self, verb: str, args: list[Any]) -> Any:
         """Put a control request to the whole worker; raises the error that it is answered with."""
@@ -82,6 +96,17 @@ class Supervisor:
                 await self._watch
         if self._worker is not None:
             await self._worker.stop()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watchdog
+
+    def kill(self) -> None:
+        """End the process at once; ``stop`` has to follow."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._worker is not None:
+            self._worker.kill("was ended at once")
 
     async def _start(self) -> None:
         try:
@@ -94,6 +119,7 @@ class Supervisor:
             await worker.stop()
             raise
         self._has_served = True
+        self._watchdog = asyncio.get_running_loop().create_task(Watchdog(worker, self._instruction_seconds).run())
         log.info("worker started", extra=self._described(pid=worker.pid))
 
     async def _keep_running(self) -> None:

@@ -10,21 +10,23 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from server.crash_notes import open_notes
+from server.gateway.device_groups import DeviceGroup
 from server.ipc import channel
 from server.ipc.channel import AsyncChannel, Frame
+from server.ipc.heartbeat import Heartbeat
 from server.ipc.worker_environment import MALLOC
 from telegrad_protocol.errors import InternalError, TelegradError, WorkerCrashedError, revive
 from telegrad_protocol.messages import Failure
-
-from .device_groups import DeviceGroup
 
 STOP_SECONDS: Final = 5.0
 SECRETS: Final = frozenset({"TELEGRAD_TOKEN", "TELEGRAD_OWNER"})
@@ -43,21 +45,39 @@ class WorkerProcess:
         self.hello: asyncio.Future[dict[str, Any]] = loop.create_future()
         self.death: asyncio.Future[str] = loop.create_future()
         self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._asked: dict[int, float] = {}
+        """When requests were put that are not answered yet, by number."""
         self._numbers = itertools.count(1)
+        self.heartbeat = Heartbeat()
         arguments = ["--fd", str(theirs.fileno()), "--host", host, "--log-level", log_level]
         arguments += ["--devices", ",".join(group.session_devices), "--parent", str(os.getpid())]
         notes, self._notes = open_notes()
-        arguments += ["--notes", str(notes)]
-        with theirs, os.fdopen(notes):
+        arguments += ["--notes", str(notes), "--heartbeat", str(self.heartbeat.fd)]
+        with theirs, os.fdopen(notes), self._closed_on_error(ours):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "server.worker", *arguments],
-                pass_fds=[theirs.fileno(), notes],
+                pass_fds=[theirs.fileno(), notes, self.heartbeat.fd],
                 stdin=subprocess.DEVNULL,
                 env={**MALLOC, **_without_secrets(os.environ), **group.environment()},
             )
         self._channel = AsyncChannel(ours, loop, self._on_frame, self._on_end)
         self._reaper: asyncio.Task[None] | None = None
         self._crash = ""
+        self._blamed: tuple[int, TelegradError] | None = None
+
+    @contextlib.contextmanager
+    def _closed_on_error(self, ours: socket.socket) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            ours.close()
+            self.heartbeat.close()
+            raise
+
+    @property
+    def oldest_request(self) -> float | None:
+        """When the oldest request was put that is not answered yet, as ``time.perf_counter`` counts."""
+        return next(iter(self._asked.values()), None)
 
     @property
     def pid(self) -> int:
@@ -78,10 +98,23 @@ class WorkerProcess:
         if not self.alive:
             raise WorkerCrashedError(await self.death)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._asked[number] = time.perf_counter()
         try:
             return await answer
         finally:
             del self._answers[number]
+
+    def kill(self, reason: str, session: int = 0, error: TelegradError | None = None) -> None:
+        """End the process by force; ``error`` is what the session of this number is told, the others get ``reason``."""
+        if self._process.returncode is None:
+            self._crash = self._crash or reason
+            if error is not None:
+                self._blamed = session, error
+            self._process.kill()
+
+    def error_for(self, session: int) -> TelegradError | None:
+        """What a session is told if the process was ended because of it."""
+        return self._blamed[1] if self._blamed is not None and self._blamed[0] == session else None
 
     async def stop(self) -> None:
         """End the process, by closing its channel and by force if that does not do."""
@@ -96,8 +129,9 @@ class WorkerProcess:
             self.hello.set_result(msgspec.msgpack.decode(frame.body))
             return
         if frame.kind == channel.CRASH:
-            self._crash = msgspec.msgpack.decode(frame.body, type=str)
+            self._crash = f"gave up: {msgspec.msgpack.decode(frame.body, type=str)}"
             return
+        self._asked.pop(frame.number, None)
         answer = self._answers.get(frame.number)
         if answer is None or answer.done():
             return
@@ -113,10 +147,12 @@ class WorkerProcess:
     async def _reap(self) -> None:
         loop = asyncio.get_running_loop()
         code = await loop.run_in_executor(None, _wait, self._process)
-        end = f"gave up: {self._crash}" if self._crash else _describe_exit(code)
         running = self._notes.running
         self._notes.close()
-        reason = f"the engine process {self.pid} {end}" + (f" in the extension's function {running}" if running else "")
+        reason = f"the engine process {self.pid} {self._crash or _describe_exit(code)}"
+        reason += f" in the extension's function {running}" if running else ""
+        self._asked.clear()
+        self.heartbeat.close()
         self.death.set_result(reason)
         for answer in self._answers.values():
             if not answer.done():
