@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -283,6 +283,38 @@ class Version(SessionQuery, frozen=True):
     """How often the memory of the tensor of this id was modified in place."""
 
     id: int
+
+
+WireMeta: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int, int, str]
+"""Shape, strides, offset, code of the dtype, and device of a tensor."""
+
+
+class Derivation(SessionQuery, frozen=True):
+    """The program that computes the gradients of an operation: its steps, and the numbers of the gradients.
+
+    ``args`` are those of a call, with numbers of operands in the place of tensors, whose metas follow. ``needed`` has
+    a bit for each argument whose gradient is wanted, ``reached`` tells which results have one. A step is the number of
+    an operation, its arguments, and the numbers of its results. Operands have the first numbers, then come the
+    results of the operation, and the gradients of those that have one.
+    """
+
+    op: int
+    args: list[Any]
+    metas: list[WireMeta]
+    needed: int
+    reached: list[bool]
+
+
+class Expansion(SessionQuery, frozen=True):
+    """The operations that a composite one consists of on such operands, in the form of ``Derivation``."""
+
+    op: int
+    args: list[Any]
+    metas: list[WireMeta]
+
+
+class Composites(SessionQuery, frozen=True):
+    """The numbers of the operations that consist of other ones."""
 
 
 class StopsReached(SessionQuery, frozen=True):

@@ -14,10 +14,11 @@ AUTOCAST_CPU: Final = 1 << 6
 AUTOCAST_CUDA: Final = 1 << 7
 BATCHED: Final = 1 << 8
 PROFILER: Final = 1 << 9
+TRACER: Final = 1 << 10
 
 NAMES: Final = {
-    PROFILER: "Profiler", BATCHED: "Batched", AUTOCAST_CUDA: "AutocastCUDA", AUTOCAST_CPU: "AutocastCPU",
-    AUTOGRAD: "Autograd", RECORD: "Record", SPARSE_CSR: "SparseCsr", CUDA: "CUDA", CPU: "CPU", META: "Meta",
+    TRACER: "Tracer", PROFILER: "Profiler", BATCHED: "Batched", AUTOCAST_CUDA: "AutocastCUDA",
+    AUTOCAST_CPU: "AutocastCPU", AUTOGRAD: "Autograd", RECORD: "Record", SPARSE_CSR: "SparseCsr", CUDA: "CUDA", CPU: "CPU", META: "Meta",
 }  # fmt: skip
 FROM_THE_TOP: Final = tuple(NAMES)
 

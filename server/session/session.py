@@ -25,6 +25,7 @@ from telegrad_protocol.ops import Op
 from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .autograd import client_passes, gradients
+from .autograd import derivations as _derivations  # likewise
 from .call_cache import CALLERS
 from .call_stack import describe_site
 from .early_reads import EarlyReads
@@ -45,7 +46,7 @@ CHUNK_COST = 16
 """A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
 _FREE = messages.Free([])
 """What the history of memory shows as the instruction that frees the tensors named in ``Call.freed``."""
-_ = _memory
+_ = (_memory, _derivations)
 _NO_FRAMES: list[Frame] = []
 
 

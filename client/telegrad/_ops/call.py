@@ -28,7 +28,7 @@ from . import call_pattern as _call_pattern
 from .call_pattern import CallPattern
 from .duals import DualTensor, duals
 from .grad_names import grad_name
-from .operand_classes import OVERRIDING, OperandHasHandler, is_handled
+from .operand_classes import DISPATCHING, OVERRIDING, OperandHasHandler, is_handled
 from .outputs import check_target, check_writable
 
 _SCALARS = frozenset((bool, int, float, complex))
@@ -238,7 +238,8 @@ def _session_of(op: Op, items: Any, session: ClientSession | None) -> ClientSess
             kind = item.__class__
             if is_handled(kind) or (item.__class__ is DualTensor and duals.intercepts):
                 raise OperandHasHandler(f"{op.public}: a list holds a {item.__class__.__name__}")
-            if kind is not DualTensor and kind not in OVERRIDING and len(_TENSOR_TYPES) < _MAX_TENSOR_TYPES:
+            is_asked = kind is DualTensor or kind in OVERRIDING or kind in DISPATCHING
+            if not is_asked and len(_TENSOR_TYPES) < _MAX_TENSOR_TYPES:
                 _TENSOR_TYPES.add(item.__class__)
             if session is None:
                 session = item._session

@@ -23,6 +23,7 @@ from .call_pattern import CallPattern
 from .duals import DualTensor, duals, run_in_level
 from .integers import read_integers
 from .operand_classes import (
+    DISPATCHING,
     OVERRIDING,
     PATTERNS,
     OperandHasHandler,
@@ -164,7 +165,9 @@ def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., A
 
 def _is_overridden(public: str, key: tuple[Any, ...]) -> bool:
     """Whether the next call of this pattern may be one that a mode, a class or a kernel of the program overrides."""
-    return bool(modes_entered) or public in REPLACED or not OVERRIDING.isdisjoint(key)
+    if modes_entered or public in REPLACED or not OVERRIDING.isdisjoint(key):
+        return True
+    return not DISPATCHING.isdisjoint(key)
 
 
 def _single(op: Op) -> Miss:

@@ -19,15 +19,24 @@ Handler = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[type, Handler] = {}
 OVERRIDING: set[type] = set()
 """Those classes of ``HANDLERS`` that override operations by ``__torch_function__``, which a thread can disable."""
+DISPATCHING: set[type] = set()
+"""Classes that answer operations below autograd, by ``__torch_dispatch__``."""
 PATTERNS: list[dict[Any, Any]] = []
 """What every function keeps of how it was called; emptied where a mode begins, so that the mode is asked."""
 
 
 class _Overrides(threading.local):
-    """What a thread says of overrides: the modes that it has entered, and whether classes are asked."""
+    """What a thread says of overrides: the modes that it has entered, and whether classes are asked.
+
+    ``modes`` answer functions, ``dispatch_modes`` what is below autograd; ``ignores_dispatch`` disables these and the
+    classes of ``DISPATCHING``.
+    """
 
     modes: tuple[Any, ...] = ()
+    dispatch_modes: tuple[Any, ...] = ()
     are_disabled = False
+    ignores_dispatch = False
+    dispatch_handler: Handler | None = None
     mode_handler: Handler | None = None
     class_handler: Handler | None = None
     shape_handler: Handler | None = None
@@ -42,6 +51,12 @@ modes_entered: set[int] = set()
 
 def is_handled(kind: type) -> bool:
     """Whether a class answers operations itself in this thread."""
+    if kind in DISPATCHING and not overrides.ignores_dispatch:
+        return True
+    return kind in HANDLERS and not (overrides.are_disabled and kind in OVERRIDING)
+
+
+def _answers_functions(kind: type) -> bool:
     return kind in HANDLERS and not (overrides.are_disabled and kind in OVERRIDING)
 
 
@@ -53,16 +68,29 @@ def handler_of(values: Iterable[Any]) -> Handler | None:
     """Return who answers a call with these arguments; None if all operands are ordinary."""
     if overrides.modes:
         return overrides.mode_handler
-    if not HANDLERS:
+    if HANDLERS:
+        for value in values:
+            kind = value.__class__
+            if _answers_functions(kind):
+                return HANDLERS[kind]
+            if kind is list or kind is tuple:
+                handler = next((HANDLERS[i.__class__] for i in value if _answers_functions(i.__class__)), None)
+                if handler is not None:
+                    return handler
+    if overrides.dispatch_modes or DISPATCHING:
+        return _dispatch_handler_of(values)
+    return None
+
+
+def _dispatch_handler_of(values: Iterable[Any]) -> Handler | None:
+    if overrides.ignores_dispatch:
         return None
+    if overrides.dispatch_modes:
+        return overrides.dispatch_handler
     for value in values:
-        kind = value.__class__
-        if is_handled(kind):
-            return HANDLERS[kind]
-        if kind is list or kind is tuple:
-            handler = next((HANDLERS[item.__class__] for item in value if is_handled(item.__class__)), None)
-            if handler is not None:
-                return handler
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if item.__class__ in DISPATCHING:
+                return overrides.dispatch_handler
     return None
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from telegrad._ops.functions import function
-from telegrad._ops.operand_classes import HANDLERS, OVERRIDING, _Overrides, overrides
+from telegrad._ops.operand_classes import DISPATCHING, HANDLERS, OVERRIDING, _Overrides, overrides
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError
 
@@ -167,17 +168,37 @@ def _enter(cls: type, /, **options: Any) -> None:
     if overrides_operations(cls):
         HANDLERS[cls] = _of_classes
         OVERRIDING.add(cls)
+    method = getattr(cls, "__torch_dispatch__", None)
+    if method is not None and getattr(method, "__func__", method) is not disabled_torch_dispatch:
+        enter_dispatching(cls)
+
+
+def enter_dispatching(cls: type) -> None:
+    """Note a class that answers operations below autograd."""
+    import_module(f"{__package__.partition('.')[0]}._dispatch.handler")  # it enters itself as what asks such classes
+    DISPATCHING.add(cls)
+
+
+def disabled_torch_dispatch(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Run ``func`` as on plain tensors; what a class has that answers no operations below autograd."""
+    return func(*args, **(kwargs or {}))
 
 
 def _of_mode(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _of_classes(public, args, kwargs)
 
 
+def _make_wrapper_subclass(cls: type, size: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return a tensor of a subclass with a shape, a type and a device, which keeps its elements in its attributes."""
+    make = import_module(f"{__package__.partition('.')[0]}._dispatch.wrappers").make_wrapper
+    return make(cls, size, *args, **kwargs)
+
+
 _Overrides.mode_handler = staticmethod(_of_mode)
 _Overrides.class_handler = staticmethod(_of_classes)
-for _method in (_torch_function, disabled_torch_function, _enter, _make_subclass):
+for _method in (_torch_function, disabled_torch_function, _enter, _make_subclass, _make_wrapper_subclass):
     _method.__module__ = "telegrad"  # where users find ``Tensor``
 METHODS: dict[str, Any] = {
     "__torch_function__": classmethod(_torch_function), "__init_subclass__": classmethod(_enter),
-    "as_subclass": as_subclass, "_make_subclass": staticmethod(_make_subclass),
+    "as_subclass": as_subclass, "_make_subclass": staticmethod(_make_subclass), "_make_wrapper_subclass": staticmethod(_make_wrapper_subclass),
 }  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from telegrad_protocol.errors import InternalError
@@ -70,6 +71,17 @@ def enter(session: ClientSession, is_block: bool = False) -> None:
 def share_with_this_thread(session: ClientSession) -> None:
     """Make ``session`` the current one of the calling thread alone, for a thread that works for another one."""
     _thread.entered = (*_thread.entered, session)
+
+
+@contextmanager
+def using(session: ClientSession) -> Iterator[None]:
+    """Have this thread make its tensors in ``session`` within the block."""
+    before = _thread.entered
+    _thread.entered = (*before, session)
+    try:
+        yield
+    finally:
+        _thread.entered = before
 
 
 def leave(session: ClientSession) -> None:

@@ -78,6 +78,11 @@ class _Draft(NamedTuple):
 class SendQueue:
     """The sending part of a session. The receiving part, ``ClientSession``, implements the methods that raise here."""
 
+    holds_gradients = False
+    """Whether the gradients of its tensors are objects of the program, which no number names."""
+    adopt: Callable[[Any], Any] | None = None
+    """Gives new gradients the class that tensors of the session have, where that is not ``Tensor``."""
+
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
         self._pending: deque[Any] = deque()
         self._pending_bytes = 0

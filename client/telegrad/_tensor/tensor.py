@@ -36,11 +36,18 @@ else:
 
 
 def require_one_session(name: str, *tensors: Any) -> None:
-    """Raise an error in the name of ``name`` unless all are tensors of one session."""
+    """Raise an error in the name of ``name`` unless all are tensors of one session.
+
+    Tensors of classes whose elements the program keeps may be among them.
+    """
+    first = None
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ArgumentTypeError(f"{name}: expected a tensor, not {type(tensor).__name__}")
-        if tensor._session is not tensors[0]._session:
+        if tensor._session.holds_gradients:
+            continue
+        first = first or tensor._session
+        if tensor._session is not first:
             tensors[0]._session._require_open()
             tensor._session._require_open()
             raise DeviceError(f"{name}: tensors of different sessions; bring them to one with numpy()")
@@ -68,11 +75,14 @@ class Tensor(Attached):
     """Whether it was made in inference mode, which is noted on the object."""
 
     def __init__(
-        self, session: Any = _MISSING, id: Any = _MISSING, meta: Any = _MISSING, *sizes: Any, device: Any = None
-    ) -> None:
+        self, session: Any = _MISSING, id: Any = _MISSING, meta: Any = _MISSING, *sizes: Any, device: Any = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
         if meta.__class__ is not Meta:  # a program's call, with sizes or data
             if hasattr(self, "_id"):
-                return  # ``__new__`` of a subclass has made it
+                return  # ``__new__`` of a subclass has made it, of arguments of its own
+            if options:
+                raise ArgumentTypeError(f"Tensor: unknown argument {next(iter(options))!r}")
             given = [argument for argument in (session, id, meta, *sizes) if argument is not _MISSING]
             made = self._made_of(given, device)
             session, id, meta, made._id = made._session, made._id, made._meta, 0
@@ -275,6 +285,8 @@ class Tensor(Attached):
         if value is None and self._grad is None:
             return
         self._grad = value
+        if value is not None and self._session is not value._session:
+            return  # one of the two is the program's own, and the server knows of neither as a gradient
         self._session.submit(SetGrad(self._id, None if value is None else value._number_of_gradient()))
 
     def _number_of_gradient(self) -> int | None:

@@ -8,11 +8,12 @@ of this is queued like any operation, and waits for nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from telegrad._ops.functions import function
 from telegrad._session.grad_mode import set_grad_enabled
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
@@ -23,9 +24,9 @@ from telegrad._tensor.autograd_graph import (
     OperationNode,
     Watched,
     has_gradients,
-    reachable,
     stand_ins_among,
 )
+from telegrad._tensor.held_gradients import is_held, key_of, parents_of, reachable_in_pass
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
@@ -39,8 +40,10 @@ from ._gradients import (
     gradient_meta,
     gradient_of,
     make_dense,
+    new_gradient,
     settle,
 )
+from ._held_pass import HeldPass, is_remote, watched_at
 
 
 class _Running(threading.local):
@@ -52,21 +55,26 @@ class _Running(threading.local):
 running = _Running()
 
 
-class ClientPass:
+class ClientPass(HeldPass):
     """One pass; ``inputs`` are the tensors whose gradients alone are computed, None where leaves accumulate theirs."""
 
     def __init__(
         self, roots: list[Tensor], gradients: list[Tensor | None], inputs: list[Tensor] | None, retain_graph: bool,
         create_graph: bool,
     ) -> None:  # fmt: skip
-        self._session = session = roots[0]._session
+        pairs = list(zip(roots, gradients, strict=True))
+        super().__init__(pairs)
+        remote = [pair for pair in pairs if not pair[0]._session.holds_gradients]
+        self._session = session = (remote[0][0] if remote else roots[0])._session
+        self.at_end: list[Callable[[], None]] = []
+        """Called once all hooks and functions of the pass have been called."""
         self._inputs = inputs
         self._retain_graph, self._create_graph = retain_graph, create_graph
         self._number = session.new_id()
         self._site = session.sites.current()
         self._roots = [root._gradient_edge() for root in roots]
         self._lineage = [t._gradient_edge() for t in (*roots, *gradients) if t is not None and t._is_tracked()]
-        self._nodes = nodes = reachable(self._roots)
+        self._nodes = nodes = reachable_in_pass(self._roots)
         self._targets = None if inputs is None else {tensor._gradient_edge() for tensor in inputs}
         self._leading = None if self._targets is None else _leading_to(self._targets, nodes)
         self._counts = _count(nodes)
@@ -82,13 +90,16 @@ class ClientPass:
             leaf = node.tensor() if isinstance(node, LeafNode) else None
             if leaf is not None:
                 make_dense(leaf)
-        stops = [number for node in nodes for number in self._stops_at(node)]
-        targets = None if inputs is None else tuple([t._id for t in inputs if t._gradient_edge() in nodes])
+        stops = [number for node in nodes for number in self._stops_at(node) if is_remote(node)]
+        targets = None
+        if inputs is not None:
+            known = [t for t in inputs if not t._session.holds_gradients]
+            targets = tuple([t._id for t in known if t._gradient_edge() in nodes])
         self._computed = inputs and [t for t in inputs if t._gradient_edge() in nodes]
         session.submit(
             messages.BeginPass(
-                self._number, self._site, tuple([root._id for root in roots]),
-                tuple([None if gradient is None else gradient._id for gradient in gradients]), tuple(stops),
+                self._number, self._site, tuple([root._id for root, _ in remote]),
+                tuple([None if gradient is None else gradient._id for _, gradient in remote]), tuple(stops),
                 targets, retain_graph, create_graph,
             ),
             thread.modes,
@@ -102,7 +113,12 @@ class ClientPass:
         outer, running.innermost = running.innermost, self
         with set_grad_enabled(self._create_graph):
             try:
+                for root, gradient in self._held_roots:
+                    given = function("ones_like")(root) if gradient is None else gradient
+                    self._hold(root._gradient_edge(), given)
                 self._run()
+                for callback in self.at_end:
+                    callback()
             except BaseException:
                 self._session.free(self._number)
                 raise
@@ -126,6 +142,10 @@ class ClientPass:
         else:
             receivers = [tensor for node in self._reached if (tensor := _receiver(node)) is not None]
             receivers = [tensor for tensor in receivers if tensor._id not in self._named]
+        if self._held:
+            own = [leaf for leaf in receivers if leaf._session.holds_gradients]
+            self._accumulate_held([*own, *dict.fromkeys(self._plain_leaves)])
+            receivers = [leaf for leaf in receivers if not leaf._session.holds_gradients]
         leaves = [(leaf._id, gradient_of(leaf, self._create_graph)._id) for leaf in receivers]
         self._end(leaves, (), adds=True)
         if self._is_uncertain:
@@ -135,7 +155,7 @@ class ClientPass:
             self._describe([leaf._grad for leaf in receivers if leaf._grad is not None])
         if self._inputs is not None:
             for leaf in receivers:
-                for watched in _watched_at(leaf._gradient_edge()):
+                for watched in watched_at(leaf._gradient_edge()):
                     for hook in list(watched.after.values()):
                         hook(leaf)
         settle(stand_ins_among(self._reached))
@@ -144,21 +164,23 @@ class ClientPass:
         """Return the gradients of the inputs, None for those that none has reached."""
         assert self._inputs is not None
         session = self._session
-        used = [tensor._gradient_edge() in self._reached for tensor in self._inputs]
-        if not all(used) and not allow_unused:
+        used = [t._gradient_edge() in self._reached or self._holds_gradient_of(t) for t in self._inputs]
+        if not all(used) and not (allow_unused or self.handed):
             raise AutogradError(
                 "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
             )
         results = [
-            Tensor(session, session.new_id(), gradient_meta(tensor)) if is_used else None
+            self._held.get(key_of(tensor._gradient_edge()))
+            if self._holds_gradient_of(tensor)
+            else new_gradient(session, gradient_meta(tensor)) if is_used else None
             for tensor, is_used in zip(self._inputs, used, strict=True)
-        ]
+        ]  # fmt: skip
         reachable_ones = {id(tensor) for tensor in self._computed or ()}
         outs = tuple(
             [
                 None if result is None else result._id
                 for tensor, result in zip(self._inputs, results, strict=True)
-                if id(tensor) in reachable_ones
+                if id(tensor) in reachable_ones and not self._holds_gradient_of(tensor)
             ]
         )
         self._end([], outs, adds=False)
@@ -170,7 +192,7 @@ class ClientPass:
                 )
             results = [result if is_known else None for result, is_known in zip(results, known, strict=True)]
         if self._create_graph:
-            self._describe([result for result in results if result is not None])
+            self._describe([r for r in results if r is not None and not r._session.holds_gradients])
         return results
 
     def _end(self, leaves: list[tuple[int, int]], outs: tuple[int | None, ...], adds: bool) -> None:
@@ -194,7 +216,7 @@ class ClientPass:
         return numbers
 
     def _watched_at(self, node: GradientEdge) -> list[Watched]:
-        return [watched for watched in _watched_at(node) if watched.number not in self._skipped]
+        return [watched for watched in watched_at(node) if watched.number not in self._skipped]
 
     def _run(self) -> None:
         """Walk through the graph from the roots, each node after all that gradients reach it from."""
@@ -209,7 +231,7 @@ class ClientPass:
                     heappush(stopped, (-_age(node), next(order), node))
                     continue
                 passes = node in self._reached and self._runs(node) and not isinstance(node, ClientNode)
-                flows: Sequence[GradientEdge] = node.parents if passes else ()
+                flows: Sequence[GradientEdge] = parents_of(node) if passes else ()
             else:
                 node = heappop(stopped)[2]
                 flows = self._stop(node)
@@ -217,7 +239,7 @@ class ClientPass:
                 self._reached.setdefault(parent)
                 if isinstance(node, ClientOutput):
                     self._arrived.setdefault(node.function, set()).add(node.index)
-            for parent in node.parents:
+            for parent in parents_of(node):
                 counts[parent] -= 1
                 if not counts[parent]:
                     ready.append(parent)
@@ -226,7 +248,10 @@ class ClientPass:
         """Call the hooks and the function of a node, and return the nodes that gradients flow to from it."""
         is_reached = node in self._reached
         for watched in self._watched_at(node):
-            if is_reached:
+            if is_held(node):
+                if is_reached:
+                    self._call_hooks_of_held(node, watched)
+            elif is_reached:
                 self._call_hooks(node, watched)
             else:
                 self._give(watched.number, None)
@@ -267,6 +292,8 @@ class ClientPass:
                 "backward: trying to backward through the graph a second time, but its saved tensors are freed; "
                 "pass retain_graph=True to the first pass"
             )
+        if node.held is not None:
+            return self._differentiate_held(node, arrived)
         gradients = self._take(node.number, arrived)
         results = node.context.differentiate(gradients)
         if not self._retain_graph:
@@ -280,7 +307,7 @@ class ClientPass:
     def _take(self, stop: int, metas: Sequence[Meta | None]) -> list[Any]:
         """Return handles on the gradients that have reached a stop; None where there is no meta."""
         session = self._session
-        taken = [None if meta is None else Tensor(session, session.new_id(), dense_meta(meta)) for meta in metas]
+        taken = [None if meta is None else new_gradient(session, dense_meta(meta)) for meta in metas]
         outs = tuple([None if gradient is None else gradient._id for gradient in taken])
         session.submit(messages.TakeGradients(self._number, self._site, stop, outs), thread.modes)
         if self._create_graph:
@@ -297,10 +324,6 @@ class ClientPass:
         self._session.submit(messages.GiveGradients(self._number, self._site, stop, ids, leaves), thread.modes)
 
 
-def _watched_at(node: GradientEdge) -> list[Watched]:
-    return node.extras.active() if node.extras is not None else []
-
-
 def _receiver(node: GradientEdge) -> Tensor | None:
     """Return the tensor that a node's gradient is stored in, if there is one."""
     if isinstance(node, LeafNode):
@@ -313,14 +336,14 @@ def _age(node: GradientEdge) -> int:
     """Return a number that is larger for what is computed earlier in a pass."""
     if isinstance(node, LeafNode):
         return 1 << 62
-    watched = [watched.age for watched in _watched_at(node)]
+    watched = [watched.age for watched in watched_at(node)]
     return max(watched) if watched else node.number if isinstance(node, ClientNode) else 0
 
 
 def _count(nodes: set[GradientEdge]) -> dict[GradientEdge, int]:
     counts: dict[GradientEdge, int] = {}
     for node in nodes:
-        for parent in node.parents:
+        for parent in parents_of(node):
             counts[parent] = counts.get(parent, 0) + 1
     return counts
 
@@ -330,7 +353,7 @@ def _leading_to(targets: set[GradientEdge], nodes: set[GradientEdge]) -> set[Gra
     children: dict[GradientEdge, list[OperationNode]] = {}
     for node in nodes:
         if isinstance(node, OperationNode):
-            for parent in node.parents:
+            for parent in parents_of(node):
                 children.setdefault(parent, []).append(node)
     leading: set[GradientEdge] = set()
     stack = [target for target in targets if target in nodes]

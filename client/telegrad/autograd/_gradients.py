@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from telegrad._ops.operand_classes import HANDLERS
+from telegrad._ops.operand_classes import HANDLERS, OVERRIDING
 from telegrad._session.grad_mode import no_grad
+from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode
 from telegrad._tensor.tensor import Tensor
@@ -14,11 +15,17 @@ from telegrad_protocol.meta import Meta
 
 def gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:
     """Return the leaf's gradient, with a new number if it has none yet, or if a sum with a graph replaces it."""
-    if leaf._grad is not None and leaf._grad.__class__ in HANDLERS:
+    if leaf._grad is not None and _is_sparse(leaf._grad):
         make_dense(leaf)
     if leaf._grad is None or create_graph:
-        leaf._grad = Tensor(leaf._session, leaf._session.new_id(), gradient_meta(leaf))
+        leaf._grad = new_gradient(leaf._session, gradient_meta(leaf))
     return leaf._grad
+
+
+def new_gradient(session: ClientSession, meta: Meta) -> Tensor:
+    """Return the handle of a gradient that is about to be computed."""
+    tensor = Tensor(session, session.new_id(), meta)
+    return tensor if session.adopt is None else session.adopt(tensor)  # type: ignore[no-any-return]
 
 
 def gradient_meta(leaf: Tensor) -> Meta:
@@ -33,9 +40,13 @@ def dense_meta(meta: Meta) -> Meta:
     return meta.like(strides=meta.strides if meta.is_dense else None)
 
 
+def _is_sparse(gradient: Tensor) -> bool:
+    return gradient.__class__ in HANDLERS and gradient.__class__ not in OVERRIDING
+
+
 def make_dense(leaf: Tensor) -> None:
     """Make the sparse gradient of a leaf dense: the server adds to dense gradients only."""
-    if leaf._grad is not None and leaf._grad.__class__ in HANDLERS:
+    if leaf._grad is not None and _is_sparse(leaf._grad):
         with no_grad():
             leaf.grad = leaf._grad.to_dense()
 

@@ -30,7 +30,7 @@ from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 
 from ._client_pass import ClientPass
-from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, settle, update_handles
+from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, new_gradient, settle, update_handles
 from ._sparse_operands import has_sparse, values_of, with_indices_of
 
 
@@ -69,6 +69,8 @@ def backward(
         listed = None if inputs is None else _listed(inputs)
         with ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
             stopping.accumulate()
+        if stopping.handed:
+            _continue(stopping.handed, retain, create_graph, listed)
         if anomalies.check_nan:
             _refuse_nan(reachable([root._gradient_edge() for root in roots]))
         return
@@ -164,11 +166,14 @@ def grad(
     if has_client_parts(reached):
         with ClientPass(roots, gradients, sources, retain, records) as stopping:
             results = stopping.gradients(allow_unused or materialize_grads)
+        if stopping.handed:
+            allowed = allow_unused or materialize_grads
+            results = _with_continued(results, stopping.handed, sources, retain, create_graph, bool(allowed))
         if duals.intercepts:
             _adopt(results, create_graph)
         return _materialized(results, sources) if materialize_grads else tuple(results)
     results = [
-        Tensor(session, session.new_id(), gradient_meta(source)) if is_used else None
+        new_gradient(session, gradient_meta(source)) if is_used else None
         for source, is_used in zip(sources, used, strict=True)
     ]
     targets = _ids([source for source, is_used in zip(sources, used, strict=True) if is_used])
@@ -191,6 +196,35 @@ def grad(
         if duals.intercepts:
             _adopt(computed, create_graph)
     return _materialized(results, sources) if materialize_grads else tuple(results)
+
+
+Handed = list[tuple[Tensor, Tensor]]
+"""Tensors with gradients that a pass has left to another one."""
+
+
+def _continue(handed: Handed, retain: bool, create_graph: bool, inputs: list[Tensor] | None) -> None:
+    """Accumulate what flows on from gradients that a pass has left to another one."""
+    tensors, gradients = [list(column) for column in zip(*handed, strict=True)]
+    if inputs is not None:
+        reached = reachable([tensor._gradient_edge() for tensor in tensors])
+        inputs = [tensor for tensor in inputs if tensor._gradient_edge() in reached]
+    if inputs is None or inputs:
+        backward(tensors, gradients, retain, create_graph, inputs=inputs)
+
+
+def _with_continued(
+    results: list[Tensor | None], handed: Handed, sources: list[Tensor], retain: bool, create_graph: bool, allowed: bool
+) -> list[Tensor | None]:
+    """Add to gradients what flows on from those that a pass has left to another one."""
+    tensors, gradients = [list(column) for column in zip(*handed, strict=True)]
+    more = grad(tensors, sources, gradients, retain, create_graph, allow_unused=True)
+    pairs = zip(results, more, strict=True)
+    summed = [b if a is None else a if b is None else a + b for a, b in pairs]
+    if not allowed and any([gradient is None for gradient in summed]):
+        raise AutogradError(
+            "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
+        )
+    return summed
 
 
 def _with_stand_ins(

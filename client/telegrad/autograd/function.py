@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 from weakref import ReferenceType, ref
@@ -12,6 +12,7 @@ from telegrad._ops.functions import function
 from telegrad._session.grad_mode import is_grad_enabled, no_grad
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, share_history
+from telegrad._tensor.held_gradients import HeldParts
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
@@ -197,8 +198,9 @@ class Function(FunctionCtx):
         return cls._applied(args, kwargs)[0]
 
     @classmethod
-    def _applied(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Context]:
-        """Run ``forward``; return its results, and the context of the call."""
+    def _applied(cls, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> tuple[Any, _Context]:
+        """Run ``forward``; return its results, and the context of the call, whose node has this name if one is given.
+        """  # fmt: skip
         ctx = _context_type(cls)(cls)
         tensors = [argument for argument in args if isinstance(argument, Tensor)]
         ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a._is_tracked() for a in args])
@@ -221,7 +223,7 @@ class Function(FunctionCtx):
         _check_dirty(ctx, records)
         saved = ctx._saved or ()
         wrapped = _Results(ctx, tensors, outputs, records)
-        results = wrapped.with_history(cls, edges) if records else wrapped.values
+        results = wrapped.with_history(cls, edges, name) if records else wrapped.values
         if saved:
             ctx._saved = [wrapped.pack(tensor) for tensor in saved] if records else list(saved)
         return (tuple(results) if isinstance(output, tuple) else results[0]), ctx
@@ -256,7 +258,7 @@ class _Results:
         with no_grad():
             return out.view_as(out) if is_input else out.detach()
 
-    def with_history(self, owner: type[Function], edges: list[GradientEdge | None]) -> list[Any]:
+    def with_history(self, owner: type[Function], edges: list[GradientEdge | None], name: str) -> list[Any]:
         ctx, values = self.ctx, self.values
         self.is_differentiable = differentiable = [
             isinstance(out, Tensor) and out._meta.dtype.is_differentiable
@@ -266,21 +268,25 @@ class _Results:
         ctx._outputs = [out._meta if isinstance(out, Tensor) else None for out in values]
         if not any(differentiable):
             return values
-        session = self.tensors[0]._session
-        metas = [out._meta if has else None for out, has in zip(values, differentiable, strict=True)]
-        name = f"{owner.__name__}Backward"
-        self.node = node = ClientNode(session, session.new_id(), name, edges, metas, ctx)
         outputs = {place: values[place] for place, has in enumerate(differentiable) if has}
-        _attach(
-            node, outputs, tuple([tensor._id for tensor in self.tensors]), tuple(self.modified), self._saved_ids(owner)
-        )
+        all_tensors = [*self.tensors, *outputs.values()]
+        own = [tensor for tensor in all_tensors if tensor._session.holds_gradients]
+        known = [tensor._session for tensor in all_tensors if not tensor._session.holds_gradients]
+        session = known[0] if known else all_tensors[0]._session
+        metas = [out._meta if has else None for out, has in zip(values, differentiable, strict=True)]
+        name = name or f"{owner.__name__}Backward"
+        self.node = node = ClientNode(session, session.new_id(), name, edges, metas, ctx)
+        if own:
+            node.held = HeldParts(self.tensors, outputs)
+        _attach(node, outputs, _ids(self.tensors), tuple(self.modified), self._saved_ids(owner))
         return values
 
     def _saved_ids(self, owner: type[Function]) -> tuple[int, ...]:
         """Return the numbers of saved tensors that must not be modified before ``backward``."""
         if saved_tensors.innermost is not None or not owner._checks_saved:
             return ()
-        return tuple([tensor._id for tensor in self.ctx._saved or () if tensor is not None])
+        saved = [tensor for tensor in self.ctx._saved or () if tensor is not None]
+        return tuple([tensor._id for tensor in saved if not tensor._session.holds_gradients])
 
     def pack(self, tensor: Any) -> Any:
         """Return how a tensor is kept until ``backward``."""
@@ -318,10 +324,16 @@ def _attach(
     node: ClientNode, outputs: dict[int, Tensor], inputs: tuple[int | None, ...] = (), modified: tuple[int, ...] = (),
     saved: tuple[int, ...] = (),
 ) -> None:  # fmt: skip
-    ids = tuple([outputs[place]._id if place in outputs else None for place in range(len(node.metas))])
-    node.session.submit(messages.ClientNode(node.number, inputs, ids, modified, saved), thread.modes)
+    ids = _ids([outputs.get(place) for place in range(len(node.metas))])
+    if node.held is None or node.held.is_remote:
+        node.session.submit(messages.ClientNode(node.number, inputs, ids, modified, saved), thread.modes)
     for place, tensor in outputs.items():
         share_history(tensor, ClientOutput(node, place), place in modified)
+
+
+def _ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
+    """Return the numbers by which the server knows tensors; None for those that it does not know."""
+    return tuple([None if t is None or t._session.holds_gradients else t._id for t in tensors])
 
 
 def _zeros(meta: Meta) -> Tensor:

@@ -5,16 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import DISPATCHING
 from telegrad._ops.overriding import disabled_torch_function
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 
 
-class Parameter(Tensor):
-    """A tensor to be trained. It shares the memory of ``data`` and requires a gradient unless told otherwise."""
+class _Kind(type(Tensor)):  # type: ignore[misc]
+    """The class of ``Parameter``: what a class that answers operations below autograd has made one counts as one."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if type.__instancecheck__(cls, instance):
+            return True
+        return cls is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
+
+
+class Parameter(Tensor, metaclass=_Kind):
+    """A tensor to be trained. It shares the memory of ``data`` and requires a gradient unless told otherwise.
+
+    Of data of a class that answers operations below autograd it is a tensor of the same class.
+    """
 
     __slots__ = ()
+
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+        if data.__class__ in DISPATCHING:
+            made = data.detach().requires_grad_(requires_grad)
+            made._is_param = True
+            return made
+        return object.__new__(cls)
+
     __torch_function__: Any = classmethod(disabled_torch_function)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
@@ -24,9 +45,10 @@ class Parameter(Tensor):
     @classmethod
     def owning(cls, data: Tensor, requires_grad: bool = True) -> Parameter:
         """A parameter in place of ``data``, which must not be used any more; costs no operation."""
-        made = cls.__new__(cls)
-        made._adopt(data, requires_grad)
-        return made
+        made = cls.__new__(cls, data, requires_grad)
+        if type(made) is cls:
+            made._adopt(data, requires_grad)
+        return made  # type: ignore[no-any-return]
 
     def _adopt(self, data: Tensor, requires_grad: bool) -> None:
         Tensor.__init__(self, data._session, data._id, data._meta)

@@ -116,6 +116,6 @@ meta_session: Final = ShapeSession((META,))
 """The session of all tensors on the ``meta`` device."""
 
 
-def device_session() -> ShapeSession:
+def device_session(refuse: Callable[[str], Exception]) -> ShapeSession:
     """Return a session whose tensors are on the devices that programs name, without elements."""
-    return ShapeSession((CPU, *[Device("cuda", index) for index in range(16)]))
+    return ShapeSession((CPU, META, *[Device("cuda", index) for index in range(16)]), refuse)

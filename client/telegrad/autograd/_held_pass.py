@@ -1,0 +1,121 @@
+"""The part of a backward pass whose gradients are objects of the program, which no number names on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad._session.grad_mode import set_grad_enabled
+from telegrad._tensor.autograd_graph import ClientNode, GradientEdge, LeafNode, Watched
+from telegrad._tensor.held_gradients import is_held, key_of
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.meta import Meta
+
+
+class HeldPass:
+    """Gradients of tensors of classes that keep their own elements, within a ``ClientPass``.
+
+    ``handed`` are tensors that the server knows, with gradients that another pass takes on from there.
+    """
+
+    _inputs: list[Tensor] | None
+    _retain_graph: bool
+    _create_graph: bool
+
+    def __init__(self, roots: list[tuple[Tensor, Tensor | None]]) -> None:
+        self._held: dict[Any, Any] = {}
+        """Gradients by what they flow to."""
+        self._held_roots = [pair for pair in roots if pair[0]._session.holds_gradients]
+        self._plain_leaves: list[Tensor] = []
+        """Leaves of the server whose gradient is an object of the program."""
+        self.handed: list[tuple[Tensor, Tensor]] = []
+
+    def _take(self, stop: int, metas: Sequence[Meta | None]) -> list[Any]:
+        raise NotImplementedError
+
+    def _give(
+        self, stop: int, gradients: Sequence[Tensor | None] | None, leaves: tuple[tuple[int, int], ...] = ()
+    ) -> None:
+        raise NotImplementedError
+
+    def _hold(self, edge: GradientEdge, gradient: Tensor) -> None:
+        """Add a gradient to what has flowed to an edge."""
+        before = self._held.get(key_of(edge))
+        self._held[key_of(edge)] = gradient if before is None else before + gradient
+
+    def _holds_gradient_of(self, tensor: Tensor) -> bool:
+        return bool(tensor._session.holds_gradients) or key_of(tensor._gradient_edge()) in self._held
+
+    def _accumulate_held(self, leaves: Sequence[Tensor]) -> None:
+        """Accumulate gradients that are objects of the program."""
+        given = {id(gradient) for _, gradient in self._held_roots}
+        with set_grad_enabled(self._create_graph):
+            for leaf in leaves:
+                gradient = self._held.get(key_of(leaf._gradient_edge()))
+                if gradient is None:
+                    continue
+                if not self._create_graph:
+                    gradient = gradient.clone() if id(gradient) in given else gradient.detach()
+                given.add(id(gradient))
+                leaf._grad = gradient if leaf._grad is None else leaf._grad + gradient
+
+    def _call_hooks_of_held(self, node: GradientEdge, watched: Watched) -> None:
+        for hook in list(watched.hooks.values()):
+            result = hook(self._held[key_of(node)])
+            if result is not None:
+                self._held[key_of(node)] = result
+        leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
+        if leaf is not None:
+            self._accumulate_held([leaf])
+            del self._held[key_of(node)]
+            for hook in list(watched.after.values()):
+                hook(leaf)
+
+    def _differentiate_held(self, node: ClientNode, arrived: list[Meta | None]) -> list[GradientEdge]:
+        """Differentiate a function some of whose gradients are objects of the program."""
+        parts = node.held
+        known = [None if place in parts.outputs else meta for place, meta in enumerate(arrived)]
+        gradients = self._take(node.number, known) if parts.is_remote else [None] * len(arrived)
+        for place in parts.outputs:
+            gradients[place] = self._held.get((node, place))
+        results = node.context.differentiate(gradients)
+        if not self._retain_graph:
+            node.release()
+        flows: list[GradientEdge] = []
+        given: list[Tensor | None] = []
+        for edge, operand, result in zip(node.edges, parts.operands, results, strict=True):
+            if edge is None or result is None:
+                given.append(None)
+                continue
+            given.append(None if result._session.holds_gradients else result)
+            if is_held(edge):
+                given[-1] = None
+                self._hold(edge, result)
+                flows.append(edge)
+            elif result._session.holds_gradients and isinstance(edge, LeafNode):
+                self._hold(edge, result)
+                self._plain_leaves.append(operand)
+            elif result._session.holds_gradients:
+                raise NotSupportedError(
+                    f"{node.name}: the gradient of {operand._meta}, which the server computed, is a "
+                    f"{type(result).__name__}; return a plain tensor for it"
+                )
+            elif parts.is_remote:
+                flows.append(edge)
+            else:
+                self.handed.append((operand, result))
+        if parts.is_remote:
+            self._give(node.number, given)
+        return flows
+
+
+def is_remote(node: GradientEdge) -> bool:
+    """Whether the server knows the stops of a node."""
+    if isinstance(node, ClientNode):
+        return node.held is None or bool(node.held.is_remote)
+    return not is_held(node)
+
+
+def watched_at(node: GradientEdge) -> list[Watched]:
+    return node.extras.active() if node.extras is not None else []

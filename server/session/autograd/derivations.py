@@ -1,0 +1,66 @@
+"""What the session answers about operations themselves: the programs of their derivatives, and what they consist of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server.engine.autograd.derivation import Program, Trace, derive, expand
+from server.engine.operators import BY_INDEX, OPERATORS, Operator
+from server.engine.value import Value
+from server.session.arguments import READERS
+from server.session.requests import answers
+from server.session.state import SessionState
+from telegrad_protocol import queries
+from telegrad_protocol.dtypes import of_code
+from telegrad_protocol.errors import ArgumentError, UnknownIdError
+from telegrad_protocol.meta import Device, Meta
+
+
+class _Operands:
+    """Stands for the session's values while arguments are read: operands by their numbers."""
+
+    def __init__(self, values: list[Value]) -> None:
+        self.values = dict(enumerate(values))
+
+    def value(self, number: int) -> Value:
+        if number not in self.values:
+            raise UnknownIdError(f"there is no operand number {number}")
+        return self.values[number]
+
+
+def _read(op: int, args: list[Any], metas: list[queries.WireMeta]) -> tuple[Operator, Trace, tuple[Any, ...]]:
+    """Return an operation, a trace, and the arguments with traced values for operands."""
+    if not 0 <= op < len(BY_INDEX):
+        raise ArgumentError(f"there is no operation number {op}")
+    trace = Trace()
+    values = [
+        trace.value(Meta.of(tuple(shape), of_code(dtype), Device(device).on_server, tuple(strides), offset))
+        for shape, strides, offset, dtype, device in metas
+    ]
+    state: Any = _Operands(values)
+    return BY_INDEX[op], trace, READERS[op].read(state, args)
+
+
+def _is_composite(operator: Operator) -> bool:
+    return OPERATORS[operator.op.base.name].composite is not None
+
+
+@answers(queries.Derivation)
+def _derivation(state: SessionState, query: queries.Derivation) -> Program:
+    operator, trace, args = _read(query.op, query.args, query.metas)
+    if _is_composite(operator):
+        raise ArgumentError(f"{operator.op.public} consists of other operations, and these have derivatives")
+    return derive(operator, trace, args, query.needed, query.reached)
+
+
+@answers(queries.Expansion)
+def _expansion(state: SessionState, query: queries.Expansion) -> Program:
+    operator, trace, args = _read(query.op, query.args, query.metas)
+    if operator.composite is None:
+        raise ArgumentError(f"{operator.op.public} does not consist of other operations")
+    return expand(operator, trace, args)
+
+
+@answers(queries.Composites)
+def _composites(state: SessionState, query: queries.Composites) -> list[int]:
+    return [operator.op.index for operator in BY_INDEX if operator.composite is not None]
