@@ -13,6 +13,7 @@ from telegrad import cuda, nn
 from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import PATTERNS, modes_entered, overrides
 from telegrad._ops.overriding import disabled
+from telegrad._ops.overriding import disabled_torch_function as disabled_torch_function
 from telegrad._ops.overriding import handle_torch_function as handle_torch_function
 from telegrad._ops.overriding import has_torch_function as has_torch_function
 from telegrad._ops.overriding import has_torch_function_unary as has_torch_function_unary

@@ -106,7 +106,10 @@ VARIABLES: Final = (
     _number("PYTORCH_TUNABLEOP_MAX_TUNING_ITERATIONS", "client", "how often each way is run to measure it"),
     _text("PYTORCH_TUNABLEOP_FILENAME", "client", "the file of `cuda.tunable.write_file` and `read_file`"),
     _switch(
-        "TORCH_SHOW_DISPATCH_TRACE", "nobody", "refused with a warning: sessions print no trace", "no trace is printed"
+        "TORCH_SHOW_DISPATCH_TRACE",
+        "nobody",
+        "refused with a warning: `utils.dispatch_trace.show()` traces a block",
+        "no trace is printed; a block of telegrad.utils.dispatch_trace.show() prints one",
     ),
     _text("TORCH_LOGS", "nobody", "refused with a warning: its logs are those of PyTorch's compiler", _NOT_COMPILED),
     _text("TORCHINDUCTOR_CACHE_DIR", "nobody", "accepted: nothing is compiled in the program, so there is no cache"),

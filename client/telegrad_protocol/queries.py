@@ -306,11 +306,15 @@ class Derivation(SessionQuery, frozen=True):
 
 
 class Expansion(SessionQuery, frozen=True):
-    """The operations that a composite one consists of on such operands, in the form of ``Derivation``."""
+    """The operations that a composite one consists of on such operands, in the form of ``Derivation``.
+
+    ``tracked`` tells which operands require a gradient.
+    """
 
     op: int
     args: list[Any]
     metas: list[WireMeta]
+    tracked: list[bool]
 
 
 class Composites(SessionQuery, frozen=True):

@@ -18,7 +18,8 @@ TRACER: Final = 1 << 10
 
 NAMES: Final = {
     TRACER: "Tracer", PROFILER: "Profiler", BATCHED: "Batched", AUTOCAST_CUDA: "AutocastCUDA",
-    AUTOCAST_CPU: "AutocastCPU", AUTOGRAD: "Autograd", RECORD: "Record", SPARSE_CSR: "SparseCsr", CUDA: "CUDA", CPU: "CPU", META: "Meta",
+    AUTOCAST_CPU: "AutocastCPU", AUTOGRAD: "Autograd", RECORD: "Record", SPARSE_CSR: "SparseCsr", CUDA: "CUDA",
+    CPU: "CPU", META: "Meta",
 }  # fmt: skip
 FROM_THE_TOP: Final = tuple(NAMES)
 

@@ -23,14 +23,14 @@ PROGRAMS = {
     "views": "x = torch.ones(3, 4); x[0]; x.t(); x.reshape(2, 6); x.view(12); x.permute(1, 0); x[None]; x[1:]; "
     "x.unsqueeze(0).squeeze(0); x.expand(2, 3, 4); x.flatten(); x.chunk(2, 1); x.split(2); x.unbind(0)",
     "reductions": "x = torch.ones(3, 4); x.sum(); x.sum(0); x.mean(); x.mean(1, keepdim=True); x.max(); x.max(1); "
-    "x.amax(0); x.argmax(); x.std(); x.var(0); x.prod(); x.any(); x.all(1); x.cumsum(0); x.softmax(1); x.topk(2); "
-    "x.sort(); x.logsumexp(1)",
-    "arithmetic": "x = torch.ones(3, 4); x * 2; x + 1; x - x; x / 3; x ** 2; 2 ** x; x == 1; x > x; x % 2; -x; x.exp(); "
-    "torch.where(x > 0, x, x); torch.cat([x, x]); torch.stack([x, x]); torch.maximum(x, x); x.clamp(0, 1)",
+    "x.amax(0); x.argmax(); x.std(); x.var(0); x.prod(); x.any(); x.all(1); x.cumsum(0); x.softmax(1); "
+    "x.topk(2); x.sort(); x.logsumexp(1)",
+    "arithmetic": "x = torch.ones(3, 4); x * 2; x + 1; x - x; x / 3; x ** 2; 2 ** x; x == 1; x > x; x % 2; -x; "
+    "x.exp(); torch.where(x > 0, x, x); torch.cat([x, x]); torch.stack([x, x]); torch.maximum(x, x); x.clamp(0, 1)",
     "types": "x = torch.ones(3, 4); x.double(); x.to(torch.float16); x.clone(); x.detach(); x.t().contiguous(); "
     "x.sum().item()",
-    "products": "x = torch.ones(3, 4); x @ x.t(); torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 3)); x @ torch.ones(4); "
-    "F.linear(x, x); F.linear(x, x, torch.ones(3)); torch.addmm(torch.ones(3), x, x.t())",
+    "products": "x = torch.ones(3, 4); x @ x.t(); torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 3)); "
+    "x @ torch.ones(4); F.linear(x, x); F.linear(x, x, torch.ones(3)); torch.addmm(torch.ones(3), x, x.t())",
     "layers": "m = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)); "
     "m(torch.ones(1, 3, 8, 8)); torch.nn.LayerNorm(4)(torch.ones(3, 4)); torch.nn.Embedding(3, 2).weight.sum()",
 }
@@ -45,7 +45,7 @@ def _seen(program: str, library: Any, mode: Any) -> Counter[str]:
             return func(*args, **(kwargs or {}))
 
     with library.no_grad(), Log():
-        exec(program, {"torch": library, "F": library.nn.functional})
+        exec(program, {"torch": library, "F": library.nn.functional})  # noqa: S102 - they are ours
     return seen
 
 
@@ -69,7 +69,13 @@ class _Counting(dispatch.TorchDispatchMode):
 
 
 def test_training_under_a_mode_gives_the_same_gradients_and_shows_the_backward_pass(tg: Any) -> None:
-    layers = [tg.nn.Conv2d(2, 4, 3, padding=1), tg.nn.BatchNorm2d(4), tg.nn.GELU(), tg.nn.Flatten(), tg.nn.Linear(64, 3)]
+    layers = [
+        tg.nn.Conv2d(2, 4, 3, padding=1),
+        tg.nn.BatchNorm2d(4),
+        tg.nn.GELU(),
+        tg.nn.Flatten(),
+        tg.nn.Linear(64, 3),
+    ]
     model, x, y = tg.nn.Sequential(*layers), tg.randn(5, 2, 4, 4), tg.tensor([0, 1, 2, 0, 1])
 
     def gradients() -> list[Any]:
@@ -202,7 +208,7 @@ def test_a_module_tracker_knows_where_the_program_is(tg: Any) -> None:
     inner = tg.nn.Linear(2, 2)
     model, seen = tg.nn.Sequential(inner, tg.nn.ReLU()), []
     with ModuleTracker() as tracker:
-        inner.register_forward_hook(lambda *_: seen.append(set(tracker.parents)))
+        inner.register_forward_pre_hook(lambda *_: seen.append(set(tracker.parents)))
         model(tg.ones(1, 2)).sum().backward()
         assert tracker.parents == {"Global"}
     assert seen == [{"Global", "Sequential", "Sequential.0"}]

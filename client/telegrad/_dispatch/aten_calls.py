@@ -17,8 +17,8 @@ from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.memory_format import contiguous_format
 from telegrad_protocol.ops import Op
 
-from .aten_backwards import REDUCTIONS
 from .asking import without_dispatch, without_modes
+from .aten_backwards import REDUCTIONS
 from .own_operators import own_overload
 
 AtenCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -138,8 +138,10 @@ def _attention_backward(_: str, a: Named) -> Any:
 
 _RULES: Final[dict[str, Callable[[str, Named], Any]]] = {
     "pow": lambda _, a: (*_pow(a), {}),
-    "sum": _reduction("dim_IntList"), "mean": _reduction("dim"), "prod": _prod, "_in_layout": _in_layout, "var": _moments, "std": _moments,
-    "std.unbiased": _same("std.default", "input", "unbiased"), "var.unbiased": _same("var.default", "input", "unbiased"),
+    "sum": _reduction("dim_IntList"), "mean": _reduction("dim"), "prod": _prod, "_in_layout": _in_layout,
+    "var": _moments, "std": _moments,
+    "std.unbiased": _same("std.default", "input", "unbiased"),
+    "var.unbiased": _same("var.default", "input", "unbiased"),
     "any": _any, "all": _any, "squeeze": _squeeze,
     "softmax": _same("_softmax.default", "input", "dim", extra=(False,)),
     "log_softmax": _same("_log_softmax.default", "input", "dim", extra=(False,)),
@@ -251,9 +253,12 @@ def _trimmed(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args[:end]
 
 
+_OTHER_NAMES: Final = {"item": "_local_scalar_dense"}
+
+
 def function_call(public: str, args: tuple[Any, ...], kwargs: Named) -> AtenCall:
     """Return the operator of a call by a public name whose arguments no operation of telegrad's takes."""
-    known = packet(public)
+    known = packet(_OTHER_NAMES.get(public, public))
     if known is not None and known._compute is not None:
         try:
             return _first_that_takes(known.made.values(), args, kwargs)

@@ -77,7 +77,7 @@ class FakeTensor(Tensor):
     def _run_function(self, public: str, args: Any, kwargs: Any) -> Any:
         return self.fake_mode._run_function(public, args, kwargs)
 
-    def __repr__(self) -> str:  # type: ignore[override]
+    def __repr__(self) -> str:
         notes = [f"size={tuple(self._meta.shape)}"]
         if self.device.type != "cpu":
             notes.insert(0, f"device={str(self.device)!r}")
@@ -192,5 +192,3 @@ def unset_fake_temporarily() -> Iterator[Any]:
         yield fake[-1] if fake else None
     finally:
         overrides.dispatch_modes = before
-
-

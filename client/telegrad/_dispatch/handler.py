@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from telegrad._ops.call import call
@@ -21,24 +23,44 @@ from .aten_calls import aten_call, function_call
 from .lowerings import KEPT, LOWERINGS
 from .recording import Record, recorded
 
-
 _TRANSPOSE, _MATRIX_TRANSPOSE = TABLE["transpose"], TABLE["t"]
 
 
-def handle(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a function of an operation some of whose operators a mode or a class answers."""
-    runs_functions = _function_runner(args, kwargs)
+def handle(public: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_part: bool = False) -> Any:
+    """Run a function of an operation some of whose operators a mode or a class answers.
+
+    ``is_part`` tells that it is a part of one with wrappers among its operands: their gradients may flow into all of
+    it, so that all of it is differentiated here.
+    """
+    runs_functions = _function_runner(args, kwargs) if public in PUBLIC else None
     if runs_functions is not None:
         return runs_functions(public, args, kwargs)
     lowering = LOWERINGS.get(public)
     if lowering is not None and "out" not in kwargs:
-        result = lowering(*args, **kwargs)
+        result = lowering(_runner(is_part or _has_wrapper(args)), *args, **kwargs)
         if result is not NotImplemented:
             return result
     bound = _bound(public, args, kwargs)
+    if bound is None and public in PUBLIC and thread.modes.records and _has_tracked((*args, *kwargs.values())):
+        with without_dispatch():
+            return function(public)(*args, **kwargs)
     if bound is None:
         return _result_of(*function_call(public, args, kwargs))
-    return run(*bound)
+    return run(*bound, is_part)
+
+
+def _runner(is_part: bool) -> Callable[..., Any]:
+    return lambda public, *args: handle(public, args, {}, is_part)
+
+
+def _has_tracked(values: Any) -> bool:
+    """Whether operands that the server knows require a gradient."""
+    tensors = list(tensors_in(values))
+    return not _has_wrapper(tensors) and any(tensor._is_tracked() for tensor in tensors)
+
+
+def _has_wrapper(values: Any) -> bool:
+    return any(tensor._session.holds_gradients for tensor in tensors_in(values))
 
 
 def _function_runner(args: Any, kwargs: dict[str, Any]) -> Any:
@@ -60,7 +82,7 @@ def _bound(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
     if has_out:
         out = kwargs["out"]
         targets = tuple(out) if isinstance(out, (tuple, list)) else (out,)
-    for op in PUBLIC[public]:
+    for op in PUBLIC.get(public, ()):
         if (op.form == "out") is not has_out:
             continue
         if has_out:
@@ -74,18 +96,18 @@ def _bound(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
     return None
 
 
-def run(op: Op, bound: tuple[Any, ...]) -> Any:
+def run(op: Op, bound: tuple[Any, ...], is_part: bool = False) -> Any:
     """Run an operation on bound arguments of which a mode or a class is asked, and record it if gradients are."""
     if thread.modes.autocast is not None:
-        return _under_autocast(op, bound)
+        return _under_autocast(op, bound, is_part)
     is_needed = thread.modes.records and op.differentiable and _needs_gradient(op, bound)
     if op.data_dependent:
         return _unseen(op, bound) if is_needed else _computed(op, bound)
     if op.base.index in programs.composites() and (is_needed or op.base.public not in KEPT) and op.form == "functional":
-        return _taken_apart(op, bound)
+        return _taken_apart(op, bound, is_part)
     if not is_needed or op.form == "out":
         return _computed(op, bound)
-    record = Record(op, bound, invoke)
+    record = Record(op, bound, invoke, is_part)
     try:
         record.prepare()
     except NotSupportedError:
@@ -98,7 +120,7 @@ def _needs_gradient(op: Op, bound: tuple[Any, ...]) -> bool:
     return any([tensor._is_tracked() for tensor in tensors_in(operands)])
 
 
-def _under_autocast(op: Op, bound: tuple[Any, ...]) -> Any:
+def _under_autocast(op: Op, bound: tuple[Any, ...], is_part: bool) -> Any:
     """Cast the operands as autocast does, and run the operation without it."""
     modes = thread.modes
     template, tensors = programs.template_of(bound)
@@ -106,7 +128,7 @@ def _under_autocast(op: Op, bound: tuple[Any, ...]) -> Any:
     called, casted = recast(op, metas, modes.autocast)  # type: ignore[arg-type]
     thread.modes = modes.but(autocast=None)
     try:
-        return run(called, _cast(bound, casted))
+        return run(called, _cast(bound, casted), is_part)
     finally:
         thread.modes = modes
 
@@ -119,13 +141,15 @@ def _cast(given: Any, metas: Any) -> Any:
     return metas
 
 
-def _taken_apart(op: Op, bound: tuple[Any, ...]) -> Any:
+def _taken_apart(op: Op, bound: tuple[Any, ...], is_part: bool) -> Any:
     template, tensors = programs.template_of(bound)
     try:
-        program = programs.expansion(op, template, [tensor._meta for tensor in tensors])
+        tracked = [thread.modes.records and tensor._is_tracked() for tensor in tensors]
+        program = programs.expansion(op, template, [tensor._meta for tensor in tensors], tracked)
     except NotSupportedError:
         return _unseen(op, bound)
-    results = programs.run(program, dict(enumerate(tensors)), invoke)
+    is_part = is_part or _has_wrapper(tensors)
+    results = programs.run(program, dict(enumerate(tensors)), partial(run_lowered, is_part=True) if is_part else invoke)
     if len(results) == 1 and not op.returns:
         return results[0]
     return tuple(results)
@@ -155,9 +179,8 @@ def invoke(op: Op, bound: tuple[Any, ...]) -> Any:
     """Run one operation of a program: a mode or a class is asked where there is one."""
     if op is _TRANSPOSE and bound[0].ndim == 2 and {bound[1] % 2, bound[2] % 2} == {0, 1}:
         op, bound = _MATRIX_TRANSPOSE, bound[:1]  # as PyTorch's formulas have it
-    if is_asked(bound) and not overrides.modes:
-        if _function_runner(bound, {}) is None:
-            return run_lowered(op, bound)
+    if is_asked(bound) and not overrides.modes and _function_runner(bound, {}) is None:
+        return run_lowered(op, bound)
     positional = bound[: op.positional]
     named = {param.name: value for param, value in list(zip(op.params, bound, strict=True))[op.positional :]}
     if is_asked(bound):
@@ -165,15 +188,16 @@ def invoke(op: Op, bound: tuple[Any, ...]) -> Any:
     return call(CallPattern.of(op, positional, named), (*positional, *named.values()))
 
 
-def run_lowered(op: Op, bound: tuple[Any, ...]) -> Any:
+def run_lowered(op: Op, bound: tuple[Any, ...], is_part: bool = False) -> Any:
     """Run an operation in the terms in which PyTorch asks for it."""
     lowering = LOWERINGS.get(op.public) if op.form == "functional" else None
     if lowering is not None:
         named = {param.name: value for param, value in zip(op.params, bound, strict=True)}
-        result = lowering(*bound) if op.varargs_at >= 0 else lowering(**named)
+        runner = _runner(is_part or _has_wrapper(bound))
+        result = lowering(runner, *bound) if op.varargs_at >= 0 else lowering(runner, **named)
         if result is not NotImplemented:
             return result
-    return run(op, bound)
+    return run(op, bound, is_part)
 
 
 _ = _aten_backwards

@@ -9,99 +9,101 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from telegrad._ops.functions import function
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.layout import broadcast_shapes
 
+Run = Callable[..., Any]
+"""Runs a function of an operation, given its public name and positional arguments."""
 
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+
+def _linear(run: Run, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     if weight.ndim != 2 or input.ndim == 0 or input.shape[-1] != weight.shape[1]:
         return NotImplemented
-    across = function("t")(weight)
+    across = run("t", weight)
     if bias is None:
-        return function("matmul")(input, across)
+        return run("matmul", input, across)
     if input.ndim == 2:
-        return function("addmm")(bias, input, across)
+        return run("addmm", bias, input, across)
     if input.ndim == 3 and input.is_contiguous():
-        rows = function("view")(input, (input.shape[0] * input.shape[1], input.shape[2]))
-        return function("view")(function("addmm")(bias, rows, across), (*input.shape[:2], weight.shape[0]))
-    return function("add")(function("matmul")(input, across), bias)
+        rows = run("view", input, (input.shape[0] * input.shape[1], input.shape[2]))
+        return run("view", run("addmm", bias, rows, across), (*input.shape[:2], weight.shape[0]))
+    return run("add", run("matmul", input, across), bias)
 
 
 def _softmax(public: str) -> Callable[..., Any]:
-    def lower(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    def lower(run: Run, input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
         if dim is None:
             dim = 0 if input.ndim in (0, 1, 3) else 1
         if dtype is not None and dtype is not input.dtype:
             input = input.to(dtype)
-        return NotImplemented if dtype is None else function(public)(input, dim)
+        return NotImplemented if dtype is None else run(public, input, dim)
 
     return lower
 
 
-def _reshape(input: Tensor, *shape: Any) -> Any:
+def _reshape(run: Run, input: Tensor, *shape: Any) -> Any:
     sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     if not input.is_contiguous():
         return NotImplemented
-    return function("view")(input, tuple(sizes))
+    return run("view", input, tuple(sizes))
 
 
 def _cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
+    run: Run, input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None,
+    ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Any:  # fmt: skip
     if target.dtype.is_floating_point or label_smoothing or size_average is not None or reduce is not None:
         return NotImplemented
-    logarithms = function("log_softmax")(input, min(1, input.ndim - 1))
-    return function("nll_loss")(logarithms, target, weight, None, ignore_index, None, reduction)
+    logarithms = run("log_softmax", input, min(1, input.ndim - 1))
+    return run("nll_loss", logarithms, target, weight, None, ignore_index, None, reduction)
 
 
-def _matmul(input: Tensor, other: Tensor) -> Any:
+def _matmul(run: Run, input: Tensor, other: Tensor) -> Any:
     left, right = input.ndim, other.ndim
     if not (left and right) or input.shape[-1] != other.shape[-2 if right > 1 else 0]:
         return NotImplemented
     if left <= 2 and right <= 2:
-        return _small_product(input, other)
+        return _small_product(run, input, other)
     if right <= 2:
-        rows = function("reshape")(input, (-1, input.shape[-1]))
+        rows = run("reshape", input, (-1, input.shape[-1]))
         shape = (*input.shape[:-1], *other.shape[1:])
-        return function("view")(function("mv" if right == 1 else "mm")(rows, other), shape)
+        return run("view", run("mv" if right == 1 else "mm", rows, other), shape)
     if left <= 2:
         return NotImplemented
     batch = broadcast_shapes("matmul", tuple(input.shape[:-2]), tuple(other.shape[:-2]))
-    first, second = [_batches(tensor, batch) for tensor in (input, other)]
-    return function("view")(function("bmm")(first, second), (*batch, input.shape[-2], other.shape[-1]))
+    first, second = [_batches(run, tensor, batch) for tensor in (input, other)]
+    return run("view", run("bmm", first, second), (*batch, input.shape[-2], other.shape[-1]))
 
 
-def _small_product(input: Tensor, other: Tensor) -> Any:
+def _small_product(run: Run, input: Tensor, other: Tensor) -> Any:
     if input.ndim == other.ndim:
-        return function("dot" if input.ndim == 1 else "mm")(input, other)
+        return run("dot" if input.ndim == 1 else "mm", input, other)
     if input.ndim == 2:
-        return function("mv")(input, other)
-    return function("squeeze")(function("mm")(function("unsqueeze")(input, 0), other), 0)
+        return run("mv", input, other)
+    return run("squeeze", run("mm", run("unsqueeze", input, 0), other), 0)
 
 
-def _batches(tensor: Tensor, batch: tuple[int, ...]) -> Any:
-    expanded = function("expand")(tensor, (*batch, *tensor.shape[-2:]))
-    return function("reshape")(expanded, (math.prod(batch), *tensor.shape[-2:]))
+def _batches(run: Run, tensor: Tensor, batch: tuple[int, ...]) -> Any:
+    expanded = run("expand", tensor, (*batch, *tensor.shape[-2:]))
+    return run("reshape", expanded, (math.prod(batch), *tensor.shape[-2:]))
 
 
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    run: Run, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     if query.ndim != 4 or dropout_p or enable_gqa or query.shape[:2] != key.shape[:2]:
         return NotImplemented
     is_trained = thread.modes.records and any([t._is_tracked() for t in (query, key, value)])
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    return function("_attention")(query, key, value, attn_mask, is_causal, factor, is_trained)[0]
+    return run("_attention", query, key, value, attn_mask, is_causal, factor, is_trained)[0]
 
 
-def _chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
+def _chunk(run: Run, input: Tensor, chunks: int, dim: int = 0) -> Any:
     if not input.ndim or chunks <= 0:
         return NotImplemented
-    return function("split")(input, max(-(-input.shape[dim] // chunks), 1), dim)
+    return run("split", input, max(-(-input.shape[dim] // chunks), 1), dim)
 
 
 LOWERINGS: Final[dict[str, Callable[..., Any]]] = {

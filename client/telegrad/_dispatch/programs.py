@@ -77,9 +77,9 @@ def derivative(op: Op, template: Template, metas: Sequence[Meta], needed: int, r
     return _asked("derivation", op, template, metas, needed, list(reached))
 
 
-def expansion(op: Op, template: Template, metas: Sequence[Meta]) -> Program:
-    """Return the operations that a composite consists of."""
-    return _asked("expansion", op, template, metas)
+def expansion(op: Op, template: Template, metas: Sequence[Meta], tracked: list[bool]) -> Program:
+    """Return the operations that a composite consists of, given which operands require a gradient."""
+    return _asked("expansion", op, template, metas, tracked)
 
 
 def _asked(what: str, op: Op, template: Template, metas: Sequence[Meta], *more: Any) -> Program:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from telegrad._ops.grad_names import grad_name
+from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd.function import Function
 from telegrad_protocol.meta import Meta
@@ -22,17 +23,19 @@ Invoke = Callable[[Op, tuple[Any, ...]], Any]
 class Record:
     """A call whose gradients a program computes: the operation, its arguments, and what the program takes.
 
-    ``invoke`` runs the operations of the program.
+    ``invoke`` runs the operations of the program. ``is_part`` tells that it is a part of a call with wrappers.
     """
 
     result_metas: list[Meta | None]
     whole: Program
 
-    def __init__(self, op: Op, bound: tuple[Any, ...], invoke: Invoke) -> None:
+    def __init__(self, op: Op, bound: tuple[Any, ...], invoke: Invoke, is_part: bool) -> None:
         self.op = op
         self.invoke = invoke
-        self.template, self.tensors = programs.template_of(bound)
-        self.metas = [tensor._meta for tensor in self.tensors]
+        self.is_part = is_part
+        self.template, tensors = programs.template_of(bound)
+        self.tensors: Sequence[Any] = tensors
+        self.metas = [tensor._meta for tensor in tensors]
         self.needed = sum([_is_needed(bound[p]) << p for p in op.tensor_positions if p not in op.no_grad])
 
     def prepare(self) -> None:
@@ -40,7 +43,7 @@ class Record:
         self.result_metas = _result_metas(self)
         self.whole = self.program(tuple([meta is not None for meta in self.result_metas]))
 
-    def filled(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    def filled(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Return the arguments with these tensors in place."""
         return programs.filled(self.template, tensors)  # type: ignore[no-any-return]
 
@@ -77,10 +80,11 @@ class Dispatched(Function):
         outs_of = op.mutates[:1] if op.form == "inplace" else ()
         written = [tensors[record.template[p].number] for p in outs_of]
         metas, program = record.result_metas, record.whole
+        ctx.keeps_operands = record.is_part
         saved = {number: tensors[number] for number in program.takes if number < len(tensors)}
         for number, tensor in saved.items():
             if any(tensor is target for target in written):
-                with without_dispatch(), without_modes():
+                with without_dispatch(), without_modes(), enable_grad():  # the copy has the history of what it copies
                     saved[number] = tensor.clone()
         result = compute(op, record.filled(tensors))
         outs = list(result) if isinstance(result, (tuple, list)) else [result]

@@ -44,6 +44,6 @@ def make_wrapper(
     shape = tuple(size)
     given = tuple(strides) if strides is not None else strides_of(shape, memory_format) if memory_format else None
     meta = Meta.of(shape, dtype or get_default_dtype(), place, given, storage_offset or 0)
-    made = object.__new__(cls)
-    Tensor.__init__(made, wrapper_session, wrapper_session.new_id(), meta)  # type: ignore[arg-type]
-    return made.requires_grad_() if requires_grad else made  # type: ignore[attr-defined]
+    made: Any = object.__new__(cls)
+    Tensor.__init__(made, wrapper_session, wrapper_session.new_id(), meta)
+    return made.requires_grad_() if requires_grad else made

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from telegrad._ops.operand_classes import overrides
 from telegrad._tensor.host_arrays import UNKNOWN_TO_NUMPY, array_of, scalar_of
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
@@ -39,6 +40,9 @@ def item(self: Tensor) -> Any:
     """Return the one element as a Python number."""
     if self._meta.numel != 1:
         raise ShapeError(f"item: a tensor with {self._meta.numel} elements cannot become a number; use tolist()")
+    is_asked = overrides.dispatch_modes or self._session.holds_gradients
+    if is_asked and not overrides.ignores_dispatch and overrides.dispatch_handler is not None:
+        return overrides.dispatch_handler("item", (self,), {})
     dtype, _, data = self._session.read(self._id)
     return scalar_of(dtype, data)
 

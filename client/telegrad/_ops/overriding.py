@@ -200,5 +200,6 @@ for _method in (_torch_function, disabled_torch_function, _enter, _make_subclass
     _method.__module__ = "telegrad"  # where users find ``Tensor``
 METHODS: dict[str, Any] = {
     "__torch_function__": classmethod(_torch_function), "__init_subclass__": classmethod(_enter),
-    "as_subclass": as_subclass, "_make_subclass": staticmethod(_make_subclass), "_make_wrapper_subclass": staticmethod(_make_wrapper_subclass),
+    "as_subclass": as_subclass, "_make_subclass": staticmethod(_make_subclass),
+    "_make_wrapper_subclass": staticmethod(_make_wrapper_subclass),
 }  # fmt: skip

@@ -69,8 +69,8 @@ _ELSEWHERE: Final = {
         for part in ["custom_ops", "fake_impl", "infer_schema", "triton", "utils"]
     },
     "_ops": "_library.compiled.torch_ops",
-    "_subclasses": "_programs.fake_tensors",
-    "_subclasses.fake_tensor": "_programs.fake_tensors",
+    "_subclasses": "_dispatch.fake_tensors",
+    "_subclasses.fake_tensor": "_dispatch.fake_tensors",
     "__config__": "_programs.build_config",
     "_decomp": "_library.compiled.decompositions",
     "_dynamo": "compiler.dynamo",

@@ -46,7 +46,7 @@ def key_of(edge: GradientEdge) -> Any:
 def parents_of(node: GradientEdge) -> Sequence[GradientEdge]:
     """Return the edges that gradients of a node flow to in the same pass."""
     if isinstance(node, ClientNode) and node.held is not None and not node.held.is_remote:
-        return [edge for edge in node.parents if is_held(edge)]
+        return [edge for edge in node.parents if is_held(edge) or isinstance(edge, ClientOutput)]
     return node.parents
 
 
@@ -57,6 +57,18 @@ def reachable_in_pass(roots: Iterable[GradientEdge]) -> set[GradientEdge]:
     while stack:
         for parent in parents_of(stack.pop()):
             if parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
+    return seen
+
+
+def on_server(roots: Iterable[GradientEdge]) -> set[GradientEdge]:
+    """Return the nodes that the server walks through in a pass from roots that it knows."""
+    seen = {root for root in roots if not is_held(root)}
+    stack = list(seen)
+    while stack:
+        for parent in stack.pop().parents:
+            if parent not in seen and not is_held(parent):
                 seen.add(parent)
                 stack.append(parent)
     return seen

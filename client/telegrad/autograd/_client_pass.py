@@ -26,7 +26,7 @@ from telegrad._tensor.autograd_graph import (
     has_gradients,
     stand_ins_among,
 )
-from telegrad._tensor.held_gradients import is_held, key_of, parents_of, reachable_in_pass
+from telegrad._tensor.held_gradients import key_of, on_server, parents_of, reachable_in_pass
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
@@ -43,7 +43,7 @@ from ._gradients import (
     new_gradient,
     settle,
 )
-from ._held_pass import HeldPass, is_remote, watched_at
+from ._held_pass import HeldPass, watched_at
 
 
 class _Running(threading.local):
@@ -75,6 +75,7 @@ class ClientPass(HeldPass):
         self._roots = [root._gradient_edge() for root in roots]
         self._lineage = [t._gradient_edge() for t in (*roots, *gradients) if t is not None and t._is_tracked()]
         self._nodes = nodes = reachable_in_pass(self._roots)
+        self._on_server = on_server([root._gradient_edge() for root, _ in remote])
         self._targets = None if inputs is None else {tensor._gradient_edge() for tensor in inputs}
         self._leading = None if self._targets is None else _leading_to(self._targets, nodes)
         self._counts = _count(nodes)
@@ -90,7 +91,7 @@ class ClientPass(HeldPass):
             leaf = node.tensor() if isinstance(node, LeafNode) else None
             if leaf is not None:
                 make_dense(leaf)
-        stops = [number for node in nodes for number in self._stops_at(node) if is_remote(node)]
+        stops = [number for node in nodes for number in self._stops_at(node) if node in self._on_server]
         targets = None
         if inputs is not None:
             known = [t for t in inputs if not t._session.holds_gradients]
@@ -248,7 +249,7 @@ class ClientPass(HeldPass):
         """Call the hooks and the function of a node, and return the nodes that gradients flow to from it."""
         is_reached = node in self._reached
         for watched in self._watched_at(node):
-            if is_held(node):
+            if node not in self._on_server or key_of(node) in self._held:
                 if is_reached:
                     self._call_hooks_of_held(node, watched)
             elif is_reached:
@@ -292,7 +293,7 @@ class ClientPass(HeldPass):
                 "backward: trying to backward through the graph a second time, but its saved tensors are freed; "
                 "pass retain_graph=True to the first pass"
             )
-        if node.held is not None:
+        if node.held is not None or node not in self._on_server:
             return self._differentiate_held(node, arrived)
         gradients = self._take(node.number, arrived)
         results = node.context.differentiate(gradients)

@@ -14,6 +14,8 @@ class FunctionCtx:
 
     needs_input_grad: tuple[bool, ...] = ()
     materialize_grads = True
+    keeps_operands = False
+    """Whether the node keeps the operands, so that gradients that are objects of the program can flow through it."""
     _saved: Sequence[Any] | None = ()
     _saved_for_forward: Sequence[Any] | None = None
     _dirty: tuple[Any, ...] = ()

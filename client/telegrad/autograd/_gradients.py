@@ -25,7 +25,7 @@ def gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:
 def new_gradient(session: ClientSession, meta: Meta) -> Tensor:
     """Return the handle of a gradient that is about to be computed."""
     tensor = Tensor(session, session.new_id(), meta)
-    return tensor if session.adopt is None else session.adopt(tensor)  # type: ignore[no-any-return]
+    return tensor if session.adopt is None else session.adopt(tensor)
 
 
 def gradient_meta(leaf: Tensor) -> Meta:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad._session.grad_mode import set_grad_enabled
-from telegrad._tensor.autograd_graph import ClientNode, GradientEdge, LeafNode, Watched
+from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, Watched
 from telegrad._tensor.held_gradients import is_held, key_of
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
@@ -22,6 +22,8 @@ class HeldPass:
     _inputs: list[Tensor] | None
     _retain_graph: bool
     _create_graph: bool
+    _on_server: set[GradientEdge]
+    """Nodes that the server walks through in this pass."""
 
     def __init__(self, roots: list[tuple[Tensor, Tensor | None]]) -> None:
         self._held: dict[Any, Any] = {}
@@ -74,47 +76,46 @@ class HeldPass:
 
     def _differentiate_held(self, node: ClientNode, arrived: list[Meta | None]) -> list[GradientEdge]:
         """Differentiate a function some of whose gradients are objects of the program."""
-        parts = node.held
-        known = [None if place in parts.outputs else meta for place, meta in enumerate(arrived)]
-        gradients = self._take(node.number, known) if parts.is_remote else [None] * len(arrived)
-        for place in parts.outputs:
-            gradients[place] = self._held.get((node, place))
+        is_on_server = node in self._on_server
+        own = [self._held.get((node, place)) for place in range(len(arrived))]
+        gradients: list[Any] = [None] * len(arrived)
+        if is_on_server:
+            pairs = zip(arrived, own, strict=True)
+            gradients = self._take(node.number, [meta if held is None else None for meta, held in pairs])
+        gradients = [taken if held is None else held for taken, held in zip(gradients, own, strict=True)]
+        if not is_on_server and all(gradient is None for gradient in gradients):
+            return []
+        operands = node.held.operands if node.held is not None else [None] * len(node.edges)
         results = node.context.differentiate(gradients)
         if not self._retain_graph:
             node.release()
         flows: list[GradientEdge] = []
         given: list[Tensor | None] = []
-        for edge, operand, result in zip(node.edges, parts.operands, results, strict=True):
+        for edge, operand, result in zip(node.edges, operands, results, strict=True):
             if edge is None or result is None:
                 given.append(None)
                 continue
-            given.append(None if result._session.holds_gradients else result)
-            if is_held(edge):
+            is_own = result._session.holds_gradients
+            given.append(None if is_own else result)
+            if is_held(edge) or (isinstance(edge, ClientOutput) and (is_own or not is_on_server)):
                 given[-1] = None
                 self._hold(edge, result)
                 flows.append(edge)
-            elif result._session.holds_gradients and isinstance(edge, LeafNode):
+            elif is_own and isinstance(edge, LeafNode):
                 self._hold(edge, result)
-                self._plain_leaves.append(operand)
-            elif result._session.holds_gradients:
+                self._plain_leaves += [leaf for leaf in (edge.tensor(),) if leaf is not None]
+            elif is_own or (operand is None and not is_on_server):
                 raise NotSupportedError(
-                    f"{node.name}: the gradient of {operand._meta}, which the server computed, is a "
-                    f"{type(result).__name__}; return a plain tensor for it"
+                    f"{node.name}: the gradient of what the server computed is a {type(result).__name__}; return a "
+                    "plain tensor for it"
                 )
-            elif parts.is_remote:
+            elif is_on_server:
                 flows.append(edge)
             else:
                 self.handed.append((operand, result))
-        if parts.is_remote:
+        if is_on_server:
             self._give(node.number, given)
         return flows
-
-
-def is_remote(node: GradientEdge) -> bool:
-    """Whether the server knows the stops of a node."""
-    if isinstance(node, ClientNode):
-        return node.held is None or bool(node.held.is_remote)
-    return not is_held(node)
 
 
 def watched_at(node: GradientEdge) -> list[Watched]:

@@ -276,7 +276,7 @@ class _Results:
         metas = [out._meta if has else None for out, has in zip(values, differentiable, strict=True)]
         name = name or f"{owner.__name__}Backward"
         self.node = node = ClientNode(session, session.new_id(), name, edges, metas, ctx)
-        if own:
+        if own or ctx.keeps_operands:
             node.held = HeldParts(self.tensors, outputs)
         _attach(node, outputs, _ids(self.tensors), tuple(self.modified), self._saved_ids(owner))
         return values

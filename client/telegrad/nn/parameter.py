@@ -31,7 +31,8 @@ class Parameter(Tensor, metaclass=_Kind):
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
         if data.__class__ in DISPATCHING:
-            made = data.detach().requires_grad_(requires_grad)
+            given: Any = data
+            made = given.detach().requires_grad_(requires_grad)
             made._is_param = True
             return made
         return object.__new__(cls)

@@ -57,9 +57,7 @@ def mm_flop(a_shape: Shape, b_shape: Shape, *args: Any, out_shape: Any = None, *
 
 
 @register_flop_formula(aten.addmm)
-def addmm_flop(
-    self_shape: Shape, a_shape: Shape, b_shape: Shape, out_shape: Any = None, **kwargs: Any
-) -> int:
+def addmm_flop(self_shape: Shape, a_shape: Shape, b_shape: Shape, out_shape: Any = None, **kwargs: Any) -> int:
     """Count a product of matrices; what is added is not counted."""
     return mm_flop(a_shape, b_shape)
 
@@ -133,8 +131,8 @@ def sdpa_backward_flop(
     """Count the gradients of attention: the scores again, and products for those of scores, values, queries, keys."""
     if not query.is_cuda:
         return 0
-    b, h, s_q, d_q = query.shape
-    s_k, d_v = key.shape[2], value.shape[3]
+    b, h, s_q, d_q = map(int, query.shape)
+    s_k, d_v = int(key.shape[2]), int(value.shape[3])
     return b * h * s_q * s_k * 2 * (3 * d_q + 2 * d_v)
 
 

@@ -19,6 +19,7 @@ from server.engine.value import Value
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 
+from .graph import UNRECORDED
 from .node import GradientPlan, OpNode
 
 
@@ -44,21 +45,22 @@ class Trace:
         self._values: list[Value] = []
         self._numbers: dict[int, int] = {}
 
-    def value(self, meta: Meta) -> Value:
+    def value(self, meta: Meta, requires_grad: bool = False) -> Value:
         """Return a new value of this meta, without memory."""
         value = object.__new__(Value)
         backend = context.current.backends.get(meta.device) or next(iter(context.current.backends.values()))
         value.storage, value.meta, value.backend = _Memory(), meta, backend  # type: ignore[assignment]
-        value.base, value.autograd, value._array, value.keys = None, None, None, backend.key
+        value.base, value._array, value.keys = None, None, backend.key
+        value.autograd = UNRECORDED if requires_grad and meta.dtype.is_differentiable else None
         self._numbers[id(value)] = len(self._values)
         self._values.append(value)
         return value
 
-    def values(self, metas: Any) -> Any:
-        """Return arguments with new values in the place of metas, in lists too."""
+    def values(self, metas: Any, requires_grad: bool = False) -> Any:
+        """Return new values in the place of metas, in tuples too."""
         if isinstance(metas, Meta):
-            return self.value(metas)
-        return tuple([self.values(item) for item in metas]) if metas.__class__ is tuple else metas
+            return self.value(metas, requires_grad)
+        return tuple([self.values(item, requires_grad) for item in metas])
 
     def number(self, value: Value | None) -> int | None:
         """Return the number of a value; None for None."""
@@ -75,7 +77,9 @@ class Trace:
             self.steps.append(Step(op.index, raw, []))
             targets = tuple([args[position] for position in op.mutates])
             return targets if isinstance(inferred, tuple) else targets[0]
-        results = self.values(inferred)
+        operands = [item for arg in args for item in (arg if arg.__class__ is tuple else (arg,))]
+        is_tracked = any([item.__class__ is Value and item.autograd is not None for item in operands])
+        results = self.values(inferred, is_tracked and op.differentiable)
         made = results if isinstance(results, tuple) else (results,)
         self.steps.append(Step(op.index, raw, [self._numbers[id(value)] for value in made]))
         return results
@@ -172,7 +176,7 @@ def expand(operator: Operator, trace: Trace, args: tuple[Any, ...]) -> Program:
     assert operator.composite is not None
     positional = operator.op.positional
     keywords = dict(zip(operator.keyword_names, args[positional:], strict=True))
-    with context.grad_mode(False), _tracing(trace):
+    with context.grad_mode(True), _tracing(trace):
         result = operator.composite(*args[:positional], **keywords)
     made = result if isinstance(result, tuple) else (result,)
     return Program(trace.steps, [trace.number(value) for value in made])

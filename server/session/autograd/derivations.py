@@ -28,14 +28,16 @@ class _Operands:
         return self.values[number]
 
 
-def _read(op: int, args: list[Any], metas: list[queries.WireMeta]) -> tuple[Operator, Trace, tuple[Any, ...]]:
+def _read(
+    op: int, args: list[Any], metas: list[queries.WireMeta], tracked: list[bool]
+) -> tuple[Operator, Trace, tuple[Any, ...]]:
     """Return an operation, a trace, and the arguments with traced values for operands."""
     if not 0 <= op < len(BY_INDEX):
         raise ArgumentError(f"there is no operation number {op}")
     trace = Trace()
     values = [
-        trace.value(Meta.of(tuple(shape), of_code(dtype), Device(device).on_server, tuple(strides), offset))
-        for shape, strides, offset, dtype, device in metas
+        trace.value(Meta.of(tuple(shape), of_code(dtype), Device(device).on_server, tuple(strides), offset), is_tracked)
+        for (shape, strides, offset, dtype, device), is_tracked in zip(metas, tracked, strict=True)
     ]
     state: Any = _Operands(values)
     return BY_INDEX[op], trace, READERS[op].read(state, args)
@@ -47,7 +49,7 @@ def _is_composite(operator: Operator) -> bool:
 
 @answers(queries.Derivation)
 def _derivation(state: SessionState, query: queries.Derivation) -> Program:
-    operator, trace, args = _read(query.op, query.args, query.metas)
+    operator, trace, args = _read(query.op, query.args, query.metas, [False] * len(query.metas))
     if _is_composite(operator):
         raise ArgumentError(f"{operator.op.public} consists of other operations, and these have derivatives")
     return derive(operator, trace, args, query.needed, query.reached)
@@ -55,7 +57,9 @@ def _derivation(state: SessionState, query: queries.Derivation) -> Program:
 
 @answers(queries.Expansion)
 def _expansion(state: SessionState, query: queries.Expansion) -> Program:
-    operator, trace, args = _read(query.op, query.args, query.metas)
+    if len(query.tracked) != len(query.metas):
+        raise ArgumentError("expansion: each operand is tracked or is not")
+    operator, trace, args = _read(query.op, query.args, query.metas, query.tracked)
     if operator.composite is None:
         raise ArgumentError(f"{operator.op.public} does not consist of other operations")
     return expand(operator, trace, args)
