@@ -20,6 +20,11 @@ from telegrad_protocol.tracing.timeline import Timeline
 
 from .test_profiles import read_strictly
 
+PROPERTIES = {
+    "name": "GPU", "numSms": 4, "maxThreadsPerMultiprocessor": 2048, "regsPerMultiprocessor": 65536,
+    "sharedMemPerMultiprocessor": 8192,
+}  # fmt: skip
+
 
 def _bytes(*rows: tuple[int, ...]) -> bytes:
     return array("q", [number for row in rows for number in row]).tobytes()
@@ -40,7 +45,7 @@ def _recording(times: str, kernels: bytes, calls: bytes = b"", flushes: bytes = 
         (4, 900, 2000, 0, 0, 0, 0, 0),
     )
     texts = ["gemm", "bias", "splitKreduce_kernel", "add", "Memcpy HtoD", "call"]
-    work = DeviceWork(0, times, "", texts, kernels, calls, flushes, {"name": "GPU"})
+    work = DeviceWork(0, times, "", texts, kernels, calls, flushes, PROPERTIES)
     sites = [recording.SiteName(1, "model.py", 3, "forward")]
     return Recording(99, 900, 2000, [Descriptor(*each) for each in names], sites, events, [work], [])
 
@@ -66,7 +71,9 @@ def test_launches_that_waited_belong_to_those_that_asked_for_them() -> None:
     by_category = read_strictly(document)
     assert [event["args"]["grid"] for event in by_category["kernel"]] == [[4, 2, 1]] * 4
     assert by_category["gpu_memcpy"][0]["args"]["bytes"] == 640
-    assert document["deviceProperties"] == [{"id": 0, "name": "GPU"}]
+    assert document["deviceProperties"] == [{"id": 0, **PROPERTIES}]
+    args = by_category["kernel"][0]["args"]
+    assert (args["blocks per SM"], args["warps per SM"], args["est. achieved occupancy %"]) == (2.0, 8.0, 12)
     assert unpacked(packed(1 << 30, 3, 5)) == [1 << 30, 3, 5]
 
 

@@ -6,10 +6,11 @@ CUDA (``cuda_runtime``); each GPU is one, with a row per stream. Arrows (``ac2g`
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 from . import recording
-from .recording import unpacked
+from .recording import KernelRow, unpacked
 from .timeline import CallSpan, KernelSpan, Span, Timeline
 
 Event = dict[str, Any]
@@ -17,6 +18,7 @@ _CATEGORIES: Final = {
     recording.OPERATION: "cpu_op", recording.NODE: "cpu_op", recording.INSTRUCTION: "cpu_op",
     recording.RANGE: "user_annotation", recording.REPLAY: "cpu_op",
 }  # fmt: skip
+_WARP: Final = 32
 GAP_ROWS: Final = 1_000_000
 """The row of a stream's gaps has this more than the stream's number."""
 _GAP_LEAST: Final = 1.0
@@ -69,8 +71,9 @@ def events_of(timeline: Timeline, with_shapes: bool = True) -> list[Event]:
     streams = {(kernel.device, kernel.row.stream) for kernel in timeline.kernels}
     for device, stream in sorted(streams):
         events += named_thread(device, stream, f"stream {stream}", stream)
+    properties = {work.device: work.properties for work in timeline.recorded.devices}
     for kernel in timeline.kernels:
-        events += _kernel_events(kernel, pid)
+        events += _kernel_events(kernel, pid, properties[kernel.device])
     return [*events, *_memory_events(timeline, pid), *_gap_events(timeline)]
 
 
@@ -95,7 +98,26 @@ def _call_event(call: CallSpan, pid: int) -> Event:
     return complete("cuda_runtime", call.name, pid, pid, call.begin, call.end, args)
 
 
-def _kernel_events(kernel: KernelSpan, pid: int) -> list[Event]:
+def _occupancy(row: KernelRow, properties: Event) -> Event:
+    """Return how full a kernel can make a GPU, by its grid, its block and what a thread needs; nothing if unknown."""
+    multiprocessors, most_threads = properties.get("numSms", 0), properties.get("maxThreadsPerMultiprocessor", 0)
+    threads = prod(unpacked(row.block))
+    if not (multiprocessors and most_threads and threads):
+        return {}
+    warps, blocks = -(-threads // _WARP), prod(unpacked(row.grid)) / multiprocessors
+    resident = [most_threads // threads]
+    if row.registers and properties.get("regsPerMultiprocessor"):
+        resident.append(properties["regsPerMultiprocessor"] // (row.registers * warps * _WARP))
+    if row.shared and properties.get("sharedMemPerMultiprocessor"):
+        resident.append(properties["sharedMemPerMultiprocessor"] // row.shared)
+    share = min(blocks, *resident) * warps * _WARP / most_threads
+    return {
+        "blocks per SM": round(blocks, 4), "warps per SM": round(blocks * warps, 4),
+        "est. achieved occupancy %": min(100, round(100 * share)),
+    }  # fmt: skip
+
+
+def _kernel_events(kernel: KernelSpan, pid: int, properties: Event) -> list[Event]:
     row, device, stream, parent = kernel.row, kernel.device, kernel.row.stream, kernel.parent
     args: Event = {
         "External id": parent.number if parent else 0, "queued": 0, "device": device, "context": 1,
@@ -104,7 +126,7 @@ def _kernel_events(kernel: KernelSpan, pid: int) -> list[Event]:
     if kernel.kind == "kernel":
         args |= {
             "registers per thread": row.registers, "shared memory": row.shared, "grid": unpacked(row.grid),
-            "block": unpacked(row.block), "blocks per SM": 0, "warps per SM": 0, "est. achieved occupancy %": 0,
+            "block": unpacked(row.block), **_occupancy(row, properties),
         }  # fmt: skip
     elif kernel.end > kernel.begin:
         args |= {"bytes": row.nbytes, "memory bandwidth (GB/s)": row.nbytes / (kernel.end - kernel.begin) / 1000}
