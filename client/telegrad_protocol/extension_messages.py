@@ -18,6 +18,8 @@ from msgspec import Struct
 from .queries import SessionQuery
 
 LIST, TUPLE, DTYPE, DEVICE, COMPLEX, DICT, GIVEN, NEW = range(8)
+ALWAYS_PLAN: Final = -1
+"""The plan of a request that asks for a plan even where the function may have seen elements of tensors."""
 MOST_BYTES: Final = 4 << 20
 """The sources of an extension and the headers that they include have at most so many characters together."""
 
@@ -26,7 +28,8 @@ class CallExtension(Struct, frozen=True, array_like=True, tag=48, gc=False):
     """Call function number ``function`` of the session's extensions.
 
     With a ``request`` the answer tells what it returns, and the number of a plan if the next call of this kind can be
-    expected to return the same but for the elements, else 0. Without one the results get the ids ``outs``, and it is
+    expected to return the same but for the elements, else 0: where it has seen elements it cannot, unless ``plan`` is
+    ``ALWAYS_PLAN``. Without a request the results get the ids ``outs``, and it is
     an error if they differ from those of ``plan``; plan 0 stands for a function that returns nothing. The tensors
     ``freed`` are freed before it runs.
     """

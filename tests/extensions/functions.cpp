@@ -92,6 +92,17 @@ double fails(int64_t how) {
 }
 int64_t leftover = 0;
 int64_t count_up(int64_t by) { return leftover += by; }
+at::Tensor kept;
+at::Tensor swap_kept(at::Tensor x) {
+  auto before = kept.defined() ? kept : torch::zeros_like(x);
+  kept = x;
+  return before;
+}
+at::Tensor sometimes(at::Tensor x) {  // what it asks for changes from call to call, its result does not
+  auto one = torch::empty({++leftover % 2 ? 3 : 4}), two = torch::empty_like(x);
+  return two.fill_(static_cast<double>(one.numel()));
+}
+void drop_kept() { kept = at::Tensor(); }
 at::Tensor grows(at::Tensor x) { return torch::zeros({++leftover, x.size(0)}); }
 at::Tensor crash(at::Tensor x) {
   static_cast<volatile char*>(nullptr)[leftover] = 1;
@@ -125,6 +136,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("fails", &fails);
   m.def("count_up", &count_up, py::call_guard<py::gil_scoped_release>());
   m.def("grows", &grows);
+  m.def("swap_kept", &swap_kept);
+  m.def("drop_kept", &drop_kept);
+  m.def("sometimes", &sometimes);
   m.def("crash", &crash);
   m.def("without_grad", &without_grad);
   m.def("typed", &typed, py::arg("x"), py::arg("type"), py::arg("device") = "cpu", py::arg("fill") = py::none());

@@ -142,6 +142,21 @@ def test_calls_whose_results_are_known_do_not_wait(tg: Any, extension: Any) -> N
     assert extension.grows(other).shape[0] + 1 == extension.grows(other).shape[0]
 
 
+def test_tensors_that_an_extension_keeps_stay_what_they_are(tg: Any, extension: Any) -> None:
+    extension.swap_kept.waits = False
+    tensors = [tg.full((3,), float(number)) for number in range(6)]
+    before = [extension.swap_kept(tensor) for tensor in tensors[:1]] + [extension.swap_kept(t) for t in tensors[1:]]
+    del tensors
+    assert [t.tolist() for t in before[1:]] == [[float(number)] * 3 for number in range(5)]
+    extension.drop_kept()
+    extension.sometimes.waits = False
+    x = tg.ones(2)
+    assert [extension.sometimes(x).tolist() for _ in range(4)] in (
+        [[4.0] * 2, [3.0] * 2] * 2,
+        [[3.0] * 2, [4.0] * 2] * 2,
+    )
+
+
 def test_values_that_an_extension_drops_are_freed(tg: Any, extension: Any) -> None:
     from server.engine.extensions.library import runtime
 

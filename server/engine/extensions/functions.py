@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .library import Library
+from .prepared_call import PreparedCall
 
 
 class SessionFunction(NamedTuple):
@@ -15,12 +16,20 @@ class SessionFunction(NamedTuple):
     name: str
 
 
+class Plan(NamedTuple):
+    """What a call of one kind returns but for the elements, and how it is made; None where nothing is prepared."""
+
+    expected: Any
+    prepared: PreparedCall | None
+    name: str
+
+
 class Extensions:
     """What a session has loaded: its functions by number, and what calls of one kind return."""
 
     def __init__(self) -> None:
         self.functions: list[SessionFunction] = []
-        self.plans: dict[int, Any] = {}
+        self.plans: dict[int, Plan] = {}
 
     def name_of(self, function: int) -> str:
         """Return the name of a function by its number, as failures name what has failed."""

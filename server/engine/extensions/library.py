@@ -61,14 +61,14 @@ class Library:
     """A library that was loaded from a file; it stays as long as the process."""
 
     def __init__(self, path: Path) -> None:
-        self._runtime = shared = runtime()
+        self.runtime = shared = runtime()
         try:
             library = ctypes.PyDLL(str(path))  # calls keep the interpreter's lock: nothing else runs in this process
-            load, self._entry = library.telegrad_load, library.telegrad_call
+            load, self.entry = library.telegrad_load, library.telegrad_call
         except (OSError, AttributeError) as error:
             raise ExtensionError(f"the extension's library cannot be loaded: {error}") from None
         load.argtypes, load.restype = [ctypes.c_void_p], ctypes.c_int64
-        self._entry.argtypes, self._entry.restype = [ctypes.c_int64, ctypes.c_char_p], ctypes.c_int64
+        self.entry.argtypes, self.entry.restype = [ctypes.c_int64, ctypes.c_void_p], ctypes.c_int64
         if load(ctypes.addressof(shared.memory)):
             raise self._raised("load")
         functions, self.operators, self.attributes, self.doc = Reader(shared.result(), _no_tensor).value()
@@ -80,50 +80,50 @@ class Library:
 
     def call(self, number: int, name: str, args: list[Any]) -> Any:
         """Call a function on values, numbers, texts and lists of these; returns the same."""
-        shared = self._runtime
-        places = shared.places
-        places[READS_DATA] = 0
-        encode, hand_over = words.encode, shared.hand_over
-        device = -1
-        parts = []
-        for arg in args:
-            if arg.__class__ is Value:
-                if device < 0 and arg.meta.device is not CPU:
-                    device = arg.meta.device.index or 0
-                parts.append(hand_over(arg))
-            else:
-                parts.append(encode(arg, hand_over))
-        shared.prepare(device if device >= 0 else _default_gpu())
+        shared = self.runtime
+        shared.places[READS_DATA] = 0
+        shared.arguments, shared.emptied = [], []
+        parts = [words.encode(arg, shared.hand_over_argument) for arg in args]
+        shared.prepare(gpu_of(shared.arguments))
         notes.enter(name)
-        failed = self._entry(number, b"".join(parts))
+        failed = self.entry(number, b"".join(parts))
         notes.leave()
+        return self.finish(failed, name)
+
+    def finish(self, failed: int, name: str) -> Any:
+        """Return what a call has left as its result; raises what it has thrown."""
+        shared = self.runtime
         try:
             if failed:
                 raise self._raised(name)
-            if places[BUFFER] == words.TENSOR:
-                return shared.values[places[BUFFER + 1]]
-            return Reader(shared.result(), shared.values.__getitem__).value()
+            if shared.places[BUFFER] == words.TENSOR:
+                return shared.value_of(shared.places[BUFFER + 1])
+            return Reader(shared.result(), shared.value_of).value()
         finally:
-            shared.raised = None
             shared.end_call()
 
     @property
     def has_read_data(self) -> bool:
         """Whether the last call could see elements of tensors, so that the shapes of its results may depend on them."""
-        return bool(self._runtime.places[READS_DATA])
+        return bool(self.runtime.places[READS_DATA])
 
     def _raised(self, name: str) -> Exception:
         """Return the error that the last call has ended with."""
-        reader = Reader(self._runtime.result(), _no_tensor)
+        reader = Reader(self.runtime.result(), _no_tensor)
         kind, message = reader.value(), reader.value()
-        raised = self._runtime.raised
+        raised = self.runtime.raised
         if raised is not None and message == str(getattr(raised, "message", None) or raised)[:16000]:
             return raised
         return _ERRORS.get(kind, ExtensionError)(f"{name}: {message}" if name == "load" else message)
 
 
-def _default_gpu() -> int:
-    return 0 if any([device is not CPU for device in context.current.backends]) else -1
+def gpu_of(values: list[Value]) -> int:
+    """Return the index of the GPU that a call on these values works on; -1 where there is none."""
+    for value in values:
+        device = value.meta.device
+        if device is not CPU:
+            return device.index or 0
+    return 0 if len(context.current.backends) > 1 else -1
 
 
 @cache

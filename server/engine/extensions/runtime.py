@@ -26,10 +26,13 @@ from .operations import reads_data, run
 from .words import Reader
 
 ABI, CALLBACK, RESULT_COUNT, RESULT_ADDRESS, DEAD_COUNT, CURRENT_DEVICE, READS_DATA, DEFAULT_DTYPE, GRAD_MODE = range(9)
+READY_COUNT, READY_ADDRESS = 9, 10
 STREAMS, DEAD, BUFFER, WORDS = 16, 64, 1024, 8192
 ABI_VERSION: Final = 1
-EMPTY, CALL, ITEM, DRAIN, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN = range(8)
+EMPTY, CALL, ITEM, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN, KEEP, DRAIN = range(9)
 _HEAD: Final = struct.Struct("<qqqqqq")
+_AFTER_RESULTS: Final = KEEP
+"""Verbs from here on may come when results stand in the answer already, and among what was dropped."""
 _ERROR_KINDS: Final = ((IndexError, 1), (ValueError, 2), (TypeError, 3), (NotImplementedError, 4))
 _MOST_METAS: Final = 1 << 12
 _Callback = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -42,6 +45,10 @@ class Runtime:
         self.memory = (ctypes.c_int64 * WORDS)()
         self.places = memoryview(self.memory).cast("B").cast("q")
         self.values: dict[int, Value] = {}
+        self.arguments: list[Value] = []
+        """Those of the call that is going on; the first one has the handle -1."""
+        self.emptied: list[tuple[bytes, Meta]] = []
+        """What new memory the call has asked for, which was not ready."""
         self.raised: Exception | None = None
         """What the last request raised; an extension that lets it pass fails with it."""
         self._last_handle = 0
@@ -51,16 +58,32 @@ class Runtime:
         self._callback = _Callback(self._requested)
         self._verbs: dict[int, Callable[[bytes], Any]] = {
             EMPTY: self._empty, CALL: self._call, ITEM: self._item, DRAIN: self._drain_late, HAS_CUDA: self._has_cuda,
-            MANUAL_SEED: self._manual_seed, SET_GRAD_MODE: self._set_grad_mode, RUN: self._run,
+            MANUAL_SEED: self._manual_seed, SET_GRAD_MODE: self._set_grad_mode, RUN: self._run, KEEP: self._keep,
         }  # fmt: skip
         self.places[ABI] = ABI_VERSION
         self.places[CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
+    def value_of(self, handle: int) -> Value:
+        """Return the value that an extension knows by a handle."""
+        return self.values[handle] if handle > 0 else self.arguments[-handle - 1]
+
+    def hand_over_argument(self, value: Value) -> bytes:
+        """Add a value to the arguments of a call, and return the words by which the extension knows it."""
+        self.arguments.append(value)
+        return self._describe(-len(self.arguments), value)
+
     def hand_over(self, value: Value) -> bytes:
         """Give a value a handle, and return the words by which an extension knows it."""
-        meta = value.meta
+        return self._describe(self.hold(value), value)
+
+    def hold(self, value: Value) -> int:
+        """Hold a value for an extension, and return its handle."""
         self._last_handle = handle = self._last_handle + 1
         self.values[handle] = value
+        return handle
+
+    def _describe(self, handle: int, value: Value) -> bytes:
+        meta = value.meta
         address = value.storage.block.pointer + meta.offset * meta.dtype.itemsize if meta.numel else 0
         device = -1 if meta.device is CPU else meta.device.index or 0
         if device < 0:
@@ -99,6 +122,8 @@ class Runtime:
     def end_call(self) -> None:
         """Forget all that was dropped in a call whose results were taken."""
         self.drain()
+        self.arguments = []
+        self.raised = None
         if self._late:
             for handle in self._late:
                 self.values.pop(handle, None)
@@ -106,7 +131,7 @@ class Runtime:
 
     def _requested(self, verb: int, address: int, count: int) -> int:
         try:
-            if verb != DRAIN:
+            if verb < _AFTER_RESULTS:
                 self.drain()
             answer = self._verbs[verb](ctypes.string_at(address, 8 * count))
             if answer is not None:
@@ -133,11 +158,10 @@ class Runtime:
         """Make a tensor of uninitialised memory: type, device, number of dimensions, sizes, strides."""
         meta = self._metas.get(asked) or self._new_meta(asked)
         value = context.current.backends[meta.device].empty(meta)
-        self._last_handle = handle = self._last_handle + 1
-        self.values[handle] = value
+        self.emptied.append((asked, meta))
         places = self.places
         places[RESULT_ADDRESS] = 0
-        places[BUFFER] = handle
+        places[BUFFER] = self.hold(value)
         places[BUFFER + 1] = value.storage.block.pointer if meta.numel else 0
         if meta.device is CPU:
             places[READS_DATA] = 1
@@ -161,7 +185,7 @@ class Runtime:
 
     def _results(self, asked: bytes) -> Any:
         """Run the operation that is asked for by name: the name, the number of arguments, and these."""
-        reader = Reader(asked, self.values.__getitem__)
+        reader = Reader(asked, self.value_of)
         name = reader.value()
         given = [reader.value() for _ in range(reader.word())]
         args = [item for item in given if item.__class__ is not words.Keyword]
@@ -178,7 +202,7 @@ class Runtime:
             backend.flush()
 
     def _item(self, asked: bytes) -> bytes:
-        value = Reader(asked, self.values.__getitem__).value()
+        value = Reader(asked, self.value_of).value()
         if value.numel != 1:
             raise ShapeError(f"item: a Tensor with {value.numel} elements cannot be converted to Scalar")
         self.places[READS_DATA] = 1
@@ -186,6 +210,10 @@ class Runtime:
         number = array.reshape(-1)[0]
         plain = number.item() if isinstance(number, np.generic) else number
         return words.encode(plain if isinstance(plain, (bool, int, float, complex)) else float(plain), _no_tensor)
+
+    def _keep(self, asked: bytes) -> bytes:
+        """Hold an argument that outlives its call."""
+        return struct.pack("<q", self.hold(self.arguments[struct.unpack("<q", asked)[0]]))
 
     def _drain_late(self, asked: bytes) -> None:
         """Take the full list of dropped handles; the values stay until the call ends, as they may be its results."""

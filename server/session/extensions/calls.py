@@ -12,7 +12,8 @@ from typing import Any, Final
 from server.engine.autograd.inplace import requires_grad
 from server.engine.extensions import library
 from server.engine.extensions.builds import Build
-from server.engine.extensions.functions import SessionFunction
+from server.engine.extensions.functions import Plan, SessionFunction
+from server.engine.extensions.prepared_call import PreparedCall
 from server.engine.value import Value
 from server.session.requests import Deferred, answers
 from server.session.state import SessionState
@@ -23,7 +24,7 @@ from telegrad_protocol.errors import (
     NotAllowedError,
     ProtocolError,
 )
-from telegrad_protocol.extension_messages import GIVEN, NEW
+from telegrad_protocol.extension_messages import ALWAYS_PLAN, GIVEN, NEW
 from telegrad_protocol.meta import CPU
 
 from .wire_values import PLAIN, from_wire, to_wire
@@ -111,17 +112,28 @@ def call_extension(state: SessionState, call: extension_messages.CallExtension) 
     if not 0 <= call.function < len(extensions.functions):
         raise ProtocolError(f"there is no function number {call.function}")
     function = extensions.functions[call.function]
+    plan = extensions.plans.get(call.plan) if call.plan > 0 else None
+    if plan is not None and plan.prepared is not None:
+        given = plan.prepared.arguments(state.values, call.args)
+        if given is not None:
+            _bind(state, call, plan, plan.prepared.run(given), given)
+            return
     tensors: list[Value] = []
     args = [arg if arg.__class__ in PLAIN else from_wire(state, arg, tensors) for arg in call.args]
     result = function.library.call(function.number, function.name, args)
     state.operations += 1
     if call.request is not None:
-        _tell(state, call.request, function, result, tensors)
+        _tell(state, call, function, args, result, tensors)
+    elif plan is not None:
+        _bind(state, call, plan, result, tensors)
     elif call.plan or call.outs:
-        _bind(state, call, function, result, tensors)
+        raise ProtocolError(f"there is no plan number {call.plan} of calls of {function.name}")
 
 
-def _tell(state: SessionState, request: int, function: SessionFunction, result: Any, tensors: list[Value]) -> None:
+def _tell(
+    state: SessionState, call: extension_messages.CallExtension, function: SessionFunction, args: list[Any],
+    result: Any, tensors: list[Value],
+) -> None:  # fmt: skip
     """Answer with what a function has returned; new tensors get numbers of the server's."""
 
     def show(value: Value) -> Any:
@@ -134,28 +146,22 @@ def _tell(state: SessionState, request: int, function: SessionFunction, result: 
         return [NEW, id, described, requires_grad(value), _base(value, tensors)]
 
     shown = to_wire(result, show)
-    plan, expected = 0, _expectation(result, tensors)
-    if expected is not None:
-        plans = state.extensions.plans
-        if len(plans) >= _MOST_PLANS:
-            plans.clear()
-        plan = len(plans) + 1
-        while plan in plans:
-            plan += 1
-        plans[plan] = expected
-    state.replies.add(messages.Answer(request, [shown, plan, function.library.has_read_data]))
+    plan, plans = 0, state.extensions.plans
+    if len(plans) < _MOST_PLANS and (call.plan == ALWAYS_PLAN or not function.library.has_read_data):
+        expected = _expectation(result, tensors)
+        if expected is not None:
+            plan = len(plans) + 1
+            plans[plan] = Plan(expected, PreparedCall.of(*function, args), function.name)
+    state.replies.add(messages.Answer(call.request or 0, [shown, plan]))
 
 
 def _bind(
-    state: SessionState, call: extension_messages.CallExtension, function: SessionFunction, result: Any,
-    tensors: list[Value],
-) -> None:  # fmt: skip
+    state: SessionState, call: extension_messages.CallExtension, plan: Plan, result: Any, tensors: list[Value]
+) -> None:
     """Give new tensors the client's numbers, if they are what the client expects."""
-    expected = state.extensions.plans.get(call.plan)
-    found = _expectation(result, tensors)
-    if expected is None or found != expected:
+    if _expectation(result, tensors) != plan.expected:
         raise ExtensionError(
-            f"{function.name}: it returns other shapes or types than it did for the same kind of arguments before; set "
+            f"{plan.name}: it returns other shapes or types than it did for the same kind of arguments before; set "
             f"its attribute waits = True, so that each call waits for its results"
         )
     if result.__class__ is Value and len(call.outs) == 1:

@@ -16,6 +16,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError
 from telegrad_protocol.extension_messages import (
+    ALWAYS_PLAN,
     DEVICE,
     DICT,
     DTYPE,
@@ -172,11 +173,12 @@ class ExtensionFunction:
         """Call the function and wait for what it returns: one round trip."""
         session = self._session
         site = session.sites.current(2)
-        answer = session.request(lambda number: CallExtension(overload.number, site, (), wire, 0, number))
-        shape, plan, has_read_data = answer.value
+        wanted = ALWAYS_PLAN if self.waits is False else 0
+        answer = session.request(lambda number: CallExtension(overload.number, site, (), wire, wanted, number))
+        shape, plan = answer.value
         ids: list[int] = []
         fixed = _fixed(shape, ids)
-        if plan and self.waits is not True and (self.waits is False or not has_read_data):
+        if plan and self.waits is not True:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[key] = (plan, fixed, len(ids))

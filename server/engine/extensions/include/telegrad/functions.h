@@ -104,6 +104,18 @@ inline Tensor new_memory(IntArrayRef sizes, IntArrayRef strides, ScalarType dtyp
   words.put(static_cast<int64_t>(sizes.size()));
   words.words.insert(words.words.end(), impl->sizes.begin(), impl->sizes.end());
   words.words.insert(words.words.end(), impl->strides.begin(), impl->strides.end());
+  if (context[READY_COUNT] > 0) {  // the worker has made what the last call of this kind asked for
+    auto* ready = reinterpret_cast<int64_t*>(context[READY_ADDRESS]);
+    const auto count = static_cast<int64_t>(words.words.size());
+    if (ready[0] == count && !std::memcmp(ready + 3, words.words.data(), words.words.size() * sizeof(int64_t))) {
+      context[READY_COUNT] -= 1;
+      context[READY_ADDRESS] += (3 + count) * static_cast<int64_t>(sizeof(int64_t));
+      impl->handle = ready[1];
+      impl->address = reinterpret_cast<char*>(ready[2]);
+      return made;
+    }
+    context[READY_COUNT] = -context[READY_COUNT];  // it asks for something else this time
+  }
   const int64_t* answer = request(EMPTY, words);
   impl->handle = answer[0];
   impl->address = reinterpret_cast<char*>(answer[1]);

@@ -59,6 +59,20 @@ int64_t guarded(const Work& work) noexcept {
   return 1;
 }
 
+// Gives arguments that outlive the call handles of their own.
+inline void keep_arguments() {
+  bool is_answer_lost = false;
+  for (size_t place = 0; place < at::arguments.size(); ++place) {
+    if (at::arguments[place] == nullptr) continue;
+    Words words;
+    words.put(static_cast<int64_t>(place));
+    at::arguments[place]->handle = request(KEEP, words)[0];
+    is_answer_lost = true;
+  }
+  at::arguments.clear();
+  if (is_answer_lost) publish();
+}
+
 inline void describe() {
   for (const auto& run : AtLoad::pending()) run();
   AtLoad::pending().clear();
@@ -107,10 +121,12 @@ extern "C" C10_EXPORT int64_t telegrad_call(int64_t function, const int64_t* arg
     (void)cudaSetDevice(static_cast<int>(device));
   }
 #endif
-  return telegrad::guarded([&] {
+  const int64_t failed = telegrad::guarded([&] {
     telegrad::Reader reader(arguments);
     telegrad::registry().functions[static_cast<size_t>(function)].run(reader, telegrad::answer);
   });
+  telegrad::keep_arguments();
+  return failed;
 }
 
 #ifdef TELEGRAD_WITH_CUDA

@@ -17,13 +17,22 @@ struct TensorImpl {
   int64_t device = -1, offset = 0;
   std::vector<int64_t> sizes, strides;
 
-  ~TensorImpl() {
-    using namespace telegrad;
-    if (context == nullptr || !handle) return;
-    if (context[DEAD_COUNT] == MOST_DEAD) request(DRAIN, Words());
-    context[DEAD + context[DEAD_COUNT]++] = handle;
-  }
+  ~TensorImpl();
 };
+// The arguments of the call that is going on: theirs are the handles below 0. The worker holds them as long as the call
+// takes; those that an extension keeps for longer get handles of their own then.
+inline std::vector<TensorImpl*> arguments;
+
+inline TensorImpl::~TensorImpl() {
+  using namespace telegrad;
+  if (context == nullptr || !handle) return;
+  if (handle < 0) {
+    arguments[static_cast<size_t>(-handle - 1)] = nullptr;
+    return;
+  }
+  if (context[DEAD_COUNT] == MOST_DEAD) request(DRAIN, Words());
+  context[DEAD + context[DEAD_COUNT]++] = handle;
+}
 
 struct DeprecatedTypeProperties {
   ScalarType type;
@@ -235,6 +244,11 @@ struct Codec<at::Tensor> {
     if (kind != TENSOR) refuse("torch.Tensor");
     auto* impl = new at::TensorImpl;
     impl->handle = reader.next();
+    if (impl->handle < 0) {
+      const auto place = static_cast<size_t>(-impl->handle - 1);
+      if (at::arguments.size() <= place) at::arguments.resize(place + 1);
+      at::arguments[place] = impl;
+    }
     impl->address = reinterpret_cast<char*>(reader.next());
     impl->dtype = static_cast<c10::ScalarType>(reader.next());
     impl->device = reader.next();
