@@ -6,6 +6,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -57,6 +58,13 @@ def matmul_kernel(  # type: ignore[no-untyped-def]
     tl.store(c_ptrs, total.to(c_ptr.dtype.element_ty), mask=(rows[:, None] < m) & (columns[None, :] < n))
 
 
+@triton.jit
+def transpose_kernel(source, target, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The transpose of a matrix, tile by tile, by descriptors that the host has made."""
+    row, column = tl.program_id(0) * SIZE, tl.program_id(1) * SIZE
+    target.store([column, row], source.load([row, column]).T)
+
+
 MATMUL_CONFIGS = [
     triton.Config({"ROWS": 128, "COLUMNS": 256, "DEPTH": 64, "GROUP": 8}, num_stages=3, num_warps=8),
     triton.Config({"ROWS": 128, "COLUMNS": 128, "DEPTH": 64, "GROUP": 8}, num_stages=4, num_warps=4),
@@ -77,6 +85,12 @@ def softmax(x: Any, out: Any, programs: int = 1056) -> None:
     softmax_kernel[(min(programs, rows), 1, 1)](
         out, x, x.stride(0), out.stride(0), rows, columns, BLOCK=block, STAGES=2, num_warps=8
     )
+
+
+def transpose(x: Any, out: Any, tile: int = 64) -> None:
+    """Write the transpose of a matrix."""
+    source, target = [TensorDescriptor.from_tensor(matrix, [tile, tile]) for matrix in (x, out)]
+    transpose_kernel[triton.cdiv(x.shape[0], tile), triton.cdiv(x.shape[1], tile)](source, target, SIZE=tile)
 
 
 def matmul(a: Any, b: Any, out: Any, tuned: bool = False) -> None:

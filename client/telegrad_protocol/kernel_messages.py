@@ -24,8 +24,27 @@ INTEGER: Final = "i"
 """The form of a whole number or bool, which takes the size of its parameter."""
 FLOAT: Final = "f"
 """The form of a floating-point number, which takes the type of its parameter."""
+TENSOR_MAP: Final = "t"
+"""The form of a map by which the copy engine finds tiles of a tensor: its argument is a ``TensorMap`` as a list."""
 BYTES: Final = "b"
 """The form of an argument by value whose bytes are given."""
+
+
+class TensorMap(Struct, frozen=True, array_like=True, gc=False):
+    """What ``cuTensorMapEncodeTiled`` encodes, sizes in elements and outermost first.
+
+    ``kind`` is the driver's number of an element type, ``swizzle`` that of an exchange within rows of shared memory;
+    ``nan`` fills what is outside with NaN, else it is zero.
+    """
+
+    tensor: int
+    kind: int
+    itemsize: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    nan: bool
 
 
 class LoadModule(Struct, frozen=True, array_like=True, tag=40, gc=False):
@@ -74,10 +93,10 @@ class SetKernelAttribute(Struct, frozen=True, array_like=True, tag=42, gc=False)
 class LaunchKernel(Struct, frozen=True, array_like=True, tag=43, gc=False):
     """Launch a kernel on the current stream of its device.
 
-    ``forms`` has a letter per parameter: ``ADDRESS``, ``NULL``, ``INTEGER``, ``FLOAT`` or ``BYTES``; ``args`` are the
-    numbers of tensors and the values that they stand for, in order, without null pointers. ``shared`` are bytes of
-    dynamic shared memory per block, ``cluster`` the blocks of a cluster in each dimension, ``flags`` the sum of
-    ``COOPERATIVE`` and ``PROGRAMMATIC`` or one of them.
+    ``forms`` has a letter per parameter: ``ADDRESS``, ``NULL``, ``INTEGER``, ``FLOAT``, ``TENSOR_MAP`` or ``BYTES``;
+    ``args`` are the numbers of tensors and the values that they stand for, in order, without null pointers. ``shared``
+    are bytes of dynamic shared memory per block, ``cluster`` the blocks of a cluster in each dimension, ``flags`` the
+    sum of ``COOPERATIVE`` and ``PROGRAMMATIC`` or one of them.
     """
 
     kernel: int

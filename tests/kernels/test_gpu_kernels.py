@@ -132,6 +132,11 @@ def test_tutorials_of_triton_compute(tg: Any, rng: np.random.Generator) -> None:
         product = tg.empty(512, 512, device="cuda", dtype=tg.float16)
         triton_kernels.matmul(*factors, product, tuned)
         np.testing.assert_allclose(product.double().numpy(), expected, rtol=1e-2, atol=5e-2)
+    data, wide = _drawn(tg, rng, 200, 328)
+    flipped = tg.zeros(328, 200, device="cuda")
+    if tg.cuda.get_device_capability() >= (9, 0):
+        triton_kernels.transpose(wide, flipped)
+        np.testing.assert_array_equal(flipped.numpy(), data.T)
     assert len(triton_kernels.tuned_matmul_kernel.configs_timings) == 3
 
 

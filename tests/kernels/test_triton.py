@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import telegrad
-from telegrad_protocol.errors import DeviceError, NotSupportedError
+from telegrad_protocol.errors import DeviceError
 from tests.support.kernel_driver import NotedDriver
 
 triton = pytest.importorskip("triton", reason="Triton's wheel has 290 MB; GPU machines have it with PyTorch")
 tl = pytest.importorskip("triton.language")
+pytest.importorskip("triton.tools.tensor_descriptor")
 
 BLOCK = 256
 
@@ -118,14 +119,27 @@ def test_descriptors_are_made_in_kernels_with_memory_of_the_session(tg: Any, dri
     _row_sum[(4,)](x, out, 4, BLOCK=64)
     scratch = _launched(tg, driver).arguments[-2]
     assert any(scratch) and tg.cuda.memory_allocated() == allocated
-    descriptor = pytest.importorskip("triton.tools.tensor_descriptor").TensorDescriptor.from_tensor(x, [1, 64])
-    with pytest.raises((NotSupportedError, TypeError), match="descriptor"):
-        _by_descriptor[(4,)](descriptor, out)
 
 
 @triton.jit
-def _by_descriptor(rows, out_ptr):  # type: ignore[no-untyped-def]
-    tl.store(out_ptr + tl.program_id(0), tl.sum(rows.load([tl.program_id(0), 0])))
+def _by_descriptor(rows, out, pair, scale):  # type: ignore[no-untyped-def]
+    place = tl.program_id(0)
+    out.store([place, 0], rows.load([place, 0]) * scale + pair[1].load([place, 0]))
+
+
+def test_descriptors_that_the_host_makes_become_maps_of_the_server(tg: Any, driver: NotedDriver) -> None:
+    descriptor = triton.tools.tensor_descriptor.TensorDescriptor
+    x, out = tg.ones(6, 64, device="cuda", dtype=tg.float16), tg.zeros(6, 128, device="cuda", dtype=tg.float16)
+    given = descriptor.from_tensor(x, [1, 64]), descriptor(out[:, 64:], [6, 64], [128, 1], [1, 64])
+    _by_descriptor[(6,)](*given, (3, given[0]), 2.5)
+    arguments = _launched(tg, driver).arguments
+    maps = [(address, made) for address, made in driver.maps]
+    assert [address for address, _ in maps] == [x.data_ptr(), out.data_ptr() + 128, x.data_ptr()]
+    (_, first), (_, second), _ = maps
+    assert (first.kind, first.itemsize, first.shape, first.strides, first.box) == (6, 2, (6, 64), (64, 1), (1, 64))
+    assert (second.shape, second.strides) == ((6, 64), (128, 1))
+    assert [len(argument) for argument in arguments[:5]] == [128, 4, 4, 8, 8]
+    assert (x._version, out._version) == (0, 1), "stores through a map are followed back to it"
 
 
 def test_kernels_run_inside_functions_with_derivatives(tg: Any, driver: NotedDriver) -> None:

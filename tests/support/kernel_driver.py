@@ -10,6 +10,7 @@ from server.engine.cuda.runtime.user_text import compile_text
 from server.engine.user_kernels.interface import Compiled, Geometry, Limits, Text
 from telegrad_protocol import ptx
 from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.kernel_messages import TensorMap
 
 ARCHITECTURE = "sm_90"
 _EIATTR_KPARAM_INFO = b"\x04\x17"
@@ -64,6 +65,7 @@ class NotedDriver:
         self.launched: list[Launched] = []
         self.loaded: list[bytes] = []
         self.unloaded = 0
+        self.maps: list[tuple[int, TensorMap]] = []
 
     def compile(self, text: Text) -> Compiled:
         return compile_text(text, ARCHITECTURE)
@@ -101,6 +103,10 @@ class NotedDriver:
 
     def parameter_sizes(self, function: Function) -> tuple[int, ...]:
         return function.sizes
+
+    def tensor_map(self, address: int, tensor_map: TensorMap) -> bytes:
+        self.maps.append((address, tensor_map))
+        return struct.pack("=Q", address).ljust(128, b"\0")
 
     def launch(self, function: Function, geometry: Geometry, stream: int, parameters: int) -> None:
         places = (ctypes.c_uint64 * len(function.sizes)).from_address(parameters)

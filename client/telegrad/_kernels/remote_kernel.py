@@ -212,6 +212,7 @@ def three(what: str, sizes: Any) -> tuple[int, int, int]:
 def place_of(args: Iterable[Any]) -> tuple[ClientSession, Device] | None:
     """Return the session and the device of the first tensor on a GPU; None where there is none."""
     for arg in args:
-        if isinstance(arg, Tensor) and arg._meta.device.type == "cuda":
-            return arg._session, arg._meta.device
+        tensor = arg.base if type(arg).__name__ == "TensorDescriptor" else arg
+        if isinstance(tensor, Tensor) and tensor._meta.device.type == "cuda":
+            return tensor._session, tensor._meta.device
     return None

@@ -7,7 +7,7 @@ is meant is that of the tensors of a call, and the current one where there are n
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -121,14 +121,6 @@ class RemoteUtils:
     def set_printf_fifo_size(self, nbytes: int) -> None:
         """Refuse: what kernels print stays on the server."""
         raise NotSupportedError("triton: what a kernel prints goes to the server's output")
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("fill_tma_descriptor"):
-            raise NotSupportedError(
-                "triton: descriptors that the host makes (TensorDescriptor) need its driver; make them in the "
-                "kernel, with tl.make_tensor_descriptor"
-            )
-        raise AttributeError(name)
 
 
 class RemoteDriver(DriverBase):  # type: ignore[misc]  # it is Any where Triton is not installed

@@ -22,6 +22,7 @@ from telegrad_protocol.kernel_messages import (
     INTEGER,
     NULL,
     PROGRAMMATIC,
+    TENSOR_MAP,
 )
 from telegrad_protocol.meta import Device
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from telegrad._session.session import ClientSession
 
 _WARP = 32
+_MAP_TYPES = {8: 10, 9: 8, 10: 9}
+"""The driver's numbers of element types where Triton's, which kernels use, are others."""
+_TF32 = 11
 _empty: Any = function("empty")
 
 
@@ -55,18 +59,52 @@ class Pointer:
         return getattr(self.tensor, name)
 
 
+class Descriptor:
+    """How a kernel takes a descriptor of a tensor that the host makes: as a map for the copy engine, or in parts."""
+
+    def __init__(self, kind: str, tiling: dict[str, Any] | None) -> None:
+        self._dtype, self._tiling = kind.partition("<")[2].partition("[")[0], tiling
+        if tiling is not None and (tiling.get("fp4_padded") or tiling.get("is_im2col")):
+            raise NotSupportedError("triton: descriptors of padded 4-bit numbers and of convolutions are not passed on")
+
+    def parameters(self, arg: Any) -> Iterator[tuple[str, Any]]:
+        """Yield types and values of the kernel's parameters."""
+        shape, strides = tuple(map(int, arg.shape)), tuple(map(int, arg.strides))
+        if self._tiling is None:
+            yield f"*{self._dtype}", arg.base
+            yield from (("i64", size) for size in (*shape, *strides))
+            yield "i1", arg.padding == "nan"
+            if hasattr(arg, "round_f32_to_tf32"):
+                yield "i1", arg.round_f32_to_tf32
+        else:
+            tiling = self._tiling
+            kind = _TF32 if getattr(arg, "round_f32_to_tf32", False) else _MAP_TYPES.get(*[tiling["elem_type"]] * 2)
+            box = tuple(tiling["block_size"])
+            rest = kind, tiling["elem_size"], shape, strides, box, tiling["swizzle"], arg.padding == "nan"
+            yield "nvTmaDesc", (arg.base, *rest)
+        yield from (("i32", size) for size in shape)
+        yield from (("i64", stride) for stride in strides)
+
+
+def _with_descriptors(types: list[Any], metadata: Any) -> list[Any]:
+    """Return Triton's types, with descriptors in their places."""
+    tilings = iter(getattr(metadata, "tensordesc_meta", None) or ())
+
+    def placed(kind: Any) -> Any:
+        if isinstance(kind, tuple):
+            return tuple(map(placed, kind))
+        return Descriptor(kind, next(tilings, None)) if str(kind).startswith("tensordesc") else kind
+
+    return [placed(kind) for kind in types]
+
+
 class RemoteLauncher:
     """Triton's launcher of one compiled kernel."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
-        types = list(src.signature.values())
-        if any(_has_descriptor(kind) for kind in types):
-            raise NotSupportedError(
-                "triton: descriptors that the host makes (TensorDescriptor) are not passed to the server; make "
-                "them in the kernel, with tl.make_tensor_descriptor"
-            )
+        types = _with_descriptors(list(src.signature.values()), metadata)
         self._types = types
-        self._is_flat = not any(isinstance(kind, tuple) for kind in types)
+        self._is_flat = not any(isinstance(kind, (tuple, Descriptor)) for kind in types)
         self._places = [place for place, kind in enumerate(types) if kind != "constexpr"]
         self._forms = [_form_of(types[place]) for place in self._places] if self._is_flat else []
         self._usual = "".join(self._forms)
@@ -115,7 +153,13 @@ class RemoteLauncher:
         values: list[Any] = []
         special: dict[int, str] = {}
         for place, (form, arg) in enumerate(zip(forms, given, strict=True)):
-            if form == ADDRESS:
+            if form == TENSOR_MAP:
+                base = arg[0]
+                if where is None:
+                    where = base._session, base._meta.device
+                check_tensor(name, place, base, *where)
+                values.append([base._id, *arg[1:]])
+            elif form == ADDRESS:
                 tensor = arg.tensor if arg.__class__ is Pointer else arg
                 if isinstance(tensor, Tensor):
                     if where is None:
@@ -148,6 +192,8 @@ def _form_of(kind: str) -> str:
     """Return the form of an argument by Triton's type; ``h`` for bfloat16, whose bytes are made here."""
     if kind[0] == "*":
         return ADDRESS
+    if kind == "nvTmaDesc":
+        return TENSOR_MAP
     if kind == "bf16":
         return "h"
     return FLOAT if kind.startswith(("fp", "f32")) else INTEGER
@@ -168,12 +214,6 @@ def _address(name: str, place: int, arg: Any) -> int:
     raise ArgumentTypeError(f"{name}: argument {place + 1} must be a tensor on a GPU, not {type(arg).__name__}")
 
 
-def _has_descriptor(kind: Any) -> bool:
-    if isinstance(kind, tuple):
-        return any(map(_has_descriptor, kind))
-    return str(kind).startswith(("tensordesc", "nvTmaDesc"))
-
-
 def _flattened(types: Sequence[Any], args: Sequence[Any]) -> tuple[list[str], list[Any]]:
     """Return forms and arguments of a kernel that takes tuples."""
     pairs = list(_pairs(types, args))
@@ -182,7 +222,9 @@ def _flattened(types: Sequence[Any], args: Sequence[Any]) -> tuple[list[str], li
 
 def _pairs(types: Sequence[Any], args: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     for kind, arg in zip(types, args, strict=True):
-        if isinstance(kind, tuple):
+        if isinstance(kind, Descriptor):
+            yield from kind.parameters(arg)
+        elif isinstance(kind, tuple):
             yield from _pairs(kind, arg)
         elif kind != "constexpr":
             yield kind, arg

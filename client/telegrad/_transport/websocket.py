@@ -34,6 +34,7 @@ from telegrad_protocol.errors import (
     CommunicationError,
     ConnectError,
     DeviceError,
+    NotAllowedError,
     SessionLostError,
     TelegradError,
     UnknownIdError,
@@ -278,7 +279,7 @@ def refusal(status: int, body: bytes) -> TelegradError:
         return ConnectError(f"the server answered with status {status}")
     if isinstance(error, UnknownIdError):
         return SessionLostError(f"{error.message}: the server was restarted, or the session ended long ago")
-    if isinstance(error, CommunicationError | ArgumentError | DeviceError):
+    if isinstance(error, CommunicationError | ArgumentError | DeviceError | NotAllowedError):
         return error
     return ConnectError(f"{error.code}: {error.message}")
 

@@ -12,14 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
-from telegrad_protocol.kernel_messages import ADDRESS, BYTES, FLOAT, INTEGER, NULL
+from telegrad_protocol.kernel_messages import ADDRESS, BYTES, FLOAT, INTEGER, NULL, TENSOR_MAP
 from telegrad_protocol.ptx import Parameter
 
 MAX_PARAMETERS = 4096
 """A kernel has at most so many parameters, and at most 32,764 bytes of them."""
 _SIGNED, _UNSIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}, {1: "B", 2: "H", 4: "I", 8: "Q"}
 _FLOATS = {2: "e", 4: "f", 8: "d"}
-_SLOT = 16
+_SLOT = 64
+"""The driver wants maps of tensors to begin at multiples of this."""
+_UNKNOWN = {TENSOR_MAP: 128}
 
 Encode = Callable[[Any], bytes]
 
@@ -27,10 +29,21 @@ Encode = Callable[[Any], bytes]
 class ParameterBuffer:
     """Memory for the arguments of one kernel in given forms; the driver copies it when it launches.
 
-    ``addresses`` are the places of arguments that are tensors among the parameters.
+    ``addresses`` and ``maps`` are the places of arguments that are tensors, and maps of tensors, among the parameters.
     """
 
-    __slots__ = ("_buffer", "_encoders", "_memory", "_offsets", "_start", "addresses", "count", "table")
+    __slots__ = (
+        "_buffer",
+        "_encoders",
+        "_memory",
+        "_offsets",
+        "_skipped",
+        "_start",
+        "addresses",
+        "count",
+        "maps",
+        "table",
+    )
 
     def __init__(self, kernel: str, forms: str, parameters: Sequence[Parameter] | None) -> None:
         if parameters is not None and len(parameters) != len(forms):
@@ -43,14 +56,20 @@ class ParameterBuffer:
         ]
         self.count = sum(form != NULL for form in forms)
         self.addresses = [place for place, form in enumerate(forms) if form == ADDRESS]
-        slots = [-(-(parameter.nbytes if parameter else 8) // _SLOT) * _SLOT for parameter in known]
+        self.maps = [place for place, form in enumerate(forms) if form == TENSOR_MAP]
+        slots = [
+            -(-(parameter.nbytes if parameter else _UNKNOWN.get(form, 8)) // _SLOT) * _SLOT
+            for form, parameter in zip(forms, known)
+        ]
         self._offsets = [sum(slots[:place]) for place in range(len(forms))]
         size = sum(slots)
-        self._buffer = ctypes.create_string_buffer(size + 8 * max(len(forms), 1))
-        self._memory = memoryview(self._buffer).cast("B")
-        self._start = ctypes.addressof(self._buffer)
+        self._buffer = ctypes.create_string_buffer(size + 8 * max(len(forms), 1) + _SLOT)
+        unaligned = ctypes.addressof(self._buffer)
+        self._start = -(-unaligned // _SLOT) * _SLOT
+        self._skipped = self._start - unaligned
+        self._memory = memoryview(self._buffer).cast("B")[self._skipped :]
         self.table = self._start + size
-        struct.pack_into(f"={len(forms)}Q", self._buffer, size, *[self._start + offset for offset in self._offsets])
+        struct.pack_into(f"={len(forms)}Q", self._memory, size, *[self._start + offset for offset in self._offsets])
 
     def fill(self, values: Sequence[Any]) -> None:
         """Write the arguments, of which tensors are addresses by now, and None stands for null pointers."""
@@ -63,7 +82,7 @@ class ParameterBuffer:
 def _encoder(kernel: str, place: int, form: str, parameter: Parameter | None) -> Encode:
     nbytes = 8 if parameter is None else parameter.nbytes
     where = f"{kernel}: argument {place + 1}"
-    if form == BYTES:
+    if form in (BYTES, TENSOR_MAP):
         return lambda value: _exact(where, value, None if parameter is None else nbytes)
     if form == NULL:
         return lambda value: bytes(nbytes)
@@ -112,7 +131,7 @@ def _integer_encoder(where: str, nbytes: int) -> Encode:
 def _exact(where: str, value: Any, nbytes: int | None) -> bytes:
     if not isinstance(value, bytes):
         raise ArgumentTypeError(f"{where} must be bytes, not {type(value).__name__}")
-    if nbytes is None and len(value) > _SLOT:
+    if nbytes is None and len(value) > max(_SLOT, *_UNKNOWN.values()):
         raise ArgumentTypeError(f"{where} has {len(value)} bytes, and the driver cannot tell what the kernel takes")
     if nbytes is not None and len(value) != nbytes:
         raise ArgumentTypeError(f"{where} has {len(value)} bytes, but the kernel's parameter has {nbytes}")

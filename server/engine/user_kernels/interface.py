@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from telegrad_protocol.kernel_messages import TensorMap
+
 
 class Text(NamedTuple):
     """CUDA C++ text to compile; ``file`` and ``line`` are where the user's program has it."""
@@ -71,6 +73,9 @@ class KernelDriver(Protocol):
 
     def parameter_sizes(self, function: Any) -> tuple[int, ...] | None:
         """Return the sizes of a function's parameters in bytes; None where the driver cannot tell."""
+
+    def tensor_map(self, address: int, tensor_map: TensorMap) -> bytes:
+        """Return the map of a tensor at an address, as kernels take it by value."""
 
     def launch(self, function: Any, geometry: Geometry, stream: int, parameters: int) -> None:
         """Launch on a raw stream; ``parameters`` is the address of an array of the arguments' addresses."""

@@ -155,18 +155,30 @@ class UserKernel:
         for place in buffer.addresses:
             value: Value = values[place]
             if value.backend is not self.backend:
-                raise DeviceError(
-                    f"{self.name}: argument {place + 1} is {value.meta} on {value.device}, and the kernel is on "
-                    f"{self.backend.device}"
-                )
+                self._check_place(place, value)
             meta = value.meta
             values[place] = value.storage.block.pointer + meta.offset * meta.dtype.itemsize
+            if self._writes(place):
+                targets.append(value.storage)
+        for place in buffer.maps:
+            value, tensor_map = values[place]
+            self._check_place(place, value)
+            meta = value.meta
+            address = value.storage.block.pointer + meta.offset * meta.dtype.itemsize
+            values[place] = self._driver.tensor_map(address, tensor_map)
             if self._writes(place):
                 targets.append(value.storage)
         buffer.fill(values)
         self._driver.launch(self._function, geometry, stream, buffer.table)
         for storage in targets:
             storage.version += 1
+
+    def _check_place(self, place: int, value: Value) -> None:
+        if value.backend is not self.backend:
+            raise DeviceError(
+                f"{self.name}: argument {place + 1} is {value.meta} on {value.device}, and the kernel is on "
+                f"{self.backend.device}"
+            )
 
     def _writes(self, place: int) -> bool:
         return place not in self._read_only if self._written is None else place in self._written

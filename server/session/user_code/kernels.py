@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from server.engine.user_kernels.interface import Geometry
 from server.engine.user_kernels.modules import UserKernel, UserModule
 from server.engine.value import Value
@@ -15,7 +17,7 @@ from server.session.requests import answers
 from server.session.state import Absent, SessionState
 from telegrad_protocol import messages, queries
 from telegrad_protocol.errors import NotAllowedError, NotComputedError, ProtocolError, UnknownIdError
-from telegrad_protocol.kernel_messages import ADDRESS, NULL
+from telegrad_protocol.kernel_messages import ADDRESS, NULL, TENSOR_MAP, TensorMap
 
 
 def load_module(state: SessionState, message: messages.LoadModule) -> None:
@@ -51,23 +53,32 @@ def launch_kernel(state: SessionState, message: messages.LaunchKernel) -> None:
     kernel: Any = state.values.get(message.kernel)
     if kernel.__class__ is not UserKernel:
         kernel = _own(state, message.kernel, UserKernel)
-    args, values, given = message.args, state.values, iter(message.args)
-    if ADDRESS in message.forms:
-        args = []
-        for form in message.forms:
-            if form == NULL:
-                continue
-            arg = next(given, None)
-            if form == ADDRESS:
-                value: Any = values.get(arg)  # type: ignore[arg-type]
-                arg = value if value.__class__ is Value else state.value(arg)  # type: ignore[arg-type]
-            args.append(arg)
+    args, values, given = [], state.values, iter(message.args)
+    for form in message.forms:
+        if form == NULL:
+            continue
+        arg: Any = next(given, None)
+        if form == ADDRESS:
+            value: Any = values.get(arg)
+            arg = value if value.__class__ is Value else state.value(arg)
+        elif form == TENSOR_MAP:
+            arg = _tensor_map(state, arg)
+        args.append(arg)
     backend = kernel.backend
     geometry = Geometry(message.grid, message.block, message.shared, message.cluster, message.flags)
     state.modules.note_launch(kernel.name, message.site)
     with backend.as_current():
         kernel.launch(geometry, message.forms, args, backend.stream)
     state.operations += 1
+
+
+def _tensor_map(state: SessionState, arg: Any) -> tuple[Value, TensorMap]:
+    """Return a tensor, and how a map of it is to be made."""
+    try:
+        tensor_map = msgspec.convert(arg, TensorMap)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"launch kernel: malformed map of a tensor: {error}") from None
+    return state.value(tensor_map.tensor), tensor_map
 
 
 def _own(state: SessionState, number: int, kind: type[Any]) -> Any:

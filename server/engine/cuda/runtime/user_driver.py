@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from typing import Any, NoReturn
 
@@ -10,7 +11,7 @@ from cuda.bindings import driver
 from server.engine.device.cupy_module import cp
 from server.engine.user_kernels.interface import Compiled, Geometry, Limits, Text
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
-from telegrad_protocol.kernel_messages import COOPERATIVE, PROGRAMMATIC
+from telegrad_protocol.kernel_messages import COOPERATIVE, PROGRAMMATIC, TensorMap
 
 from .user_text import compile_text
 
@@ -40,6 +41,9 @@ _REFUSALS = frozenset(
     )
 )  # fmt: skip
 _LOG_BYTES = 1 << 14
+_KEPT_MAPS = 1024
+_MAP_BYTES = 128
+_MOST_DIMENSIONS = 5
 
 
 class CudaKernelDriver:
@@ -111,6 +115,10 @@ class CudaKernelDriver:
             pass
         return None
 
+    def tensor_map(self, address: int, tensor_map: TensorMap) -> bytes:
+        """Return the map of a tensor at an address."""
+        return _encoded(address, tensor_map)
+
     def launch(self, function: Any, geometry: Geometry, stream: int, parameters: int) -> None:
         """Launch a function."""
         grid, block, shared, cluster, flags = geometry
@@ -163,6 +171,32 @@ def _config(function: Any, geometry: Geometry, stream: int) -> Any:
         attributes[-1].value.programmaticStreamSerializationAllowed = 1
     config.attrs, config.numAttrs = attributes, len(attributes)
     return config
+
+
+@functools.lru_cache(_KEPT_MAPS)
+def _encoded(address: int, wanted: TensorMap) -> bytes:
+    """Return a map that the driver has encoded: innermost dimensions first, strides in bytes without the innermost."""
+    long, word = driver.cuuint64_t, driver.cuuint32_t
+    try:
+        kind, swizzle = driver.CUtensorMapDataType(wanted.kind), driver.CUtensorMapSwizzle(wanted.swizzle)
+    except ValueError as error:
+        raise ArgumentError(f"map of a tensor: {error}") from None
+    rank, fills = len(wanted.box), driver.CUtensorMapFloatOOBfill
+    nan, zero = fills.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA, fills.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
+    if not 1 <= rank <= _MOST_DIMENSIONS or {len(wanted.shape), len(wanted.strides)} != {rank}:
+        raise ArgumentError(
+            f"map of a tensor: {rank} dimensions; 1 to {_MOST_DIMENSIONS} are possible, of shape as of box"
+        )
+    status, encoded = driver.cuTensorMapEncodeTiled(
+        kind, rank, address, [long(size) for size in reversed(wanted.shape)],
+        [long(stride * wanted.itemsize) for stride in reversed(wanted.strides[:-1])],
+        [word(size) for size in reversed(wanted.box)], [word(1)] * rank,
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        nan if wanted.nan else zero,
+    )  # fmt: skip
+    _check(status, f"map of a tensor {wanted}")
+    return ctypes.string_at(encoded.getPtr(), _MAP_BYTES)
 
 
 def _launch_attribute(name: str) -> Any:
