@@ -72,3 +72,21 @@ class SymFloat(_NeverMade):
 
 class SymBool(_NeverMade):
     """Such a comparison."""
+
+
+class _CodeOnlyModule(_NeverMade):
+    """A module made of the text of a graph's code."""
+
+
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+
+
+def _copy_attr(from_module: Any, to_module: Any, target: str) -> None:
+    """Set an attribute of modules inside a module, named with dots, to that of another module."""
+    *above, last = target.split(".")
+    for name in above:
+        from_module = getattr(from_module, name)
+        if not hasattr(to_module, name):
+            setattr(to_module, name, type(from_module)())
+        to_module = getattr(to_module, name)
+    setattr(to_module, last, getattr(from_module, last))

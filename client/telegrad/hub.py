@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 
 from telegrad_protocol.errors import ArgumentError
 
+from ._programs.private.progress import tqdm as tqdm
 from ._tensor.atomic_files import write_atomically
 from .serialization import load as _load_file
 

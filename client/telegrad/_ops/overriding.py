@@ -163,8 +163,16 @@ def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
         return _moved(data.detach(), cls).requires_grad_(require_grad)
 
 
+def _init_after_new(self: Tensor, *args: Any, **kwargs: Any) -> None:
+    """Do nothing where ``__new__`` of a subclass has made the tensor, whatever arguments that takes."""
+    if not hasattr(self, "_id"):
+        Tensor.__init__(self, *args, **kwargs)
+
+
 def _enter(cls: type, /, **options: Any) -> None:
     """Note a subclass of ``Tensor``; its operations are its own unless it says otherwise."""
+    if "__new__" in cls.__dict__ and getattr(cls, "__init__", None) is Tensor.__init__:
+        setattr(cls, "__init__", _init_after_new)  # noqa: B010 - a method of a class that is not known
     if overrides_operations(cls):
         HANDLERS[cls] = _of_classes
         OVERRIDING.add(cls)

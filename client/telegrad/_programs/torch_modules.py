@@ -60,13 +60,19 @@ _PARTS: Final = {
 }
 """Modules of PyTorch's by the package that they are in, whose names a program may import from either."""
 _LIBRARIES: Final = "cusparselt kleidiai miopen mkl mkldnn nnpack openmp opt_einsum quantized xnnpack"
-_LIBRARY_PARTS: Final = "custom_ops fake_impl infer_schema triton utils"
+_LIBRARY_PARTS: Final = ("custom_ops", "fake_impl", "infer_schema", "utils")
 _ELSEWHERE: Final = {
     "_C": "_programs.compiled_core",
+    "_C._functorch": "_programs.private.functorch",
+    "_custom_ops": "_library.compiled.torch_library",
+    "_C._distributed_rpc": "distributed.rpc",
+    "_functorch": "_programs.private.functorch",
+    "_functorch.vmap": "_programs.private.functorch",
+    "_tensor_str": "_programs.private.tensor_text",
+    **{f"onnx{module}": "_programs.private.onnx" for module in ("", ".symbolic_helper", ".symbolic_opset11")},
     "_library": "_library.compiled.torch_library",
     **{
-        f"_library.{part}": "_library.compiled.torch_library"
-        for part in ["custom_ops", "fake_impl", "infer_schema", "triton", "utils"]
+        f"_library.{p}": "_library.compiled.torch_library" for p in ["custom_ops", "fake_impl", "infer_schema", "utils"]
     },
     "_ops": "_library.compiled.torch_ops",
     "_subclasses": "_dispatch.fake_tensors",
@@ -76,12 +82,18 @@ _ELSEWHERE: Final = {
     "_dynamo": "compiler.dynamo",
     "_dynamo._trace_wrapped_higher_order_op": "compiler.dynamo",
     "_dynamo.config": "compiler.dynamo.config",
+    **{f"_dynamo.{part}": "compiler.dynamo" for part in ("eval_frame", "utils")},
     "_inductor": "compiler.inductor",
     "_inductor.config": "compiler.inductor.config",
+    **dict.fromkeys(("ao", "ao.quantization", "quantization"), "_programs.private.quantization"),
     "autograd.profiler_util": "autograd.profiler",
     "profiler.profiler": "profiler",
     "types": "_programs.annotation_types",
+    "utils._contextlib": "utils._contextlib",
     "utils._pytree": "utils._pytree",
+    "utils.data._utils": "utils.data.collate",
+    "utils.data._utils.worker": "utils.data.workers",
+    "utils.data._utils.collate": "utils.data.collate",
     "utils.hooks": "_tensor.hooks",
     "utils.model_zoo": "hub",
     **{device: f"_other_devices.{device}" for device in ("cpu", "mps", "mtia", "xpu")},
@@ -124,6 +136,8 @@ class TorchModule(ModuleType):
                 return value
         if full_name == "torch.torch":
             return self
+        if name in _PARTS.get(self.__name__.removeprefix("torch").removeprefix("."), "").split():
+            return import_module(full_name)
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         # Python replaces the message of an AttributeError that `from torch import name` meets.
@@ -206,7 +220,7 @@ _SHOWN_IN: Final[dict[type, str]] = {Tensor: "torch", Size: "torch", Parameter: 
 def _origins(name: str) -> list[str]:
     """Return the modules of telegrad that serve one of PyTorch's, none if there is none."""
     if name in ("torch", _VERSION):
-        return ["telegrad"]
+        return ["telegrad", "telegrad._programs.private.top_level"]
     below = name.removeprefix("torch.")
     if below in _ELSEWHERE:
         return [f"telegrad.{_ELSEWHERE[below]}"]

@@ -71,3 +71,13 @@ class TransformGetItemToIndex:
 
     def __exit__(self, *raised: object) -> None:
         pass
+
+
+def is_dynamo_supported() -> bool:
+    """Whether Python is traced: it is not."""
+    return False
+
+
+def is_compile_supported(device_type: str) -> bool:
+    """Whether functions on this type of device are compiled: they are not."""
+    return False

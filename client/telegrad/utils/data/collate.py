@@ -58,8 +58,15 @@ def _uploaded(array: np.ndarray[Any, Any]) -> Tensor:
     return as_tensor(array)
 
 
+default_collate_fn_map: dict[Any, Any] = {}
+"""Functions of a program's own that put samples together, ``function(batch, collate_fn_map=...)``, by their type."""
+
+
 def _collate(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
     first = batch[0]
+    for kind, collate in default_collate_fn_map.items():
+        if isinstance(first, kind):
+            return collate(batch, collate_fn_map=default_collate_fn_map)
     if isinstance(first, Tensor):
         return function("stack")(list(batch))
     if isinstance(first, np.ndarray | np.generic):

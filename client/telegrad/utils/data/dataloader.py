@@ -165,6 +165,18 @@ class DataLoader(Generic[T_co]):
         return _collated if collate is default_collate and can_collate(self.dataset) else _BatchFetcher(collate)
 
 
+class _BaseDataLoaderIter:
+    """A class for ``isinstance``: iterators of loaders here are generators."""
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    """One that reads in this thread."""
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
+    """One that has workers."""
+
+
 class _Endless(Sampler[Any]):
     """Stands for indices where a stream has none."""
 

@@ -118,3 +118,9 @@ def work(indices: Any) -> Any:
     state = _own.state
     assert state is not None
     return state.fetch(state.info.dataset if state.stream is None else state.stream, indices)
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """Return four numbers of 32 bits, which seed the generators of one worker."""
+    entropy = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
+    return [int(number) for number in np.random.SeedSequence(entropy).generate_state(4)]

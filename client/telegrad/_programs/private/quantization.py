@@ -1,0 +1,35 @@
+"""``torch.ao`` and ``torch.ao.quantization``: models have stubs where numbers would be quantised, which change nothing.
+
+Quantising itself is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from telegrad.nn import Module
+from telegrad_protocol.errors import NotSupportedError
+
+
+class QuantStub(Module):
+    """Where a model that is prepared for it quantises its input; here it returns that."""
+
+    def __init__(self, qconfig: Any = None) -> None:
+        super().__init__()
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+class DeQuantStub(QuantStub):
+    """Where such a model has its output as it was; here it returns that."""
+
+
+def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
+    raise NotSupportedError(
+        "ao.quantization: telegrad does not quantise; use half precision (torch.autocast, Module.half)"
+    )
+
+
+convert = fuse_modules = fuse_modules_qat = prepare = prepare_qat = quantize = quantize_dynamic = _refuse
+get_default_qconfig = get_default_qat_qconfig = _refuse
