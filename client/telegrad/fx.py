@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from telegrad_protocol.errors import NotSupportedError
 
@@ -78,6 +78,8 @@ class _CodeOnlyModule(_NeverMade):
     """A module made of the text of a graph's code."""
 
 
+Target: TypeAlias = Any
+Argument: TypeAlias = Any
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
 
 

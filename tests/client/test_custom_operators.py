@@ -160,6 +160,45 @@ PROGRAMS = [
     class Own(Tensor): pass
     (on, off, f(x), calls, type(f(x.as_subclass(Own))).__name__, repr(f), len(f._opoverload.tags))
     """,
+    # arrays of NumPy, as the documentation of torch.library has them
+    """
+    @custom_op(f"{ns}::inplace", mutates_args={"x"}, device_types="cpu")
+    def inplace(x: Tensor) -> None:
+        array = x.numpy()
+        np.sin(array, out=array)
+    @custom_op(f"{ns}::sin_", mutates_args={"x"}, device_types="cpu", tags=t.Tag.inplace)
+    def sin_(x: Tensor) -> Tensor: array = x.detach().numpy(); np.sin(array, out=array); return x
+    @custom_op(f"{ns}::out", mutates_args={"out"}, device_types="cpu", tags=t.Tag.out)
+    def out(x: Tensor, *, out: Tensor) -> Tensor: np.sin(x.numpy(), out=out.numpy()); return out
+    @custom_op(f"{ns}::detached", mutates_args=())
+    def detached(x: Tensor) -> Tensor: return x.detach()[1:]
+    @custom_op(f"{ns}::copied", mutates_args=())
+    def copied(x: Tensor) -> Tensor: return x.detach().clone()
+    y, z, o = x.clone(), x.clone(), t.empty(4)
+    (inplace(y), y, sin_(z) is z, z, out(x, out=o) is o, o, attempt(lambda: detached(x))[0], copied(x))
+    """,
+    # shapes alone
+    """
+    @custom_op(f"{ns}::twice", mutates_args=())
+    def twice(x: Tensor, n: int = 2) -> Tensor: return t.cat([x] * n)
+    m = t.ones(2, 3, device="meta", requires_grad=True)
+    none = attempt(lambda: twice(m))[0]
+    twice.register_fake(lambda x, n=2: x.new_empty(x.shape[0] * n, *x.shape[1:]))
+    twice.register_autograd(lambda ctx, grad: (grad[:2], None))
+    lib.define("h(Tensor x) -> Tensor"); lib.impl("h", lambda x: x * 2, "CPU")
+    nothing = attempt(lambda: ops.h(m))[0]
+    t.library.register_fake(f"{ns}::h", lambda x: t.empty_like(x), lib=lib)
+    @custom_op(f"{ns}::places", mutates_args=())
+    def places(x: Tensor) -> Tensor: return x.nonzero()
+    @places.register_fake
+    def _(x): return x.new_empty([t.library.get_ctx().new_dynamic_size(), x.dim()], dtype=t.int64)
+    @custom_op(f"{ns}::reads", mutates_args=())
+    def reads(x: Tensor) -> Tensor: return x + 1
+    reads.register_fake(lambda x: x.new_empty(int(x.sum().item())))
+    y = twice(m)
+    (none, nothing, tuple(y.shape), y.device.type, y.requires_grad, ops.h(m).device.type,
+     t.library.opcheck(places, (x,))["test_faketensor"], attempt(lambda: t.library.opcheck(reads, (x,)))[0])
+    """,
     # vmap and autocast
     """
     @custom_op(f"{ns}::mul", mutates_args=())

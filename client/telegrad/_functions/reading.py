@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from telegrad._ops.operand_classes import overrides
+from telegrad._ops.sharing import lend, sharing
 from telegrad._tensor.host_arrays import UNKNOWN_TO_NUMPY, array_of, scalar_of
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
@@ -28,7 +29,10 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
     if self._meta.dtype in UNKNOWN_TO_NUMPY and not force:
         wider = "float" if self._meta.dtype is dtypes.bfloat16 else "cfloat"
         raise ArgumentTypeError(f"numpy: NumPy has no {self._meta.dtype.name}; use tensor.{wider}().numpy()")
-    return read_array(self)
+    array = read_array(self)
+    if sharing.lent:
+        lend(self, array)
+    return array
 
 
 def tolist(self: Tensor) -> Any:

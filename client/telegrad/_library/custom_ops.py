@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
+from telegrad._functions.creation import from_numpy
+from telegrad._ops.sharing import watched
+from telegrad._session.grad_mode import no_grad
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, OperatorError
 
 from . import keys
+from .dispatch import tensors_in
 from .libraries import Library
 from .overloads import OpOverload
 from .rules import batches, casts, fakes
@@ -130,17 +134,22 @@ class CustomOpDef:
     def _kernel(self, kind: str | None) -> Callable[..., Any]:
         """Return the kernel of a device, which checks what the function of that device returns."""
         schema = self._opoverload._schema
-        is_view, outs = schema._is_view_op(), schema.written[1]
+        is_view, (places, outs) = schema._is_view_op(), schema.written
 
         def run(*args: Any, **kwargs: Any) -> Any:
             function = self._init_fn if kind in self._disabled else self._kernels[kind]
-            result = function(*args, **kwargs)
-            if self._is_inplace:
-                check_inplace(self._name, args, result, function)
-            elif self._is_out:
-                check_out(self._name, [kwargs[name] for name in outs], result, function)
-            elif not is_view:
-                check_separate(self._name, args, kwargs, result, function)
+            written = [args[place] for place in places if place < len(args)] + [kwargs[name] for name in outs]
+            with watched(tensors_in(written)) as changed:
+                result = function(*args, **kwargs)
+                if self._is_inplace:
+                    check_inplace(self._name, args, result, function)
+                elif self._is_out:
+                    check_out(self._name, [kwargs[name] for name in outs], result, function)
+                elif not is_view:
+                    check_separate(self._name, args, kwargs, result, function)
+            for tensor, array in changed:
+                with no_grad():
+                    tensor.copy_(from_numpy(array))
             return result
 
         return run

@@ -30,6 +30,7 @@ from .duals import DualTensor, duals
 from .grad_names import grad_name
 from .operand_classes import DISPATCHING, OVERRIDING, OperandHasHandler, is_handled
 from .outputs import check_target, check_writable
+from .sharing import sharing
 
 _SCALARS = frozenset((bool, int, float, complex))
 _MAX_PLANS = 1 << 15
@@ -319,6 +320,8 @@ def _result(
             if root._aliases is None:
                 root._aliases = Aliases()
             result._base, result._aliases, result._seen = root, root._aliases, root._aliases.version
+        elif sharing.detached is not None:
+            sharing.detached[id(result)] = result, source
     return result
 
 

@@ -6,15 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from telegrad._tensor.tensor import Tensor
+from telegrad._ops.sharing import memory_of
 from telegrad_protocol.errors import OperatorError
 
 from ..dispatch import tensors_in
-
-
-def memory_of(tensor: Tensor) -> int:
-    """Return a number that tensors share which are views of one tensor."""
-    return id(tensor if tensor._base is None else tensor._base)
 
 
 def check_separate(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, function: Any) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, OperatorError
 
@@ -17,12 +18,14 @@ class FakeImplCtx:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> NoReturn:
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:
         """Return a size that data decide. Raises NotSupportedError: nothing is traced, so there is no such number."""
         if not isinstance(min, int) or not (max is None or isinstance(max, int)):
             raise ArgumentError(f"ctx.new_dynamic_size(min={min}, max={max}): expected min and max to be integers")
         if min < 0:
             raise ArgumentError(f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0")
+        if _running.takes_unknown:
+            return UNKNOWN
         raise NotSupportedError(
             f"{self._name}: the size of a result depends on data, which meta and fake tensors do not have; call the "
             "operator with tensors that have elements"
@@ -33,6 +36,21 @@ class FakeImplCtx:
 
 class _Running(threading.local):
     ctx: FakeImplCtx | None = None
+    takes_unknown = False
+
+
+UNKNOWN: Final = 1_000_003
+"""The size that stands for those that data decide, where they may stand in shapes."""
+
+
+@contextmanager
+def unknown_sizes() -> Iterator[None]:
+    """Let fake kernels make tensors of sizes that data decide, in this block."""
+    before, _running.takes_unknown = _running.takes_unknown, True
+    try:
+        yield
+    finally:
+        _running.takes_unknown = before
 
 
 _running = _Running()
