@@ -323,6 +323,70 @@ def test_schemas_are_read_and_written_as_pytorch_does() -> None:
     assert [schema for schema in plain if str(parse_schema(schema)) != schema] == []
 
 
+CALLS = """
+aten.native_layer_norm_backward(Y, X, [4], M, R, Y[0], Y[1], [True, True, True])
+aten._softmax(X, 1, False)
+aten._log_softmax.default(X, 0, False)
+aten._softmax_backward_data(X, Y, 1, t.float64)
+aten._log_softmax_backward_data(X, Y, 1, t.float64)
+aten.gelu_backward(X, Y, approximate="tanh")
+aten.elu_backward(Y, 1.0, 1.0, 1.0, False, X)
+aten.glu_backward(X[:, :2], Y, 1)
+aten.hardtanh_backward(Y, X, -1.0, 1.0)
+aten.log_sigmoid_forward(X)
+aten.logit_backward(X, Y, None)
+aten.softplus_backward(Y, X, 1.0, 20.0)
+aten.huber_loss(X, Y, 1, 0.5)
+aten.huber_loss_backward(Y.mean(), X, Y, 1, 0.5)
+aten.mse_loss_backward.default(X, X, Y, 0)
+aten.binary_cross_entropy_backward(Y, Y, Y, None, 0)
+aten.nll_loss_backward(Y.sum(), X, t.tensor([0, 1, 2]), None, 1, -100, t.tensor(3.0, dtype=t.float64))
+aten.select_backward(Y[0], [3, 4], 0, 1)
+aten.slice_backward(Y[:2], [3, 4], 0, 0, 2, 1)
+aten.diagonal_backward(Y[0, :3], [3, 4], 0, 0, 1)
+aten.unfold_backward(Y[:, None, :2], [3, 2], 1, 2, 1)
+aten.reflection_pad1d_backward(t.ones(1, 3, 6, dtype=t.float64), Y[None], [1, 1])
+aten.avg_pool2d_backward(t.ones(1, 1, 2, dtype=t.float64), Y[None], [2, 2], [], [0, 0], False, True, None)
+aten._adaptive_avg_pool2d_backward(t.ones(1, 2, 2, dtype=t.float64), Y[None])
+aten.adaptive_max_pool2d(Y[None], [2, 2])
+aten.upsample_bilinear2d(Y[None, None], [6, 8], False)
+aten.upsample_bilinear2d_backward(t.ones(1, 1, 6, 8, dtype=t.float64), [6, 8], [1, 1, 3, 4], False)
+aten.upsample_nearest2d.vec(Y[None, None], None, [2.0, 2.0])
+aten.replication_pad2d(Y[None], [1, 1, 0, 2])
+aten._to_copy(X, dtype=t.float32)
+aten.clone(X.t(), memory_format=t.contiguous_format)
+aten._unique2(t.tensor([2, 1, 2]), True, True, True)
+aten._unsafe_view(X, [4, 3])
+aten.mul.Tensor(X, 2)
+aten.sum.dim_IntList(X, [1], True)
+aten.var.correction(X, [1], correction=1)
+aten.max.dim(X, 1)
+aten.index.Tensor(X, [None, t.tensor([0, 2])])
+aten.arange.start_step(1, 7, 2)
+aten.full([2, 2], 3.0, dtype=t.float32)
+aten.masked_fill.Scalar(X, X > 0, 0.5)
+aten.where.self(X > 0, X, Y)
+aten.expand(X[:1], [3, 4])
+aten.slice.Tensor(X, 1, 0, 3, 2)
+aten.native_dropout_backward(X, X > 0, 2.0)
+aten._prelu_kernel_backward(Y, X, Y[0])
+aten.linalg_inv_ex(X @ X.t() + t.eye(3, dtype=t.float64))
+""".strip().splitlines()
+
+
+SETTING = """
+aten = t.ops.aten
+M, R = X.mean(1, keepdim=True), 1 / (X.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
+result = CALL
+[None if part is None else part.contiguous() for part in (result if isinstance(result, (tuple, list)) else [result])]
+"""
+
+
+def test_operators_of_pytorchs_library_take_and_give_what_pytorchs_do(tg: Any) -> None:
+    for call in CALLS:
+        assert_same(*evaluate(f"X, Y = {_X}, {_Y}\n{SETTING.strip().replace('CALL', call)}", tg), call)
+
+
 _X = "t.linspace(-4, 4, 12, dtype=t.float64).reshape(3, 4)"
 _Y = "t.linspace(0.1, 0.9, 12, dtype=t.float64).reshape(3, 4)"
 DECOMPOSED = {
