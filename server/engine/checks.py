@@ -1,8 +1,9 @@
-"""Deferred checks: devices check indices while the host goes on, and the host collects the findings later.
+"""Deferred checks: devices check indices and matrices while the host goes on, and the host collects findings later.
 
-A kernel that gets an index out of range writes a finding into a record and leaves that index out. Each such launch is
-entered here under a tag; ``poll`` reads the records when the devices have run the launches. What ran after the faulty
-launch worked on wrong data: whoever runs the engine must roll it back, and delay until then what cannot be undone.
+A kernel that gets an index out of range writes a finding into a record and leaves that index out; one that follows a
+factorization writes which matrix has none. Each such launch is entered here under a tag; ``poll`` reads the records
+when the devices have run the launches. What ran after the faulty launch worked on wrong data: whoever runs the engine
+must roll it back, and delay until then what cannot be undone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ _MOST_OUTSTANDING = 1 << 12
 """The number of outstanding checks above which the host waits for the devices."""
 
 
+class DeferredCheck(Protocol):
+    """What a launch checks."""
+
+    def error(self, index: int, place: int) -> TelegradError:
+        """The error that a finding raises."""
+
+
 class Check(NamedTuple):
     """What a launch checks: the indices of an operation; ``places`` are what they index, as error messages name it."""
 
@@ -31,7 +39,7 @@ class Check(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a device has written: the tag of the launch, the index, and the place that it is out of range for."""
+    """What a device has written: the tag of the launch, and what the check says of: an index, and its place."""
 
     tag: int
     out_of_range: int
@@ -51,14 +59,14 @@ class Record(Protocol):
 class Expected(NamedTuple):
     """A launch whose check is outstanding: its instruction, what undoes its effect on host state, random states."""
 
-    check: Check
+    check: DeferredCheck
     instruction: Any
     undo: Callable[[], None] | None
     generators: tuple[tuple[Generator, int, int], ...]
 
 
 class Fault(NamedTuple):
-    """An index out of range: the error, and the instruction that caused it."""
+    """What went wrong on a device: the error, and the instruction that caused it."""
 
     error: TelegradError
     instruction: Any
@@ -79,7 +87,9 @@ class Checks:
         """Whether kernels get only indices that were checked before, as in backward passes."""
         self._tags = itertools.count(1)
 
-    def expect(self, check: Check, generators: Iterable[Generator], undo: Callable[[], None] | None = None) -> int:
+    def expect(
+        self, check: DeferredCheck, generators: Iterable[Generator], undo: Callable[[], None] | None = None
+    ) -> int:
         """Enter a launch that makes ``check`` and return its tag; 0 where the indices were checked before."""
         if self.covered:
             return 0

@@ -55,5 +55,10 @@ def check_info(xp, name, info, explain):
         return
     flat = info.reshape(-1)
     number = int(xp.argmax(flat != 0))
-    which = f" (Batch element {number}):" if info.ndim else ""
-    raise LinearAlgebraError(f"{name}:{which} {explain(int(flat[number]))}")
+    raise failure(name, info.ndim > 0, number, int(flat[number]), explain)
+
+
+def failure(name, is_batch, number, info, explain):
+    """The error of matrix ``number``, whose ``info`` is not 0."""
+    which = f" (Batch element {number}):" if is_batch else ""
+    return LinearAlgebraError(f"{name}:{which} {explain(info)}")

@@ -47,8 +47,9 @@ def _address(value: Value | None) -> int:
     return 0 if value is None else pointer(value)
 
 
-def _scratch(backend: Any, nbytes: int) -> Value:
-    return backend.empty(Meta.of((max(nbytes, 1),), dtypes.uint8, backend.device))  # type: ignore[no-any-return]
+def _bytes(backend: Any, nbytes: int) -> Meta:
+    """What ``backend.empty`` makes so many bytes of; kept by who needs them again."""
+    return Meta.of((max(nbytes, 1),), dtypes.uint8, backend.device)
 
 
 @prepares(ops._cudnn_rnn, keys.CUDA)
@@ -59,14 +60,14 @@ def _prepare(request: Request) -> Launch | None:
     plan = plan_of(backend, stack)
     if plan is None or not _fits(plan, weight, reserve_bytes, hx, cx, input):
         return None
-    work_bytes = plan.training_work if reserve_bytes else plan.inference_work
+    work_meta = _bytes(backend, plan.training_work if reserve_bytes else plan.inference_work)
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
         x, h, c, w = args[:4]
         y, last, cells, reserve = outs
         kept = reserve if reserve_bytes else None
         with_cells = (0, 0) if c is None else (pointer(c), pointer(cells))
-        work = _scratch(backend, work_bytes)
+        work = backend.empty(work_meta)
         plan.forward(
             handle_on(backend), pointer(x), pointer(y), pointer(h), pointer(last), *with_cells, pointer(w),
             pointer(work), _address(kept),
@@ -91,12 +92,13 @@ def _prepare_backward(request: Request) -> Launch | None:
     plan = plan_of(backend, stack)
     if plan is None or not reserve.numel or not _fits(plan, weight, reserve.numel, *operands):
         return None
+    work_meta, reserve_meta = _bytes(backend, plan.training_work), _bytes(backend, plan.reserve)
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
         dy, dhy, dcy, x, h, c, w, y, kept = args[:9]
         dx, dhx, dcx, dw = outs
         handle, stream = handle_on(backend), backend.stream
-        work, reserve = _scratch(backend, plan.training_work), _scratch(backend, plan.reserve)
+        work, reserve = backend.empty(work_meta), backend.empty(reserve_meta)
         # A second pass through the same graph must find what the forward pass has left.
         cp.cuda.runtime.memcpyAsync(pointer(reserve), pointer(kept), plan.reserve, _TO_DEVICE, stream)
         cp.cuda.runtime.memsetAsync(pointer(dw), 0, plan.weight_bytes, stream)

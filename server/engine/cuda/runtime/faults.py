@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from server.engine import context
-from server.engine.checks import Check, Finding
+from server.engine.checks import DeferredCheck, Finding
 from server.engine.device.cupy_module import cp
 from server.engine.value import Storage
 
@@ -95,7 +95,7 @@ def record_of(backend: Any) -> FaultRecord:
     return record  # type: ignore[return-value]
 
 
-def expect(check: Check, undo: Callable[[], None] | None = None) -> int:
+def expect(check: DeferredCheck, undo: Callable[[], None] | None = None) -> int:
     """The tag of a launch that makes ``check``."""
     ctx = context.current
     return ctx.checks.expect(check, ctx.generators.values(), undo)

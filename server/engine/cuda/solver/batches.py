@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.geometry import blocks
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
 from server.engine.device.cupy_module import cp
-from server.engine.ops.matrices import check_info
-from telegrad_protocol.dtypes import DType
+from server.engine.ops.matrices import failure
+from telegrad_protocol.dtypes import DType, float32
+from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops.matrices import column_major
@@ -59,6 +61,25 @@ template <class T, int KEEP, bool CONJUGATE> __device__ __forceinline__ void gat
     }
 }
 """
+
+
+FLAG = r"""
+// One block looks for the first matrix whose info is not 0, or among whose values is a NaN.
+template <class T> __device__ __forceinline__ void flag_failures(
+    const int* info, const T* values, fault_record* record, u64 tag, i64 count, i64 per
+) {
+    __shared__ u64 first;
+    if (threadIdx.x == 0) first = count;
+    __syncthreads();
+    i64 mine = count;
+    for (i64 i = threadIdx.x; i < count; i += blockDim.x) if (info[i]) mine = min(mine, i);
+    for (i64 k = threadIdx.x; k < count * per; k += blockDim.x) if (values[k] != values[k]) mine = min(mine, k / per);
+    if (mine < count) atomicMin(&first, (u64)mine);
+    __syncthreads();
+    if (threadIdx.x == 0 && first < (u64)count) report(record, tag, info[first] ? info[first] : 1, (int)first);
+}
+"""
+_LOOKING_THREADS = 1024
 
 
 class Batch(NamedTuple):
@@ -178,23 +199,69 @@ def read(backend: Any, *pieces: tuple[int, int]) -> list[memoryview]:
     return found
 
 
-def refuse_failures(backend: Any, name: str, info: int, batch: Size, explain: Callable[[int], str]) -> None:
-    """Wait for the infos of a call, which lie at an address, and raise LinearAlgebraError if one is not 0."""
-    (data,) = read(backend, (info, 4 * math.prod(batch)))
-    refuse(name, np.frombuffer(data, np.int32), batch, explain)
+class _Failed(NamedTuple):
+    """What a launch checks: that a library could do what it was asked to with each matrix of a batch."""
+
+    name: str
+    is_batch: bool
+    explain: Callable[[int], str]
+
+    def error(self, index: int, place: int) -> TelegradError:
+        """The error of matrix ``place``, whose info is ``index``."""
+        made: TelegradError = failure(self.name, self.is_batch, place, index, self.explain)  # type: ignore[no-untyped-call]
+        return made
 
 
-def refuse(name: str, infos: Any, batch: Size, explain: Callable[[int], str]) -> None:
-    """Raise LinearAlgebraError if an info on the host is not 0."""
-    if infos.any():
-        check_info(np, name, infos.reshape(batch), explain)  # type: ignore[no-untyped-call]
+class FailureCheck:
+    """Looks, after a library's call, at the infos of a batch, and where values are given also whether one is NaN.
+
+    The device looks, and nobody waits; in backward passes, which are not rolled back, the host waits and looks itself.
+    """
+
+    def __init__(
+        self, backend: Any, name: str, batch: Size, explain: Callable[[int], str], values: Meta | None = None
+    ) -> None:
+        self._backend, self._count = backend, math.prod(batch)
+        self._check = _Failed(name, bool(batch), explain)
+        self._values = values
+        self._look = looker(float32 if values is None else values.dtype, self._count, values.numel if values else 0)
+
+    def run(self, info: int, values: int = 0, wait: bool = False) -> None:
+        """Look at the infos at an address, and the values at another; ``wait`` for them where host memory is in use."""
+        tag = 0 if wait else expect(self._check)
+        if not tag:
+            self._wait(info, values)
+            return
+        record = record_of(self._backend)
+        self._look(self._backend.stream, info, values, record.pointer, tag)
+        record.mark()
+
+    def _wait(self, info: int, values: int) -> None:
+        pieces = [(info, 4 * self._count)]
+        if self._values is not None:
+            pieces.append((values, self._values.nbytes))
+        first, *rest = read(self._backend, *pieces)
+        infos = np.frombuffer(first, np.int32)
+        for numbers in rest:
+            dtype = NUMPY_DTYPES[self._values.dtype]  # type: ignore[union-attr]
+            is_invalid = np.isnan(np.frombuffer(numbers, dtype)).reshape(self._count, -1).any(1)
+            infos = np.where(is_invalid & (infos == 0), 1, infos)
+        if infos.any():
+            number = int(np.argmax(infos != 0))
+            raise self._check.error(int(infos[number]), number)
 
 
-def refuse_invalid(
-    backend: Any, name: str, info: int, values: int, meta: Meta, explain: Callable[[int], str]
-) -> None:  # fmt: skip
-    """The same, and if one of the values at another address, whose meta is given, is NaN: nothing converged."""
-    count = math.prod(meta.shape[:-1])
-    infos, numbers = read(backend, (info, 4 * count), (values, meta.nbytes))
-    is_invalid = np.isnan(np.frombuffer(numbers, NUMPY_DTYPES[meta.dtype])).reshape(count, -1).any(1)
-    refuse(name, np.where(is_invalid, 1, np.frombuffer(infos, np.int32)), meta.shape[:-1], explain)
+def looker(dtype: DType, count: int, values: int) -> Callable[..., None]:
+    """What looks at the infos of ``count`` matrices, and at ``values`` real numbers of ``dtype`` that were computed.
+
+    It is called with the stream, the addresses of both and of a fault record, and a tag.
+    """
+    ctype = CTYPES[dtype]
+    text = f"""{PRELUDE}{FAULTS}{FLAG}
+extern "C" __global__ void __launch_bounds__({_LOOKING_THREADS}) flag(
+    const int* info, const {ctype}* values, fault_record* record, u64 tag, i64 count, i64 per
+) {{
+    flag_failures<{ctype}>(info, values, record, tag, count, per);
+}}"""
+    constants = [("i64", count), ("i64", values // max(count, 1))]
+    return load(text, "flag").prepare(1, _LOOKING_THREADS, "PPPQ", constants)

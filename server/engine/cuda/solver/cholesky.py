@@ -13,7 +13,7 @@ from server.engine.value import Launch
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.ops import factorizations as ops
 
-from .batches import ONLY_LOWER, ONLY_UPPER, Batch, Scratch, are_packed, batch_of, gatherer, packed, refuse_failures
+from .batches import ONLY_LOWER, ONLY_UPPER, Batch, FailureCheck, Scratch, are_packed, batch_of, gatherer, packed
 from .libraries import IS_AVAILABLE, LOWER, PREFIXES, UPPER, solver_function, solver_on
 
 
@@ -29,6 +29,7 @@ def cholesky_ex(request: Request) -> Launch | None:
     triangle = UPPER if upper else LOWER
     potrf_batched = solver_function("potrf_batched", A.dtype)
     potrf, size_of = solver_function("potrf", A.dtype), solver_function("potrf_buffer_size", A.dtype)
+    check = FailureCheck(backend, "linalg.cholesky", A.shape[:-2], not_positive) if check_errors else None
     sizes: list[int] = []
 
     def launch(args: Any, outs: Any) -> None:
@@ -46,8 +47,8 @@ def cholesky_ex(request: Request) -> Launch | None:
                 sizes.append(size_of(handle, triangle, n, factor, n))
             scratch = Scratch(backend, [sizes[0] * A.dtype.itemsize])
             potrf(handle, triangle, n, factor, n, scratch.at[0], sizes[0], info)
-        if check_errors:
-            refuse_failures(backend, "linalg.cholesky", info, A.shape[:-2], not_positive)
+        if check is not None:
+            check.run(info)
 
     return launch
 

@@ -18,7 +18,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.ops import factorizations, solvers
 
 from .arithmetic import ARITHMETIC
-from .batches import Batch, Scratch, are_packed, batch_of, gatherer, packed, refuse_failures
+from .batches import Batch, FailureCheck, Scratch, are_packed, batch_of, gatherer, packed
 from .libraries import IS_AVAILABLE, PREFIXES, blas_function, blas_on, solver_function, solver_on
 
 MOST_IN_BATCHES = 512
@@ -99,6 +99,7 @@ def lu_factor_ex(request: Request) -> Launch | None:
         return None
     backend = request.backend
     gather, factorization = gatherer(A.dtype, source), Factorization(A.dtype, packed(*source[:3]))
+    check = FailureCheck(backend, "linalg.lu_factor", A.shape[:-2], zero_pivot) if check_errors else None
 
     def launch(args: Any, outs: Any) -> None:
         factor, pivots, info = map(pointer, outs)
@@ -106,8 +107,8 @@ def lu_factor_ex(request: Request) -> Launch | None:
         addresses = scratch.at[0] if scratch else 0
         gather(backend.stream, factor, pointer(args[0]), addresses, 0, info)
         factorization.run(backend, factor, addresses, pivots, info)
-        if check_errors:
-            refuse_failures(backend, "linalg.lu_factor", info, A.shape[:-2], zero_pivot)
+        if check is not None:
+            check.run(info)
 
     return launch
 

@@ -19,7 +19,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.ops import spectra as ops
 
 from . import libraries
-from .batches import Batch, Scratch, batch_of, gatherer, is_packed, packed, refuse_invalid
+from .batches import Batch, FailureCheck, Scratch, batch_of, gatherer, is_packed, looker, packed
 from .libraries import IS_AVAILABLE, LOWER, PREFIXES, UPPER, solver_function, solver_on
 
 _VALUES, _VECTORS = 0, 1
@@ -32,6 +32,14 @@ _SMALL = 32
 @functools.cache
 def _parameters() -> int:
     return int(libraries.solver.create_params())
+
+
+@functools.cache
+def _jacobi_of_hermitian() -> int:
+    """The parameters of Jacobi's method: eigenvalues are sorted."""
+    parameters = int(libraries.solver.create_syevj_info())
+    libraries.solver.xsyevj_set_sort_eig(parameters, 1)
+    return parameters
 
 
 @functools.cache
@@ -51,9 +59,14 @@ class _Eigenvalues:
         self._mode = (_VECTORS if with_vectors else _VALUES, UPPER if upper else LOWER, batch.rows)
         self._together = (batch.number,) if batch.number > 1 and batch.rows <= _MOST_TOGETHER else ()
         self._sizes: tuple[int, int] | None = None
+        self._host: Any = None
+        """The memory of the host that the last call uses, until somebody has waited for it."""
 
-    def run(self, backend: Any, matrices: int, values: int, info: int) -> None:
-        """All are addresses; ``info`` has room for one number per matrix."""
+    def run(self, backend: Any, matrices: int, values: int, info: int) -> bool:
+        """Return whether the library may still use memory of the host.
+
+        All are addresses; ``info`` has room for one number per matrix.
+        """
         handle, n, together = solver_on(backend), self._batch.rows, self._together
         compute = libraries.solver.xsyev_batched if together else libraries.solver.xsyevd
         fixed = (handle, _parameters(), *self._mode, self._kind)
@@ -61,12 +74,40 @@ class _Eigenvalues:
             sizes_of = libraries.solver.xsyev_batched_buffer_size if together else libraries.solver.xsyevd_buffer_size
             self._sizes = sizes_of(*fixed, matrices, n, self._values, values, self._kind, *together)
         on_device, on_host = self._sizes
-        work, host = cp.empty(max(on_device, 1), "b"), np.empty(max(on_host, 1), np.uint8)
+        work = cp.empty(max(on_device, 1), "b")
+        host = self._host = np.empty(max(on_host, 1), np.uint8)
         for number in range(1 if together else self._batch.number):
             compute(
                 *fixed, matrices + number * n * n * self._itemsize, n, self._values, values + number * n * self._real,
                 self._kind, work.data.ptr, on_device, host.ctypes.data, on_host, info + 4 * number, *together,
             )  # fmt: skip
+        return on_host > 0
+
+
+class _SmallEigenvalues:
+    """The same for batches of small matrices, by Jacobi's method, which takes less time for these."""
+
+    def __init__(self, dtype: DType, batch: Batch, upper: bool, with_vectors: bool) -> None:
+        name = "heevj_batched" if dtype.is_complex else "syevj_batched"
+        self._compute = solver_function(name, dtype)
+        self._size_of = solver_function(f"{name}_buffer_size", dtype)
+        self._mode = (_VECTORS if with_vectors else _VALUES, UPPER if upper else LOWER, batch.rows)
+        self._count, self._itemsize, self._size = batch.number, dtype.itemsize, -1
+
+    def run(self, backend: Any, matrices: int, values: int, info: int) -> bool:
+        handle, n, parameters = solver_on(backend), self._mode[2], _jacobi_of_hermitian()
+        if self._size < 0:
+            self._size = self._size_of(handle, *self._mode, matrices, n, values, parameters, self._count)
+        work = cp.empty(max(self._size, 1) * self._itemsize, "b")
+        self._compute(
+            handle, *self._mode, matrices, n, values, work.data.ptr, self._size, info, parameters, self._count
+        )  # fmt: skip
+        return False
+
+
+def _eigenvalues_of(dtype: DType, batch: Batch, upper: bool, with_vectors: bool) -> _Eigenvalues | _SmallEigenvalues:
+    is_small = batch.number > 1 and batch.rows <= _SMALL
+    return (_SmallEigenvalues if is_small else _Eigenvalues)(dtype, batch, upper, with_vectors)
 
 
 @prepares(ops.eigh, keys.CUDA)
@@ -75,14 +116,16 @@ def eigh(request: Request) -> Launch | None:
     source, (values, vectors), backend = batch_of(A), request.outs, request.backend
     if not IS_AVAILABLE or source is None or not is_packed(vectors) or not values.is_contiguous:
         return None
-    gather, eigenvalues = gatherer(A.dtype, source), _Eigenvalues(A.dtype, source, triangle in "Uu", True)
+    gather, eigenvalues = gatherer(A.dtype, source), _eigenvalues_of(A.dtype, source, triangle in "Uu", True)
+
+    check = FailureCheck(backend, "linalg.eigh", values.shape[:-1], not_converged, values)
 
     def launch(args: Any, outs: Any) -> None:
         at_values, at_vectors = map(pointer, outs)
         info = Scratch(backend, [4 * source.number]).at[0]
         gather(backend.stream, at_vectors, pointer(args[0]), 0, 0, info)
-        eigenvalues.run(backend, at_vectors, at_values, info)
-        refuse_invalid(backend, "linalg.eigh", info, at_values, values, not_converged)
+        uses_host = eigenvalues.run(backend, at_vectors, at_values, info)
+        check.run(info, at_values, uses_host)
 
     return launch
 
@@ -93,13 +136,14 @@ def plain_eigvalsh(request: Request) -> Launch | None:
     source, values, backend = batch_of(A), request.outs[0], request.backend
     if not IS_AVAILABLE or source is None or not A.numel or not values.is_contiguous:
         return None
-    gather, eigenvalues = gatherer(A.dtype, source), _Eigenvalues(A.dtype, source, triangle in "Uu", False)
+    gather, eigenvalues = gatherer(A.dtype, source), _eigenvalues_of(A.dtype, source, triangle in "Uu", False)
+    check = FailureCheck(backend, "linalg.eigvalsh", values.shape[:-1], not_converged, values)
 
     def launch(args: Any, outs: Any) -> None:
         info, copy = Scratch(backend, [4 * source.number, A.numel * A.dtype.itemsize]).at
         gather(backend.stream, copy, pointer(args[0]), 0, 0, info)
-        eigenvalues.run(backend, copy, pointer(outs[0]), info)
-        refuse_invalid(backend, "linalg.eigvalsh", info, pointer(outs[0]), values, not_converged)
+        uses_host = eigenvalues.run(backend, copy, pointer(outs[0]), info)
+        check.run(info, pointer(outs[0]), uses_host)
 
     return launch
 
@@ -155,6 +199,7 @@ def svd(request: Request) -> Launch | None:
     gather_left = gatherer(dtype, packed(count, m, left).cut(m, U.shape[-1]))
     gather_right = gatherer(dtype, packed(count, n, right).transposed.cut(Vh.shape[-2], n), conjugate=True)
     sizes = [4 * count, *[count * size * dtype.itemsize for size in (m * n, n * right, 0 if is_direct else m * left)]]
+    check = FailureCheck(backend, "linalg.svd", S.shape[:-1], svd_failed, S)
 
     def launch(args: Any, outs: Any) -> None:
         (at_u, at_s, at_vh), stream = map(pointer, outs), backend.stream
@@ -164,7 +209,7 @@ def svd(request: Request) -> Launch | None:
         if not is_direct:
             gather_left(stream, at_u, whole_u, 0, 0, 0)
         gather_right(stream, at_vh, v, 0, 0, 0)
-        refuse_invalid(backend, "linalg.svd", info, at_s, S, svd_failed)
+        check.run(info, at_s)
 
     return launch
 
@@ -179,12 +224,13 @@ def plain_svdvals(request: Request) -> Launch | None:
     computed, gather = _SingularValues(A.dtype, source, False, False), gatherer(A.dtype, source)
     left, right = computed.columns
     sizes = [4 * count, *[count * size * A.dtype.itemsize for size in (m * n, m * left, n * right)]]
+    check = FailureCheck(backend, "linalg.svdvals", S.shape[:-1], svd_failed, S)
 
     def launch(args: Any, outs: Any) -> None:
         info, copy, u, v = Scratch(backend, sizes).at
         gather(backend.stream, copy, pointer(args[0]), 0, 0, info)
         computed.run(backend, copy, pointer(outs[0]), u, v, info)
-        refuse_invalid(backend, "linalg.svdvals", info, pointer(outs[0]), S, svd_failed)
+        check.run(info, pointer(outs[0]))
 
     return launch
 
@@ -192,3 +238,4 @@ def plain_svdvals(request: Request) -> Launch | None:
 def check_loads(dtype: DType) -> None:
     if dtype in PREFIXES:
         gatherer(dtype, packed(1, 4, 4), conjugate=True)
+        looker(dtype.to_real(), 1, 4)

@@ -17,7 +17,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import solvers as ops
 
-from .batches import IDENTITY, Batch, Scratch, are_packed, batch_of, gatherer, is_packed, packed, refuse_failures
+from .batches import IDENTITY, Batch, FailureCheck, Scratch, are_packed, batch_of, gatherer, is_packed, packed
 from .libraries import (
     IS_AVAILABLE,
     LEFT,
@@ -76,6 +76,7 @@ def _solving(
     gather_factor = gatherer(A.dtype, source, beside_step=n * sides.columns * A.dtype.itemsize)
     gather_sides = gatherer(A.dtype, sides, keep)
     sizes = [16 * count, 4 * count * n, 4, count * batch.size * A.dtype.itemsize]
+    check = FailureCheck(backend, name, request.outs[0].shape[:-2], explain) if check_errors else None
 
     def launch(args: Any, outs: Any) -> None:
         scratch, stream = Scratch(backend, sizes), backend.stream
@@ -85,8 +86,8 @@ def _solving(
         gather_sides(stream, result, 0 if keep == IDENTITY else pointer(args[1]), 0, 0, 0)
         factorization.run(backend, factor, table, pivots, info)
         substitution.run(backend, factor, table, pivots, result, unread)
-        if check_errors:
-            refuse_failures(backend, name, info, request.outs[0].shape[:-2], explain)
+        if check is not None:
+            check.run(info)
 
     return launch
 
@@ -112,14 +113,15 @@ def inv_ex(request: Request) -> Launch | None:
         return _solving(request, A, source, packed(count, n, n), IDENTITY, "linalg.inv", not_invertible, check_errors)
     nbytes = n * n * A.dtype.itemsize
     gather, matinv = gatherer(A.dtype, source, beside_step=nbytes), blas_function("matinv_batched", A.dtype)
+    check = FailureCheck(backend, "linalg.inv", A.shape[:-2], not_invertible) if check_errors else None
 
     def launch(args: Any, outs: Any) -> None:
         table, copy = Scratch(backend, [16 * count, count * nbytes]).at
         inverse, info = pointer(outs[0]), pointer(outs[1])
         gather(backend.stream, copy, pointer(args[0]), table, inverse, info)
         matinv(blas_on(backend), n, table, n, table + 8 * count, n, info, count)
-        if check_errors:
-            refuse_failures(backend, "linalg.inv", info, A.shape[:-2], not_invertible)
+        if check is not None:
+            check.run(info)
 
     return launch
 
