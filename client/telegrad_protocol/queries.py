@@ -378,7 +378,7 @@ class StopProfile(SessionQuery, frozen=True):
     """End ``StartProfile`` once all devices have done what they were given.
 
     The answer is the id of a tensor of bytes, which the client frees: what was noted, as ``tracing.recording`` encodes
-    it.
+    it. None where the session's quota has no room for it.
     """
 
 

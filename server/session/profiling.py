@@ -151,8 +151,11 @@ def _stop(state: SessionState, query: queries.StopProfile) -> Deferred:
     return Deferred(marks, lambda: _as_tensor(state, recorded(state, taken)))
 
 
-def _as_tensor(state: SessionState, told: Recording) -> int:
-    """Put a recording into a tensor of the session, without later events where there is no room; return its number."""
+def _as_tensor(state: SessionState, told: Recording) -> int | None:
+    """Put a recording into a tensor of the session, without later events where there is no room; return its number.
+
+    None where there is no room at all.
+    """
     host: Backend = state.backends[CPU]
     before = context.current
     context.activate(state.context)
@@ -164,7 +167,7 @@ def _as_tensor(state: SessionState, told: Recording) -> int:
                 break
             except OutOfMemoryError:
                 if not told.events:
-                    raise
+                    return None
                 told.halve()
     finally:
         context.activate(before)

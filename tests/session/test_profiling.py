@@ -13,6 +13,7 @@ from server.engine.autograd.node import OpNode
 from server.engine.profiling import recorder
 from telegrad_protocol.messages import Answer, Call, Detach, Failure, Free, Mode, Query, Resume, Site
 from telegrad_protocol.meta import CPU
+from telegrad_protocol.ops import TABLE
 from telegrad_protocol.tracing import recording
 
 from .driver import ONES, Talk, call
@@ -39,7 +40,7 @@ def test_rows_say_what_was_executed_when_and_for_which_line(talk: Talk) -> None:
     talk.upload(1, ONES)
     talk.send(Site(5, "program.py", 12, "step"))
     clock = _start(talk).value
-    talk.send(Mode("range", [9, "part"]), Call(call("mul", 2, 1, 1).op, 5, (2,), [1, 1]), Mode("range", [9]))
+    talk.send(Mode("range", [9, "part"]), Call(TABLE["mul"].index, 5, (2,), [1, 1]), Mode("range", [9]))
     recorded = _stop(talk)
     rows = {recorded.descriptors[row.descriptor].name: row for row in recorded.rows()}
     mul, part = rows["mul"], rows["part"]
@@ -81,7 +82,7 @@ def test_the_trace_is_charged_to_the_session_and_bounded(open_talk: Callable[...
     assert isinstance(_start(talk), Answer)
     allocator = talk.session.state.backends[CPU].allocator
     before = allocator.allocated_bytes(talk.number)
-    calls = [Call(call("mul", 2, 1, 1).op, 0, (2,), [1, 1])] * 2000
+    calls = [Call(TABLE["mul"].index, 0, (2,), [1, 1])] * 2000
     for _ in range(30):
         talk.send(*calls)
     taken = allocator.allocated_bytes(talk.number) - before
@@ -93,11 +94,21 @@ def test_the_trace_is_charged_to_the_session_and_bounded(open_talk: Callable[...
     assert allocator.allocated_bytes(talk.number) <= before + 4096, "and nothing of the trace is left"
 
 
+def test_a_session_without_room_for_a_trace_is_told(open_talk: Callable[..., Talk]) -> None:
+    talk = open_talk(quota_bytes=600)
+    talk.upload(1, ONES)
+    _start(talk)
+    talk.send(*[Call(TABLE["add_"].index, 0, (), [1, 1, 1])] * 5)
+    (answer,) = talk.send(Query(2, "stop_profile", []))
+    assert isinstance(answer, Answer) and answer.value is None
+    np.testing.assert_array_equal(talk.read(1), np.full((2, 3), 2.0**5, np.float32))
+
+
 def test_names_numbers_and_depths_of_clients_take_a_bounded_memory(talk: Talk) -> None:
     talk.upload(1, ONES)
     _start(talk)
     largest = (1 << 64) - 1
-    talk.send(Call(call("mul", 2, 1, 1).op, largest, (largest,), [1, 1]))
+    talk.send(Call(TABLE["mul"].index, largest, (largest,), [1, 1]))
     tracemalloc.start()
     try:
         for round in range(20):
@@ -144,7 +155,7 @@ def test_a_profile_ends_with_its_client(open_talk: Callable[..., Talk], ends: st
     talk = open_talk()
     talk.upload(1, ONES)
     _start(talk)
-    talk.send(Call(call("mul", 2, 1, 1).op, 0, (2,), [1, 1]))
+    talk.send(Call(TABLE["mul"].index, 0, (2,), [1, 1]))
     if ends == "close":
         talk.session.close()
     else:

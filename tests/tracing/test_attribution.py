@@ -13,7 +13,9 @@ from server.engine.device.launch_queue import LaunchQueue
 from server.engine.profiling import cupti_activity
 from server.engine.profiling.cupti_activity import Activity
 from server.engine.profiling.function_names import plain_name
+from server.engine.profiling.recorder import work_of
 from server.engine.profiling.traced_launches import traced, untraced
+from telegrad_protocol.meta import Device
 from telegrad_protocol.tracing import chrome, recording
 from telegrad_protocol.tracing.recording import Descriptor, DeviceWork, Recording, packed, unpacked
 from telegrad_protocol.tracing.timeline import Timeline
@@ -192,6 +194,22 @@ def test_too_many_records_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     activity.flush()
     assert len(list(activity.calls())) == 2 and activity.dropped == 3
     activity.leave()
+
+
+class _Broken:
+    released = False
+
+    def result(self, began: int, ended: int, is_final: bool = True) -> Any:
+        raise _Refused("CUPTI has failed")
+
+    def release(self) -> None:
+        self.released = True
+
+
+def test_a_device_that_cannot_tell_its_work_spoils_nothing_else() -> None:
+    broken = _Broken()
+    work = work_of(Device("cuda:1"), broken, 0, 1, True)  # type: ignore[arg-type]
+    assert broken.released and work.device == 1 and not work.kernels and "CUPTI has failed" in work.why
 
 
 def test_names_of_functions_are_shown_as_they_are_declared() -> None:

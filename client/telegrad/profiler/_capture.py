@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from telegrad._session.current import current_session
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import thread
-from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.messages import Mode
 from telegrad_protocol.tracing import recording
 from telegrad_protocol.tracing.recording import Recording
@@ -90,6 +90,8 @@ class Capture:
         with untold():
             try:
                 recorded = self._fetch()
+            except OutOfMemoryError:
+                raise
             except TelegradError as error:
                 failure = error
                 recorded = self._fetch()  # the failure was told, and the session goes on
@@ -102,6 +104,8 @@ class Capture:
     def _fetch(self) -> Recording:
         session = self.session
         id = session.query("stop_profile")
+        if id is None:
+            raise OutOfMemoryError("profile: the session's quota has no room for its trace; free tensors first")
         try:
             return recording.decode(bytes(session.read(id)[2]))
         finally:

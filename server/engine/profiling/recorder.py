@@ -7,6 +7,7 @@ these as there are operations on different operands, and no more than a bound.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import Any, Final, Protocol
@@ -20,11 +21,12 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.tracing import recording
-from telegrad_protocol.tracing.recording import EventRow, Recording, SiteName
+from telegrad_protocol.tracing.recording import DeviceWork, EventRow, Recording, SiteName
 
 from .descriptions import Description
 from .device_work import DeviceTracer
 
+log = logging.getLogger(__name__)
 now: Final = time.monotonic_ns
 COLUMNS: Final = len(EventRow._fields)
 SPILL: Final = 1024
@@ -44,6 +46,18 @@ class Source(Protocol):
 
     instruction: Any
     """The instruction that is being executed."""
+
+
+def work_of(device: Device, tracer: DeviceTracer, began: int, ended: int, is_final: bool) -> DeviceWork:
+    """Return what a device did, or why that is not known: the rest of the profile does not depend on it."""
+    try:
+        return tracer.result(began, ended, is_final)
+    except Exception as error:
+        log.exception("the work of %s could not be told", device)
+        if is_final:
+            tracer.release()
+        why = f"the device's work could not be told: {type(error).__name__}: {error}"
+        return DeviceWork(device.index or 0, "", why, [], b"", b"", b"", {})
 
 
 class Recorder:
@@ -200,7 +214,7 @@ class Recorder:
         if last is not None and len(events) > last * COLUMNS * 8:
             events = events[-last * COLUMNS * 8 :]
             began = int(np.frombuffer(events, np.int64).reshape(-1, COLUMNS)[:, 1].min())
-        devices = [tracer.result(began, ended, last is None) for tracer in self.tracers.values()]
+        devices = [work_of(device, tracer, began, ended, last is None) for device, tracer in self.tracers.items()]
         return Recording(
             os.getpid(), began, ended, [description.told() for description in descriptions], sites, events, devices,
             [device.name for device in self.memory_devices], self.dropped, self.message,
