@@ -27,6 +27,7 @@ from telegrad_protocol.errors import (
     OperatorError,
     OutOfMemoryError,
     ProtocolError,
+    RequestError,
     SessionLostError,
     ShapeError,
     TelegradError,
@@ -39,7 +40,6 @@ __all__ = [
     "CompilationError", "ConfigurationError", "ConnectError", "DTypeError", "DeviceError", "DimensionError",
     "ExtensionError", "HandshakeError", "IndexOutOfRangeError", "InplaceError", "InternalError",
     "LimitExceededError", "LinearAlgebraError", "NotAllowedError", "NotComputedError", "NotSupportedError",
-    "OperatorError",
-    "OutOfMemoryError", "ProtocolError", "SessionLostError", "ShapeError", "TelegradError", "UnknownIdError",
-    "WorkerCrashedError",
+    "OperatorError", "OutOfMemoryError", "ProtocolError", "RequestError", "SessionLostError", "ShapeError",
+    "TelegradError", "UnknownIdError", "WorkerCrashedError",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
         |-- AuthenticationError              a missing or wrong token
         |-- HandshakeError                   versions or operation tables differ
         |-- ProtocolError                    a frame that is malformed, too large, or out of order
+        |-- RequestError                     an HTTP request for what is not there, or in a form that is not taken
         |-- UnknownIdError                   a tensor id that the session does not hold
         |-- SessionInUseError                another client is attached to the session
         |-- SessionDetachedError             this client has left the session, or another one took it over
@@ -179,6 +180,10 @@ class HandshakeError(CommunicationError):
 
 class ProtocolError(CommunicationError):
     """A frame is malformed, too large, or out of order."""
+
+
+class RequestError(CommunicationError):
+    """The server has no such endpoint, or it does not take the request in this form."""
 
 
 class UnknownIdError(CommunicationError):

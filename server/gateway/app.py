@@ -16,11 +16,13 @@ from telegrad_protocol.errors import SessionLostError, TelegradError
 
 from .auth import TokenGuard
 from .dependencies import Gateway, RegistryLike
+from .door.bodies import BodyLimit
+from .door.origins import OriginGuard
 from .hardware import device_groups
 from .http.routes import http_router
-from .middleware import AccessLog, BodyLimit
+from .middleware import AccessLog, SecurityHeaders
 from .node import Node
-from .problems import install_problems
+from .problems import describe_problems, install_problems
 from .sessions import Registry
 from .settings import Settings
 from .tenancy.tenants import Tenants
@@ -52,8 +54,11 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
     app.state.gateway = Gateway(settings, registry or _sessions(settings), tenants)
     install_problems(app)
     app.include_router(http_router())
+    describe_problems(app)
     app.add_middleware(BodyLimit, limit=settings.max_frame_bytes)
     app.add_middleware(TokenGuard, tenants=tenants)
+    app.add_middleware(OriginGuard, allowed=settings.allowed_origins)
+    app.add_middleware(SecurityHeaders)
     app.add_middleware(AccessLog)
     return app
 

@@ -1,4 +1,4 @@
-"""What happens to every request around its endpoint: the access log, and a limit on bodies held in memory."""
+"""What happens to every request around its endpoint: the access log, and headers that browsers heed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import logging
 import time
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from telegrad_protocol.errors import ProtocolError
-
 from .auth import TENANT
-from .problems import Refused, problem_response
 
 _QUIET_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+
+_SECURITY_HEADERS: Final = (
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 
 _access = logging.getLogger("server.access")
 
@@ -50,38 +53,21 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
     _access.log(level, "request", extra=fields | tenant | {"client": client[0] if client else None})
 
 
-class BodyLimit:
-    """Refuses bodies of more than ``limit`` bytes; those of PUT pass, because they are streamed and not held."""
+class SecurityHeaders:
+    """Tells browsers with every answer to load, run and frame nothing of it, unless the answer says what they may."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] == "PUT":
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif _declared_length(scope) > self.limit:
-            await problem_response(scope["path"], self._error(), 413)(scope, receive, send)
-        else:
-            await self.app(scope, self._counted(receive), send)
+            return
 
-    def _counted(self, receive: Receive) -> Receive:
-        left = self.limit
+        async def add(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(h for h in _SECURITY_HEADERS if h[0] not in given)]
+            await send(message)
 
-        async def count() -> Message:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise Refused(413, self._error())
-            return message
-
-        return count
-
-    def _error(self) -> ProtocolError:
-        return ProtocolError(f"the body is larger than {self.limit} bytes (TELEGRAD_MAX_FRAME_BYTES)")
-
-
-def _declared_length(scope: Scope) -> int:
-    length = Headers(scope=scope).get("content-length", "")
-    return int(length) if length.isdecimal() else 0
+        await self.app(scope, receive, add)

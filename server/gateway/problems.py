@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http
 import logging
-import traceback
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
@@ -19,8 +18,19 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from telegrad_protocol import errors
-from telegrad_protocol.errors import ArgumentError, InternalError, ProtocolError, TelegradError
+from telegrad_protocol.errors import ArgumentError, InternalError, RequestError, TelegradError
+from telegrad_protocol.failures import traceback_text
 
+_REASONS: Final = {
+    404: "there is no such endpoint; /docs lists all",
+    405: "the endpoint does not have this method; the header Allow names those that it has",
+}
+_USUAL: Final = {400, 401, 403, 408, 414, 431, 500, 503}
+"""What any endpoint may answer: requests that are refused before it, and a server that is not ready or has a defect."""
+_OF_BODIES: Final = {413, 415, 422}
+_OF_SESSIONS: Final = {404, 409, 410, 501, 507}
+MAX_DETAILS: Final = 20
+"""So many mistakes of a body are told at most."""
 MEDIA_TYPE: Final = "application/problem+json"
 
 _STATUS: Final[dict[type[TelegradError], int]] = {
@@ -38,6 +48,7 @@ _STATUS: Final[dict[type[TelegradError], int]] = {
     errors.ConfigurationError: 500,
     errors.AuthenticationError: 401,
     errors.ProtocolError: 400,
+    errors.RequestError: 400,
     errors.UnknownIdError: 404,
     errors.SessionInUseError: 409,
     errors.SessionDetachedError: 410,
@@ -103,6 +114,31 @@ def problem_response(
     return JSONResponse(problem.model_dump(exclude_none=True), status, headers, MEDIA_TYPE)
 
 
+def describe_problems(app: FastAPI) -> None:
+    """Have the description of ``app`` say of each endpoint that it may answer with problem documents, and when."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        described = describe()
+        for path, methods in described["paths"].items():
+            of_path = _USUAL | (_OF_SESSIONS if "{session_id}" in path else set())
+            for method, operation in methods.items():
+                answers = operation["responses"]
+                for status in of_path | (_OF_BODIES if method in ("post", "put") else set()):
+                    answers.setdefault(str(status), {})
+                for status, answer in answers.items():
+                    if status >= "400":
+                        answer["description"] = http.HTTPStatus(int(status)).phrase
+                        answer["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        schemas = described["components"]["schemas"]
+        schemas.pop("HTTPValidationError", None)
+        schemas.pop("ValidationError", None)
+        schemas["Problem"] = Problem.model_json_schema()
+        return described
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation has it
+
+
 def install_problems(app: FastAPI) -> None:
     """Make every error of ``app`` a problem document."""
 
@@ -120,13 +156,13 @@ def install_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def framework_error(request: Request, error: HTTPException) -> JSONResponse:
-        reason = http.HTTPStatus(error.status_code).phrase.lower() if error.status_code in (404, 405) else error.detail
-        known = ProtocolError(f"{request.method} {request.url.path}: {reason}")
+        reason = _REASONS.get(error.status_code, error.detail)
+        known = RequestError(f"{request.method} {request.url.path}: {reason}")
         return respond(request, known, status=error.status_code, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        details = [_located(item) for item in error.errors()]
+        details = [_located(item) for item in error.errors()[:MAX_DETAILS]]
         text = "; ".join(f"{item['where']}: {item['problem']}" for item in details[:3])
         return respond(request, ArgumentError(text), details=details)
 
@@ -139,7 +175,7 @@ def install_problems(app: FastAPI) -> None:
     async def defect(request: Request, error: Exception) -> JSONResponse:
         log.error("defect", exc_info=error, extra={"path": request.url.path})
         known = InternalError(f"{type(error).__name__}: {error}")
-        known.server_traceback = "".join(traceback.format_exception(error))
+        known.server_traceback = traceback_text(error)
         return respond(request, known)
 
 

@@ -25,6 +25,9 @@ from server.ipc.channel import SOCKET_BUFFER_BYTES
 from telegrad_protocol.errors import ConfigurationError
 
 from .dependencies import Gateway
+from .door.connections import Connections
+from .door.entry import Entry
+from .door.tls import server_context
 from .settings import Settings
 from .stream import StreamProtocol
 
@@ -36,9 +39,11 @@ log = logging.getLogger(__name__)
 
 def uvicorn_options(settings: Settings) -> dict[str, Any]:
     """Which loop and protocol implementations serve, and their limits."""
+    connections = Connections(settings.max_connections, settings.max_connections_per_address)
+    tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     return {
         "loop": "uvloop",
-        "http": "httptools",
+        "http": Entry(connections, tls),
         "ws": StreamProtocol,
         "ws_max_size": settings.max_frame_bytes,
         "ws_per_message_deflate": False,
@@ -66,10 +71,11 @@ def listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, settings: Settings) -> str:
     """Where clients find what listens there."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def check_descriptors(settings: Settings) -> None:
@@ -138,7 +144,7 @@ class GatewayServer(uvicorn.Server):
         self.should_exit = True
 
     def _announce(self) -> None:
-        url, ready_fd = url_of(self._listener), self._gateway.settings.ready_fd
+        url, ready_fd = url_of(self._listener, self._gateway.settings), self._gateway.settings.ready_fd
         line = json.dumps({"url": url, "pid": os.getpid()})
         print(line if self._announces else f"telegrad serves at {url}", flush=True)
         if ready_fd is not None:

@@ -35,6 +35,7 @@ CLIENT_VARIABLES: Final = {
 
 _ALLOC_OPTION: Final = r"\w+:(\[[^\[\]]*\]|[^,\[\]]+)"
 _CUDA_ALLOCATOR: Final = re.compile(r".+:\w+:\w+")
+_ORIGIN: Final = re.compile(r"https?://[^/\s]+")
 _ALLOC_CONF: Final = re.compile(rf"({_ALLOC_OPTION}(,{_ALLOC_OPTION})*)?")
 
 
@@ -57,10 +58,26 @@ def _checked_token(token: SecretStr | None) -> SecretStr | None:
     return token
 
 
+def _split_origins(value: Any) -> Any:
+    return (
+        tuple(part.strip().rstrip("/") for part in value.split(",") if part.strip())
+        if isinstance(value, str)
+        else value
+    )
+
+
+def _checked_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"expected origins such as https://notebooks.example, got {origin!r}")
+    return origins
+
+
 def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
+Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_origins), AfterValidator(_checked_origins)]
 Devices = Annotated[Groups, NoDecode, BeforeValidator(split_groups), AfterValidator(checked_groups)]
 
 
@@ -105,6 +122,19 @@ class Settings(BaseSettings):
     )
     drain_seconds: float = Field(
         20.0, ge=0, le=86400, description="How long sessions may go on after SIGTERM before they are closed."
+    )
+    tls_cert: str = Field("", description="PEM file with the certificate of the server and its chain: it speaks https.")
+    tls_key: str = Field("", description="PEM file with the certificate's key.")
+    allowed_origins: Origins = Field(
+        (),
+        description="Origins of web pages, such as `https://notebooks.example`, `,` between them, that may talk to the "
+        "server from a browser, beside its own pages.",
+    )
+    max_connections: int = Field(
+        768, ge=8, description="Connections that may be open at once; where another comes, the longest idle is closed."
+    )
+    max_connections_per_address: int = Field(
+        384, ge=4, description="Connections that one address may have, likewise. Behind a proxy, all come from its own."
     )
     max_sessions: int = Field(64, ge=1, description="Sessions that may be open at once.")
     isolation: Isolation = Field(
@@ -162,6 +192,13 @@ class Settings(BaseSettings):
                 f"{PREFIX}TOKEN: is required to listen on {self.host}, which is not a loopback address; or tenants "
                 f"({PREFIX}TENANTS)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _certificate_and_key(self) -> Settings:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            missing = "TLS_KEY" if self.tls_cert else "TLS_CERT"
+            raise ValueError(f"{PREFIX}{missing}: is required, since TLS needs a certificate and its key")
         return self
 
     @model_validator(mode="after")

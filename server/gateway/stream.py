@@ -20,7 +20,6 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from msgspec import structs
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
@@ -33,6 +32,7 @@ from telegrad_protocol.errors import ProtocolError, SessionDetachedError, Sessio
 from telegrad_protocol.link import ACK_SECONDS, Link, Parts, Received, heartbeat_seconds
 from telegrad_protocol.messages import Attach, Detach, Failure, Hello
 
+from .door.websocket import LimitedWebSocket
 from .websocket_frames import close_reason, message_head
 
 NORMAL: Final = 1000
@@ -295,7 +295,7 @@ class _Receiver(asyncio.BufferedProtocol):
             self._stream.data_received(b"")
 
 
-class StreamProtocol(WebSocketsSansIOProtocol):
+class StreamProtocol(LimitedWebSocket):
     """uvicorn's WebSocket protocol, which a session can take over once the handshake is done."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

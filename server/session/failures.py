@@ -12,7 +12,6 @@ instructions are passed over in the same way, up to ``Interrupt``, which the cli
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ import msgspec
 from server.engine.value import Value
 from telegrad_protocol import messages
 from telegrad_protocol.errors import InternalError, NotComputedError, OutOfMemoryError, TelegradError
+from telegrad_protocol.failures import traceback_text
 from telegrad_protocol.ops import Op
 
 from .arguments import BY_INDEX, describe_operands
@@ -160,7 +160,7 @@ def _describe(state: SessionState, instruction: Any, error: Exception) -> messag
     return messages.Failure(
         state.failure, getattr(instruction, "request", None), known.code, known.message, operation,
         describe_operands(state, op, instruction.args) if op else "",
-        describe_site(state, instruction), "".join(traceback.format_exception(error)), state.thread,
+        describe_site(state, instruction), traceback_text(error), state.thread,
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import contextlib
 import selectors
 import socket
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -20,6 +19,7 @@ from server.ipc.channel import Frame, FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
 from telegrad_protocol import wire
 from telegrad_protocol.errors import InternalError, TelegradError
+from telegrad_protocol.failures import traceback_text
 from telegrad_protocol.messages import Failure
 
 INSTRUCTIONS_PER_TURN: Final = 64
@@ -205,7 +205,7 @@ class SessionConnection:
 
 def failure_of(error: Exception) -> Failure:
     """Return the message that tells a client of an error which ends its session."""
-    trace = "".join(traceback.format_exception(error))
+    trace = traceback_text(error)
     if isinstance(error, TelegradError):
         return Failure(0, None, error.code, error.message, error.operation, error.operands, error.site, trace)
     message, site = f"{type(error).__name__}: {error}", getattr(error, "site", "")

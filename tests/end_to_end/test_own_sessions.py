@@ -116,10 +116,10 @@ def test_nobody_else_takes_a_session_over_without_its_key(
 
 
 def test_sessions_that_were_opened_without_an_owner_are_nobodys(server: ServerProcess) -> None:
-    opened = httpx.post(f"{server.url}/v1/sessions").json()
+    opened = httpx.post(f"{server.url}/v1/sessions", json={}).json()
     for headers in ({}, {"Telegrad-Owner": ""}, {"Telegrad-Owner": OTHER}):
         assert httpx.get(f"{server.url}/v1/sessions", headers=headers).json() == []
-    short = httpx.post(f"{server.url}/v1/sessions", headers={"Telegrad-Owner": "short"})
+    short = httpx.post(f"{server.url}/v1/sessions", json={}, headers={"Telegrad-Owner": "short"})
     assert (short.status_code, short.json()["code"]) == (422, "ArgumentError")
     key = {"Telegrad-Session-Key": opened["key"]}
     assert httpx.delete(f"{server.url}/v1/sessions/{opened['session']}", headers=key).status_code == 204

@@ -93,5 +93,5 @@ def http(app: FastAPI) -> Iterator[Http]:
 
 @pytest.fixture
 def client(http: Http, registry: FakeRegistry, app: FastAPI) -> Client:
-    opened = http.post("/v1/sessions").json()
+    opened = http.post("/v1/sessions", json={}).json()
     return Client(http, registry, registry.sessions[opened["session"]], app)

@@ -77,7 +77,7 @@ def test_health_is_open_and_readiness_follows_worker_and_drain(client: Client, r
     client.app.state.gateway.draining = True
     assert http.get("/readyz").status_code == 503
     assert http.get("/healthz").json() == {"status": "ok"}
-    refused = http.post("/v1/sessions")
+    refused = http.post("/v1/sessions", json={})
     assert (refused.status_code, refused.json()["code"]) == (503, "CommunicationError")
     assert client.ops({"op": "zeros", "args": [1]}).status_code == 200
 

@@ -202,6 +202,6 @@ def test_a_session_that_needs_a_killed_worker_gets_its_successor(running: tuple[
 
 def test_who_asks_while_no_worker_serves_is_told_to_come_again(registry: FakeRegistry, http: Any) -> None:
     registry.workers[0].alive = False
-    answer = http.post("/v1/sessions")
+    answer = http.post("/v1/sessions", json={})
     assert (answer.status_code, answer.json()["code"]) == (503, "WorkerCrashedError")
     assert answer.headers["retry-after"] == "1"

@@ -21,8 +21,8 @@ STATUSES = {
     "StateDictError": 422, "OutOfMemoryError": 507, "LimitExceededError": 413,
     "NotSupportedError": 501, "InternalError": 500,
     "ConfigurationError": 500,
-    "AuthenticationError": 401, "ProtocolError": 400, "UnknownIdError": 404, "SessionLostError": 410,
-    "SessionDetachedError": 410, "SessionInUseError": 409,
+    "AuthenticationError": 401, "ProtocolError": 400, "RequestError": 400, "UnknownIdError": 404,
+    "SessionLostError": 410, "SessionDetachedError": 410, "SessionInUseError": 409,
     "CommunicationError": 503, "ConnectError": 503, "WorkerCrashedError": 503, "AcceleratorError": 500,
     "SynchronizationError": 409,
 }  # fmt: skip
@@ -49,7 +49,8 @@ def test_errors_of_the_framework_are_problem_documents(http: Http, method: str, 
     answer = http.request(method, path)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["code"] == "ProtocolError"
+    assert answer.json()["code"] == "RequestError"
+    assert answer.json()["title"] == "The server has no such endpoint, or it does not take the request in this form"
     assert answer.json()["detail"].startswith(f"{method} {path}: ")
 
 
@@ -58,7 +59,7 @@ def test_a_body_that_is_not_json_is_refused(client: Client, body: bytes) -> None
     answer = client.call("POST", "/ops", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
     assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["code"] in ("ArgumentError", "ProtocolError")
+    assert answer.json()["code"] in ("ArgumentError", "RequestError")
 
 
 def test_a_validation_error_lists_where_and_what(client: Client) -> None:
@@ -79,7 +80,7 @@ def test_a_json_body_beyond_the_limit_is_refused(client: Client, chunked: bool) 
     answer = client.call("POST", "/ops", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 413
     assert "TELEGRAD_MAX_FRAME_BYTES" in answer.json()["detail"]
-    assert answer.json()["code"] == "ProtocolError"
+    assert answer.json()["code"] == "RequestError"
 
 
 def test_a_defect_is_an_internal_error_with_its_traceback(client: Client) -> None:

@@ -79,7 +79,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def open_session(http: httpx.Client) -> tuple[str, dict[str, str]]:
-    hello = http.post("/v1/sessions").json()
+    hello = http.post("/v1/sessions", json={}).json()
     return f"/v1/sessions/{hello['session']}", {"Telegrad-Session-Key": hello["key"]}
 
 
@@ -108,7 +108,7 @@ def test_draining_lets_open_sessions_work_and_ends_when_they_are_gone() -> None:
             process.send_signal(signal.SIGTERM)
         until(lambda: http.get("/readyz").status_code == 503)
         assert http.get("/healthz").status_code == 200
-        assert http.post("/v1/sessions").status_code == 503
+        assert http.post("/v1/sessions", json={}).status_code == 503
         assert http.post(f"{path}/ops", json={"op": "zeros", "args": [2]}, headers=headers).status_code == 200
         assert running.process.poll() is None
         assert http.delete(path, headers=headers).status_code == 204

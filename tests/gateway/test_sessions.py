@@ -15,7 +15,7 @@ from .registry import FakeRegistry
 
 
 def test_a_session_is_opened_with_its_key_and_closed(http: Http, registry: FakeRegistry) -> None:
-    opened = http.post("/v1/sessions")
+    opened = http.post("/v1/sessions", json={})
     hello = opened.json()
     assert opened.status_code == 201
     assert opened.headers["location"] == f"/v1/sessions/{hello['session']}"
@@ -38,7 +38,9 @@ def test_a_client_gets_the_lease_that_it_asks_for_up_to_the_maximum(registry: Fa
         assert (refused.status_code, refused.json()["code"]) == (422, "ArgumentError")
         assert "3600 s (TELEGRAD_MAX_LEASE_SECONDS)" in refused.json()["detail"]
         for wrong in ("0", "-1", '"long"', "1e400"):
-            answer = http.post("/v1/sessions", content=f'{{"lease_seconds": {wrong}}}')
+            answer = http.post(
+                "/v1/sessions", content=f'{{"lease_seconds": {wrong}}}', headers={"Content-Type": "application/json"}
+            )
             assert answer.status_code == 422
     assert len(registry.sessions) == 0
 
@@ -57,12 +59,12 @@ def test_a_client_of_another_protocol_or_table_is_refused_and_leaves_no_session(
 
 def test_the_limit_of_sessions_is_told_and_leaving_makes_room(client: Client) -> None:
     for _ in range(2):
-        assert client.http.post("/v1/sessions").status_code == 201
-    full = client.http.post("/v1/sessions")
+        assert client.http.post("/v1/sessions", json={}).status_code == 201
+    full = client.http.post("/v1/sessions", json={})
     assert (full.status_code, full.json()["code"], full.headers["retry-after"]) == (503, "CommunicationError", "5")
     assert "TELEGRAD_MAX_SESSIONS" in full.json()["detail"]
     client.call("DELETE", "")
-    assert client.http.post("/v1/sessions").status_code == 201
+    assert client.http.post("/v1/sessions", json={}).status_code == 201
 
 
 OTHERS = {"tenant": "local", "tenant_bytes": None, "kernels": False}
@@ -98,7 +100,7 @@ SESSION_PATHS = [
 @pytest.mark.parametrize("headers", [{}, {"Telegrad-Session-Key": "key-2"}, {"Telegrad-Session-Key": "ké"}])
 def test_what_is_in_a_session_needs_its_key(client: Client, method: str, path: str, headers: dict[str, str]) -> None:
     client.ops({"op": "tensor", "data": [1], "out": 1})
-    client.http.post("/v1/sessions")
+    client.http.post("/v1/sessions", json={})
     encoded = {name: value.encode() for name, value in headers.items()}
     body = None if method in ("GET", "HEAD", "DELETE") else {"op": "zeros", "args": [2], "roots": 1}
     answer = client.http.request(method, f"/v1/sessions/{client.session.id}{path}", headers=encoded, json=body)
@@ -131,7 +133,7 @@ def test_everything_needs_the_token_where_there_is_one(registry: FakeRegistry, p
 def test_the_token_opens_everything_and_some_paths_need_none(registry: FakeRegistry) -> None:
     with Http(create_app(settings_of(token=TOKEN), registry)) as http:
         assert {path: http.get(path).status_code for path in OPEN_PATHS} == dict.fromkeys(OPEN_PATHS, 200)
-        assert http.post("/v1/sessions").status_code == 401
+        assert http.post("/v1/sessions", json={}).status_code == 401
         assert registry.sessions == {}
         for path in GUARDED[:-1]:
             assert http.get(path, headers={"Authorization": f"bearer {TOKEN}"}).status_code == 200
@@ -140,7 +142,7 @@ def test_the_token_opens_everything_and_some_paths_need_none(registry: FakeRegis
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "10.0.0.1:8000", "localhost.evil.example"])
 def test_without_a_token_only_requests_to_loopback_names_are_answered(http: Http, host: str) -> None:
-    answer = http.post("/v1/sessions", headers={"Host": host})
+    answer = http.post("/v1/sessions", json={}, headers={"Host": host})
     assert (answer.status_code, answer.json()["code"]) == (401, "AuthenticationError")
 
 

@@ -171,7 +171,6 @@ def test_formats_that_cannot_hold_the_type_or_are_unknown_are_refused(client: Cl
 @pytest.mark.parametrize(
     ("array", "text"),
     [
-        (np.asfortranarray(np.ones((2, 3))), "column-major"),
         (np.ones(3, ">f4"), "'>f4'"),
         (np.array(["a", "b"]), "'<U1'"),
         (np.ones(3, "<M8[s]"), "'<M8"),

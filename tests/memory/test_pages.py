@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import pickle
 import re
 import shutil
@@ -44,15 +46,29 @@ def owners(snapshot: dict[str, Any]) -> set[Any]:
     return {b["owner"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] != "inactive"}
 
 
-@pytest.mark.parametrize("path", ["/memory", "/profile", "/docs"])
+@pytest.mark.parametrize("path", ["/", "/memory", "/profile", "/docs"])
 def test_a_page_loads_nothing_from_elsewhere_and_holds_no_data(server: ServerProcess, path: str) -> None:
     page = server.http.get(path, headers={"Authorization": ""})
     assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
-    loaded = re.findall(r"(?:src|href)=\"([^\"]+)\"", page.text)
+    loaded = re.findall(r"<(?:link|script|img)[^>]*(?:src|href)=\"([^\"]+)\"", page.text)
     assert {each.split("?")[0].lstrip("/") for each in loaded} <= {
         "data:,", "memory_snapshot", *(each.lstrip("/") for each in STATIC),
     }  # fmt: skip
-    assert not re.findall(r"https?://", page.text)
+    assert not re.findall(r"https?://(?!this-address)", page.text)
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+    for script in re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL):
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    for link in re.findall(r"<a href=\"([^\"]+)\"", page.text):
+        assert server.http.get("/" + link).status_code == 200, link
+
+
+def test_every_answer_tells_browsers_to_run_and_frame_nothing(server: ServerProcess) -> None:
+    for path in ("/healthz", "/nowhere", "/memory_stats", "/metrics", "/openapi.json", "/static/memory.css"):
+        headers = server.http.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
 
 
 @pytest.mark.parametrize("path", STATIC)

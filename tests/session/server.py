@@ -58,7 +58,7 @@ class HttpSession:
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
-        opened = server.http.post("/v1/sessions").json()
+        opened = server.http.post("/v1/sessions", json={}).json()
         self.id, self.key = opened["session"], opened["key"]
 
     def call(self, method: str, path: str = "", status: int = 200, **rest: Any) -> httpx.Response:

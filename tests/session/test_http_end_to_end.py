@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import threading
 import time
@@ -123,6 +124,34 @@ def test_npy_there_and_back(session: HttpSession, rng: np.random.Generator, dtyp
     array = (rng.standard_normal((3, 5)) * 3).astype(dtype)
     assert put(session, 4, array)["shape"] == [3, 5]
     np.testing.assert_array_equal(get(session, 4), array)
+
+
+def test_column_major_npy_keeps_its_strides(session: HttpSession, rng: np.random.Generator) -> None:
+    for id, shape in enumerate([(2, 3), (4, 3, 2), (5, 1), (0, 3), (7,)]):
+        array = np.asfortranarray(rng.standard_normal(shape))
+        told = put(session, id, array)
+        assert (told["shape"] == list(shape) and told["strides"] == [n // 8 for n in array.strides]) or 0 in shape
+        np.testing.assert_array_equal(get(session, id), array)
+
+
+def test_a_small_tensor_goes_in_as_json(session: HttpSession) -> None:
+    cases: list[tuple[Any, dict[str, str], str]] = [
+        ([[1, 2], [3, 4]], {}, "int64"), ([1.5, "NaN"], {}, "float32"), ([True], {}, "bool"), (3, {}, "int64"),
+        ([1, 2], {"dtype": "float16"}, "float16"), ([{"complex": [1, -1]}], {}, "complex64"),
+    ]  # fmt: skip
+    for data, params, dtype in cases:
+        told = session.call("PUT", "/tensors/1", 201, json=data, params=params).json()
+        assert told["dtype"] == dtype
+        headers = {"Accept": "application/json"}
+        assert session.call("GET", "/tensors/1", headers=headers).json()["values"] == data
+    for text in ("[1, [2]]", "[1", "[" * 2000, '"word"'):
+        status = 400 if text.startswith("[[") else 422
+        session.call("PUT", "/tensors/1", status, content=text, headers={"Content-Type": "application/json"})
+
+
+def test_a_failure_does_not_tell_where_the_server_s_files_are(session: HttpSession) -> None:
+    trace = session.refused(404, op("mm", t(1), t(1)))["server_traceback"]
+    assert 'File "server/' in trace and not re.findall(r'File "/', trace)
 
 
 def test_many_megabytes_there_and_back(server: ServerProcess, session: HttpSession, rng: np.random.Generator) -> None:

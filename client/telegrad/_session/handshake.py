@@ -10,13 +10,14 @@ import os
 import platform
 import ssl
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
 import msgspec
 
-from telegrad._transport.address import parse_address
+from telegrad._transport.address import is_read_on_the_way, parse_address
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad._transport.unreachable import refused, unreachable
 from telegrad._transport.websocket import SESSION_KEY_HEADER, Address, refusal
@@ -24,6 +25,7 @@ from telegrad_protocol.errors import ArgumentError, AuthenticationError, Handsha
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 from telegrad_protocol.ops import table_hash
 
+from .own_code import depth_of_program
 from .owner import user_name
 
 OWNER_HEADER: Final = "Telegrad-Owner"
@@ -54,6 +56,12 @@ def open_session(
     base = parse_address(url)
     if tls is None and base.startswith("https://"):
         tls = ssl.create_default_context()
+    if token is not None and is_read_on_the_way(base):
+        warnings.warn(
+            f"connect: the token goes to {base} unencrypted, for all to read on the way; use https "
+            "(TELEGRAD_TLS_CERT at the server, or a proxy), or a tunnel to a loopback port",
+            stacklevel=depth_of_program(),
+        )
     hello = _request(base, client, _checked_token(token), tls, attach_to, owner)
     check_versions(hello)
     return SocketTransport(Address(base, hello.session, hello.key, token, tls, hello.attachment), hello, flush)

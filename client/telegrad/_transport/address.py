@@ -34,6 +34,17 @@ def parse_address(text: Any) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
 
 
+def is_read_on_the_way(address: str) -> bool:
+    """Whether what is sent to an address, as ``parse_address`` returns it, crosses a network unencrypted."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    try:
+        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_here = False
+    return parts.scheme == "http" and not is_here
+
+
 def _with_scheme(text: str, written: str) -> str:
     host, slash, path = written.partition("/")
     if host.lower() in ("http", "https", "http:", "https:"):

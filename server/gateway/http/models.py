@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Discriminator,
+    FailFast,
     Field,
     JsonValue,
     Tag,
@@ -20,6 +21,7 @@ from pydantic import (
 )
 
 MAX_ID = 2**53 - 1
+MAX_MEMBERS = 64
 
 TensorId = Annotated[int, Field(ge=0, le=MAX_ID, description="id of a tensor, chosen by the client")]
 
@@ -103,6 +105,13 @@ class OpenSession(BaseModel):
     )
     kernels: bool = Field(default=False, description="whether the session is to run CUDA kernels of its own")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_size(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > MAX_MEMBERS:
+            raise ValueError(f"a client may describe itself with {MAX_MEMBERS} members, not {len(value)}")
+        return value
+
     @model_validator(mode="after")
     def _check_names(self) -> OpenSession:
         for name in self.__pydantic_extra__:
@@ -174,7 +183,7 @@ class TensorStep(Strict):
     """
 
     op: Literal["tensor"]
-    data: JsonValue = Field(examples=[[[1, 2], [3, 4]]])
+    data: Any = Field(examples=[[[1, 2], [3, 4]]])
     dtype: str | None = Field(default=None, examples=["float32"])
     device: Text = Field("", description="the session's default device where empty")
     out: TensorId | None = Field(default=None, description="id of the new tensor; chosen by the server where absent")
@@ -216,9 +225,8 @@ def _as_list(value: Any) -> Any:
 
 
 Steps = Annotated[
-    list[Step],
+    Annotated[list[Step], FailFast(), Field(min_length=1, max_length=10_000)],
     BeforeValidator(_as_list, json_schema_input_type=TensorStep | OperationStep | list[TensorStep | OperationStep]),
-    Field(min_length=1, max_length=10_000),
 ]
 
 

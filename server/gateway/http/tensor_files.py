@@ -6,9 +6,9 @@ Specifications: numpy.lib.format, and github.com/huggingface/safetensors.
 
 from __future__ import annotations
 
-import ast
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,10 +19,18 @@ from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedErro
 from telegrad_protocol.meta import MAX_DIMENSIONS
 
 MAX_HEADER_BYTES: Final = 1 << 20
+MAX_NPY_HEADER_BYTES: Final = 64 << 10
 MAX_NBYTES: Final = 1 << 48
 _NPY_MAGIC: Final = b"\x93NUMPY"
 _NPY_PREFIX: Final = struct.Struct("<6sBB")
 
+_SIZES: Final = rb"\(\s*+(?:\d{1,19}L?\s*+(?:,\s*+\d{1,19}L?\s*+){0,63}+,?\s*+)?\)"
+_VALUE: Final = rb"""(?:'[^'\\]{1,40}'|"[^"\\]{1,40}"|True|False|""" + _SIZES + b")"
+_MEMBER: Final = rb"""\s*+['"](?:descr|fortran_order|shape)['"]\s*+:\s*+""" + _VALUE + rb"\s*+"
+_NPY_DICTIONARY: Final = re.compile(rb"\s*+\{" + b",".join([_MEMBER] * 3) + rb",?\s*+\}\s*+")
+"""Repetitions are possessive: no text takes longer than one pass."""
+_NPY_MEMBER: Final = re.compile(rb"""['"](descr|fortran_order|shape)['"]\s*+:\s*+(""" + _VALUE + b")")
+_NUMBER: Final = re.compile(rb"\d+")
 _NPY: Final = {
     "bool": "|b1", "uint8": "|u1", "int8": "|i1", "int16": "<i2", "int32": "<i4", "int64": "<i8", "float16": "<f2",
     "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
@@ -46,12 +54,16 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Header:
-    """What precedes the elements; ``skip`` bytes lie between the header and the elements of this tensor."""
+    """What precedes the elements; ``skip`` bytes lie between the header and the elements of this tensor.
+
+    With ``is_transposed`` the tensor has the dimensions of ``shape`` in reverse: its elements are column-major.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     skip: int = 0
     is_last: bool = True
+    is_transposed: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -79,36 +91,39 @@ def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
 
 
 async def read_npy_header(source: Source, name: str | None = None) -> Header:
-    """Read a header of any version; row-major, little-endian arrays of the types we have."""
+    """Read a header of any version; little-endian arrays of the types we have."""
     magic, major, _ = _NPY_PREFIX.unpack(await source.read(_NPY_PREFIX.size))
     if magic != _NPY_MAGIC or major not in (1, 2, 3):
         raise ArgumentError("npy: the body does not begin with a header of this format")
     length_format = "<H" if major == 1 else "<I"
     (length,) = struct.unpack(length_format, await source.read(struct.calcsize(length_format)))
-    fields = _npy_fields(await source.read(_bounded("npy", length)))
-    dtype = _FROM_NPY.get(fields["descr"]) if isinstance(fields["descr"], str) else None
+    descr, is_column_major, shape = _npy_fields(await source.read(_bounded("npy", length, MAX_NPY_HEADER_BYTES)))
+    dtype = _FROM_NPY.get(descr)
     if dtype is None:
-        raise DTypeError(f"npy: elements of type {fields['descr']!r} are not supported")
-    if fields["fortran_order"] and len(fields["shape"]) > 1:
-        raise NotSupportedError("npy: the array is in column-major order, save np.ascontiguousarray(array)")
-    return checked_header(Header(dtype, fields["shape"]))
+        raise DTypeError(f"npy: elements of type {descr[:40]!r} are not supported")
+    if is_column_major and len(shape) > 1:
+        return checked_header(Header(dtype, shape[::-1], is_transposed=True))
+    return checked_header(Header(dtype, shape))
 
 
-def _npy_fields(text: bytes) -> dict[str, Any]:
-    try:
-        fields = ast.literal_eval(text.decode("utf-8"))
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        raise ArgumentError("npy: the header is malformed") from error
-    if not isinstance(fields, dict) or fields.keys() != {"descr", "fortran_order", "shape"}:
-        raise ArgumentError("npy: the header lacks descr, fortran_order or shape")
-    if not isinstance(fields["shape"], tuple):
-        raise ArgumentError("npy: the shape is not a tuple")
-    return fields
+def _npy_fields(text: bytes) -> tuple[str, bool, tuple[int, ...]]:
+    """The three members of a header, which NumPy writes as a dictionary of Python."""
+    fields = dict(_NPY_MEMBER.findall(text)) if _NPY_DICTIONARY.fullmatch(text) else {}
+    if fields.keys() != {b"descr", b"fortran_order", b"shape"} or text.count(b":") != 3:
+        if b"[" in text:
+            raise DTypeError("npy: arrays of structures are not supported, save one of their fields")
+        raise ArgumentError(
+            "npy: the header is malformed: expected descr, fortran_order and shape as NumPy writes them"
+        )
+    descr, order, shape = fields[b"descr"], fields[b"fortran_order"], fields[b"shape"]
+    if descr[:1] not in b"'\"" or order not in (b"True", b"False") or shape[:1] != b"(":
+        raise ArgumentError("npy: the header is malformed: descr, fortran_order or shape is of the wrong kind")
+    return descr[1:-1].decode("ascii", "replace"), order == b"True", tuple(map(int, _NUMBER.findall(shape)))
 
 
-def _bounded(what: str, length: int) -> int:
-    if length > MAX_HEADER_BYTES:
-        raise ArgumentError(f"{what}: a header of {length} bytes is longer than {MAX_HEADER_BYTES}")
+def _bounded(what: str, length: int, most: int = MAX_HEADER_BYTES) -> int:
+    if length > most:
+        raise ArgumentError(f"{what}: a header of {length} bytes is longer than {most}")
     return length
 
 

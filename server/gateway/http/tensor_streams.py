@@ -6,6 +6,7 @@ Knows formats only by their headers, and never holds more than a chunk and what 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -14,13 +15,28 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from server.gateway.dependencies import Gateway, SessionLike
-from server.ipc.requests import ReadBegin, ReadChunk, ReadEnd, ReadInfo, TensorInfo, UploadBegin, UploadChunk, UploadEnd
+from server.gateway.door.bodies import check_json
+from server.ipc.requests import (
+    NewTensor,
+    ReadBegin,
+    ReadChunk,
+    ReadEnd,
+    ReadInfo,
+    RunOp,
+    RunOps,
+    Step,
+    TensorInfo,
+    UploadBegin,
+    UploadChunk,
+    UploadEnd,
+)
+from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.messages import CHUNK_BYTES
 
 from . import models
-from .json_values import decode_values
-from .tensor_files import Header
+from .json_values import decode_values, encode_values
+from .tensor_files import Header, checked_header
 
 _FIRST_NAP: Final = 0.0002
 _LONGEST_NAP: Final = 0.02
@@ -42,6 +58,18 @@ class Body:
             self._held += piece
         taken = bytes(memoryview(self._held)[:size])
         del self._held[:size]
+        return taken
+
+    async def read_all(self, limit: int) -> bytes:
+        """All that is left, up to ``limit`` bytes; ArgumentError if there is more."""
+        async for piece in self._stream:
+            self._held += piece
+            if len(self._held) > limit:
+                raise ArgumentError(
+                    f"the body is larger than {limit} bytes (TELEGRAD_MAX_FRAME_BYTES), send npy or raw"
+                )
+        taken = bytes(self._held)
+        self._held.clear()
         return taken
 
     async def skip(self, size: int) -> None:
@@ -78,7 +106,46 @@ async def upload(
         raise
     gateway.metrics.tensor_bytes.labels("in").inc(header.nbytes)
     info: TensorInfo = await gateway.ask(UploadEnd(number, True), TensorInfo, session)
+    if header.is_transposed:
+        dims = list(reversed(range(len(header.shape))))
+        step = RunOp("permute", [{"tensor": id}, dims], {}, (id,), False)
+        info = await _result_of(gateway, session, step)
     return info
+
+
+async def upload_values(
+    gateway: Gateway, session: SessionLike, id: int, dtype: str | None, device: str, body: Body
+) -> TensorInfo:
+    """Make a tensor of a body of JSON: nested lists of numbers."""
+    text = await body.read_all(gateway.settings.max_frame_bytes)
+    step = await asyncio.to_thread(tensor_of_json, text, id, dtype, device)
+    return await _result_of(gateway, session, step)
+
+
+async def _result_of(gateway: Gateway, session: SessionLike, step: Step) -> TensorInfo:
+    results: list[list[TensorInfo]] = await gateway.ask(RunOps(0, [step]), list[list[TensorInfo]], session)
+    return results[0][0]
+
+
+def tensor_of_json(text: bytes, id: int, dtype: str | None, device: str) -> NewTensor:
+    """Return what makes a tensor of nested lists."""
+    check_json(text)
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"tensor: the body is no JSON: {error}") from None
+    return new_tensor(values, dtype, id, device)
+
+
+def new_tensor(values: Any, dtype: str | None, out: int | None, device: str, requires_grad: bool = False) -> NewTensor:
+    """Return what makes a tensor of nested lists; ArgumentError where they are too large for one message."""
+    data, chosen, shape = encode_values(values, None if dtype is None else dtypes.named(dtype).name)
+    checked_header(Header(chosen, shape))
+    if len(data) > CHUNK_BYTES:
+        raise ArgumentError(
+            f"tensor: {chosen}{list(shape)} has more than {CHUNK_BYTES} bytes, send it with PUT tensors, as npy or raw"
+        )
+    return NewTensor(out, chosen, shape, device, data, requires_grad)
 
 
 class TensorDownload:

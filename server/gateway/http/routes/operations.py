@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter
 
 from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
 from server.gateway.http import models
-from server.gateway.http.json_values import encode_values
-from server.gateway.http.tensor_files import Header, checked_header
-from server.gateway.http.tensor_streams import as_model
+from server.gateway.http.tensor_streams import as_model, new_tensor
 from server.gateway.problems import Problem
 from server.ipc import requests as verbs
-from server.ipc.requests import NewTensor, RunOp, RunOps, TensorInfo
-from telegrad_protocol import dtypes
+from server.ipc.requests import RunOp, RunOps, TensorInfo
 from telegrad_protocol.errors import ArgumentError
-from telegrad_protocol.messages import CHUNK_BYTES
 
 router = APIRouter(
     prefix="/v1/sessions/{session_id}", tags=["operations"],
@@ -34,7 +31,8 @@ async def run_ops(gateway: GatewayHere, session: SessionHere, steps: models.Step
     The first that fails ends the request, and the error's `site` says which it was; the results of those before it
     remain.
     """
-    prepared = [_prepared(step) for step in steps]
+    # Nested lists take Python's time: in a thread, they leave the loop some.
+    prepared = await asyncio.to_thread(lambda: [_prepared(step) for step in steps])
     results: list[models.StepResult] = []
     while len(results) < len(steps):
         begin = len(results)
@@ -54,17 +52,9 @@ async def _result(
 
 def _prepared(step: models.Step) -> verbs.Step:
     if isinstance(step, models.TensorStep):
-        return _new_tensor(step)
+        return new_tensor(step.data, step.dtype, step.out, step.device, step.requires_grad)
     args: list[Any] = list(step.args)
     return RunOp(step.op, args, dict(step.kwargs), step.out, step.requires_grad)
-
-
-def _new_tensor(step: models.TensorStep) -> NewTensor:
-    data, dtype, shape = encode_values(step.data, None if step.dtype is None else dtypes.named(step.dtype).name)
-    checked_header(Header(dtype, shape))
-    if len(data) > CHUNK_BYTES:
-        raise ArgumentError(f"tensor: {dtype}{list(shape)} has more than {CHUNK_BYTES} bytes, send it with PUT tensors")
-    return NewTensor(step.out, dtype, shape, step.device, data, step.requires_grad)
 
 
 @router.post("/backward", summary="Accumulate gradients", response_model_exclude_unset=True)

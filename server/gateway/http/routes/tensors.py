@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.http import tensor_files as payloads
-from server.gateway.http.tensor_streams import Body, DownloadResponse, TensorDownload, as_model, upload
+from server.gateway.http.tensor_streams import Body, DownloadResponse, TensorDownload, as_model, upload, upload_values
 from server.gateway.problems import Problem, Refused
 from server.ipc.requests import Describe, Free, TensorInfo
 from telegrad_protocol import dtypes
@@ -28,7 +28,7 @@ _FORMATS = {payloads.NPY: _BINARY, payloads.SAFETENSORS: _BINARY, payloads.RAW: 
 
 @router.put(
     "/{tensor_id}", status_code=201, summary="Send a tensor", response_model_exclude_unset=True,
-    openapi_extra={"requestBody": {"required": True, "content": _FORMATS}},
+    openapi_extra={"requestBody": {"required": True, "content": {**_FORMATS, payloads.JSON: {}}}},
     responses={415: {"model": Problem}, 507: {"model": Problem}},
 )  # fmt: skip
 async def put_tensor(
@@ -38,19 +38,27 @@ async def put_tensor(
     request: Request,
     content_type: Annotated[str, Header(include_in_schema=False)] = payloads.NPY,
     device: Annotated[str, Query(description="the session's default device where empty")] = "",
-    dtype: Annotated[str | None, Query(description="raw bytes only", examples=["float32"])] = None,
+    dtype: Annotated[str | None, Query(description="raw bytes and JSON only", examples=["float32"])] = None,
     shape: Annotated[str | None, Query(description="raw bytes only", examples=["2,3"])] = None,
     name: Annotated[str | None, Query(description="safetensors only: which of several tensors")] = None,
 ) -> models.Tensor:
-    """Make the body tensor `tensor_id`, which is replaced if it exists. Elements are row-major and little-endian."""
+    """Make the body tensor `tensor_id`, which is replaced if it exists.
+
+    Elements are little-endian, and row-major unless npy says otherwise. A small tensor may be sent as JSON: numbers,
+    nested as its shape, of the dtype that `torch.tensor` infers where `?dtype=` is absent.
+    """
     body = Body(request.stream())
+    if payloads.media_type(content_type) == payloads.JSON:
+        return await as_model(
+            gateway, session, await upload_values(gateway, session, tensor_id, dtype, device, body), False
+        )
     reader = payloads.READERS.get(payloads.media_type(content_type))
     if reader is not None:
         header = await reader(body, name)
     elif payloads.media_type(content_type) == payloads.RAW:
         header = _raw_header(dtype, shape)
     else:
-        known = ", ".join(_FORMATS)
+        known = ", ".join([*_FORMATS, payloads.JSON])
         raise Refused(415, NotSupportedError(f"tensors: cannot read {content_type}, expected one of {known}"))
     info = await upload(gateway, session, tensor_id, header, device, body)
     return await as_model(gateway, session, info, False)

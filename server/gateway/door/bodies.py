@@ -1,0 +1,117 @@
+"""Bodies that are held in memory: how large, how deep, and in which form they may be.
+
+Those of PUT pass: they are tensors, and are streamed. All others are JSON, which is counted before it is parsed: what
+is within the limits is parsed in some ten milliseconds, during which the server does nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.gateway.auth import OWNER_HEADER, SESSION_KEY_HEADER
+from server.gateway.problems import Refused, problem_response
+from telegrad_protocol.errors import RequestError
+
+MAX_VALUES: Final = 300_000
+"""Values in a body of JSON: more than a chunk of float32 has elements."""
+MAX_DEPTH: Final = 100
+_OTHERS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class BodyLimit:
+    """Refuses bodies of more than ``limit`` bytes, and such as are no JSON or take long to parse."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self.app = app
+        self.limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in ("PUT", "GET", "HEAD"):
+            await self.app(scope, receive, send)
+            return
+        try:
+            headers = Headers(scope=scope)
+            if scope["method"] == "POST":
+                check_media_type(headers)
+            body = await self._read(headers, receive)
+        except Refused as refusal:
+            await problem_response(scope["path"], refusal.error, refusal.status_code)(scope, receive, send)
+        except ClientDisconnect:
+            return
+        else:
+            await self.app(scope, _replay(body, receive), send)
+
+    async def _read(self, headers: Headers, receive: Receive) -> bytes:
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self.limit:
+            raise self._too_large()
+        body = await read_body(receive, self.limit)
+        if body is None:
+            raise self._too_large()
+        check_json(body)
+        return body
+
+    def _too_large(self) -> Refused:
+        text = f"the body is larger than {self.limit} bytes (TELEGRAD_MAX_FRAME_BYTES)"
+        return Refused(413, RequestError(text))
+
+
+async def read_body(receive: Receive, limit: int) -> bytes | None:
+    """Return a request's body, or None where it is longer than ``limit``."""
+    pieces, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            return None
+        more = message.get("more_body", False)
+    return b"".join(pieces)
+
+
+def check_media_type(headers: Headers) -> None:
+    """Refuse what a web page could send without asking: anything but JSON, unless it shows a secret in a header."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return
+    if kind or not {SESSION_KEY_HEADER.lower(), OWNER_HEADER.lower()} & set(headers.keys()):
+        shown = kind or "nothing"
+        raise Refused(415, RequestError(f"Content-Type: expected application/json, got {shown[:100]}"))
+
+
+def check_json(body: bytes) -> None:
+    """Refuse a text of JSON that would take long to parse, or that is nested too deeply."""
+    opened = body.count(b"[") + body.count(b"{")
+    if opened + body.count(b",") > MAX_VALUES:
+        text = f"the body has more than {MAX_VALUES} values; PUT /v1/sessions/{{id}}/tensors/{{id}} takes large tensors"
+        raise Refused(413, RequestError(text))
+    if opened > MAX_DEPTH and _depth(body) > MAX_DEPTH:
+        raise Refused(400, RequestError(f"the body is nested more than {MAX_DEPTH} deep"))
+
+
+def _depth(body: bytes) -> int:
+    """How deeply brackets are nested; those in strings count, too."""
+    depth = deepest = 0
+    for bracket in body.translate(None, _OTHERS):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

@@ -1,0 +1,75 @@
+"""How many connections there may be, of one address and together. Knows no sockets: a connection is what can be closed.
+
+Where another does not fit, the one that has been idle for the longest gives way to it: who opens connections and sends
+nothing keeps nobody out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+
+class Place:
+    """The place of one connection among all; ``release`` gives it up, and may be called twice."""
+
+    __slots__ = ("_connections", "address", "close")
+
+    def __init__(self, connections: Connections, address: str, close: Callable[[], object]) -> None:
+        self._connections, self.address, self.close = connections, address, close
+
+    def busy(self) -> None:
+        """A request is being served: the connection stays."""
+        self._connections.idle.pop(self, None)
+
+    def rest(self) -> None:
+        """Nothing is being served: the connection may be closed to make room."""
+        if self in self._connections.open:
+            self._connections.idle[self] = None
+
+    def release(self) -> None:
+        """The connection is closed."""
+        self._connections.forget(self)
+
+
+class Connections:
+    """The open connections, and the limits of how many there may be."""
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self.open: set[Place] = set()
+        self.idle: dict[Place, None] = {}
+        """Those that wait for a request, the one that has waited for the longest first."""
+        self._by_address: Counter[str] = Counter()
+
+    def admit(self, address: str, close: Callable[[], object]) -> Place | None:
+        """Return the place of a new connection; None where all are in use. ``close`` ends the connection at once."""
+        if self._by_address[address] >= self._most_of_one:
+            has_room = self._make_room(address)
+        else:
+            has_room = len(self.open) < self._most or self._make_room(None)
+        if not has_room:
+            return None
+        place = Place(self, address, close)
+        self.open.add(place)
+        self.idle[place] = None
+        self._by_address[address] += 1
+        return place
+
+    def _make_room(self, address: str | None) -> bool:
+        """Close the connection that has been idle for the longest, of this address or of any."""
+        oldest = next((place for place in self.idle if address in (None, place.address)), None)
+        if oldest is None:
+            return False
+        self.forget(oldest)
+        oldest.close()
+        return True
+
+    def forget(self, place: Place) -> None:
+        """Count the connection no longer."""
+        if place in self.open:
+            self.open.remove(place)
+            self.idle.pop(place, None)
+            self._by_address[place.address] -= 1
+            if not self._by_address[place.address]:
+                del self._by_address[place.address]
