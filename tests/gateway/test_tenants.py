@@ -51,7 +51,7 @@ def _open(http: Http, name: str, **asked: object) -> httpx.Response:
 def test_a_tenant_sees_its_own_sessions_only(registry: FakeRegistry, file: Path) -> None:
     with Http(create_app(settings_of(tenants=str(file)), registry)) as http:
         owner = {"Telegrad-Owner": "the same secret of both"}
-        opened = http.post("/v1/sessions", headers=_as("alice", **owner)).json()
+        opened = http.post("/v1/sessions", json={}, headers=_as("alice", **owner)).json()
         assert registry.demand.tenant == "alice"
         key = {"Telegrad-Session-Key": opened["key"]}
         at = f"/v1/sessions/{opened['session']}"
