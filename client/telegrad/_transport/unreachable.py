@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from telegrad_protocol.errors import AuthenticationError, ConnectError, ProtocolError, TelegradError, WorkerCrashedError
+from telegrad_protocol.errors import AuthenticationError, ConnectError, RequestError, TelegradError, WorkerCrashedError
 
 from .address import DEFAULT_PORT
 from .websocket import refusal
@@ -32,7 +32,7 @@ def refused(base: str, answer: httpx.Response, token: str | None) -> TelegradErr
     if not answer.headers.get("content-type", "").startswith(_PROBLEM):
         return _stranger(base, answer)
     error = refusal(answer.status_code, answer.content)
-    if isinstance(error, ProtocolError) and urlsplit(base).path:
+    if isinstance(error, RequestError) and urlsplit(base).path:
         return ConnectError(f"{base} is a page of a telegrad server; its address is {_origin(base)}")
     if isinstance(error, WorkerCrashedError):
         return ConnectError(
