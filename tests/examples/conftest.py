@@ -32,13 +32,13 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def permissive_url() -> Iterator[str]:
-    """The address of a server on all devices, which runs kernels of its sessions."""
-    with server(TELEGRAD_ALLOW_KERNELS="1") as address:
+    """The address of a server on all devices, which runs kernels and C++ of its sessions."""
+    with server(TELEGRAD_ALLOW_KERNELS="1", TELEGRAD_ALLOW_HOST_CODE="shared") as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def cpu_url() -> Iterator[str]:
-    """The address of a server without GPUs."""
-    with server("--devices", "cpu") as address:
+    """The address of a server without GPUs, which runs C++ of its sessions."""
+    with server("--devices", "cpu", TELEGRAD_ALLOW_HOST_CODE="shared") as address:
         yield address

@@ -6,7 +6,7 @@ Each file of ``seeds/`` has a program below the line "# As printed:", before it 
     # agree: 1e-4      how numbers agree with PyTorch's; "exact" if the text is the same, "texts" if only words are
     # runs: telegrad alone, since ...    there is nothing to compare with
     # warns: first; second               parts of what stands on standard error
-    # needs: gpu                         the program names GPUs; "gpu and kernels": and launches kernels of its own
+    # needs: gpu, kernels, host code     it names GPUs; launches kernels of its own; compiles C++
     # packages: triton                   what it imports beside torch
     # shrinks: 100000 -> 10000           a size of the program, and what it is in the shorter run
 """
@@ -32,8 +32,8 @@ def facts_of(program: Path) -> dict[str, str]:
     return dict(re.findall(r"^# (seeds|agree|runs|warns|needs|packages|shrinks): (.*)$", head, re.MULTILINE))
 
 
-NEEDS_GPU = [program for program in PROGRAMS if "needs" in facts_of(program)]
-NEEDS_NONE = [program for program in PROGRAMS if "needs" not in facts_of(program)]
+NEEDS_GPU = [program for program in PROGRAMS if "gpu" in facts_of(program).get("needs", "")]
+NEEDS_NONE = [program for program in PROGRAMS if program not in NEEDS_GPU]
 
 
 def run_on_telegrad(program: Path, url: str, **variables: str) -> tuple[str, str]:
@@ -85,15 +85,15 @@ def test_programs_for_gpus_run_as_printed(program: Path, request: pytest.Fixture
     facts = facts_of(program)
     for package in facts.get("packages", "").split():
         pytest.importorskip(package, reason="GPU machines have it with PyTorch")
-    uses_kernels = "kernels" in facts["needs"]
-    url = request.getfixturevalue("permissive_url" if uses_kernels else "url")
+    needs = facts["needs"].split(", ")
+    url = request.getfixturevalue("permissive_url" if len(needs) > 1 else "url")
     shrinks = facts.get("shrinks")
     if shrinks:
         size, smaller = shrinks.split(" -> ")
         text = program.read_text()
         program = tmp_path / program.name
         program.write_text(text.replace(size, smaller))
-    run_on_telegrad(program, url, TELEGRAD_KERNELS=str(int(uses_kernels)))
+    run_on_telegrad(program, url, TELEGRAD_KERNELS=str(int("kernels" in needs)))
 
 
 @pytest.mark.gpu

@@ -1,5 +1,5 @@
 # seeds: PyTorch Internals, 10.3
-# needs: gpu and kernels
+# needs: gpu, kernels
 # packages: triton
 # warns: nothing is compiled
 # As printed:

@@ -1,5 +1,5 @@
 # seeds: How to use CUDA for PyTorch, 2.3
-# needs: gpu and kernels
+# needs: gpu, kernels
 # packages: triton
 # As printed:
 # Adapted straight from https://triton-lang.org/main/getting-started/tutorials/02-fused-softmax.html
