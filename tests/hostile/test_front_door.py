@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 import telegrad as tg
+from telegrad._transport.address import is_read_on_the_way
 from telegrad_protocol.errors import ConnectError
 
 from ..end_to_end.server_process import ServerProcess
@@ -264,6 +266,22 @@ def test_simple_requests_of_a_page_open_no_session(open_server: ServerProcess) -
         httpx.delete(f"{url}/v1/sessions/{opened.json()['session']}", headers=key, trust_env=False)
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     assert httpx.get(f"{url}/docs", headers=link, trust_env=False).status_code == 200
+
+
+def test_a_token_that_crosses_a_network_in_clear_text_is_warned_of(server: ServerProcess) -> None:
+    with (
+        pytest.warns(UserWarning, match="unencrypted") as told,
+        tg.connect(f"http://0.0.0.0:{server.port}", token=TOKEN),
+    ):
+        pass
+    assert [warning.filename for warning in told] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tg.connect(server.url, token=TOKEN).disconnect()
+    for address in ("https://gpu-node:8000", "http://localhost", "http://127.0.0.1:1", "http://[::1]:8000"):
+        assert not is_read_on_the_way(address)
+    for address in ("http://gpu-node:8000", "http://10.0.0.1", "http://127.example:80"):
+        assert is_read_on_the_way(address)
 
 
 @pytest.fixture(scope="module")
