@@ -6,6 +6,7 @@ kernel with conversions. It is the bottom of every dispatch. Knows nothing of au
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError
@@ -13,6 +14,7 @@ from telegrad_protocol.layout import overlaps_itself
 from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import context
+from .device import work
 from .generic_kernel import GenericKernel
 from .operators import KernelInfo, Operator, Run, Signature, remember
 from .prepared import prepared_run
@@ -75,11 +77,14 @@ class Plan:
 
     def _run_on(self, backend: Backend, operator: Operator, bound: Arguments) -> Run:
         op, outs = operator.op, self.outs
+        if backend.device == CPU and outs and work.limit < math.inf:
+            names = [param.name for param in op.params]
+            work.check_work(op.name, dict(zip(names, bound)), outs)
         generic = GenericKernel(operator, backend, _kernel_of(operator, backend), bound, outs, self.count == 1)
         run = backend.at_once(generic.run())
-        work = _unaccounted_bytes(generic, bound)
-        if work > _SMALL_WORK:
-            run = _with_room(backend, work, run)
+        temporary = _unaccounted_bytes(generic, bound)
+        if temporary > _SMALL_WORK:
+            run = _with_room(backend, temporary, run)
         if outs is not None or op.mutates:
             wrapped = tuple([generic.wrapped.get(position, item) for position, item in enumerate(bound)])
             run = prepared_run(operator, backend, wrapped, outs or (), self.count == 1, run)

@@ -75,7 +75,7 @@ def _sessions(settings: Settings) -> Registry:
     node = Node(
         device_groups(settings.devices), log_level=settings.log_level, isolation=settings.isolation,
         max_workers=settings.max_workers, spare_workers=settings.spare_workers,
-        instruction_seconds=settings.instruction_seconds,
+        limits=settings.limits(),
     )  # fmt: skip
     return Registry(node)
 

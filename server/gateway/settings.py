@@ -18,8 +18,11 @@ from telegrad_protocol.errors import ArgumentError, ConfigurationError
 
 from .device_groups import Groups, checked_groups, split_groups
 from .placement import Isolation
+from .workers.limits import Limits
 
 PREFIX: Final = "TELEGRAD_"
+WORK_OF_A_CORE: Final = 2e11
+"""Multiply-adds that one operation may be for each core of the machine, where nothing is set."""
 CLIENT_VARIABLES: Final = {
     "TELEGRAD_URL": "address that `tg.connect()` uses where it is given none",
     "TELEGRAD_OWNER": "secret by which a server knows your sessions; by default in `~/.config/telegrad/owner`",
@@ -160,6 +163,13 @@ class Settings(BaseSettings):
         gt=0,
         description="Longest time of one instruction, on the host or a device, which ends its session; `inf`: any.",
     )
+    operation_work: float | None = Field(
+        None, gt=0, description="Multiply-adds of one operation on the CPU, as its shapes tell them before it runs; by "
+        "default 2e11 for each core, some ten seconds. `inf`: any."
+    )  # fmt: skip
+    graph_nodes: float = Field(
+        1e6, gt=0, description="Nodes of the graph that one backward pass may go through; `inf`: any."
+    )
     max_frame_bytes: ByteSize = Field(
         ByteSize(8 << 20), ge=2 << 20, le=1 << 30, description="Largest WebSocket frame and largest JSON body."
     )
@@ -209,6 +219,11 @@ class Settings(BaseSettings):
                 f"{self.lease_seconds:g} s ({PREFIX}LEASE_SECONDS)"
             )
         return self
+
+    def limits(self) -> Limits:
+        """Return what one instruction may take."""
+        work = self.operation_work or WORK_OF_A_CORE * (os.cpu_count() or 1)
+        return Limits(self.instruction_seconds, work, self.graph_nodes)
 
     def granted_lease(self, asked: float | None) -> float:
         """Return the lease of a client that asks for so many seconds; ArgumentError where that is too long."""

@@ -6,6 +6,7 @@ import argparse
 import gc
 import importlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -13,8 +14,9 @@ from collections.abc import Callable
 from typing import Final
 
 from server.crash_notes import notes
+from server.engine.autograd import graph_task
 from server.engine.blas_threads import share_cores
-from server.engine.device import cancellation
+from server.engine.device import cancellation, work
 from server.ipc import channel
 from server.ipc.heartbeat import Heartbeat
 from server.ipc.logs import configure_logs
@@ -45,6 +47,8 @@ def main() -> None:
     parser.add_argument("--parent", type=int, help="process id of the gateway, without which the worker ends")
     parser.add_argument("--notes", type=int, help="file that says which function of an extension runs")
     parser.add_argument("--heartbeat", type=int, required=True, help="memory in which the gateway sees what goes on")
+    parser.add_argument("--operation-work", type=float, default=math.inf, help="largest work of one operation")
+    parser.add_argument("--graph-nodes", type=float, default=math.inf, help="largest graph of one backward pass")
     options = parser.parse_args()
     if options.parent is not None:
         end_with_parent(options.parent)
@@ -59,6 +63,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, lambda *_: cancellation.request(heartbeat.check))
     signal.siginterrupt(signal.SIGUSR1, False)
     host = load_host(options.host)([name for name in options.devices.split(",") if name])
+    work.limit, graph_task.most_nodes = options.operation_work, options.graph_nodes
     worker = Worker(control, host, heartbeat)
     share_cores()
     gc.freeze()  # modules and tables live as long as the process

@@ -21,7 +21,7 @@ F = tg.nn.functional
 @pytest.fixture(scope="module")
 def limited() -> Iterator[ServerProcess]:
     """A server whose instructions may take half a second."""
-    with ServerProcess(TELEGRAD_INSTRUCTION_SECONDS="0.5") as server:
+    with ServerProcess(TELEGRAD_INSTRUCTION_SECONDS="0.5", TELEGRAD_OPERATION_WORK="inf") as server:
         yield server
 
 

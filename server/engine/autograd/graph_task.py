@@ -6,6 +6,7 @@ above it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat
@@ -17,12 +18,14 @@ from server.engine.device import cancellation
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.value import Value
-from telegrad_protocol.errors import AutogradError, ShapeError
+from telegrad_protocol.errors import AutogradError, LimitExceededError, ShapeError
 
 from .gradients import accumulate
 from .graph import AccumulateGrad, Edge, Node
 from .inplace import edge_of
 
+most_nodes = math.inf
+"""How many nodes the graph of a pass may have; a server sets it."""
 _NO_GRADIENTS = repeat(None)
 _by_sequence = attrgetter("sequence")
 ONES = OPERATORS["ones"]
@@ -166,6 +169,12 @@ def count_dependencies(
             counts[following] = 1
             if following.edges and following not in seen:
                 stack.append(following)
+    if len(counts) > most_nodes:
+        raise LimitExceededError(
+            f"backward: the graph has {len(counts)} nodes, and this server allows {most_nodes:g} "
+            "(TELEGRAD_GRAPH_NODES); "
+            "detach() tensors whose history is not needed, and leave out create_graph=True where it is not"
+        )
     return (_leading_to(capture, seen.union(counts)) if capture else None), counts
 
 

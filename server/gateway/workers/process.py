@@ -28,6 +28,8 @@ from server.ipc.worker_environment import MALLOC
 from telegrad_protocol.errors import InternalError, TelegradError, WorkerCrashedError, revive
 from telegrad_protocol.messages import Failure
 
+from .limits import Limits
+
 STOP_SECONDS: Final = 5.0
 SECRETS: Final = frozenset({"TELEGRAD_TOKEN", "TELEGRAD_OWNER"})
 """Variables of the gateway that its workers do not get."""
@@ -38,7 +40,7 @@ ENGINE: Final = "server.worker.host:Host"
 class WorkerProcess:
     """One run of the worker ``number`` of the node."""
 
-    def __init__(self, number: int, group: DeviceGroup, host: str, log_level: str) -> None:
+    def __init__(self, number: int, group: DeviceGroup, host: str, log_level: str, limits: Limits) -> None:
         self.number, self.group = number, group
         ours, theirs = channel.channel_pair()
         loop = asyncio.get_running_loop()
@@ -53,6 +55,7 @@ class WorkerProcess:
         arguments += ["--devices", ",".join(group.session_devices), "--parent", str(os.getpid())]
         notes, self._notes = open_notes()
         arguments += ["--notes", str(notes), "--heartbeat", str(self.heartbeat.fd)]
+        arguments += ["--operation-work", str(limits.operation_work), "--graph-nodes", str(limits.graph_nodes)]
         with theirs, os.fdopen(notes), self._closed_on_error(ours):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "server.worker", *arguments],

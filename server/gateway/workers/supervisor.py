@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Hashable
 from typing import Any, Final, Literal, TypeAlias
@@ -16,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from server.gateway.device_groups import DeviceGroup
 from telegrad_protocol.errors import TelegradError, WorkerCrashedError
 
+from .limits import Limits
 from .process import ENGINE, WorkerProcess
 from .watchdog import Watchdog, is_unresponsive
 
@@ -32,6 +32,8 @@ busy for seconds."""
 Use: TypeAlias = Literal["shared", "tenant", "session", "spare"]
 """Whose sessions live on a worker: everybody's, those of one tenant, one alone, or nobody's yet."""
 
+_NO_LIMITS: Final = Limits()
+
 log = logging.getLogger(__name__)
 
 
@@ -40,7 +42,7 @@ class Supervisor:
 
     def __init__(
         self, number: int, group: DeviceGroup, host: str = ENGINE, log_level: str = "INFO",
-        instruction_seconds: float = math.inf,
+        limits: Limits = _NO_LIMITS,
     ) -> None:  # fmt: skip
         self.number, self.group = number, group
         self.restarts = 0
@@ -49,8 +51,8 @@ class Supervisor:
         """Whose sessions alone may live on the worker, where it is one of a tenant or of a session."""
         self.claims = 0
         """How many sessions live on the worker or are being opened there."""
-        self._options = (number, group, host, log_level)
-        self._instruction_seconds = instruction_seconds
+        self._options = (number, group, host, log_level, limits)
+        self._limits = limits
         self._worker: WorkerProcess | None = None
         self._has_served = False
         self._watch: asyncio.Task[None] | None = None
@@ -119,7 +121,9 @@ class Supervisor:
             await worker.stop()
             raise
         self._has_served = True
-        self._watchdog = asyncio.get_running_loop().create_task(Watchdog(worker, self._instruction_seconds).run())
+        self._watchdog = asyncio.get_running_loop().create_task(
+            Watchdog(worker, self._limits.instruction_seconds).run()
+        )
         log.info("worker started", extra=self._described(pid=worker.pid))
 
     async def _keep_running(self) -> None:
