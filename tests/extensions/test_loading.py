@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from telegrad import errors
 from telegrad.utils import cpp_extension
 from telegrad.utils.cpp_extension import load_inline
 
+from ..end_to_end.server_process import ServerProcess
 from .conftest import load_functions
 
 
@@ -60,14 +60,25 @@ def test_setup_scripts_are_told_what_to_do() -> None:
     assert cpp_extension.include_paths() == []
 
 
-def test_a_crash_ends_the_sessions_of_its_worker_and_names_the_function(kernel_cache: str) -> None:
+def test_a_crash_ends_the_worker_of_its_session_and_no_other(kernel_cache: str) -> None:
     import telegrad as tg
 
-    with tg.connect(devices="cpu"):
-        extension = load_functions()
-        x = tg.ones(2)
-        with pytest.raises(errors.WorkerCrashedError, match=r"SIGSEGV in .* test_functions\.crash"):
-            extension.crash(x)
+    variables = {"TELEGRAD_ALLOW_HOST_CODE": "1", "TELEGRAD_KERNEL_CACHE": kernel_cache}
+    with ServerProcess(**variables) as server, tg.connect(server.url) as neighbour:
+        kept = tg.ones(3)
+        with pytest.raises(errors.NotAllowedError, match="own_worker=True"):
+            load_functions()
+        with tg.connect(server.url, own_worker=True):
+            extension = load_functions()
+            assert extension.scale(tg.ones(2)).tolist() == [2.0, 2.0]
+            with pytest.raises(errors.WorkerCrashedError, match=r"SIGSEGV in .* test_functions\.crash"):
+                extension.crash(tg.ones(2))
+        assert neighbour.session.is_open and kept.tolist() == [1.0] * 3
+
+
+def test_a_private_server_runs_host_code(kernel_cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import telegrad as tg
+
+    monkeypatch.delenv("TELEGRAD_ALLOW_HOST_CODE")
     with tg.connect(devices="cpu"):
         assert load_functions().scale(tg.ones(2)).tolist() == [2.0, 2.0]
-    assert os.environ["TELEGRAD_ALLOW_HOST_CODE"] == "shared"

@@ -20,7 +20,7 @@ from telegrad_protocol.errors import (
     OutOfMemoryError,
     TelegradError,
 )
-from telegrad_protocol.meta import CPU
+from telegrad_protocol.meta import CPU, Device
 
 from . import words
 from .runtime import BUFFER, READS_DATA, Runtime
@@ -64,11 +64,11 @@ class Library:
         self.runtime = shared = runtime()
         try:
             library = ctypes.PyDLL(str(path))  # calls keep the interpreter's lock: nothing else runs in this process
-            load, self.entry = library.telegrad_load, library.telegrad_call
+            load, self._entry = library.telegrad_load, library.telegrad_call
         except (OSError, AttributeError) as error:
             raise ExtensionError(f"the extension's library cannot be loaded: {error}") from None
         load.argtypes, load.restype = [ctypes.c_void_p], ctypes.c_int64
-        self.entry.argtypes, self.entry.restype = [ctypes.c_int64, ctypes.c_void_p], ctypes.c_int64
+        self._entry.argtypes, self._entry.restype = [ctypes.c_int64, ctypes.c_void_p], ctypes.c_int64
         if load(ctypes.addressof(shared.memory)):
             raise self._raised("load")
         functions, self.operators, self.attributes, self.doc = Reader(shared.result(), _no_tensor).value()
@@ -84,11 +84,20 @@ class Library:
         shared.places[READS_DATA] = 0
         shared.arguments, shared.emptied = [], []
         parts = [words.encode(arg, shared.hand_over_argument) for arg in args]
-        shared.prepare(gpu_of(shared.arguments))
+        gpu = gpu_of(shared.arguments)
+        shared.prepare(gpu)
+        return self.finish(self.enter(number, name, b"".join(parts), gpu), name)
+
+    def enter(self, number: int, name: str, arguments: bytes | int, gpu: int) -> int:
+        """Enter a function with the words of its arguments, or their address; returns 1 where it has thrown."""
         notes.enter(name)
-        failed = self.entry(number, b"".join(parts))
+        if gpu <= 0:
+            failed: int = self._entry(number, arguments)
+        else:  # it makes the GPU the current one of this process
+            with context.current.backends[Device("cuda", gpu)].as_current():
+                failed = self._entry(number, arguments)
         notes.leave()
-        return self.finish(failed, name)
+        return failed
 
     def finish(self, failed: int, name: str) -> Any:
         """Return what a call has left as its result; raises what it has thrown."""

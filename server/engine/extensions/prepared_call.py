@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
-from server.crash_notes import notes
 from server.engine import context
 from server.engine.autograd.inplace import requires_grad
 from server.engine.value import Value
@@ -89,9 +88,7 @@ class PreparedCall:
                 entries[at + 2] = value.storage.block.pointer if meta.numel else 0
                 handles.append(handle)
             places[READY_COUNT], places[READY_ADDRESS] = len(ready), self._entries_address
-        notes.enter(self._name)
-        failed = library.entry(self._number, self._address)
-        notes.leave()
+        failed = library.enter(self._number, self._name, self._address, self._gpu)
         if ready:
             unused = abs(places[READY_COUNT])
             places[READY_COUNT] = 0

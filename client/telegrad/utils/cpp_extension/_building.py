@@ -8,6 +8,8 @@ from telegrad_protocol.errors import NotSupportedError
 
 CUDA_HOME: Final = None
 """CUDA's toolkit on this machine: extensions are compiled on the server, so there is none to be used."""
+ROCM_HOME: Final = None
+IS_HIP_EXTENSION: Final = False
 _INSTEAD: Final = (
     "extensions are compiled on the server, when the program that uses them runs: call "
     "torch.utils.cpp_extension.load(name, sources) where the program imports the extension's module"
@@ -74,3 +76,22 @@ def check_compiler_ok_for_platform(compiler: str) -> bool:
 def get_compiler_abi_compatibility_and_version(compiler: str) -> tuple[bool, Any]:
     """Return that the compiler fits, and no version of it: it is the server's."""
     return True, None
+
+
+def check_compiler_is_gcc(compiler: str) -> bool:
+    """Whether a compiler is GCC: the server chooses its own."""
+    return True
+
+
+def get_cxx_compiler() -> str:
+    """Return what a setup script would call; the server uses a compiler of its own."""
+    return "c++"
+
+
+def get_default_build_root() -> NoReturn:
+    """Refuse: the server has the directories of builds."""
+    _refuse("get_default_build_root")
+
+
+def remove_extension_h_precompiler_headers() -> None:
+    """Return: there are none on this machine."""

@@ -161,6 +161,8 @@ class ExtensionFunction:
         )
 
     def _foreign(self, tensor: Tensor) -> DeviceError:
+        if tensor._meta.device.type == "meta":
+            return DeviceError(f"{self.__name__}: {tensor._meta} is on the meta device, which runs no C++")
         self._session._require_open()
         tensor._session._require_open()
         return DeviceError(

@@ -115,11 +115,8 @@ extern "C" C10_EXPORT int64_t telegrad_load(int64_t* shared) {
 
 extern "C" C10_EXPORT int64_t telegrad_call(int64_t function, const int64_t* arguments) {
 #ifdef TELEGRAD_WITH_CUDA
-  static int64_t device = -1;
-  if (device != telegrad::context[telegrad::CURRENT_DEVICE] && telegrad::context[telegrad::CURRENT_DEVICE] >= 0) {
-    device = telegrad::context[telegrad::CURRENT_DEVICE];
-    (void)cudaSetDevice(static_cast<int>(device));
-  }
+  const int64_t device = telegrad::context[telegrad::CURRENT_DEVICE];
+  if (device >= 0) (void)cudaSetDevice(static_cast<int>(device));
 #endif
   const int64_t failed = telegrad::guarded([&] {
     telegrad::Reader reader(arguments);
