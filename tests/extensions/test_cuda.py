@@ -86,7 +86,7 @@ def test_kernels_of_all_floating_types_agree_with_pytorch(cuda_tg: Any, kernels:
     with pytest.raises(NotImplementedError, match="\"gated\" not implemented for 'Int'"):
         kernels.gated(tg.ones(2, 2, device="cuda", dtype=tg.int32), tg.ones(2, 2, device="cuda", dtype=tg.int32))
     with pytest.raises(RuntimeError, match="x must be a CUDA tensor"):
-        kernels.gated(tg.ones(2), tg.ones(2))
+        kernels.gated(tg.ones(2, device="cpu"), tg.ones(2, device="cpu"))
 
 
 def test_work_is_in_the_order_of_the_session_and_of_its_streams(cuda_tg: Any, kernels: Any) -> None:
