@@ -6,6 +6,7 @@ VENV   ?= .venv
 ARGS   ?=
 PYTEST_WORKERS ?= 2
 BOUNDS ?= .venv-bounds
+MKL    ?= .venv-mkl
 
 PY          := $(VENV)/bin/python
 TREE        := $(CURDIR)/client:$(CURDIR)
@@ -15,7 +16,7 @@ IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
 ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-bounds test-gpu check check-kernels opinfo opinfo-shapes surface lint format serve bench bench-gpu docs clean
+.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels opinfo opinfo-shapes surface lint format serve bench bench-gpu docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +36,13 @@ test-bounds: ## run the tests of processes and wire with the lowest versions tha
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BOUNDS)/bin/pip install -qq -r $(BOUNDS)/requirements.txt
 	$(IN_TREE) $(ONE_THREAD) $(BOUNDS)/bin/python -m pytest -q -n $(PYTEST_WORKERS) -p no:cacheprovider \
 		-m "not slow and not gpu" tests/gateway tests/transport tests/end_to_end/test_clients.py $(ARGS)
+
+test-mkl: ## run the tests of linear algebra and Fourier transforms with Intel MKL
+	$(PYTHON) -m venv --clear $(MKL)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(MKL)/bin/pip install -qq -e client -e '.[dev,mkl]'
+	$(ONE_THREAD) $(MKL)/bin/python -m pytest -q -p no:cacheprovider tests/ops/test_host_libraries.py \
+		tests/ops/test_fft.py tests/ops/test_stft.py tests/ops/test_lapack.py tests/ops/test_linalg_edges.py \
+		tests/ops/test_matrices.py -m "not gpu" $(ARGS)
 
 test-gpu: ## run the tests that need a GPU, in this machine's own Python
 	$(IN_TREE) $(ONE_THREAD) $(PYTHON) -m pytest -q -m gpu -p no:benchmark $(ARGS)
@@ -77,7 +85,7 @@ docs: $(VENV)/.demo ## write the generated tables of docs/ anew
 	$(PY) docs/generate.py
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) $(BOUNDS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BOUNDS) $(MKL) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # $(call install,EXTRA): .venv if it is missing or half made, then both distributions in place
 define install

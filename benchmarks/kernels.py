@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import ml_dtypes
 import numpy as np

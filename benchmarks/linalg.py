@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import torch
 
 from server.engine import functional as F
+from server.engine.array_library.host_libraries import mkl
 
 from . import on_gpu
 from .kernel_cases import Case
@@ -151,6 +153,13 @@ def _on_gpu(case: Case) -> Figure:
     )
 
 
+def _libraries(device: str) -> dict[str, str]:
+    """What telegrad calls on the CPU."""
+    if device != "cpu":
+        return {}
+    return {"libraries": "OpenBLAS and pocketfft of SciPy" if mkl() is None else f"MKL {version('mkl')}"}
+
+
 def main() -> int:
     """Print the table; 1 where a goal was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.linalg", description=__doc__)
@@ -164,7 +173,7 @@ def main() -> int:
     for each in figures:
         print(each.row())
     if options.save:
-        save(options.save, figures, **about(options.device.partition(":")[0]))
+        save(options.save, figures, **about(options.device.partition(":")[0]), **_libraries(options.device))
     return int(any(each.met is False for each in figures))
 
 

@@ -152,6 +152,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_cpu": results_table("cpu"), "results_h200": results_table("h200"),
     "results_allocator": results_table("allocator-h200"), "results_replay": results_table("replay-h200"),
     "results_kernels": kernels_table, "results_linalg": results_table("linalg-cpu"),
+    "results_linalg_mkl": results_table("linalg-cpu-mkl"),
     "results_attention": results_table("attention-h200"),
     "results_convolution": results_table("convolution-h200"), "results_pooling": results_table("pooling-h200"),
     "results_sparse": results_table("sparse-h200"),

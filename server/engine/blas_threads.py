@@ -12,6 +12,8 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+from .array_library.host_libraries import mkl
+
 LARGE = 2 << 20
 """Bytes of operands and results from which on several threads are faster: a product of two matrices of 400 x 400."""
 _shared: list[tuple[Any, int]] = []
@@ -21,6 +23,7 @@ _shared: list[tuple[Any, int]] = []
 def share_cores() -> None:
     """Use one thread from here on, except for large work."""
     if not _shared:
+        mkl()  # which is loaded before libraries are listed
         libraries = ThreadpoolController().select(user_api="blas").lib_controllers
         _shared.extend([(library, library.num_threads) for library in libraries if library.num_threads > 1])
         _set(alone=True)

@@ -6,6 +6,7 @@ reports how it went, they also return its ``info`` per matrix: 0, or the number 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,58 +15,68 @@ from numpy.linalg import _umath_linalg
 from telegrad_protocol.errors import NotSupportedError
 
 from .host_least_squares import lstsq as lstsq
-from .host_matrices import (
-    Array,
-    blas_routine,
-    column_major,
-    columns_of,
-    ensure_written,
-    matrices,
-    optimal,
-    orthogonal_routine,
-    routine,
-)
+from .host_libraries import call, mkl, workspace
+from .host_matrices import Array, as_columns, column_major, columns_of, matrices, routine
+from .host_spectra import eig as eig
+from .host_spectra import eigh as eigh
+from .host_spectra import svd as svd
 
 _loops: Any = _umath_linalg
 _SMALL = 64
 """Up to this size batches go through NumPy's loops, which compute small matrices with little overhead."""
 _TINY = 12
-"""Up to this size NumPy's inverses, by solving for the identity, are faster than LAPACK's own."""
+"""Up to this size they are faster for inverses and systems, too, which they solve for the identity."""
+_PANEL = 64
+"""So many columns of a triangle are cleared at a time."""
 
 
-def is_batch_of_small(array: Array, largest: int = _SMALL) -> bool:
-    """Whether NumPy's loops are faster than LAPACK called matrix by matrix."""
+def _uses_loops(array: Array, largest: int = _SMALL) -> bool:
+    """Whether NumPy's loops over a batch of small matrices are faster than calls of LAPACK from Python."""
     return bool(array.ndim > 2 and max(array.shape[-2:]) <= largest)
 
 
 def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
     """The factor of Hermitian positive-definite matrices; what is in the other triangle is not read."""
     info = np.zeros(a.shape[:-2], np.int32)
-    if is_batch_of_small(a):
+    if _uses_loops(a) or not a.size:
         factor = (_loops.cholesky_up if upper else _loops.cholesky_lo)(a)
         if not np.isnan(factor).any():
             return factor, info
-    factor = columns_of(a)
-    potrf, infos = routine("potrf", a.dtype), info.reshape(-1)
-    for number, matrix in enumerate(matrices(factor)):
-        result, infos[number] = potrf(matrix, lower=not upper, clean=1, overwrite_a=1)
-        ensure_written(result, matrix)
-        invalid = np.isnan(matrix.diagonal())
-        if not infos[number] and invalid.any():  # which not every LAPACK tells
-            infos[number] = invalid.argmax() + 1
+    size, factor = a.shape[-1], columns_of(a)
+    batch, infos = matrices(factor), info.reshape(-1)
+    call("potrf", a.dtype, len(batch), "U" if upper else "L", size, batch, size, infos)
+    _clear_triangle(batch, lower=upper)
+    invalid = np.isnan(batch.diagonal(axis1=-2, axis2=-1))
+    if invalid.any():  # which not every LAPACK tells
+        infos[...] = np.where(infos == 0, np.where(invalid.any(-1), invalid.argmax(-1) + 1, 0), infos)
     return factor, info
 
 
+def _clear_triangle(batch: Array, lower: bool) -> None:
+    """Write zeros below the diagonal, or above it, in panels of columns."""
+    for start in range(0, batch.shape[-1], _PANEL):
+        columns = slice(start, start + _PANEL)
+        block = batch[:, columns, columns]
+        np.copyto(block, 0, where=_outside(block.shape[-1], lower))
+        batch[:, slice(start + _PANEL, None) if lower else slice(start), columns] = 0
+
+
+@functools.cache
+def _outside(size: int, lower: bool) -> Array:
+    """Where elements of a square block are below, or above, the diagonal."""
+    inside = np.tri(size, k=-1, dtype=bool)
+    return inside if lower else inside.T
+
+
 def _factorized(batch: Array) -> tuple[Array, Array]:
-    """Factorize matrices with contiguous columns where they are: the rows exchanged, counted from 0, and info."""
-    getrf = routine("getrf", batch.dtype)
-    exchanged, infos = [], []
-    for matrix in batch:
-        result, pivots, info = getrf(matrix, overwrite_a=1)
-        ensure_written(result, matrix)
-        exchanged.append(pivots)
-        infos.append(info)
-    return np.array(exchanged, np.int32), np.array(infos, np.int32)
+    """Factorize matrices with contiguous columns where they are: the rows exchanged, counted from 1, and info."""
+    count, m, n = batch.shape
+    pivots, infos = np.empty((count, min(m, n)), np.int32), np.zeros(count, np.int32)
+    if count > 1 and mkl() is not None and m == n <= _SMALL:
+        call("getrf_batch_strided", batch.dtype, 1, m, n, batch, m, m * n, pivots, n, count, infos)
+    else:
+        call("getrf", batch.dtype, count, m, n, batch, m, pivots, infos)
+    return pivots, infos
 
 
 def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
@@ -77,7 +88,6 @@ def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
     if not lu.size:
         return lu, np.empty(shape, np.int32), np.zeros(batch, np.int32)
     exchanged, infos = _factorized(matrices(lu))
-    exchanged += 1
     return lu, exchanged.reshape(shape), infos.reshape(batch)
 
 
@@ -85,28 +95,27 @@ def lu_solve(lu: Array, pivots: Array, b: Array, adjoint: bool) -> Array:
     """The solution of A X = B, or of A^H X = B, where A is given as its LU factorization; batches are equal."""
     x = columns_of(b)
     if x.size:
-        rows = pivots.reshape(-1, pivots.shape[-1]) - 1
-        _substitute(matrices(lu), rows, matrices(x), 2 if adjoint else 0)
+        rows = np.ascontiguousarray(pivots.reshape(-1, pivots.shape[-1]), np.int32)
+        _substitute(as_columns(lu), rows, matrices(x), "C" if adjoint else "N")
     return x
 
 
-def _substitute(factors: Array, exchanged: Array, sides: Array, trans: int) -> None:
+def _substitute(factors: Array, exchanged: Array, sides: Array, trans: str) -> None:
     """Solve factorized systems in the memory of the right sides, whose columns are contiguous."""
-    getrs = routine("getrs", sides.dtype)
-    for factor, rows, side in zip(factors, exchanged, sides, strict=True):
-        ensure_written(getrs(factor, rows, side, trans=trans, overwrite_b=1)[0], side)
+    (count, n, columns), infos = sides.shape, np.empty(len(sides), np.int32)
+    call("getrs", sides.dtype, count, trans, n, columns, factors, n, exchanged, sides, n, infos)
 
 
-def _either_way(a: Array) -> tuple[Array, int]:
-    """A copy of matrices for LAPACK, and 1 if it has their transposes: where these take less time to copy."""
+def _either_way(a: Array) -> tuple[Array, str]:
+    """A copy of matrices for LAPACK, and ``"T"`` if it has their transposes: where these take less time to copy."""
     if a.dtype.kind == "c" or a.strides[-1] > a.strides[-2]:
-        return matrices(columns_of(a)), 0
-    return matrices(a.copy(order="C")).swapaxes(-2, -1), 1
+        return matrices(columns_of(a)), "N"
+    return matrices(a.copy(order="C")).swapaxes(-2, -1), "T"
 
 
 def solve(a: Array, b: Array) -> tuple[Array, Array]:
     """The solution of A X = B and info per matrix; batches are equal."""
-    if is_batch_of_small(a, _TINY) or not b.size:
+    if _uses_loops(a, _TINY) or not b.size:
         x = _loops.solve(a, b)
         if not np.isnan(x).any():
             return x, np.zeros(a.shape[:-2], np.int32)
@@ -114,68 +123,76 @@ def solve(a: Array, b: Array) -> tuple[Array, Array]:
     x = columns_of(b)
     exchanged, infos = _factorized(factors)
     _substitute(factors, exchanged, matrices(x), trans)
-    if trans and infos.any():  # the row that fails in A is not always the one that fails in its transpose
+    if trans == "T" and infos.any():  # the row that fails in A is not always the one that fails in its transpose
         infos = lu_factor(a, True)[2]
     return x, infos.reshape(a.shape[:-2])
 
 
 def inv(a: Array) -> tuple[Array, Array]:
     """The inverse and info per matrix."""
-    if is_batch_of_small(a, _TINY) or not a.size:
+    if _uses_loops(a, _TINY) or not a.size:
         inverse = _loops.inv(a)
         if not np.isnan(inverse).any():
             return inverse, np.zeros(a.shape[:-2], np.int32)
     inverse = columns_of(a)
-    exchanged, infos = _factorized(matrices(inverse))
-    getri = routine("getri", a.dtype)
-    work = optimal(routine("getri_lwork", a.dtype)(a.shape[-1])[0])
-    for matrix, pivots, info in zip(matrices(inverse), exchanged, infos.tolist(), strict=True):
-        if info:
-            matrix[...] = np.nan
-        else:
-            ensure_written(getri(matrix, pivots, lwork=work, overwrite_lu=1)[0], matrix)
+    batch = matrices(inverse)
+    exchanged, infos = _factorized(batch)
+    n, work, unused = a.shape[-1], workspace("getri", a.dtype, a.shape[-1], (), a.shape[-1], ()), np.empty(1, np.int32)
+    for run in _runs(infos):
+        part = batch[run]
+        call("getri", a.dtype, len(part), n, part, n, exchanged[run], (work,), work.size, (unused,))
+    if infos.any():
+        batch[infos != 0] = np.nan
     return inverse, infos.reshape(a.shape[:-2])
+
+
+def _runs(infos: Array) -> list[slice]:
+    """The ranges of matrices whose factorization has not failed."""
+    failed = np.flatnonzero(infos).tolist()
+    starts, ends = [0, *(number + 1 for number in failed)], [*failed, len(infos)]
+    return [slice(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
 
 
 def det(a: Array) -> Array:
     """The determinant."""
-    if a.ndim > 2 or a.shape[-1] < _SMALL:
+    if not a.size or max(a.shape[-2:]) <= _SMALL:
         return _loops.det(a)
     diagonal, sign = _diagonal_and_sign(a)
-    return diagonal.prod() * sign
+    return diagonal.prod(-1) * sign
 
 
 def slogdet(a: Array) -> tuple[Array, Array]:
     """The sign of the determinant and the logarithm of its absolute value."""
-    if a.ndim > 2 or a.shape[-1] < _SMALL:
+    if not a.size or max(a.shape[-2:]) <= _SMALL:
         sign, logarithm = _loops.slogdet(a)
         return sign, logarithm
     diagonal, sign = _diagonal_and_sign(a)
     size = np.abs(diagonal)
     phase = diagonal / np.where(size, size, 1)
-    return phase.prod() * sign, np.log(size).sum()
+    return phase.prod(-1) * sign, np.log(size).sum(-1)
 
 
 def _diagonal_and_sign(a: Array) -> tuple[Array, Any]:
-    """The diagonal of U of one matrix, or of its transpose, and the sign of the permutation."""
-    copy = a.copy(order="K")
-    factor = copy if copy.flags.f_contiguous else copy.T
-    exchanged, _ = _factorized(factor[None])
-    odd = np.count_nonzero(exchanged != np.arange(a.shape[-1])) % 2
-    return factor.diagonal(), a.dtype.type(-1 if odd else 1)
+    """The diagonals of U of matrices, or of their transposes, and the signs of the permutations."""
+    batch = matrices(a.copy(order="C")).swapaxes(-2, -1)
+    exchanged, _ = _factorized(batch)
+    odd = np.count_nonzero(exchanged != np.arange(1, a.shape[-1] + 1), axis=-1) % 2
+    diagonal = batch.diagonal(axis1=-2, axis2=-1)
+    return diagonal.reshape(*a.shape[:-2], -1), (1 - 2 * odd).astype(a.dtype).reshape(a.shape[:-2])
 
 
 def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Array:
     """The solution of A X = B for triangular A; batches are equal."""
     x = columns_of(b)
-    if x.size:
-        trsm = blas_routine("trsm", b.dtype)
-        for matrix, side in zip(matrices(a), matrices(x), strict=True):
-            if matrix.flags.f_contiguous:
-                solved = trsm(1, matrix, side, lower=not upper, diag=unitriangular, overwrite_b=1)
-            else:  # the transpose of the transpose takes no copy
-                solved = trsm(1, matrix.T, side, lower=upper, trans_a=1, diag=unitriangular, overwrite_b=1)
-            ensure_written(solved, side)
+    if not x.size:
+        return x
+    (n, columns), one = b.shape[-2:], np.ones(1, b.dtype)
+    is_column_major = a.strides[-2] == a.itemsize
+    factors = as_columns(a if is_column_major else a.swapaxes(-2, -1))  # the transpose of the transpose takes no copy
+    uplo, trans = ("U" if upper == is_column_major else "L"), ("N" if is_column_major else "T")
+    diag = "U" if unitriangular else "N"
+    sides = matrices(x)
+    call("trsm", b.dtype, len(sides), "L", uplo, trans, diag, n, columns, (one,), factors, n, sides, n)
     return x
 
 
@@ -183,9 +200,9 @@ def cholesky_solve(factor: Array, b: Array, upper: bool) -> Array:
     """The solution of A X = B where A is given as its Cholesky factor; batches are equal."""
     x = columns_of(b)
     if x.size:
-        potrs = routine("potrs", b.dtype)
-        for matrix, side in zip(matrices(factor), matrices(x), strict=True):
-            ensure_written(potrs(matrix, side, lower=not upper, overwrite_b=1)[0], side)
+        (n, columns), sides, infos = b.shape[-2:], matrices(x), np.empty(1, np.int32)
+        uplo = "U" if upper else "L"
+        call("potrs", b.dtype, len(sides), uplo, n, columns, as_columns(factor), n, sides, n, (infos,))
     return x
 
 
@@ -194,11 +211,9 @@ def geqrf(a: Array) -> tuple[Array, Array]:
     factor = columns_of(a)
     tau = np.empty((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
     if factor.size:
-        function, scales = routine("geqrf", a.dtype), tau.reshape(-1, tau.shape[-1])
-        work = optimal(routine("geqrf_lwork", a.dtype)(*a.shape[-2:])[0])
-        for number, matrix in enumerate(matrices(factor)):
-            result, scales[number] = function(matrix, lwork=work, overwrite_a=1)[:2]
-            ensure_written(result, matrix)
+        (m, n), batch, infos = a.shape[-2:], matrices(factor), np.empty(1, np.int32)
+        work = workspace("geqrf", a.dtype, m, n, (), m, ())
+        call("geqrf", a.dtype, len(batch), m, n, batch, m, tau.reshape(len(batch), -1), (work,), work.size, (infos,))
     return factor, tau
 
 
@@ -209,15 +224,17 @@ def householder_product(a: Array, tau: Array) -> Array:
 
 def _product_of_reflectors(product: Array, tau: Array) -> Array:
     """The same in the memory of the reflectors, whose columns are contiguous."""
-    if product.size:
-        function = orthogonal_routine("gqr", product.dtype)
-        work = max(1, 32 * product.shape[-1])
-        if not tau.shape[-1]:
-            product[...] = np.eye(*product.shape[-2:])
-            return product
-        scales = tau.reshape(-1, tau.shape[-1])
-        for number, matrix in enumerate(matrices(product)):
-            ensure_written(function(matrix, scales[number], lwork=work, overwrite_a=1)[0], matrix)
+    if not product.size:
+        return product
+    (m, n), k = product.shape[-2:], tau.shape[-1]
+    if not k:
+        product[...] = np.eye(m, n)
+        return product
+    name = "ungqr" if product.dtype.kind == "c" else "orgqr"
+    batch, infos = matrices(product), np.empty(1, np.int32)
+    scales = np.ascontiguousarray(tau).reshape(len(batch), -1)
+    work = workspace(name, product.dtype, m, n, k, (), m, ())
+    call(name, product.dtype, len(batch), m, n, k, batch, m, scales, (work,), work.size, (infos,))
     return product
 
 
@@ -225,7 +242,7 @@ def qr(a: Array, columns: int | None) -> tuple[Array, Array]:
     """Q with so many columns, and R; None means that only R is wanted."""
     (m, n), batch = a.shape[-2:], a.shape[:-2]
     k = min(m, n)
-    if is_batch_of_small(a, _TINY) and a.size and columns is not None:
+    if _uses_loops(a, _TINY) and a.size and columns is not None:
         q, r = np.linalg.qr(a, "complete" if columns > k else "reduced")
         return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)
     factor, tau = geqrf(a)
@@ -239,73 +256,6 @@ def qr(a: Array, columns: int | None) -> tuple[Array, Array]:
         padded[...] = np.eye(m, columns)
         return padded, r
     return _product_of_reflectors(padded, tau), r
-
-
-def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
-    """Eigenvalues, eigenvectors (or the eigenvalues again) and info; NumPy's loops call ?syevd and ?heevd."""
-    loops = _loops
-    if vectors:
-        made = np.empty(a.shape[:-1], a.real.dtype), column_major(a.shape, a.dtype)
-        values, columns = (loops.eigh_up if upper else loops.eigh_lo)(a, out=made)
-    else:
-        values = columns = (loops.eigvalsh_up if upper else loops.eigvalsh_lo)(a)
-    return values, columns, _failed(values)
-
-
-def _failed(values: Array) -> Array:
-    """An info of 1 where NumPy's loops gave NaN, with which they tell that LAPACK did not converge."""
-    return np.isnan(values).any(-1).astype(np.int32) if values.shape[-1] else np.zeros(values.shape[:-1], np.int32)
-
-
-def eig(a: Array, vectors: bool) -> tuple[Array, Array, Array]:
-    """Complex eigenvalues, eigenvectors (or the eigenvalues again) and info; NumPy's loops call ?geev."""
-    dtype = np.result_type(a.dtype, np.complex64)
-    if vectors:
-        values, columns = _loops.eig(a)
-    else:
-        values = columns = _loops.eigvals(a)
-    return values.astype(dtype, copy=False), columns.astype(dtype, copy=False), _failed(values)
-
-
-def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array]:
-    """U, singular values, V^H and info, by ?gesdd; without vectors U and V^H are empty."""
-    (m, n), batch = a.shape[-2:], a.shape[:-2]
-    k, real = min(m, n), a.real.dtype
-    left, right = (m, n) if full else (k, k)
-    if is_batch_of_small(a) and a.size and np.isfinite(a).all():
-        return _small_svd(a, full, vectors)
-    u, vh = column_major((*batch, m, left), a.dtype), column_major((*batch, right, n), a.dtype)
-    s, info = np.empty((*batch, k), real), np.zeros(batch, np.int32)
-    if not a.size:
-        u[...], vh[...] = np.eye(m, left), np.eye(right, n)
-        return u, s, vh, info
-    gesdd, infos, values = routine("gesdd", a.dtype), info.reshape(-1), s.reshape(-1, k)
-    work = optimal(routine("gesdd_lwork", a.dtype)(m, n, vectors, full)[0])
-    for number, (matrix, to_u, to_vh) in enumerate(zip(matrices(a), matrices(u), matrices(vh), strict=True)):
-        if not np.isfinite(matrix).all():
-            infos[number] = -4
-            continue
-        left_vectors, values[number], right_vectors, infos[number] = gesdd(
-            matrix, compute_uv=vectors, full_matrices=full, lwork=work
-        )
-        if vectors:
-            to_u[...], to_vh[...] = left_vectors, right_vectors
-    return u, s, vh, info
-
-
-def _small_svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array]:
-    """The same by NumPy, whose own functions would compute in double precision."""
-    info = np.zeros(a.shape[:-2], np.int32)
-    if not vectors:
-        return a, _svd_loop("", a)(a), a, info
-    u, s, vh = _svd_loop("_f" if full else "_s", a)(a)
-    return u, s, vh, info
-
-
-def _svd_loop(kind: str, a: Array) -> Any:
-    """NumPy's loop, of which releases before 2.2 had one for wide and one for tall matrices."""
-    shape = "_m" if a.shape[-2] < a.shape[-1] else "_n"
-    return getattr(_loops, f"svd{kind}", None) or getattr(_loops, f"svd{shape}{kind}")
 
 
 def ldl_factor(a: Array, hermitian: bool) -> tuple[Array, Array, Array]:

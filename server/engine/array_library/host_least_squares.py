@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .host_matrices import Array, columns_of, matrices, optimal, routine
+from .host_libraries import call, workspace
+from .host_matrices import Array, column_major, columns_of, matrices, optimal, routine
 
 
 def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array]:
@@ -16,6 +17,9 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
     singular = np.zeros((*batch, k), a.real.dtype)
     if not a.size or not b.size:
         return x, rank, singular
+    if driver == "gels":
+        x[...] = _full_rank(a, b)
+        return x, rank, singular
     ranks, values = rank.reshape(-1), singular.reshape(-1, k)
     for number, (matrix, side, target) in enumerate(zip(matrices(a), matrices(b), matrices(x), strict=True)):
         padded = np.zeros((max(m, n), side.shape[1]), a.dtype, order="F")
@@ -24,12 +28,21 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
     return x, rank, singular
 
 
+def _full_rank(a: Array, b: Array) -> Array:
+    """The solutions where matrices have full rank, by ?gels."""
+    (m, n), columns = a.shape[-2:], b.shape[-1]
+    sides = column_major((*a.shape[:-2], max(m, n), columns), a.dtype)
+    sides[..., :m, :] = b
+    sides[..., m:, :] = 0
+    factors, flat, infos = matrices(columns_of(a)), matrices(sides), np.empty(1, np.int32)
+    work = workspace("gels", a.dtype, "N", m, n, columns, (), m, (), max(m, n))
+    call("gels", a.dtype, len(flat), "N", m, n, columns, factors, m, flat, max(m, n), (work,), work.size, (infos,))
+    return sides[..., :n, :]
+
+
 def _least_squares(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, int, Any]:
     """One problem, whose operands are overwritten: the solution, the rank, and singular values or zeros."""
     n = a.shape[1]
-    if driver == "gels":
-        work = optimal(routine("gels_lwork", a.dtype)(*a.shape, b.shape[1])[0])
-        return routine("gels", a.dtype)(a, b, lwork=work, overwrite_a=1, overwrite_b=1)[1][:n], 0, 0
     if driver == "gelsy":
         work = optimal(routine("gelsy_lwork", a.dtype)(*a.shape, b.shape[1], rcond)[0])
         _, x, _, rank, _ = routine("gelsy", a.dtype)(a, b, np.zeros((n, 1), np.int32), rcond, work)

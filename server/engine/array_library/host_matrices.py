@@ -28,24 +28,6 @@ def routine(name: str, dtype: Any) -> Callable[..., Any]:
     return found
 
 
-@functools.cache
-def _blas() -> Any:
-    import scipy.linalg.blas
-
-    return scipy.linalg.blas
-
-
-def blas_routine(name: str, dtype: Any) -> Callable[..., Any]:
-    """BLAS's routine of a name, for a type of elements."""
-    found: Callable[..., Any] = getattr(_blas(), _PREFIXES[dtype.char] + name)
-    return found
-
-
-def orthogonal_routine(name: str, dtype: Any) -> Callable[..., Any]:
-    """A routine whose name begins with ``or`` for real and with ``un`` for complex numbers."""
-    return routine(("un" if dtype.kind == "c" else "or") + name, dtype)
-
-
 def matrices(array: Array) -> Array:
     """A batch of matrices with one dimension for the batch."""
     return array.reshape(math.prod(array.shape[:-2]), *array.shape[-2:])
@@ -68,10 +50,10 @@ def columns_of(a: Array) -> Array:
     return copy
 
 
-def ensure_written(result: Array, matrix: Array) -> None:
-    """See to it that what LAPACK was to write into a matrix is there."""
-    if result is not matrix:
-        matrix[...] = result
+def as_columns(a: Array) -> Array:
+    """A batch of matrices whose columns are contiguous, with one dimension for the batch; without a copy if it is."""
+    is_dense = a.swapaxes(-2, -1).flags.c_contiguous
+    return matrices(a if is_dense else columns_of(a))
 
 
 def optimal(answer: Any) -> int:

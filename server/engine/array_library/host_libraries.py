@@ -1,0 +1,110 @@
+"""Calls of BLAS and LAPACK on the host, for all matrices of a batch in one go: Intel MKL's, or those that SciPy brings.
+
+SciPy has OpenBLAS, which is always there. MKL, which PyTorch has, is used where its wheel is installed, as by
+``pip install telegrad-server[mkl]``: see docs/decisions/0032. Both have LAPACK's Fortran interface with integers of 32
+bits, so that the same call serves both. The calls are made through ctypes, which releases the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import sys
+from collections import deque
+from collections.abc import Callable
+from functools import cache, lru_cache
+from itertools import count as numbers_from
+from itertools import islice, repeat
+from typing import Any
+
+import numpy as np
+
+Array = Any
+PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
+"""The first letter of routines by type of elements."""
+
+
+@cache
+def mkl() -> Any:
+    """Intel MKL as a ctypes library, with its threads; None where it is not installed in this Python's environment."""
+    threads, library = _path_of("libiomp5.so"), _path_of("libmkl_rt.so")
+    if threads is None or library is None:
+        return None
+    ctypes.CDLL(threads, mode=ctypes.RTLD_GLOBAL).kmp_set_blocktime(0)  # gateway and client need the cores, too
+    return ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+
+
+def _path_of(name: str) -> str | None:
+    """The path of a library, whose name may end with a version, where wheels and Conda put it."""
+    return min(glob.glob(f"{sys.prefix}/lib/{name}*"), key=len, default=None)
+
+
+@cache
+def _scipy_routines() -> dict[str, Any]:
+    """The pointers to functions that SciPy has for Cython, by their names."""
+    from scipy.linalg import cython_blas, cython_lapack
+
+    return {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}
+
+
+_api = ctypes.pythonapi
+_api.PyCapsule_GetName.restype, _api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _address(name: str) -> int:
+    library = mkl()
+    if library is not None:
+        return ctypes.cast(getattr(library, f"{name}_"), ctypes.c_void_p).value or 0
+    capsule = _scipy_routines()[name]
+    return int(_api.PyCapsule_GetPointer(capsule, _api.PyCapsule_GetName(capsule)))
+
+
+@cache
+def _function(name: str, count: int) -> Callable[..., None]:
+    """A routine of so many arguments, all of which are addresses."""
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(_address(name))
+
+
+@lru_cache(maxsize=1024)
+def _constant(value: int | str) -> Any:
+    return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_char(value.encode())
+
+
+def call(name: str, dtype: Any, count: int, *arguments: Any) -> None:
+    """Call a routine of BLAS or LAPACK, named without its first letter, once for each of ``count`` matrices.
+
+    An integer or a letter is the same for all of them, an array has an element for each along its first dimension, and
+    a tuple holds an array that all of them use, such as a workspace.
+    """
+    function = _function(PREFIXES[dtype.char] + name, len(arguments))
+    kept: list[Any] = []
+    addresses: list[Any] = []
+    for argument in arguments:
+        if argument.__class__ is np.ndarray:
+            start, stride = argument.__array_interface__["data"][0], argument.strides[0]
+            addresses.append(numbers_from(start, stride))
+        elif argument.__class__ is tuple:
+            addresses.append(repeat(argument[0].__array_interface__["data"][0]))
+        else:
+            kept.append(_constant(argument))
+            addresses.append(repeat(ctypes.addressof(kept[-1])))
+    deque(islice(map(function, *addresses), count), 0)
+
+
+@lru_cache(maxsize=1024)
+def workspace_size(name: str, dtype: Any, *arguments: Any) -> int:
+    """What a routine answers when it is asked, with -1, for the best size of its workspace."""
+    answer, unused = np.zeros(1, dtype), np.zeros(1, dtype)
+    given = [(unused,) if argument == () else argument for argument in arguments]
+    call(name, dtype, 1, *given, (answer,), -1, (np.zeros(1, np.int32),))
+    return max(1, int(answer[0].real))
+
+
+def workspace(name: str, dtype: Any, *arguments: Any) -> Array:
+    """An uninitialized workspace for a routine whose last arguments are workspace, its size and info.
+
+    ``arguments`` are those before; an empty tuple stands for an array, which is not looked at.
+    """
+    return np.empty(workspace_size(name, dtype, *arguments), dtype)

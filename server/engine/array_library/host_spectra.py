@@ -1,0 +1,178 @@
+"""Eigenvalues and singular values of batches of matrices on the host.
+
+NumPy's loops compute eigenvalues by LAPACK where there is no MKL, and singular values of small matrices: they cost less
+than calls from Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.linalg import _umath_linalg
+
+from .host_libraries import call, mkl
+from .host_matrices import Array, column_major, columns_of, matrices
+
+_loops: Any = _umath_linalg
+_SMALL, _TINY = 64, 12
+"""Up to these sizes batches go through NumPy's loops, where there is no MKL and where there is."""
+_NOT_FINITE = -4
+"""The info of matrices with NaN or infinities, which are not given to LAPACK."""
+
+
+def _uses_loops(a: Array, largest: float) -> bool:
+    """Whether NumPy's loops are used, which without MKL are up to a size the faster ones."""
+    if mkl() is None and largest == np.inf:
+        return True
+    return bool(a.ndim > 2 and max(a.shape[-2:]) <= (largest if mkl() is None else _TINY))
+
+
+def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
+    """Eigenvalues, eigenvectors (or the eigenvalues again) and info, by ?syevd and ?heevd."""
+    if _uses_loops(a, np.inf) or not a.size or not np.isfinite(a).all():
+        return _eigh_by_loops(a, upper, vectors)
+    columns, count, size = columns_of(a), a[..., 0, 0].size, a.shape[-1]
+    values, info = np.empty(a.shape[:-1], a.real.dtype), np.zeros(a.shape[:-2], np.int32)
+    head = "V" if vectors else "N", "U" if upper else "L", size
+    flat = values.reshape(count, size)
+    name, tail = _eigh_workspaces(a.dtype, *head)
+    call(name, a.dtype, count, *head, matrices(columns), size, flat, *tail, info.reshape(-1))
+    return values, (columns if vectors else values), info
+
+
+def _eigh_workspaces(dtype: Any, *head: Any) -> tuple[str, list[Any]]:
+    """The routine, and its workspaces, each with its size: of numbers, for complex ones of real ones, of integers."""
+    name, size = ("heevd" if dtype.kind == "c" else "syevd"), head[-1]
+    kinds = [dtype, dtype.type(0).real.dtype, np.dtype(np.int32)] if dtype.kind == "c" else [dtype, np.dtype(np.int32)]
+    answers = [np.zeros(1, kind) for kind in kinds]
+    asked = [part for answer in answers for part in ((answer,), -1)]
+    unused = np.zeros(1, dtype)
+    call(name, dtype, 1, *head, (unused,), size, (unused,), *asked, (np.zeros(1, np.int32),))
+    works = [np.empty(max(1, int(answer[0].real)), answer.dtype) for answer in answers]
+    return name, [part for work in works for part in ((work,), work.size)]
+
+
+def _eigh_by_loops(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
+    if vectors:
+        made = np.empty(a.shape[:-1], a.real.dtype), column_major(a.shape, a.dtype)
+        values, columns = (_loops.eigh_up if upper else _loops.eigh_lo)(a, out=made)
+    else:
+        values = columns = (_loops.eigvalsh_up if upper else _loops.eigvalsh_lo)(a)
+    return values, columns, _failed(values)
+
+
+def _failed(values: Array) -> Array:
+    """An info of 1 where NumPy's loops gave NaN, with which they tell that LAPACK did not converge."""
+    return np.isnan(values).any(-1).astype(np.int32) if values.shape[-1] else np.zeros(values.shape[:-1], np.int32)
+
+
+def eig(a: Array, vectors: bool) -> tuple[Array, Array, Array]:
+    """Complex eigenvalues, eigenvectors (or the eigenvalues again) and info, by ?geev."""
+    dtype = np.result_type(a.dtype, np.complex64)
+    if not _uses_loops(a, np.inf) and a.size and np.isfinite(a).all():
+        return _geev(a, dtype, vectors)
+    if vectors:
+        values, columns = _loops.eig(a)
+    else:
+        values = columns = _loops.eigvals(a)
+    return values.astype(dtype, copy=False), columns.astype(dtype, copy=False), _failed(values)
+
+
+def _geev(a: Array, dtype: Any, vectors: bool) -> tuple[Array, Array, Array]:
+    copy, count, n, is_complex = matrices(columns_of(a)), a[..., 0, 0].size, a.shape[-1], a.dtype.kind == "c"
+    right = matrices(column_major(a.shape, a.dtype)) if vectors else np.empty((1, 1, 1), a.dtype)
+    numbers = [np.empty((count, n), a.dtype) for _ in range(1 if is_complex else 2)]
+    info, unused, job = np.zeros(a.shape[:-2], np.int32), (np.empty(1, a.dtype),), "V" if vectors else "N"
+    parts = [()] * len(numbers)
+    rest = [(np.empty(2 * n, a.real.dtype),)] if is_complex else []
+    size = _geev_size(a.dtype, job, n, len(parts))
+    given = right if vectors else (right,)
+    call("geev", a.dtype, count, "N", job, n, copy, n, *numbers, unused, 1, given, n, (np.empty(size, a.dtype),), size,
+         *rest, info.reshape(-1))  # fmt: skip
+    values = numbers[0] if is_complex else (numbers[0] + 1j * numbers[1]).astype(dtype)
+    shown = values.reshape(a.shape[:-1])
+    if not vectors:
+        return shown, shown, info
+    columns = right if is_complex else _paired(right, numbers[1], dtype)
+    return shown, columns.reshape(a.shape), info
+
+
+def _geev_size(dtype: Any, job: str, n: int, parts: int) -> int:
+    """The best size of a workspace; for complex numbers there is a second one of a fixed size behind it."""
+    answer, unused = np.zeros(1, dtype), (np.zeros(1, dtype),)
+    rest = [unused] if dtype.kind == "c" else []
+    call("geev", dtype, 1, "N", job, n, unused, n, *[unused] * parts, unused, 1, unused, n, (answer,), -1, *rest,
+         (np.zeros(1, np.int32),))  # fmt: skip
+    return max(1, int(answer[0].real))
+
+
+def _paired(right: Array, imaginary: Array, dtype: Any) -> Array:
+    """Complex eigenvectors of real matrices: of a conjugate pair, LAPACK gives the real and the imaginary part."""
+    columns = column_major(right.shape, dtype)
+    columns[...] = right
+    matrix, first = np.nonzero(imaginary > 0)
+    if matrix.size:
+        real, part = right[matrix, :, first], right[matrix, :, first + 1]
+        columns[matrix, :, first] = real + 1j * part
+        columns[matrix, :, first + 1] = real - 1j * part
+    return columns
+
+
+def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array]:
+    """U, singular values, V^H and info, by ?gesdd; without vectors U and V^H are not to be used."""
+    (m, n), batch = a.shape[-2:], a.shape[:-2]
+    k, real = min(m, n), a.real.dtype
+    left, right = (m, n) if full else (k, k)
+    is_finite = bool(np.isfinite(a).all())
+    if a.size and is_finite and _uses_loops(a, _SMALL):
+        return _small_svd(a, full, vectors)
+    u, vh = column_major((*batch, m, left), a.dtype), column_major((*batch, right, n), a.dtype)
+    s, info = np.empty((*batch, k), real), np.zeros(batch, np.int32)
+    if not a.size:
+        u[...], vh[...] = np.eye(m, left), np.eye(right, n)
+        return u, s, vh, info
+    copy, infos = matrices(columns_of(a)), info.reshape(-1)
+    bad = () if is_finite else ~np.isfinite(copy).all((-2, -1))
+    if not is_finite:
+        copy[bad] = 0
+    _gesdd(copy, ("A" if full else "S") if vectors else "N", matrices(u), s.reshape(-1, k), matrices(vh), infos)
+    if not is_finite:
+        infos[bad] = _NOT_FINITE
+    return u, s, vh, info
+
+
+def _gesdd(a: Array, job: str, u: Array, s: Array, vh: Array, infos: Array) -> None:
+    count, m, n = a.shape
+    k = min(m, n)
+    head, ld = (job, m, n), (m, vh.shape[-2])
+    real = []
+    if a.dtype.kind == "c":
+        real = [(np.empty(max(1, k * max(5 * k + 7, 2 * max(m, n) + 2 * k + 1)), a.real.dtype),)]
+    integers = (np.empty(8 * k, np.int32),)
+    size = _gesdd_size(a.dtype, job, m, n, ld[1])
+    work = (np.empty(size, a.dtype),)
+    call("gesdd", a.dtype, count, *head, a, m, s, u, ld[0], vh, ld[1], work, size, *real, integers, infos)
+
+
+def _gesdd_size(dtype: Any, job: str, m: int, n: int, ldvt: int) -> int:
+    answer, unused = np.zeros(1, dtype), (np.zeros(1, dtype),)
+    rest = [unused] if dtype.kind == "c" else []
+    call("gesdd", dtype, 1, job, m, n, unused, m, unused, unused, m, unused, ldvt, (answer,), -1, *rest,
+         (np.zeros(1, np.int32),), (np.zeros(1, np.int32),))  # fmt: skip
+    return max(1, int(answer[0].real))
+
+
+def _small_svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array]:
+    """The same by NumPy, whose own functions would compute in double precision."""
+    info = np.zeros(a.shape[:-2], np.int32)
+    if not vectors:
+        return a, _svd_loop("", a)(a), a, info
+    u, s, vh = _svd_loop("_f" if full else "_s", a)(a)
+    return u, s, vh, info
+
+
+def _svd_loop(kind: str, a: Array) -> Any:
+    """NumPy's loop, of which releases before 2.2 had one for wide and one for tall matrices."""
+    shape = "_m" if a.shape[-2] < a.shape[-1] else "_n"
+    return getattr(_loops, f"svd{kind}", None) or getattr(_loops, f"svd{shape}{kind}")
