@@ -33,6 +33,8 @@ def facts_of(program: Path) -> dict[str, str]:
 
 
 NEEDS_GPU = [program for program in PROGRAMS if "gpu" in facts_of(program).get("needs", "")]
+NEEDS_MORE = [program for program in NEEDS_GPU if facts_of(program)["needs"] != "gpu"]
+"""Those that also run kernels or host code of their own."""
 NEEDS_NONE = [program for program in PROGRAMS if program not in NEEDS_GPU]
 
 
@@ -80,20 +82,29 @@ def test_programs_that_can_use_a_gpu_agree_with_pytorch_s_cpu(program: Path, url
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("program", NEEDS_GPU, ids=lambda path: path.stem)
-def test_programs_for_gpus_run_as_printed(program: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    facts = facts_of(program)
-    for package in facts.get("packages", "").split():
+@pytest.mark.parametrize("program", [p for p in NEEDS_GPU if p not in NEEDS_MORE], ids=lambda path: path.stem)
+def test_programs_for_gpus_run_as_printed(program: Path, url: str, tmp_path: Path) -> None:
+    run_on_telegrad(_shrunk(program, tmp_path), url)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("program", NEEDS_MORE, ids=lambda path: path.stem)
+def test_programs_with_code_of_their_own_run_as_printed(program: Path, permissive_url: str, tmp_path: Path) -> None:
+    for package in facts_of(program).get("packages", "").split():
         pytest.importorskip(package, reason="GPU machines have it with PyTorch")
-    needs = facts["needs"].split(", ")
-    url = request.getfixturevalue("permissive_url" if len(needs) > 1 else "url")
-    shrinks = facts.get("shrinks")
-    if shrinks:
-        size, smaller = shrinks.split(" -> ")
-        text = program.read_text()
-        program = tmp_path / program.name
-        program.write_text(text.replace(size, smaller))
-    run_on_telegrad(program, url, TELEGRAD_KERNELS=str(int("kernels" in needs)))
+    kernels = str(int("kernels" in facts_of(program)["needs"]))
+    run_on_telegrad(_shrunk(program, tmp_path), permissive_url, TELEGRAD_KERNELS=kernels)
+
+
+def _shrunk(program: Path, folder: Path) -> Path:
+    """The program, or a copy with the smaller size that its head names."""
+    shrinks = facts_of(program).get("shrinks")
+    if not shrinks:
+        return program
+    size, smaller = shrinks.split(" -> ")
+    copy = folder / program.name
+    copy.write_text(program.read_text().replace(size, smaller))
+    return copy
 
 
 @pytest.mark.gpu

@@ -169,9 +169,8 @@ def read_strictly(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
             assert (event["pid"], event["tid"]) == (args["device"], args["stream"])
             launch = launches[args["correlation"]]
             assert launch["ts"] <= event["ts"] and ("ac2g", args["correlation"]) in flows
-            assert args["External id"] in externals | {0} | {
-                e["args"]["External id"] for e in by_category["user_annotation"]
-            }
+            annotated = {e["args"]["External id"] for e in by_category.get("user_annotation", [])}
+            assert args["External id"] in externals | {0} | annotated
     return by_category
 
 
