@@ -75,7 +75,7 @@ def test_over_http_the_caller_gets_the_error(limited: ServerProcess) -> None:
     def send(method: str, path: str, **rest: Any) -> httpx.Response:
         return httpx.request(method, limited.url + path, trust_env=False, timeout=60, **rest)
 
-    opened = send("POST", "/v1/sessions").json()
+    opened = send("POST", "/v1/sessions", json={}).json()
     session, headers = f"/v1/sessions/{opened['session']}", {"Telegrad-Session-Key": opened["key"]}
     steps: list[dict[str, Any]] = [
         {"op": "ones", "args": [[1, 1, 2_000_000]], "out": 1},
@@ -118,7 +118,7 @@ def test_in_a_worker_of_its_own_it_ends_no_other_session(limited: ServerProcess)
 
 def test_a_hanging_worker_is_told_of_and_keeps_no_end_back() -> None:
     def open_session() -> tuple[str, dict[str, str]]:
-        opened = httpx.post(server.url + "/v1/sessions", trust_env=False).json()
+        opened = httpx.post(server.url + "/v1/sessions", json={}, trust_env=False).json()
         return f"{server.url}/v1/sessions/{opened['session']}", {"Telegrad-Session-Key": opened["key"]}
 
     with ServerProcess() as server:
