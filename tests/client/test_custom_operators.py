@@ -199,6 +199,26 @@ PROGRAMS = [
     (none, nothing, tuple(y.shape), y.device.type, y.requires_grad, ops.h(m).device.type,
      t.library.opcheck(places, (x,))["test_faketensor"], attempt(lambda: t.library.opcheck(reads, (x,)))[0])
     """,
+    # modes below autograd
+    """
+    from importlib import import_module
+    dispatch = import_module(f"{t.__name__}.utils._python_dispatch")
+    @custom_op(f"{ns}::twice", mutates_args=())
+    def twice(x: Tensor) -> Tensor: return x + x
+    twice.register_autograd(lambda ctx, grad: grad * 2)
+    class Mode(dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.namespace == ns: calls.append(str(func))
+            return func(*args, **(kwargs or {}))
+    class Other(Mode): pass
+    with Mode():
+        y = twice(g)
+        y.sum().backward()
+    twice.register_torch_dispatch(Other, lambda mode, func, types, args, kwargs: t.zeros(1))
+    with Other():
+        z = twice(x)
+    (y, g.grad, calls, z)
+    """,
     # vmap and autocast
     """
     @custom_op(f"{ns}::mul", mutates_args=())

@@ -14,7 +14,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/coming-from-pytorch.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "least"), [("coming-from-pytorch", 9), ("profiling", 2), ("modes", 5)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("coming-from-pytorch", 9), ("profiling", 2), ("custom-operators", 2), ("modes", 5)]
+)
 def test_every_block_of_a_page_runs(tmp_path: Path, page: str, least: int) -> None:
     blocks = BLOCK.findall((PAGE.parent / f"{page}.md").read_text())
     assert len(blocks) >= least

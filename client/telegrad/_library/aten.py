@@ -67,6 +67,8 @@ def names() -> list[str]:
 class AtenOperator(Operator):
     """An overload of an operator that telegrad computes itself, unless kernels of the program's are in the way."""
 
+    asks_python = False
+
     def __init__(self, text: str, name: str) -> None:
         super().__init__(parse_schema(f"{NAMESPACE}::{text}"), takes_numbers=name in _TAKES_NUMBERS)
         self.public = name

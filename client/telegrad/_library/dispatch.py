@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from telegrad._dispatch.asking import is_asked
 from telegrad._ops import overriding
 from telegrad._ops.batching import batching
-from telegrad._ops.operand_classes import HANDLERS, overrides
+from telegrad._ops.operand_classes import DISPATCHING, HANDLERS, overrides
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.layouts import sparse_coo, strided
 from telegrad._tensor.tensor import Tensor
@@ -16,7 +17,8 @@ from telegrad_protocol.errors import NotSupportedError, OperatorError
 from telegrad_protocol.meta import Device
 
 from . import keys
-from .operator_entry import Operator
+from .operator_entry import ASKS, Operator
+from .python_key import answer
 from .schemas.types import FunctionSchema
 from .state import state
 
@@ -60,6 +62,8 @@ def keys_of_call(values: list[Any]) -> int:
         mask &= ~keys.AUTOGRAD
     if batching.levels:
         mask |= keys.BATCHED
+    if (overrides.dispatch_modes or DISPATCHING) and is_asked(values):
+        mask |= keys.PYTHON
     return (mask | state.included) & ~state.excluded
 
 
@@ -84,6 +88,8 @@ def redispatch(overload: Any, operator: Operator, of_call: int, args: tuple[Any,
     if selected is None:
         raise _no_kernel(operator, of_call)
     kernel = selected[1]
+    if kernel is ASKS:
+        return answer(overload, operator, args, kwargs)
     if kernel.takes_keys:
         result = kernel.function(keys.DispatchKeySet(of_call), *args, **kwargs)
     else:

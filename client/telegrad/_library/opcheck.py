@@ -18,6 +18,7 @@ from . import keys
 from .custom_ops import CustomOpDef
 from .dispatch import tensors_in
 from .overloads import OpOverload, OpOverloadPacket
+from .python_key import fake_kernel
 from .rules import fakes
 
 DEFAULT_TEST_UTILS: Final = (
@@ -175,25 +176,6 @@ def _keys_of(tensors: list[Tensor]) -> set[str]:
     return {f"Autograd{keys.key_of_device(tensor.device.type)}" for tensor in tensors}
 
 
-def _fake_of(overload: OpOverload) -> Callable[..., Any]:
-    """Return the fake kernel of an operator. Raises OperatorError where there is none."""
-    operator = overload._operator
-    meta = keys.parse_key("Meta")
-    if operator.fakes:
-        return operator.fakes[-1]
-    if meta in operator.kernels:
-        return operator.kernels[meta][-1].function
-    for name in ("CompositeExplicitAutograd", "CompositeImplicitAutograd"):
-        if operator.has(name):
-            return operator.kernels[keys.parse_key(name)][-1].function
-    if fakes.has_trivial(operator):
-        return lambda *args, **kwargs: fakes.run_trivial(operator, args, kwargs)
-    raise OperatorError(
-        f"{overload._name}: attempted to run this operator with fake tensors, but there was no fake impl registered; "
-        "register one with torch.library.register_fake"
-    )
-
-
 def _check_fake(
     overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], tolerance: dict[str, float]
 ) -> None:
@@ -202,7 +184,7 @@ def _check_fake(
     args, kwargs = overload._operator.binder.bind(_copied(args), _copied(kwargs))
     with no_grad():
         with fakes.unknown_sizes():
-            fake = _fake_of(overload)
+            fake = fake_kernel(overload._operator)
             expected = fakes.run(overload._operator, fake, _without_elements(args), _without_elements(kwargs))
         real = overload(*args, **kwargs)
     pairs = (real, expected) if isinstance(real, tuple) else ((real,), (expected,))

@@ -23,6 +23,12 @@ def fallthrough_kernel(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("fallthrough_kernel() should never be called.")
 
 
+def asked_of_python(*args: Any, **kwargs: Any) -> Any:
+    """Stand for what answers the Python key, which ``dispatch`` calls with the overload. It is never called."""
+    raise NotImplementedError("asked_of_python() should never be called.")
+
+
+ASKS: Final = Kernel(asked_of_python)
 FALLBACKS: Final[dict[int, list[Kernel]]] = {}
 """By key, the kernels that answer all operators which have none for that key; the last one registered counts."""
 _EXPLICIT: Final = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd")
@@ -35,6 +41,9 @@ class Operator:
     ``kernels`` has for each key all that were registered, of which the last one counts, so that the former returns when
     that one's library is destroyed.
     """
+
+    asks_python = True
+    """Whether modes and classes are asked of it here; of built-in operators they are where these run."""
 
     def __init__(
         self, schema: FunctionSchema, tags: tuple[Any, ...] = (), source: str = "", *, takes_numbers: bool = False
@@ -98,6 +107,8 @@ class Operator:
         """Return what answers a key, by itself, by an alias of several keys, or as a fallback; None if nothing does."""
         if key in self.kernels:
             return self.kernels[key][-1]
+        if key is keys.DispatchKey.Python and self.asks_python:
+            return ASKS
         is_autograd = bool(keys.AUTOGRAD >> key & 1)
         if key is keys.DispatchKey.Meta and self.fakes:
             return Kernel(self.fakes[-1])

@@ -63,11 +63,14 @@ _LIBRARIES: Final = "cusparselt kleidiai miopen mkl mkldnn nnpack openmp opt_ein
 _LIBRARY_PARTS: Final = ("custom_ops", "fake_impl", "infer_schema", "utils")
 _ELSEWHERE: Final = {
     "_C": "_programs.compiled_core",
+    "_C._nn": "_programs.private.nn_core",
+    "nn.utils._named_member_accessor": "_programs.private.member_access",
     "_C._functorch": "_programs.private.functorch",
     "_custom_ops": "_library.compiled.torch_library",
     "_C._distributed_rpc": "distributed.rpc",
     "_functorch": "_programs.private.functorch",
     "_functorch.vmap": "_programs.private.functorch",
+    "_utils": "_programs.private.utilities",
     "_tensor_str": "_programs.private.tensor_text",
     **{f"onnx{module}": "_programs.private.onnx" for module in ("", ".symbolic_helper", ".symbolic_opset11")},
     "_library": "_library.compiled.torch_library",
@@ -89,8 +92,7 @@ _ELSEWHERE: Final = {
     "autograd.profiler_util": "autograd.profiler",
     "profiler.profiler": "profiler",
     "types": "_programs.annotation_types",
-    "utils._contextlib": "utils._contextlib",
-    "utils._pytree": "utils._pytree",
+    **{f"utils.{name}": f"utils.{name}" for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree")},
     "utils.data._utils": "utils.data.collate",
     "utils.data._utils.worker": "utils.data.workers",
     "utils.data._utils.collate": "utils.data.collate",
@@ -192,7 +194,7 @@ class TorchFinder:
         """Return where a module comes from; ModuleNotFoundError says what to use instead of one that is absent."""
         if name in safetensors_torch.NAMES:
             return safetensors_torch.spec_of(name, path)
-        if name != "torch" and not name.startswith("torch."):
+        if name not in ("torch", _FUNCTORCH) and not name.startswith("torch."):
             return None
         if not _origins(name):
             raise ModuleNotFoundError(reason(name.removeprefix("torch.")), name=name)
@@ -211,6 +213,8 @@ class _Loader:
 
 
 _VERSION: Final = "torch.version"
+_FUNCTORCH: Final = "functorch"
+"""A package that is installed with PyTorch."""
 _WITH_MODULES: Final = frozenset(("telegrad.nn", "telegrad.nn.utils"))
 """Packages of which PyTorch's `import *` brings the modules too."""
 _SHOWN_IN: Final[dict[type, str]] = {Tensor: "torch", Size: "torch", Parameter: "torch.nn.parameter"}
@@ -221,6 +225,8 @@ def _origins(name: str) -> list[str]:
     """Return the modules of telegrad that serve one of PyTorch's, none if there is none."""
     if name in ("torch", _VERSION):
         return ["telegrad", "telegrad._programs.private.top_level"]
+    if name == _FUNCTORCH:
+        return ["telegrad._programs.private.functorch_package"]
     below = name.removeprefix("torch.")
     if below in _ELSEWHERE:
         return [f"telegrad.{_ELSEWHERE[below]}"]

@@ -72,6 +72,14 @@ def run(operator: Operator, function: Callable[..., Any], args: tuple[Any, ...],
         _running.ctx = before
 
 
+def no_fake(operator: Operator) -> OperatorError:
+    """Return the error of an operator of whose results nothing tells the metas."""
+    return OperatorError(
+        f"{operator.name}: attempted to run this operator with fake tensors, but there was no fake impl registered; "
+        "register one with torch.library.register_fake"
+    )
+
+
 def has_trivial(operator: Operator) -> bool:
     """Whether an operator's results are known without a fake kernel: it returns nothing but what it writes into."""
     schema = operator.schema

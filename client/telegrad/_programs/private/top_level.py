@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from telegrad.jit import ScriptModule as ScriptModule
+
 from . import checks as _checks
+from . import foreach
 from .archives import PyTorchFileReader as PyTorchFileReader
 
 _assert = _checks._assert
@@ -13,3 +16,4 @@ _check_not_implemented = _checks._check_not_implemented
 _check_type = _checks._check_type
 _check_value = _checks._check_value
 _check_with = _checks._check_with
+globals().update(foreach.functions())

@@ -1,0 +1,44 @@
+"""``torch._foreach_add`` and its like: an operation on each tensor of a list, one instruction after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from telegrad._tensor.tensor import Tensor
+
+_NAMES: Final = (
+    "abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min cos cosh div erf erfc exp expm1 floor frac lerp "
+    "lgamma log log10 log1p log2 max mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub tan tanh "
+    "trunc"
+)
+_METHODS: Final = {"maximum": "clamp_min", "minimum": "clamp_max"}
+_INPLACE_ONLY: Final = ("copy_", "zero_")
+
+
+def _of_each(method: str, is_inplace: bool) -> Callable[..., Any]:
+    def run(self: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("non_blocking", None)
+        results = []
+        for place, tensor in enumerate(self):
+            own = [value[place] if isinstance(value, (list, tuple)) else value for value in args]
+            named = {
+                name: value[place] if isinstance(value, (list, tuple)) else value for name, value in kwargs.items()
+            }
+            results.append(getattr(tensor, method)(*own, **named))
+        return list(self) if is_inplace else results
+
+    return run
+
+
+def _at(value: Any, place: int) -> Any:
+    return value[place] if isinstance(value, (list, tuple)) else value
+
+
+def functions() -> dict[str, Callable[..., Any]]:
+    """Return the functions by name; those that end with an underscore modify the tensors in place."""
+    made = {f"_foreach_{name}": _of_each(name, False) for name in _NAMES.split()}
+    made |= {f"_foreach_{name}_": _of_each(f"{name}_", True) for name in _NAMES.split() if name not in ("max", "norm")}
+    for name, method in _METHODS.items():
+        made[f"_foreach_{name}"], made[f"_foreach_{name}_"] = _of_each(method, False), _of_each(f"{method}_", True)
+    return made | {f"_foreach_{name}": _of_each(name, True) for name in _INPLACE_ONLY}
