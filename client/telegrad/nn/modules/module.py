@@ -34,6 +34,10 @@ from telegrad.nn.parameter import Buffer, Parameter
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.shown_name import shown_name
 
+_global_parameter_registration_hooks = GLOBAL.on_parameter
+_global_buffer_registration_hooks = GLOBAL.on_buffer
+_global_module_registration_hooks = GLOBAL.on_module
+
 __all__ = ["Module"]
 
 
