@@ -230,7 +230,7 @@ def _key_of(item: Any) -> Any:
     """Return an element of a list as part of a key, so that 1, 1.0 and True are different, and so are 0.0 and -0.0."""
     if isinstance(item, Tensor):
         return item._meta
-    return item, item.__class__ if item or item.__class__ not in _SCALARS else repr(item)
+    return item, item.__class__ if item.__class__ not in _SCALARS or item else repr(item)
 
 
 def _session_of(op: Op, items: Any, session: ClientSession | None) -> ClientSession | None:

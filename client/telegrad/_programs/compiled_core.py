@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from telegrad._ops.operand_classes import overrides as _overrides
 from telegrad._ops.overriding import disabled as _disabled
 from telegrad._ops.overriding import disabled_torch_function as _disabled_torch_function
 from telegrad._tensor.generator import Generator as Generator
@@ -32,6 +33,22 @@ def _log_api_usage_once(name: str) -> None:
 
 def _is_tracing() -> bool:
     return False
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    return bool(_overrides.modes)
+
+
+def _is_torch_function_enabled() -> bool:
+    return not _overrides.are_disabled
+
+
+def _len_torch_function_stack() -> int:
+    return len(_overrides.modes)
+
+
+def _len_torch_dispatch_stack() -> int:
+    return len(_overrides.dispatch_modes)
 
 
 def _set_print_stack_traces_on_fatal_signal(wanted: bool) -> None:
