@@ -24,7 +24,7 @@ OUT_OF_SCOPE: Final = {
     r"register_optimizer_step_post_hook|Optimizer": (
         "imported there by PyTorch's own code; tensors and profilers have it under its documented name"
     ),
-    r".*(Storage|storage).*": "memory is the server's; a tensor has no storage object",
+    r".*Storage.*|is_storage|storage_type": "memory is the server's; storages are only had from tensors",
     r".*DataPipe|functional_datapipe|DataChunk|guaranteed_datapipes_determinism|non_deterministic|argument_validation|"
     r"runtime_validation(_disabled)?": "PyTorch keeps its data pipes for old programs only",
     r".*(legacy|deterministic_debug_mode|warn_always).*|get_file_path|prepare_multiprocessing_environment": (

@@ -1,23 +1,151 @@
-"""The classes of PyTorch's storages, which programs name in annotations. Memory is the server's; no tensor has one."""
+"""The memory that tensors show, as PyTorch's storages: which tensors share it, where it is and how large it is.
+
+The memory is the server's: a storage tells of it, and hands out elements by way of tensors.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType, uint8
 from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.meta import Device
 
-__all__ = ["TypedStorage", "UntypedStorage"]
+__all__ = ["TypedStorage", "UntypedStorage", "storage_of"]
 
 
 class UntypedStorage:
-    """Bytes of a tensor: never made here."""
+    """The bytes that a tensor and its views show. ``tensor.untyped_storage()`` gives it; programs make none."""
+
+    _tensor: Tensor
+    """The tensor that shows all of the memory that is known of."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotSupportedError(
-            f"{type(self).__name__}: memory is the server's, and a tensor has no storage object; "
-            "use the tensor, or tensor.numpy()"
+            f"{type(self).__name__}: memory is the server's, and a storage is only had from a tensor: use "
+            "tensor.untyped_storage(), or a tensor of uint8"
         )
+
+    def nbytes(self) -> int:
+        """Return how many bytes the tensor that was made first needs, from the beginning of the memory on."""
+        meta = self._tensor._meta
+        return meta.extent * meta.dtype.itemsize
+
+    def size(self) -> int:
+        """Return the number of elements, which are bytes."""
+        return self.nbytes() // self.element_size()
+
+    def __len__(self) -> int:
+        return self.size()
+
+    def element_size(self) -> int:
+        """Return the bytes of an element."""
+        return 1
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return uint8
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        return self._tensor.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the memory is a GPU's."""
+        return self._tensor.is_cuda
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the elements are those of a sparse tensor: they are not."""
+        return False
+
+    def data_ptr(self) -> int:
+        """Return the address of the beginning, which tells which tensors share memory. One round trip."""
+        meta = self._tensor._meta
+        address = self._tensor.data_ptr()
+        return address - meta.offset * meta.dtype.itemsize if address else 0
+
+    _cdata = property(data_ptr)
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Return False: the server pins the memory that its copies need."""
+        return False
+
+    def is_shared(self) -> bool:
+        """Return False: the memory is the server's."""
+        return False
+
+    def _elements(self) -> Tensor:
+        flat: Tensor = self._tensor.detach().as_strided((self._tensor._meta.extent,), (1,), 0)
+        return flat if flat.dtype is self.dtype else flat.view(self.dtype)
+
+    def tolist(self) -> list[Any]:
+        """Return the elements. One round trip."""
+        elements: list[Any] = self._elements().tolist()
+        return elements
+
+    def __getitem__(self, index: Any) -> Any:
+        part = self._elements()[index]
+        return part.item() if not part.ndim else part
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._elements()[index] = value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def fill_(self, value: Any) -> Any:
+        """Write a value into all elements."""
+        self._elements().fill_(value)
+        return self
+
+    def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> Any:
+        """Write the elements of another storage."""
+        self._elements().copy_(source._elements())
+        return self
+
+    def resize_(self, size: int) -> Any:
+        """Raise NotSupportedError, but for the size that the storage has."""
+        if size == self.size():
+            return self
+        raise NotSupportedError(
+            "resize_: the server sizes memory; use Tensor.resize_(), or set_() to show other memory"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and self.data_ptr() == other.data_ptr()
+
+    def __hash__(self) -> int:
+        return hash(self.data_ptr())
+
+    def __repr__(self) -> str:
+        return f"[telegrad.storage.{type(self).__name__}(device={self.device}) of size {self.size()}]"
 
 
 class TypedStorage(UntypedStorage):
-    """Elements of a tensor: never made here."""
+    """The elements that a tensor and its views show. ``tensor.storage()`` gives it; programs make none."""
+
+    def element_size(self) -> int:
+        return self._tensor._meta.dtype.itemsize
+
+    @property
+    def dtype(self) -> DType:
+        return self._tensor.dtype
+
+    def untyped(self) -> UntypedStorage:
+        """Return the same memory as bytes."""
+        return storage_of(self._tensor)
+
+    _untyped_storage = property(untyped)
+
+
+def storage_of(tensor: Tensor, is_typed: bool = False) -> UntypedStorage:
+    """Return the memory that a tensor shows."""
+    storage: UntypedStorage = object.__new__(TypedStorage if is_typed else UntypedStorage)
+    storage._tensor = tensor if tensor._base is None else tensor._base
+    return storage

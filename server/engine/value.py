@@ -58,6 +58,12 @@ class Storage:
                 backend.free_queued()
 
 
+def memory_of(storage: Storage) -> Storage:
+    """The storage that owns the memory of another one, or that one itself."""
+    keeper = storage.keeper
+    return keeper if keeper.__class__ is Storage else storage
+
+
 new_storage = partial(object.__new__, Storage)
 """A storage without attributes: operations set them all themselves, which is faster than ``__init__``."""
 TRACKED, UNTRACKED, MULTIPLE = range(3)

@@ -11,7 +11,7 @@ from telegrad_protocol.ops import Op
 from . import context
 from .keys import AUTOGRAD
 from .operators import Run
-from .value import MULTIPLE, TRACKED, UNTRACKED, Value, new_value
+from .value import MULTIPLE, TRACKED, UNTRACKED, Storage, Value, memory_of, new_value
 
 Arguments = tuple[Any, ...]
 
@@ -20,6 +20,8 @@ def view_run(op: Op, outs: tuple[Meta, ...] | None, is_single: bool) -> Run:
     """Make views of the operand ``op.view_of`` with the metas ``outs``."""
     place: int = op.view_of  # type: ignore[assignment]
     metas = outs or ()
+    if op.name == "_unversioned":
+        return _unversioned_view(place)
     if not op.differentiable:
         return _detached_view(op, place, metas)
     return _one_view(op, place, *metas) if is_single else _several_views(op, place, metas)
@@ -32,6 +34,17 @@ def _detached_view(op: Op, place: int, metas: tuple[Meta, ...]) -> Run:
         source = args[place]
         _check_bounds(op, metas, source)
         return Value(source.storage, metas[0], source.backend)
+
+    return run
+
+
+def _unversioned_view(place: int) -> Run:
+    """A value over the same memory whose modifications are counted apart: saved tensors do not see them."""
+
+    def run(args: Arguments) -> Value:
+        source = args[place]
+        kept = memory_of(source.storage)
+        return Value(Storage(kept.backend, kept.block, kept.nbytes, kept), source.meta, source.backend)
 
     return run
 

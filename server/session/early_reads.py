@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from server.engine.operators import BY_INDEX
-from server.engine.value import Storage, Value
+from server.engine.value import Storage, Value, memory_of
 from telegrad_protocol import messages
 
 from .state import SessionState
@@ -72,7 +72,7 @@ def _leaves_alone(state: SessionState, waiting: list[Any]) -> bool:
             return False
     for leaf, _ in backward.leaves:
         touched.update(_gradient_storage(state.values.get(leaf)))
-    return value.storage not in touched
+    return memory_of(value.storage) not in touched
 
 
 def _storages(state: SessionState, args: list[Any]) -> Iterator[Storage]:
@@ -81,10 +81,10 @@ def _storages(state: SessionState, args: list[Any]) -> Iterator[Storage]:
         for id in arg if arg.__class__ is list else (arg,):
             value = state.values.get(id) if id.__class__ is int else None
             if value.__class__ is Value:
-                yield value.storage
+                yield memory_of(value.storage)
 
 
 def _gradient_storage(leaf: Any) -> Iterator[Storage]:
     meta = leaf.autograd if leaf.__class__ is Value else None
     if meta is not None and meta.grad is not None:
-        yield meta.grad.storage
+        yield memory_of(meta.grad.storage)

@@ -6,6 +6,9 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any
 
+from telegrad._ops.duals import DualTensor
+from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import DISPATCHING, HANDLERS, OVERRIDING, overrides
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import AutogradError
 
@@ -43,8 +46,10 @@ def _unpickled(written: bytes) -> Any:
 
 
 def _get_data(self: Tensor) -> Tensor:
-    """The same elements without history."""
-    return self.detach()
+    """The same elements without history; what is written through them does not count as a modification for autograd."""
+    kind = type(self)
+    answers = kind in DISPATCHING or overrides.dispatch_modes or (kind in HANDLERS and kind not in OVERRIDING)
+    return self.detach() if answers or kind is DualTensor else function("_unversioned")(self)
 
 
 def _set_data(self: Tensor, other: Tensor) -> None:

@@ -33,6 +33,8 @@ from .outputs import check_target, check_writable
 from .sharing import sharing
 
 _SCALARS = frozenset((bool, int, float, complex))
+_WITHOUT_HISTORY = frozenset(("detach", "_unversioned"))
+"""Views that autograd does not know as such."""
 _MAX_PLANS = 1 << 15
 """The cache of plans is emptied at this size, so that a program whose shapes keep changing does not grow for ever."""
 _PLANS: dict[tuple[Any, ...], CallPlan] = {}
@@ -315,7 +317,7 @@ def _result(
         source = values[pattern.sources[plan.view_of]]  # type: ignore[index]
         if source._is_inference:
             result._is_inference = True
-        if plan.op.public != "detach":
+        if plan.op.public not in _WITHOUT_HISTORY:
             root = source._base if source._base is not None else source
             if root._aliases is None:
                 root._aliases = Aliases()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor
@@ -34,14 +35,26 @@ class SelectiveCheckpointContext:
 def create_selective_checkpoint_contexts(
     policy_fn_or_list: Callable[..., Any] | Sequence[Any], allow_cache_entry_mutation: bool = False
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return contexts for ``checkpoint(context_fn=...)``; all operations of the checkpoint are computed again.
+    """Return contexts for ``checkpoint(context_fn=...)``: what a policy wants saved is not computed again.
 
-    What a policy wants saved is the same when it is computed again, random numbers included: the choice is one of time
-    and memory, which the server does not take. Leave code out of the checkpoint to have its results kept.
+    The policy is asked with a ``SelectiveCheckpointContext``, the operator and its arguments, for each operator of the
+    checkpoint; a list names operators whose results are saved. Both runs are slower than a checkpoint without.
     """
     if not callable(policy_fn_or_list) and not isinstance(policy_fn_or_list, (list, tuple)):
         raise ArgumentTypeError("policy_fn_or_list must be either a function or a list of ops.")
-    return nullcontext(), nullcontext()
+    modes = import_module("telegrad.utils._saving_modes")
+    saved: dict[Any, list[Any]] = {}
+    policy = policy_fn_or_list if callable(policy_fn_or_list) else _of_list(policy_fn_or_list)
+    return modes.Saving(policy, saved), modes.Restoring(policy, saved, allow_cache_entry_mutation)
+
+
+def _of_list(ops: Sequence[Any]) -> Callable[..., Any]:
+    chosen = list(ops)
+
+    def policy(ctx: SelectiveCheckpointContext, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        return CheckpointPolicy.MUST_SAVE if op in chosen else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return policy
 
 
 class GraphExecGroup:

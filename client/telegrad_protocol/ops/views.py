@@ -338,6 +338,12 @@ def detach(input: Meta) -> Meta:
     return input
 
 
+@op(view_of="input", differentiable=False, method=False)
+def _unversioned(input: Meta) -> Meta:
+    """View the same memory without gradient history; what is written through it does not count as a modification."""
+    return input
+
+
 @op(view_of="input", method=False)
 def alias(input: Meta) -> Meta:
     """View the same memory, with its gradient history."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from telegrad._ops.functions import function
@@ -70,12 +71,17 @@ def to_padded_tensor(self: Tensor, padding: float, output_size: Sequence[int] | 
 
 
 def untyped_storage(self: Tensor) -> Any:
-    """Raise NotSupportedError: the memory is the server's."""
-    raise NotSupportedError("untyped_storage: the memory is the server's; data_ptr() tells which tensors share it")
+    """Return the bytes of memory that this tensor and its views show."""
+    return import_module("telegrad.storage").storage_of(self)
+
+
+def storage(self: Tensor) -> Any:
+    """Return the elements in memory that this tensor and its views show."""
+    return import_module("telegrad.storage").storage_of(self, is_typed=True)
 
 
 METHODS: dict[str, Any] = {
     "data_ptr": data_ptr, "const_data_ptr": data_ptr, "set_": set_, "module_load": module_load,
     "to_padded_tensor": to_padded_tensor, "untyped_storage": untyped_storage,
-    "storage": untyped_storage,
+    "storage": storage, "_typed_storage": storage,
 }  # fmt: skip

@@ -1,0 +1,104 @@
+"""Storages of tensors, ``Tensor.data``, and selective checkpoints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from telegrad.errors import AutogradError, NotSupportedError
+from telegrad.utils._python_dispatch import TorchDispatchMode
+from telegrad.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+def test_storages_tell_what_shares_memory(tg: Any) -> None:
+    told = []
+    for library in (torch, tg):
+        base = library.arange(12, dtype=library.int32).reshape(3, 4)
+        row, other = base[1], library.zeros(2)
+        whole, part = base.untyped_storage(), row.untyped_storage()
+        assert whole.data_ptr() == part.data_ptr() == base.data_ptr() == row.data_ptr() - 16
+        assert whole.data_ptr() != other.untyped_storage().data_ptr()
+        told.append((whole.nbytes(), whole.size(), len(part), str(whole.device), row.storage_offset()))
+        typed = row.storage()
+        told.append((typed.size(), typed.tolist(), typed[5], typed.element_size(), typed.nbytes()))
+        typed[5] = 77
+        assert base[1, 1].item() == 77 and row.tolist() == [4, 77, 6, 7]
+    assert told[:2] == told[2:]
+    assert tg.ones(2).untyped_storage() != tg.ones(2).untyped_storage()
+    assert tg.empty(5, device="meta").untyped_storage().nbytes() == 20
+    with pytest.raises(NotSupportedError, match=r"tensor\.untyped_storage"):
+        tg.UntypedStorage(4)
+    with pytest.raises(NotSupportedError, match="the server sizes memory"):
+        tg.ones(2).untyped_storage().resize_(0)
+
+
+def test_what_is_written_through_data_is_no_modification_for_autograd(tg: Any, rng: np.random.Generator) -> None:
+    values = rng.normal(size=(3,))
+    gradients = []
+    for library in (torch, tg):
+        w = library.tensor(values, requires_grad=True)
+        x = library.tensor([1.0, 2.0, 3.0], dtype=library.float64, requires_grad=True)
+        loss = (w * x).exp().sum()
+        w.data.clamp_(-0.1, 0.1)
+        x.data.mul_(2).data.add_(1)
+        shown = x.detach()
+        loss.backward()
+        gradients.append((w.grad.numpy(), x.grad.numpy(), w.detach().numpy(), shown.numpy()))
+    for theirs, ours in zip(*gradients, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    w = tg.tensor(values, requires_grad=True)
+    loss = (w * w).sum()
+    kept = w.data
+    del w
+    assert kept.mul_(0).tolist() == [0.0] * 3
+    w = tg.ones(2, requires_grad=True)
+    y = w.exp()
+    y.detach().add_(1)
+    with pytest.raises(AutogradError, match="modified by an in-place operation"):
+        y.sum().backward()
+        w.grad.tolist()
+
+
+class _Counted(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[Any] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen[func] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_selective_checkpoints_do_not_compute_again_what_a_policy_saves(tg: Any, rng: np.random.Generator) -> None:
+    aten = tg.ops.aten
+    weight = tg.tensor(rng.normal(size=(4, 4)), requires_grad=True)
+    x = tg.tensor(rng.normal(size=(3, 4)), requires_grad=True)
+
+    def block(x: Any) -> Any:
+        return ((x @ weight).sin() @ weight).sin()
+
+    def run(**options: Any) -> tuple[Any, Any]:
+        x.grad = weight.grad = None
+        with _Counted() as mode:
+            loss = checkpoint(block, x, use_reentrant=False, **options).sum() if options else block(x).sum()
+            loss.backward()
+        return mode.seen, (x.grad.numpy(), weight.grad.numpy())
+
+    def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        is_product = op is aten.mm.default
+        return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
+
+    plain, gradients = run()
+    again, _ = run(preserve_rng_state=False)
+    saving, by_policy = run(context_fn=lambda: create_selective_checkpoint_contexts(policy))
+    _, by_list = run(context_fn=lambda: create_selective_checkpoint_contexts([aten.sin.default]))
+    assert (plain[aten.mm.default], again[aten.mm.default]) == (6, 8)
+    assert (saving[aten.mm.default], saving[aten.sin.default]) == (6, again[aten.sin.default])
+    for found in (by_policy, by_list):
+        for ours, expected in zip(found, gradients, strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-12)
