@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,3 +215,27 @@ def test_a_module_tracker_knows_where_the_program_is(tg: Any) -> None:
         model(tg.ones(1, 2)).sum().backward()
         assert tracker.parents == {"Global"}
     assert seen == [{"Global", "Sequential", "Sequential.0"}]
+
+
+PROGRAM = Path(__file__).parent / "dispatch_program.txt"
+PRINTED_UNDER_PYTORCH = """\
+LoggingTensor(tensor([6.])) ['torch._ops.aten.mul.Tensor']
+LoggingTensor ['torch._ops.aten.sin.default', 'torch._ops.aten.exp.default', \
+'torch._ops.aten.sum.default', 'torch._ops.aten.ones_like.default', 'torch._ops.aten.expand.default', \
+'torch._ops.aten.mul.Tensor', 'torch._ops.aten.cos.default', 'torch._ops.aten.mul.Tensor']
+['mode aten.ones.default', 'mode aten.add.Tensor']
+Double 4.0
+48
+True torch.Size([3, 5])
+torch.ones
+torch.sin
+Parameter containing:
+tensor(..., device='meta', size=(3, 2), requires_grad=True)
+"""
+
+
+def test_a_program_of_pytorchs_kind_prints_the_same(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.read_text())
+    run = subprocess.run([sys.executable, "-m", "telegrad", program], capture_output=True, text=True, cwd=tmp_path)
+    assert (run.stdout, run.stderr) == (PRINTED_UNDER_PYTORCH, "")

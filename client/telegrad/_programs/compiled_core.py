@@ -23,6 +23,22 @@ DisableTorchFunctionSubclass = DisableTorchFunction = _disabled
 _disabled_torch_function_impl = _disabled_torch_function
 
 
+class _DisableTorchDispatch:
+    """Lets neither modes nor classes answer operators, as long as the object is there."""
+
+    def __init__(self) -> None:
+        self._before, _overrides.ignores_dispatch = _overrides.ignores_dispatch, True
+
+    def __del__(self) -> None:
+        _overrides.ignores_dispatch = self._before
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        _overrides.ignores_dispatch = self._before
+
+
 def _get_tracing_state() -> None:
     return None
 
