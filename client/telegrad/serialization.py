@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import IO, Any, TypeAlias
 
 from telegrad._ops.functions import function
-from telegrad._session.current import current_session
-from telegrad._session.devices import as_device, default_device, require_device
+from telegrad._session.devices import as_device, default_device, require_device, session_for
 from telegrad._session.session import ClientSession
+from telegrad._session.shapes.shape_session import meta_session
 from telegrad._tensor import safetensors_files as _safetensors_files
 from telegrad._tensor.atomic_files import write_atomically
 from telegrad._tensor.layouts import sparse_coo, strided
@@ -28,7 +28,7 @@ from telegrad._tensor.torch_files.writing import Described, DescribedSparse, Des
 from telegrad.nn.parameter import Parameter
 from telegrad_protocol.dtypes import DType, uint8
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import META, Device, Meta
 
 FileLike: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 MapLocation: TypeAlias = "Callable[[Any, str], Any] | Device | str | int | dict[str, str] | None"
@@ -80,7 +80,7 @@ def load(
     Raises NotSupportedError for a file that has other objects, and names the first of them; ArgumentError for one that
     is damaged.
     """
-    session = current_session()
+    session = session_for(map_location if isinstance(map_location, (str, Device)) else None)
     if hasattr(f, "read"):
         given: Any = f
         seekable = given if given.seekable() else io.BytesIO(given.read())
@@ -160,14 +160,17 @@ class _Tensors:
         return made.requires_grad_() if requires_grad else made
 
     def _upload(self, storage: Storage, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+        device = _mapped(storage.location, self._map_location, self._session)
+        if device is META:
+            return Tensor(meta_session, meta_session.new_id(), Meta.of(shape, dtype, META))
         stored = storage.dtype or uint8
         data = self._archive.storage(storage.key, storage.numel * stored.itemsize, dtype.itemsize)
-        device = _mapped(storage.location, self._map_location, self._session)
         return _from_raw(RawTensor(dtype, shape, data), device, self._session)
 
 
 def _from_raw(raw: RawTensor, device: Device, session: ClientSession) -> Tensor:
     meta = Meta.of(raw.shape, raw.dtype, device)
+    session = meta_session if device is META else session
     return Tensor(session, session.upload(meta, memoryview(raw.data).cast("B"), session.sites.current()), meta)
 
 
@@ -202,6 +205,8 @@ def _mapped(location: str, map_location: MapLocation, session: ClientSession) ->
         wanted = None if chosen is None else chosen.device
     elif isinstance(map_location, dict):
         wanted = next((value for key, value in map_location.items() if str(key) == location), None)
+    if wanted is META or wanted == META.name:
+        return META
     try:
         return require_device(as_device(location if wanted is None else wanted), session, "load")
     except DeviceError as error:

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,18 @@ def test_results_lie_in_memory_as_on_a_device(tg: Any) -> None:
         return [(t.shape, t.stride(), t.storage_offset(), t.dtype, t.is_contiguous()) for t in results]
 
     assert computed("meta") == computed("cpu")
+
+
+def test_files_are_loaded_onto_the_meta_device(tg: Any, tmp_path: Path) -> None:
+    state = tg.nn.Linear(3, 2).state_dict()
+    tg.save(state, tmp_path / "a.pt")
+    tg.save(state, tmp_path / "a.safetensors")
+    for name in ("a.pt", "a.safetensors"):
+        loaded = tg.load(tmp_path / name, map_location="meta")
+        assert [(key, value.shape, value.is_meta) for key, value in loaded.items()] == [
+            ("weight", (2, 3), True), ("bias", (2,), True),
+        ]  # fmt: skip
+    assert tg.rand(2, device="meta", generator=tg.Generator()).is_meta
 
 
 def test_tensors_go_to_the_meta_device_and_none_comes_back(tg: Any, rng: np.random.Generator) -> None:

@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any
 
 from telegrad._session.current import current_session
-from telegrad._session.devices import as_device, default_device, require_device
+from telegrad._session.devices import as_device, default_device, require_device, session_for
+from telegrad._session.session import ClientSession
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.generator import Generator
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
@@ -218,6 +220,8 @@ def _with_generator(miss: Miss, public: str) -> Miss:
             return miss(args, named)[0], None
         if not isinstance(generator, Generator):
             raise ArgumentTypeError(f"{public}: generator must be a telegrad.Generator, not {describe(generator)}")
+        if isinstance(_drawing_session(args, named), ShapeSession):
+            return miss(args, named)[0], None
         state, device = _drawn_from(generator, args, named)
         exchange = function("_exchange_generator_")
         exchange(state, device)
@@ -227,6 +231,11 @@ def _with_generator(miss: Miss, public: str) -> Miss:
             exchange(state, device)
 
     return draw
+
+
+def _drawing_session(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ClientSession:
+    tensor = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    return session_for(kwargs.get("device")) if tensor is None else tensor._session
 
 
 def _drawn_from(generator: Generator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, str]:
