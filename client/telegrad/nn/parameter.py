@@ -128,6 +128,9 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     __slots__ = ()
     cls_to_become = Parameter
 
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        return object.__new__(cls)
+
     def __init__(self, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> None:
         Parameter.__init__(self, function("empty")(0, device=device, dtype=dtype), requires_grad)
 
