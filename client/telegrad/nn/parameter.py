@@ -128,7 +128,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     __slots__ = ()
     cls_to_become = Parameter
 
-    def __new__(cls, *args: Any, **options: Any) -> Any:
+    def __new__(cls, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> Any:
         return object.__new__(cls)
 
     def __init__(self, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> None:
