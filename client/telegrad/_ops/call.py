@@ -33,8 +33,6 @@ from .outputs import check_target, check_writable
 from .sharing import sharing
 
 _SCALARS = frozenset((bool, int, float, complex))
-_WITHOUT_HISTORY = frozenset(("detach", "_unversioned"))
-"""Views that autograd does not know as such."""
 _MAX_PLANS = 1 << 15
 """The cache of plans is emptied at this size, so that a program whose shapes keep changing does not grow for ever."""
 _PLANS: dict[tuple[Any, ...], CallPlan] = {}
@@ -317,7 +315,7 @@ def _result(
         source = values[pattern.sources[plan.view_of]]  # type: ignore[index]
         if source._is_inference:
             result._is_inference = True
-        if plan.op.public not in _WITHOUT_HISTORY:
+        if plan.op.public not in ("detach", "_unversioned"):  # views that autograd does not know
             root = source._base if source._base is not None else source
             if root._aliases is None:
                 root._aliases = Aliases()
