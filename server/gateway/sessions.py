@@ -100,6 +100,7 @@ class Registry:
         It outlives its connection by ``lease`` seconds. Raises what ``Node.place`` raises.
         """
         deadline = time.monotonic() + PLACE_SECONDS
+        client = client | {"tenant": demand.tenant}
         while True:
             chosen = await self.node.place(demand, self._loads)
             try:
@@ -121,7 +122,8 @@ class Registry:
         number = next(self._numbers)
         ours, theirs = channel.channel_pair()
         try:
-            await home.process.request(number, "open", [client | {"isolation": home.worker.use}], fd=theirs.detach())
+            options = client | {"isolation": home.worker.use}
+            await home.process.request(number, "open", [options], fd=theirs.detach())
         except BaseException:
             ours.close()
             raise

@@ -69,7 +69,9 @@ class Session(Protocol):
 class SessionConnection:
     """One session and its socket. The loop reads ``activity`` and ``interest``, which every turn sets anew."""
 
-    def __init__(self, number: int, session: Session, sock: socket.socket, heartbeat: Heartbeat) -> None:
+    def __init__(
+        self, number: int, session: Session, sock: socket.socket, heartbeat: Heartbeat, tenant: str = ""
+    ) -> None:  # fmt: skip
         self.number, self.session, self.socket = number, session, sock
         self.writer = FrameWriter(sock)
         self.ended = False
@@ -80,6 +82,9 @@ class SessionConnection:
         """Which of the socket's events to wait for."""
         self._budget = INSTRUCTIONS_PER_TURN
         self._is_paused = False
+        self.tenant = tenant
+        self.credit = 0.0
+        """Seconds that it may use while others have work, too; less than 0 where a turn took longer."""
         self._heartbeat = heartbeat
         self._numbers = heartbeat.numbers
         self._notes_wait = False
@@ -139,6 +144,11 @@ class SessionConnection:
         """End the turn that is going on after its present instruction. A signal handler may call this."""
         self._is_paused = True
         self.session.pause()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether turns execute nothing."""
+        return self._is_paused
 
     def unpause(self) -> None:
         """Let turns execute again."""

@@ -19,6 +19,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -35,6 +36,8 @@ from .connection import BUSY, IDLE, Session, SessionConnection, failure_of
 SPIN_SECONDS: Final = 0.001
 POLL_SECONDS: Final = 50e-6
 """While replies wait for a device, look this often, after a millisecond of looking all the time."""
+SLICE_SECONDS: Final = 0.002
+"""How long a session works before another one that has work is given a turn, if its instructions allow it."""
 CRASH_SECONDS: Final = 1.0
 """How long a worker that gives up tries to tell the gateway why."""
 
@@ -69,6 +72,8 @@ class Worker:
         self._is_called = False
         """Whether a control request may have come since the sockets were last looked at."""
         self._running: SessionConnection | None = None
+        self._may_signal = self._has_timer = False
+        """Whether a timer may end turns, and whether it does now."""
 
     def run(self) -> None:
         """Serve until the gateway is gone; raises WorkerCrashedError where a device is beyond use."""
@@ -106,6 +111,9 @@ class Worker:
             return  # as in tests: only the main thread handles signals
         signal.signal(signal.SIGIO, self._control_signalled)
         signal.siginterrupt(signal.SIGIO, False)
+        signal.signal(signal.SIGALRM, self._slice_ticked)
+        signal.siginterrupt(signal.SIGALRM, False)
+        self._may_signal = True
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._control, fcntl.F_SETOWN, os.getpid())
             flags = fcntl.fcntl(self._control, fcntl.F_GETFL)
@@ -140,8 +148,13 @@ class Worker:
     def _run_sessions(self) -> int:
         """Give each session that needs one a turn; return the highest activity that any has afterwards."""
         highest = IDLE
-        for connection in list(self._connections.values()):
+        connections = list(self._connections.values())
+        shares = self._begin_round(connections) if len(connections) > 1 else False
+        for connection in connections:
             if connection.activity == IDLE:
+                continue
+            if shares and connection.credit <= 0.0:
+                highest = BUSY
                 continue
             self._running = connection
             if self._is_called:
@@ -158,6 +171,8 @@ class Worker:
                 self._end(connection, self._limit_error(connection))
             except Exception as error:
                 self._end(connection, error)
+            if shares:
+                self._end_slice(connection)
             if connection.ended and not connection.writer.pending:
                 self._discard(connection)
                 continue
@@ -165,6 +180,36 @@ class Worker:
             if connection.activity > highest:
                 highest = connection.activity
         return highest
+
+    def _begin_round(self, connections: list[SessionConnection]) -> bool:
+        """Grant slices where several sessions have work, and have turns end with them; whether that is so.
+
+        Time is shared by tenant: the sessions of one divide its slice. A turn costs what it has taken, so that whoever
+        sends instructions that take many slices is passed over in as many rounds.
+        """
+        busy = [connection for connection in connections if connection.activity == BUSY]
+        shares = len(busy) > 1
+        if shares:
+            tenants = Counter(connection.tenant for connection in busy)
+            for connection in busy:
+                granted = connection.credit + SLICE_SECONDS / tenants[connection.tenant]
+                connection.credit = min(granted, SLICE_SECONDS)
+        if shares != self._has_timer and self._may_signal:
+            self._has_timer = shares
+            seconds = SLICE_SECONDS / 2 if shares else 0.0
+            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+        return shares
+
+    def _end_slice(self, connection: SessionConnection) -> None:
+        """Charge a turn to who had it."""
+        connection.credit -= time.perf_counter() - self._heartbeat.numbers[BEGIN]
+        if connection.is_paused and not self._is_called:
+            connection.unpause()
+
+    def _slice_ticked(self, *_: object) -> None:
+        numbers, running = self._heartbeat.numbers, self._running
+        if running is not None and numbers[SESSION] and time.perf_counter() - numbers[BEGIN] > SLICE_SECONDS:
+            running.pause()
 
     def _end(self, connection: SessionConnection, error: Exception) -> None:
         """End a session because of a defect that showed in it."""
@@ -268,7 +313,8 @@ class Worker:
         except BaseException:
             sock.close()
             raise
-        connection = self._connections[number] = SessionConnection(number, session, sock, self._heartbeat)
+        tenant = str(args[0].get("tenant", ""))
+        connection = self._connections[number] = SessionConnection(number, session, sock, self._heartbeat, tenant)
         self._watch(sock, connection.interest, connection)
 
     def _close(self, number: int, args: list[Any]) -> None:
