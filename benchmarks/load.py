@@ -1,0 +1,152 @@
+"""Sessions that train beside one that a person uses: what each isolation mode costs, and what the person notices.
+
+``python -m benchmarks.load [--device cpu] [--modes shared,session] [--sessions 1,4,16] [--seconds 5] [--save NAME]``.
+A row has the steps a second of all trainings together, the round trips of ``(x + 1).sum().item()`` in a session of its
+own (median and 99th percentile, alone and beside the trainings), and the memory of the server's processes. Trainings run
+in at most four processes here, which share the machine with the server: on few cores their rate is the clients', too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from . import models
+from .measure import Figure, figure, save
+from .models import Setting
+
+TINY = Setting("GPT d32, 2 layers, T16 B4, fp32", 2, 32, 2, 16, 4)
+MODES = ("shared", "tenant", "session")
+MOST_PROCESSES = 4
+STEPS_PER_READ = 5
+TRIPS = 200
+
+
+@contextmanager
+def server(device: str, mode: str, sessions: int) -> Iterator[tuple[str, int]]:
+    """The address and process of a server of its own."""
+    limits = {"TELEGRAD_MAX_SESSIONS": str(sessions + 1), "TELEGRAD_MAX_WORKERS": str(sessions + 2)}
+    environment = os.environ | limits | {"TELEGRAD_ISOLATION": mode, "TELEGRAD_LOG_LEVEL": "ERROR"}
+    devices = "cpu" if device == "cpu" else device if ":" in device else f"{device}:0"
+    command = [sys.executable, "-m", "server", "--port", "0", "--announce", "--devices", devices]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        started = json.loads(process.stdout.readline())
+        try:
+            yield started["url"], started["pid"]
+        finally:
+            process.terminate()
+
+
+def train(url: str, device: str, count: int) -> None:
+    """Be a process that trains in several sessions in turn; a line in begins or ends it, a line out has the rate."""
+    import select
+
+    import telegrad as tg
+
+    connections = [tg.connect(url) for _ in range(count)]
+    steps = []
+    for connection in connections:
+        connection.use()
+        steps.append(models.gpt(tg, TINY, device.partition(":")[0]))
+        steps[-1]().item()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    done, begin = 0, time.perf_counter()
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        for connection, step in zip(connections, steps):
+            connection.use()
+            for _ in range(STEPS_PER_READ):
+                loss = step()
+            loss.item()
+            done += STEPS_PER_READ
+    print(done / (time.perf_counter() - begin), flush=True)
+
+
+def measure(device: str, mode: str, sessions: int, seconds: float) -> Figure:
+    """The row of one mode and number of trainings."""
+    import telegrad as tg
+
+    with server(device, mode, sessions) as (url, pid), tg.connect(url):
+        x = tg.ones(4, device=device.partition(":")[0])
+        _round_trips(x, TRIPS)
+        alone = _round_trips(x, TRIPS)
+        command = [sys.executable, "-m", "benchmarks.load", "--train", url, device]
+        count = min(sessions, MOST_PROCESSES)
+        shares = [sessions // count + (number < sessions % count) for number in range(count)]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        trainers = [subprocess.Popen([*command, str(share)], **pipes) for share in shares]
+        for trainer in trainers:
+            if trainer.stdout.readline() != "ready\n":
+                raise RuntimeError("a training did not start; its error stands above")
+        for trainer in trainers:
+            print(file=trainer.stdin, flush=True)
+        trips, begin = [], time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            trips += _round_trips(x, 10)
+        memory = _resident_bytes(pid)
+        rate = sum(float(trainer.communicate("\n")[0]) for trainer in trainers)
+    p50, p99 = _percentile(trips, 50), _percentile(trips, 99)
+    usual, base = _percentile(alone, 50), _percentile(alone, 99)
+    note = (
+        f"round trip {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} (alone {usual * 1e3:.2f}, {base * 1e3:.2f}); "
+        f"server {memory / 2**20:.0f} MiB"
+    )
+    return figure(
+        f"{mode}, {sessions} training", "steps/s", [rate], baseline=note, p50=p50, p99=p99, alone_p99=base, bytes=memory
+    )
+
+
+def _round_trips(x: Any, count: int) -> list[float]:
+    seconds = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        (x + 1).sum().item()
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]
+
+
+def _resident_bytes(pid: int) -> int:
+    """Memory of a process and its children, shared pages counted once for each process that has them divided."""
+    import psutil
+
+    process = psutil.Process(pid)
+    return sum(one.memory_full_info().pss for one in [process, *process.children(recursive=True)])
+
+
+def main() -> None:
+    """Measure and print, or be a process that trains."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--sessions", default="1,4,16,64")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--save", default="")
+    parser.add_argument("--train", nargs=3, metavar=("URL", "DEVICE", "COUNT"))
+    options = parser.parse_args()
+    if options.train:
+        url, device, count = options.train
+        train(url, device, int(count))
+        return
+    rows = []
+    for mode in options.modes.split(","):
+        for sessions in map(int, options.sessions.split(",")):
+            rows.append(measure(options.device, mode, sessions, options.seconds))
+            print(rows[-1].row(), flush=True)
+    if options.save:
+        save(options.save, rows)
+
+
+if __name__ == "__main__":
+    main()
