@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.load [--device cpu] [--modes shared,session] [--sessions 1,4,16] [--seconds 5] [--save NAME]``.
 A row has the steps a second of all trainings together, the round trips of ``(x + 1).sum().item()`` in a session of its
-own (median and 99th percentile, alone and beside the trainings), and the memory of the server's processes. Trainings run
-in at most four processes here, which share the machine with the server: on few cores their rate is the clients', too.
+own (median and 99th percentile, alone and beside the trainings), and the memory of the server's processes. Trainings
+run in at most four processes, which share the machine with the server: on few cores their rate is the clients', too.
 """
 
 from __future__ import annotations
