@@ -184,6 +184,8 @@ def test_custom_operators_launch_kernels_as_the_seeds_print_it(tg: Any, driver: 
         return out
 
     assert doubled(tg.empty(3, 5, device="meta")).shape == (3, 5)
+    with pytest.raises(DeviceError, match="on meta, and has no elements"):
+        _add[(4,)](x.detach(), tg.empty(4096, device="meta"), x.detach(), 1000, 1.0, BLOCK=1024)
     doubled(x.detach())
     tg.cuda.synchronize()
     assert len(driver.launched) == 2

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from telegrad._session.session import ClientSession
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import ptx
@@ -24,9 +26,6 @@ from telegrad_protocol.kernel_messages import (
     SetKernelAttribute,
 )
 from telegrad_protocol.meta import Device
-
-if TYPE_CHECKING:
-    from telegrad._session.session import ClientSession
 
 
 class RemoteModule:
@@ -188,8 +187,15 @@ def _encode_value(kernel: str, place: int, arg: Any) -> tuple[str, Any]:
         ) from None
 
 
+def has_elements(tensor: Tensor) -> bool:
+    """Tell whether a tensor is in a session, and not one of the meta device or a fake one."""
+    return not isinstance(tensor._session, ShapeSession)
+
+
 def check_tensor(kernel: str, place: int, tensor: Tensor, session: ClientSession, device: Device) -> None:
     """Refuse a tensor that the kernel cannot reach."""
+    if not has_elements(tensor):
+        raise DeviceError(f"{kernel}: argument {place + 1} is {tensor._meta} on {tensor.device}, and has no elements")
     if tensor._session is not session:
         tensor._session._require_open()
         raise DeviceError(f"{kernel}: tensors of different sessions")
@@ -213,6 +219,6 @@ def place_of(args: Iterable[Any]) -> tuple[ClientSession, Device] | None:
     """Return the session and the device of the first tensor on a GPU; None where there is none."""
     for arg in args:
         tensor = arg.base if type(arg).__name__ == "TensorDescriptor" else arg
-        if isinstance(tensor, Tensor) and tensor._meta.device.type == "cuda":
+        if isinstance(tensor, Tensor) and tensor._meta.device.type == "cuda" and has_elements(tensor):
             return tensor._session, tensor._meta.device
     return None

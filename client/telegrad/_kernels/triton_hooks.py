@@ -19,7 +19,7 @@ from telegrad._session.own_code import count_as_own
 from telegrad._tensor.tensor import Tensor
 
 from . import triton_bench
-from .remote_kernel import place_of
+from .remote_kernel import has_elements, place_of
 from .triton_driver import RemoteDriver, placed
 from .triton_launcher import Pointer
 
@@ -69,7 +69,8 @@ def _on_tensors(run: Callable[..., Any], wraps: bool) -> Callable[..., Any]:
     def run_remotely(self: Any, *args: Any, **kwargs: Any) -> Any:
         where = place_of(args) or place_of(kwargs.values())
         if where is None:
-            is_shape = any(isinstance(arg, Tensor) and arg.is_meta for arg in (*args, *kwargs.values()))
+            tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
+            is_shape = bool(tensors) and not all(map(has_elements, tensors))
             return None if is_shape else run(self, *args, **kwargs)  # there are no elements to compute
         if wraps:
             args = tuple([_wrapped(arg) for arg in args])

@@ -73,12 +73,12 @@ def launch_kernel(state: SessionState, message: messages.LaunchKernel) -> None:
 
 
 def _tensor_map(state: SessionState, arg: Any) -> tuple[Value, TensorMap]:
-    """Return a tensor, and how a map of it is to be made."""
+    """Return a tensor, and how a map of it is to be made, which is the same for all tensors that are laid out alike."""
     try:
         tensor_map = msgspec.convert(arg, TensorMap)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"launch kernel: malformed map of a tensor: {error}") from None
-    return state.value(tensor_map.tensor), tensor_map
+    return state.value(tensor_map.tensor), msgspec.structs.replace(tensor_map, tensor=0)
 
 
 def _own(state: SessionState, number: int, kind: type[Any]) -> Any:
