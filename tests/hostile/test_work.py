@@ -54,6 +54,16 @@ def test_work_beyond_the_limit_is_refused_with_the_name_of_the_setting(attack: C
 def test_work_within_the_limit_is_done() -> None:
     assert (tg.ones(900, 900) @ tg.ones(900, 900)).sum().item() == 900**3
     assert F.avg_pool1d(tg.ones(1, 1, 1000), 500, stride=1).sum().item() == 501
+    for data_needs_grad, weight_needs_grad in (
+        (False, True),
+        (True, False),
+        (True, True),
+    ):  # some products are not made
+        x, w = tg.ones(3, 4, requires_grad=data_needs_grad), tg.ones(2, 4, requires_grad=weight_needs_grad)
+        F.linear(x, w).sum().backward()
+        assert (x if data_needs_grad else w).grad is not None
+        assert not data_needs_grad or x.grad.sum().item() == 24
+        assert not weight_needs_grad or w.grad.sum().item() == 24
     assert tg.ones(10_000_000).sum().item() == 10_000_000  # large, and no more work than its bytes
 
 

@@ -39,7 +39,9 @@ def _product(inner: str) -> Callable[[dict[str, Any], tuple[Meta, ...]], float]:
 
 
 def _linear_backward(operands: dict[str, Any], outs: tuple[Meta, ...]) -> float:
-    return float(2 * operands["input"].numel * operands["weight"].shape[0])
+    """Two products, of the gradient by the weight and by the input; what is None is of a product that nobody needs."""
+    given = [operands[name] for name in ("input", "weight") if operands[name] is not None]
+    return float(operands["grad_out"].numel * sum([meta.shape[-1] for meta in given]))
 
 
 def _convolution(operands: dict[str, Any], outs: tuple[Meta, ...]) -> float:
