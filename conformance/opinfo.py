@@ -44,6 +44,7 @@ def _join(url: str, device: str) -> None:
 
     telegrad.connect(url)
     telegrad.set_default_device(device)
+    telegrad.backends.cudnn.allow_tf32 = False  # results are held against those of a CPU
 
 
 def _numbers(only: str) -> list[int]:

@@ -167,6 +167,7 @@ def to_telegrad(tensor: torch.Tensor, device: str | None = None) -> Any:
     plain = tensor.detach().resolve_conj().resolve_neg()
     if tensor.device.type == "meta":
         return telegrad.empty_strided(plain.shape, plain.stride(), dtype=_TYPES[tensor.dtype], device="meta")
+    plain = plain.cpu()
     address = plain.untyped_storage().data_ptr()
     if _SHARED is not None and address in _SHARED and _SHARED[address].dtype is _TYPES[tensor.dtype]:
         made = telegrad.as_strided(_SHARED[address], tuple(plain.shape), plain.stride(), plain.storage_offset())

@@ -76,8 +76,8 @@ def test_programs_run_as_printed(program: Path, cpu_url: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("program", [p for p in NEEDS_NONE if "cuda" in p.read_text()], ids=lambda path: path.stem)
-def test_programs_that_can_use_a_gpu_agree_with_pytorch_s_cpu(program: Path, url: str) -> None:
-    printed, _ = run_on_telegrad(program, url)
+def test_programs_that_can_use_a_gpu_agree_with_pytorch_s_cpu(program: Path, permissive_url: str) -> None:
+    printed, _ = run_on_telegrad(program, permissive_url)
     assert_agrees_with_pytorch(program, printed)
 
 

@@ -27,6 +27,9 @@ from telegrad_protocol.kernel_messages import (
 )
 from telegrad_protocol.meta import Device
 
+LAUNCHES_IN_A_BATCH = 8
+"""A launch takes the client some tens of microseconds, so a batch of so many is sent: the GPU would wait for more."""
+
 
 class RemoteModule:
     """Code that a device of a session has loaded, or is about to; freed with the last reference."""
@@ -104,6 +107,7 @@ class RemoteKernel:
         """Launch on the calling thread's current stream; see ``LaunchKernel``."""
         session = self.session
         site = session.sites.current()
+        session.send_within(LAUNCHES_IN_A_BATCH)
         session.submit(LaunchKernel(self.id, site, grid, block, forms, args, shared, cluster, flags), thread.modes)
 
     def __del__(self) -> None:

@@ -178,6 +178,10 @@ class SendQueue:
             pass
         return ids
 
+    def send_within(self, operations: int) -> None:
+        """Send the batch after so many further instructions at the latest: those that come take long to be made."""
+        self._full_at = min(self._full_at, self.operations + operations)
+
     def _send_full(self) -> None:
         if self.blocking:
             self.synchronize()

@@ -99,7 +99,7 @@ class WorkerProcess:
         else:
             self._channel.send_with_fd(channel.REQUEST, number, body, fd)
         if not self.alive:
-            raise WorkerCrashedError(await self.death)
+            raise WorkerCrashedError(await asyncio.shield(self.death))
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         self._asked[number] = time.perf_counter()
         try:
@@ -145,7 +145,8 @@ class WorkerProcess:
             answer.set_exception(_error_of(msgspec.convert(value, Failure)))
 
     def _on_end(self) -> None:
-        self._reaper = asyncio.get_running_loop().create_task(self._reap())
+        if self._reaper is None:  # the channel may end while the process is being stopped
+            self._reaper = asyncio.get_running_loop().create_task(self._reap())
 
     async def _reap(self) -> None:
         loop = asyncio.get_running_loop()
