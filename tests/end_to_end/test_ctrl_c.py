@@ -46,8 +46,8 @@ def test_what_has_not_started_is_dropped_while_the_program_waits(
         for i in range({QUEUED}):
             other = other @ matrix
             counter.add_(1)
-        print("queued")
         try:
+            print("queued")
             other.sum().item()
         except KeyboardInterrupt:
             print("interrupted")

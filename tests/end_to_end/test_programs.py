@@ -326,7 +326,7 @@ ABSENT = {
     "import torch.distributed.fsdp": "ModuleNotFoundError: torch.distributed.fsdp is not there: .*DataParallel",
     "torch.jit.trace(len, ())": "NotSupportedError: jit.trace: .* call the function or the module itself",
     "torch.jit.unfold": "AttributeError: torch.jit.unfold is not there: .*TorchScript is not served",
-    "torch.UntypedStorage(3)": "NotSupportedError: UntypedStorage: .* use the tensor",
+    "torch.UntypedStorage(3)": r"NotSupportedError: UntypedStorage: .* use tensor\.untyped_storage\(\)",
     "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))": "NotSupportedError: .*or the module itself",
     "torch.autograd.profiler.emit_nvtx()": "NotSupportedError: emit_nvtx: .*profiler.profile",
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",
