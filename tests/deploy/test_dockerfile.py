@@ -52,7 +52,8 @@ def test_every_copied_path_exists_and_passes_the_ignore_file():
 
 def test_the_default_extra_is_one_of_the_project():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert last("ARG").removeprefix("EXTRAS=").strip("[]") in project["optional-dependencies"]
+    extras = last("ARG").removeprefix("EXTRAS=").strip("[]").split(",")
+    assert extras == ["cuda", "profiling"] and set(extras) <= project["optional-dependencies"].keys()
 
 
 def free_port() -> int:
