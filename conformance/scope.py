@@ -21,7 +21,7 @@ OUT_OF_SCOPE: Final = {
     ),
     r"allow_mutation_on_saved_tensors": "the server's saved tensors are not copied when they are modified; clone them",
     r"tree_map|is_tensor_like|Profiler(Activity|State|Config)|kineto_available|KinetoStepTracker|"
-    r"register_optimizer_step_post_hook|Optimizer": (
+    r"register_optimizer_step_post_hook": (
         "imported there by PyTorch's own code; tensors and profilers have it under its documented name"
     ),
     r".*Storage.*|is_storage|storage_type": "memory is the server's; storages are only had from tensors",
