@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from telegrad_protocol.errors import NotAllowedError
 
-from .settings import Settings
+from .placement import Isolation
+from .settings import Allowed
 
 
-def grants_kernels(settings: Settings, asked: bool) -> bool:
-    """Return whether a session gets kernels of its own; NotAllowedError where it asks and the operator forbids it."""
+def grants_kernels(allowed: Allowed, asked: bool) -> bool:
+    """Return whether a session gets kernels of its own; NotAllowedError where it asks and the operator forbids it.
+
+    ``allowed`` is what is set for its tenant, or else ``TELEGRAD_ALLOW_KERNELS``.
+    """
     if not asked:
         return False
-    if settings.allow_kernels == "0":
+    if allowed == "0":
         raise NotAllowedError(
             "connect: this server runs no kernels of its clients' own; its operator can allow them with "
             "TELEGRAD_ALLOW_KERNELS=1, and without kernels=True the session is opened all the same"
@@ -22,9 +26,9 @@ def grants_kernels(settings: Settings, asked: bool) -> bool:
     return True
 
 
-def needs_own_worker(settings: Settings, asked: bool) -> bool:
+def needs_own_worker(allowed: Allowed, isolation: Isolation, asked: bool) -> bool:
     """Return whether a session that asks for kernels must not share its worker: they reach all of its memory.
 
     Where workers are those of one tenant, only its own sessions are reached.
     """
-    return asked and settings.allow_kernels == "1" and settings.isolation == "shared"
+    return asked and allowed == "1" and isolation == "shared"

@@ -59,6 +59,8 @@ class SessionState:
         self.isolation = "shared"
         """Whose sessions live in this process: everybody's, those of one tenant (``tenant``), or this one alone
         (``session``)."""
+        self.host_code = ""
+        """Whether C++ of the client may run, as ``TELEGRAD_ALLOW_HOST_CODE`` says it; empty: as that is set."""
         self.context = Context(backends, number)
         self.context.generators = {device: Generator() for device in backends}
         for generator in self.context.generators.values():

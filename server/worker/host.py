@@ -76,6 +76,7 @@ class Host(HostState):
         session = Session(number, self.backends, self.default_device, self.check_devices, self._closed)
         session.state.isolation = options.get("isolation", session.state.isolation)
         session.state.allows_kernels = options.get("kernels") is True
+        session.state.host_code = options.get("host_code", session.state.host_code)
         self.sessions[number] = self._all_sessions[number] = session
         for backend in self.backends.values():
             backend.allocator.set_quota(number, quota)

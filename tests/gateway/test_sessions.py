@@ -67,7 +67,7 @@ def test_the_limit_of_sessions_is_told_and_leaving_makes_room(client: Client) ->
     assert client.http.post("/v1/sessions", json={}).status_code == 201
 
 
-OTHERS = {"tenant": "local", "tenant_bytes": None, "kernels": False}
+OTHERS = {"tenant": "local", "tenant_bytes": None, "kernels": False, "host_code": "0"}
 """What a worker is told beside the quota, where nobody asks for more."""
 
 

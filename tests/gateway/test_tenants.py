@@ -100,6 +100,18 @@ def test_limits_of_a_tenant_are_those_of_its_sessions(registry: FakeRegistry, fi
         assert gone.status_code == 204 and _open(http, "alice").status_code == 201
 
 
+def test_what_one_tenant_may_run_nobody_else_may(registry: FakeRegistry, file: Path) -> None:
+    file.write_text(TABLES.replace("gpus = 1", 'kernels = "1"\nhost_code = "shared"'))
+    with Http(create_app(settings_of(tenants=str(file)), registry)) as http:
+        assert _open(http, "alice", kernels=True).status_code == 201
+        assert (registry.options["kernels"], registry.options["host_code"]) == (True, "shared")
+        assert registry.demand.own_worker
+        refused = _open(http, "bob", kernels=True)
+        assert (refused.status_code, refused.json()["code"]) == (403, "NotAllowedError")
+        assert _open(http, "bob").status_code == 201
+        assert (registry.options["kernels"], registry.options["host_code"]) == (False, "0")
+
+
 def test_the_one_token_is_an_administrators_unless_another_is(registry: FakeRegistry) -> None:
     mine, theirs = {"Authorization": "Bearer token-of-all"}, {"Authorization": "Bearer token-of-admin"}
     with Http(create_app(settings_of(token="token-of-all"), registry)) as http:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
 
-from server.gateway.settings import PREFIX, Settings
+from server.gateway.settings import PREFIX, Allowed, Settings
 from telegrad_protocol.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Tenant(BaseModel):
-    """One tenant. Limits that are absent are those of all: a session's quota, the number of sessions."""
+    """One tenant. What is absent is as it is set for all: a session's quota, the number of sessions, permissions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,6 +38,8 @@ class Tenant(BaseModel):
         default=None, gt=0, description="bytes of each device that one session may use"
     )
     sessions: int | None = Field(default=None, ge=0, description="sessions that it may have open")
+    kernels: Allowed | None = Field(default=None, description="whether it may run CUDA kernels of its own")
+    host_code: Allowed | None = Field(default=None, description="whether it may run C++ of its own in workers")
     gpus: int | None = Field(default=None, ge=0, description="GPUs that a session may ask for")
 
 

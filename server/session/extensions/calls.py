@@ -37,9 +37,9 @@ def require_host_code(state: SessionState) -> None:
     """Raise NotAllowedError unless host code of this session may run here.
 
     ``TELEGRAD_ALLOW_HOST_CODE=1`` allows it where the session has its worker for itself or shares it with sessions of
-    its tenant, ``shared`` on any worker.
+    its tenant, ``shared`` on any worker. What is set for the session's tenant comes before it.
     """
-    allowed = os.environ.get("TELEGRAD_ALLOW_HOST_CODE", "").strip().lower()
+    allowed = state.host_code or os.environ.get("TELEGRAD_ALLOW_HOST_CODE", "").strip().lower()
     if allowed == "shared" or (allowed in _YES and state.isolation != "shared"):
         return
     if allowed in _YES:

@@ -61,7 +61,8 @@ async def open_session(
     lease = gateway.settings.granted_lease(described.lease_seconds)
     gateway.opening[tenant.name] += 1
     try:
-        own_worker = described.own_worker or needs_own_worker(gateway.settings, described.kernels)
+        allowed = tenant.kernels or gateway.settings.allow_kernels
+        own_worker = described.own_worker or needs_own_worker(allowed, gateway.settings.isolation, described.kernels)
         demand = Demand(described.gpus, tenant.name, own_worker)
         session: SessionLike = await gateway.registry.open(_options(gateway, tenant, described), lease, demand)
     except WorkerCrashedError as error:
@@ -126,7 +127,8 @@ def _options(gateway: Gateway, tenant: Tenant, client: models.OpenSession) -> di
     return {
         **described, "quota_bytes": None if quota is None else int(quota), "tenant": tenant.name,
         "tenant_bytes": None if tenant.memory is None else int(tenant.memory),
-        "kernels": grants_kernels(gateway.settings, client.kernels),
+        "kernels": grants_kernels(tenant.kernels or gateway.settings.allow_kernels, client.kernels),
+        "host_code": tenant.host_code or gateway.settings.allow_host_code,
     }  # fmt: skip
 
 
