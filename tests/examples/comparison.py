@@ -70,9 +70,14 @@ def assert_within_spread(actual: str, references: list[str], deviations: float =
 
 
 def _curves(output: str) -> dict[tuple[str, int], list[float]]:
-    """Return the values that each number of each kind of line takes, in order."""
+    """Return the values that each number of each kind of line takes, in order.
+
+    A list of numbers, such as decoded letters, is no point of a curve: its length differs from seed to seed.
+    """
     curves: dict[tuple[str, int], list[float]] = {}
     for text, numbers in zip(*texts_and_numbers(output), strict=True):
+        if "[#, #" in text:
+            continue
         for place, number in enumerate(numbers):
             curves.setdefault((text, place), []).append(number)
     return curves
