@@ -153,7 +153,8 @@ class Worker:
         for connection in connections:
             if connection.activity == IDLE:
                 continue
-            if shares and connection.credit <= 0.0:
+            # One that waits for a device earns nothing meanwhile, and to look costs little.
+            if shares and connection.credit <= 0.0 and connection.activity == BUSY:
                 highest = BUSY
                 continue
             self._running = connection

@@ -204,6 +204,24 @@ def test_a_flood_does_not_starve_other_sessions_or_control_requests(connect: Con
         seen += 1
 
 
+def test_a_session_that_waits_for_a_device_is_looked_at_while_others_work(connect: Connect) -> None:
+    """It has used more than its slice before, and earns none while it waits."""
+    floods, other = [connect(), connect()], connect()
+    pieces = 2000
+    for flood in floods:
+        for request in range(pieces):
+            flood.send(Query(request, "work", [20_000]))
+    assert other.ask("wait", 2_000_000, 20) is None
+    seen = [0, 0]
+    for place, flood in enumerate(floods):
+        while flood.transport.receive(0) is not None:
+            seen[place] += 1
+    assert max(seen) < pieces, "the session that waits was answered only when the others had ended"
+    for place, flood in enumerate(floods):
+        for _ in range(pieces - seen[place]):
+            flood.transport.receive(None)
+
+
 def test_control_requests_are_answered_and_their_errors_are_errors(connect: Connect, gateway: GatewayProcess) -> None:
     client = connect()
     hello = client.transport.hello
