@@ -28,6 +28,7 @@ from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 from .node import PLACE_SECONDS, Node
 from .placement import SESSION_LOAD, Demand
 from .stream import SessionRelay
+from .tenancy.audit import log as audit_log
 from .workers.process import STOP_SECONDS, WorkerProcess
 from .workers.supervisor import Supervisor
 
@@ -228,6 +229,7 @@ class Registry:
         for name in ("frames_received", "frames_sent", "bytes_received", "bytes_sent"):
             setattr(self, name, getattr(self, name) + getattr(session, name))
         self._gone[session.id] = error.message
+        audit_log.info("session ended", extra={"tenant": session.tenant, "session": session.id, "reason": error.message})
         while len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
 

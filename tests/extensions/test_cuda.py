@@ -14,48 +14,7 @@ import torch
 
 pytestmark = pytest.mark.gpu
 FOLDER = Path(__file__).parent
-SQUARE = """
-__global__ void square_matrix_kernel(const float* matrix, float* result, int width, int height) {
-    int row = blockIdx.y * blockDim.y + threadIdx.y;
-    int col = blockIdx.x * blockDim.x + threadIdx.x;
-
-    if (row < height && col < width) {
-        int idx = row * width + col;
-        result[idx] = matrix[idx] * matrix[idx];
-    }
-}
-
-torch::Tensor square_matrix(torch::Tensor matrix) {
-    const auto height = matrix.size(0);
-    const auto width = matrix.size(1);
-
-    auto result = torch::empty_like(matrix);
-
-    dim3 threads_per_block(16, 16);
-    dim3 number_of_blocks((width + threads_per_block.x - 1) / threads_per_block.x,
-                          (height + threads_per_block.y - 1) / threads_per_block.y);
-
-    square_matrix_kernel<<<number_of_blocks, threads_per_block>>>(
-        matrix.data_ptr<float>(), result.data_ptr<float>(), width, height);
-
-    return result;
-    }
-"""
-PROGRAM = f"""
-import torch
-from torch.utils.cpp_extension import load_inline
-
-square_matrix_extension = load_inline(
-    name='square_matrix_extension',
-    cpp_sources="torch::Tensor square_matrix(torch::Tensor matrix);",
-    cuda_sources='''{SQUARE}''',
-    functions=['square_matrix'],
-    with_cuda=True,
-    extra_cuda_cflags=["-O2"],
-)
-a = torch.tensor([[1., 2., 3.], [4., 5., 6.]], device='cuda')
-print(square_matrix_extension.square_matrix(a))
-"""
+PROGRAM = FOLDER.parent / "examples" / "seeds" / "load_inline.py"
 
 
 @pytest.fixture
@@ -67,8 +26,7 @@ def kernels(kernel_cache: str, cuda_tg: Any) -> Any:
 
 
 def test_the_program_of_the_seeds_runs_as_it_stands(kernel_cache: str, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "telegrad", "run", "program.py"]
+    command = [sys.executable, "-m", "telegrad", "run", str(PROGRAM)]
     run = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True)
     assert run.stdout == "tensor([[ 1.,  4.,  9.],\n        [16., 25., 36.]], device='cuda:0')\n", run.stderr
 

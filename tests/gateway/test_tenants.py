@@ -159,6 +159,13 @@ def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, message: str
         Tenants(settings_of(tenants=str(tmp_path / "none.toml")))
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.toml"
+    path.write_bytes(b"[a]\n# \xff")
+    with pytest.raises(ConfigurationError, match="TELEGRAD_TENANTS"):
+        Tenants(settings_of(tenants=str(path)))
+
+
 def test_a_new_tenant_is_a_table_and_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--new-tenant", "dora"]) == 0
     printed = capsys.readouterr()

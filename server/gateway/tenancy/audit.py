@@ -1,4 +1,7 @@
-"""The audit log: who did what to sessions and to everybody, a line each under the logger ``server.audit``."""
+"""The audit log: who did what to sessions and to everybody, a line each under the logger ``server.audit``.
+
+Why a session has ended is noted where all sessions end, in the registry, under the same logger.
+"""
 
 from __future__ import annotations
 

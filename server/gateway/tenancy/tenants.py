@@ -103,7 +103,7 @@ class Tenants:
         try:
             with open(self._path, "rb") as file:
                 tables = tomllib.load(file)
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError) as error:  # what is no TOML, or no text
             raise ConfigurationError(f"{PREFIX}TENANTS: {error}") from error
         return [_tenant(name, table) for name, table in tables.items()]
 

@@ -6,12 +6,13 @@ import logging
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from server.gateway.auth import check_attachment
 from server.gateway.dependencies import Gateway, GatewayHere, OwnSessionHere, SessionHere
 from server.gateway.http import models
 from server.gateway.problems import Problem
+from server.gateway.tenancy.audit import audit
 from telegrad_protocol.errors import HandshakeError, SessionDetachedError, SessionInUseError
 from telegrad_protocol.messages import Attach, Detach
 
@@ -34,7 +35,9 @@ async def detach(gateway: GatewayHere, session: SessionHere, wanted: models.Deta
 
 
 @of_session.post("/attach", summary="Take a session over", response_model=models.SessionOpened)
-async def attach(gateway: GatewayHere, session: OwnSessionHere, client: models.AttachSession) -> Any:
+async def attach(
+    gateway: GatewayHere, request: Request, session: OwnSessionHere, client: models.AttachSession
+) -> Any:  # fmt: skip
     """Become the client of a session. Nothing but what it keeps under names is there; a stream tells what that is.
 
     A session that a client is connected to is refused, unless `takeover` is set.
@@ -51,7 +54,7 @@ async def attach(gateway: GatewayHere, session: OwnSessionHere, client: models.A
     left = SessionDetachedError(f"another client has attached to the session: {_name(described)}")
     session.change_client(lease, Attach(), left)
     session.client = described
-    log.info("session attached", extra={"session": session.id})
+    audit(request.scope, "session attached", session=session.id)
     return msgspec.to_builtins(session.hello)
 
 

@@ -88,7 +88,7 @@ async def close_session(
     key: Annotated[str | None, Header(alias=SESSION_KEY_HEADER)] = None,
 ) -> None:  # fmt: skip
     """Free everything that the session holds."""
-    audit(request.scope, "session closed", session=session.id)
+    audit(request.scope, "session is ended", session=session.id)
     await gateway.registry.close(session, None if key else SessionLostError("its owner has ended the session"))
 
 
