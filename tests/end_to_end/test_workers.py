@@ -109,6 +109,7 @@ def test_a_worker_that_hangs_keeps_no_other_back() -> None:
                 assert connection.worker == survivor.worker
         finally:
             process.resume()
+        wait_until(lambda: states(server)[hanging] == ("serving", 0), "the worker answers again")
         with tg.connect(server.url) as connection:
             assert connection.worker == hanging
 

@@ -24,7 +24,10 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
     "Rprop": [{}, {"lr": 0.05, "etas": (0.4, 1.5), "step_sizes": (1e-3, 0.1), "maximize": True}],
     "Adafactor": [{}, {"lr": 0.1, "weight_decay": 0.1, "d": 1.5}],
     "Muon": [{"lr": 0.01}, {"nesterov": False, "adjust_lr_fn": "match_rms_adamw", "weight_decay": 0.01}],
-    "LBFGS": [{"lr": 0.5, "max_iter": 4}, {"line_search_fn": "strong_wolfe", "history_size": 5, "max_iter": 6}],
+    "LBFGS": [
+        {"lr": 0.5, "max_iter": 4}, {"line_search_fn": "strong_wolfe", "history_size": 5, "max_iter": 6},
+        {"line_search_fn": "strong_wolfe", "lr": 1e-3, "max_iter": 6, "max_eval": 2},
+    ],
     "SGD": [{"lr": 0.1, "momentum": 0.9}], "Adam": [{"amsgrad": True}], "AdamW": [{}],
 }  # fmt: skip
 CASES = [(name, options) for name, listed in OPTIMIZERS.items() for options in listed]

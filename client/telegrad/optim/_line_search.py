@@ -36,10 +36,13 @@ def _minimum_of_cubic(a: Point, b: Point, limits: tuple[float, float] | None = N
 
 
 def strong_wolfe(
-    evaluate: Evaluate, length: float, direction: Tensor, loss: float, gradient: Tensor, slope: float,
-    c1: float = 1e-4, c2: float = 0.9, smallest: float = 1e-9, most: int = 25,
+    evaluate: Evaluate, length: float, direction: Tensor, loss: float, gradient: Tensor, slope: float, most: int,
+    c1: float = 1e-4, c2: float = 0.9, smallest: float = 1e-9,
 ) -> tuple[float, Tensor, float, int]:  # fmt: skip
-    """Return loss and gradient at the length that was chosen, the length, and how often the loss was evaluated."""
+    """Return loss and gradient at the length that was chosen, the length, and how often the loss was evaluated.
+
+    After the first evaluation there are at most ``most`` others; the best end of the bracket is taken then.
+    """
     scale = direction.abs().max().item()
     start = Point(0.0, loss, gradient, slope)
 

@@ -108,7 +108,8 @@ class LBFGS(Optimizer):
                 break
             count = 0
             if group["line_search_fn"] is not None:
-                loss, gradient, length, count = self._search(closure, length, direction, loss, gradient, slope)
+                left = group["max_eval"] - evaluations
+                loss, gradient, length, count = self._search(closure, length, direction, loss, gradient, slope, left)
                 self._move(length, direction)
             else:
                 self._move(length, direction)
@@ -128,8 +129,9 @@ class LBFGS(Optimizer):
         return first
 
     def _search(
-        self, closure: Closure, length: float, direction: Tensor, loss: float, gradient: Tensor, slope: float
-    ) -> tuple[float, Tensor, float, int]:
+        self, closure: Closure, length: float, direction: Tensor, loss: float, gradient: Tensor, slope: float,
+        most: int,
+    ) -> tuple[float, Tensor, float, int]:  # fmt: skip
         if self.param_groups[0]["line_search_fn"] != "strong_wolfe":
             raise RuntimeError("only 'strong_wolfe' is supported")
         copies = self._copies()
@@ -137,7 +139,7 @@ class LBFGS(Optimizer):
         def evaluate(at: float) -> Any:
             return self._evaluate_at(closure, copies, at, direction)
 
-        return strong_wolfe(evaluate, length, direction, loss, gradient, slope)
+        return strong_wolfe(evaluate, length, direction, loss, gradient, slope, most)
 
     def _direction(self, state: dict[str, Any], gradient: Tensor, size: int) -> Tensor:
         """Return minus the estimate of the inverse Hessian times the gradient, by the two loops over the history."""
