@@ -25,9 +25,9 @@ from server.ipc.channel import SOCKET_BUFFER_BYTES
 from telegrad_protocol.errors import ConfigurationError
 
 from .dependencies import Gateway
+from .door.certificate import Certificate
 from .door.connections import Connections
 from .door.entry import Entry
-from .door.tls import server_context
 from .settings import Settings
 from .stream import StreamProtocol
 
@@ -40,10 +40,10 @@ log = logging.getLogger(__name__)
 def uvicorn_options(settings: Settings) -> dict[str, Any]:
     """Which loop and protocol implementations serve, and their limits."""
     connections = Connections(settings.max_connections, settings.max_connections_per_address)
-    tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+    certificate = Certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     return {
         "loop": "uvloop",
-        "http": Entry(connections, tls),
+        "http": Entry(connections, certificate),
         "ws": StreamProtocol,
         "ws_max_size": settings.max_frame_bytes,
         "ws_per_message_deflate": False,

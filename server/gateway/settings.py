@@ -126,7 +126,10 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(
         20.0, ge=0, le=86400, description="How long sessions may go on after SIGTERM before they are closed."
     )
-    tls_cert: str = Field("", description="PEM file with the certificate of the server and its chain: it speaks https.")
+    tls_cert: str = Field(
+        "", description="PEM file with the certificate of the server and its chain: it speaks https. Read again when it "
+        "or the key changes."
+    )  # fmt: skip
     tls_key: str = Field("", description="PEM file with the certificate's key.")
     allowed_origins: Origins = Field(
         (),

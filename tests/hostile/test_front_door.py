@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import ssl
-import subprocess
 import threading
 import time
 import warnings
@@ -23,6 +22,7 @@ from telegrad._transport.address import is_read_on_the_way
 from telegrad_protocol.errors import ConnectError
 
 from ..end_to_end.server_process import ServerProcess
+from ..support.certificates import self_signed
 from ..transport.waiting import wait_until
 
 TOKEN = "correct-horse-battery"
@@ -287,12 +287,7 @@ def test_a_token_that_crosses_a_network_in_clear_text_is_warned_of(server: Serve
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate of 127.0.0.1, signed by itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    return certificate, key
+    return self_signed(tmp_path_factory.mktemp("tls"), "localhost")
 
 
 def test_a_server_with_a_certificate_speaks_tls_alone(certificate: tuple[Path, Path]) -> None:

@@ -1,4 +1,4 @@
-"""TLS: the server's certificate, and handshakes, which count as connections and may not take long."""
+"""TLS: handshakes, which count as connections and may not take long."""
 
 from __future__ import annotations
 
@@ -7,24 +7,10 @@ import ssl
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
-from telegrad_protocol.errors import ConfigurationError
-
 from .connections import Connections, Place
 from .http_protocol import LimitedProtocol
 
 HANDSHAKE_SECONDS: Final = 10.0
-
-
-def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """A context with the certificates and the key of two PEM files; ConfigurationError if they cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        reason = error.strerror if isinstance(error, FileNotFoundError) else str(error)
-        raise ConfigurationError(f"TELEGRAD_TLS_CERT, TELEGRAD_TLS_KEY: {certificate}, {key}: {reason}") from None
-    return context
 
 
 class _Begun:
