@@ -23,7 +23,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- CompilationError (RuntimeError)      a kernel or an extension of the program's own that does not compile
     |-- ExtensionError (RuntimeError)        what a function of an extension has thrown, or cannot be loaded
     |-- NotAllowedError (PermissionError)    what the operator of the server has not allowed
-    |-- InternalError (RuntimeError)         a defect of the server; its traceback is attached
+    |-- InternalError (RuntimeError)         a defect of the server, whose log says more
     |-- ConfigurationError (ValueError)      a setting with a bad value
     `-- CommunicationError (ConnectionError)
         |-- ConnectError                     nobody answers at the address
@@ -155,7 +155,7 @@ class NotAllowedError(TelegradError, PermissionError):
 
 
 class InternalError(TelegradError, RuntimeError):
-    """A defect of the server; ``server_traceback`` says where."""
+    """A defect of the server, whose log says more."""
 
 
 class ConfigurationError(TelegradError, ValueError):

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import traceback
 from typing import Final
 
 from .errors import ProtocolError, SessionLostError, TelegradError, WorkerCrashedError, revive
 from .messages import Failure
 
 _REMEDY: Final = "the session and its tensors are gone: connect() again, and load what you saved, such as a checkpoint"
-
-
-_PLACE: Final = re.compile(
-    r'File "[^"]*?(?:(?:site|dist)-packages/|/lib/python3[^/"]*/|(?=(?:server|telegrad|telegrad_protocol)/))'
-)
-"""The beginning of a file's name up to the package that it is in, in a traceback."""
-_ELSEWHERE: Final = re.compile(r'File "/[^"]*/')
-
-
-def traceback_text(error: BaseException) -> str:
-    """Return an error's traceback without the folders that the files of this machine are in: others are to read it."""
-    text = "".join(traceback.format_exception(error))
-    return _ELSEWHERE.sub('File "', _PLACE.sub('File "', text))
 
 
 def error_of(failure: Failure) -> TelegradError:

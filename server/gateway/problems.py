@@ -17,9 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
+from server.disclosure import defect, traceback_for
 from telegrad_protocol import errors
-from telegrad_protocol.errors import ArgumentError, InternalError, RequestError, TelegradError
-from telegrad_protocol.failures import traceback_text
+from telegrad_protocol.errors import ArgumentError, RequestError, TelegradError
 
 _REASONS: Final = {
     404: "there is no such endpoint; /docs lists all",
@@ -172,10 +172,9 @@ def install_problems(app: FastAPI) -> None:
         return Response(status_code=499)
 
     @app.exception_handler(Exception)
-    async def defect(request: Request, error: Exception) -> JSONResponse:
-        log.error("defect", exc_info=error, extra={"path": request.url.path})
-        known = InternalError(f"{type(error).__name__}: {error}")
-        known.server_traceback = traceback_text(error)
+    async def unforeseen(request: Request, error: Exception) -> JSONResponse:
+        known = defect(error)
+        known.server_traceback = traceback_for(error)
         return respond(request, known)
 
 

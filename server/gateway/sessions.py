@@ -229,7 +229,9 @@ class Registry:
         for name in ("frames_received", "frames_sent", "bytes_received", "bytes_sent"):
             setattr(self, name, getattr(self, name) + getattr(session, name))
         self._gone[session.id] = error.message
-        audit_log.info("session ended", extra={"tenant": session.tenant, "session": session.id, "reason": error.message})
+        audit_log.info(
+            "session ended", extra={"tenant": session.tenant, "session": session.id, "reason": error.message}
+        )
         while len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
 

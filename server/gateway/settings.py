@@ -127,9 +127,10 @@ class Settings(BaseSettings):
         20.0, ge=0, le=86400, description="How long sessions may go on after SIGTERM before they are closed."
     )
     tls_cert: str = Field(
-        "", description="PEM file with the certificate of the server and its chain: it speaks https. Read again when it "
-        "or the key changes."
-    )  # fmt: skip
+        "",
+        description="PEM file with the certificate of the server and its chain: it speaks https. Read again when it or "
+        "the key changes.",
+    )
     tls_key: str = Field("", description="PEM file with the certificate's key.")
     allowed_origins: Origins = Field(
         (),
@@ -189,6 +190,11 @@ class Settings(BaseSettings):
         "0",
         description="Whether clients may run C++ of their own in workers: `1` for sessions on a worker of their own or "
         "of their tenant, `shared` on any ([extensions.md](extensions.md)). A private server has `shared`.",
+    )
+    debug: bool = Field(
+        False,
+        description="Whether callers get tracebacks of the server and the text of errors that nobody foresaw, which "
+        "are in the log otherwise. A private server has `1`.",
     )
     log_level: LogLevel = Field("INFO", description="`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
     ready_fd: int | None = Field(

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
+from server.disclosure import defect, traceback_for
 from server.engine.value import Value
 from telegrad_protocol import messages
-from telegrad_protocol.errors import InternalError, NotComputedError, OutOfMemoryError, TelegradError
-from telegrad_protocol.failures import traceback_text
+from telegrad_protocol.errors import NotComputedError, OutOfMemoryError, TelegradError
 from telegrad_protocol.ops import Op
 
 from .arguments import BY_INDEX, describe_operands
@@ -49,7 +49,7 @@ def as_telegrad_error(error: Exception, operation: str) -> TelegradError:
         return error
     if isinstance(error, MemoryError):
         return OutOfMemoryError(f"{operation}: out of memory on the server's host: {error}")
-    return InternalError(f"{operation}: {type(error).__name__}: {error}")
+    return defect(error, operation)
 
 
 def results_of(instruction: Any) -> Collection[int]:
@@ -160,7 +160,7 @@ def _describe(state: SessionState, instruction: Any, error: Exception) -> messag
     return messages.Failure(
         state.failure, getattr(instruction, "request", None), known.code, known.message, operation,
         describe_operands(state, op, instruction.args) if op else "",
-        describe_site(state, instruction), traceback_text(error), state.thread,
+        describe_site(state, instruction), traceback_for(error), state.thread,
     )  # fmt: skip
 
 

@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from server.disclosure import defect, traceback_for
 from server.ipc import channel
 from server.ipc.channel import Frame, FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
 from telegrad_protocol import wire
-from telegrad_protocol.errors import InternalError, TelegradError
-from telegrad_protocol.failures import traceback_text
+from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.messages import Failure
 
 INSTRUCTIONS_PER_TURN: Final = 64
@@ -215,8 +215,8 @@ class SessionConnection:
 
 def failure_of(error: Exception) -> Failure:
     """Return the message that tells a client of an error which ends its session."""
-    trace = traceback_text(error)
-    if isinstance(error, TelegradError):
-        return Failure(0, None, error.code, error.message, error.operation, error.operands, error.site, trace)
-    message, site = f"{type(error).__name__}: {error}", getattr(error, "site", "")
-    return Failure(0, None, InternalError.__name__, message, "", "", site, trace)
+    known = error if isinstance(error, TelegradError) else defect(error)
+    site = getattr(error, "site", "")
+    return Failure(
+        0, None, known.code, known.message, known.operation, known.operands, site, traceback_for(error)
+    )  # fmt: skip

@@ -29,7 +29,7 @@ from server.ipc import channel
 from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
 from telegrad_protocol import wire
-from telegrad_protocol.errors import LimitExceededError, TelegradError, UnknownIdError, WorkerCrashedError
+from telegrad_protocol.errors import LimitExceededError, UnknownIdError, WorkerCrashedError
 
 from .connection import BUSY, IDLE, Session, SessionConnection, failure_of
 
@@ -279,8 +279,6 @@ class Worker:
                 raise
             except Exception as error:
                 self._host.check_devices(error)
-                if not isinstance(error, TelegradError):
-                    log.exception("control request %s failed", name)
                 self._send(channel.ANSWER, frame.number, [False, failure_of(error)])
 
     def _answer(self, number: int | None, name: str, args: list[Any]) -> Any:

@@ -19,8 +19,8 @@ LEASE_SECONDS = 4.0
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[ServerProcess]:
-    """One that is never killed, with a short lease."""
-    with ServerProcess(TELEGRAD_LEASE_SECONDS=str(LEASE_SECONDS)) as process:
+    """One that is never killed, with a short lease, which tells its tracebacks."""
+    with ServerProcess(TELEGRAD_LEASE_SECONDS=str(LEASE_SECONDS), TELEGRAD_DEBUG="1") as process:
         yield process
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -83,12 +84,20 @@ def test_a_json_body_beyond_the_limit_is_refused(client: Client, chunked: bool) 
     assert answer.json()["code"] == "RequestError"
 
 
-def test_a_defect_is_an_internal_error_with_its_traceback(client: Client) -> None:
+def test_a_defect_is_told_with_its_traceback_where_debugging_is_on(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     answer = client.ops({"op": "boom"})
     problem = answer.json()
+    (record,) = [record for record in caplog.records if record.message == "defect"]
     assert (answer.status_code, problem["code"]) == (500, "InternalError")
+    assert "server_traceback" not in problem
+    assert problem["detail"].endswith(f"(ZeroDivisionError); its log has more, as {record.__dict__['defect']}")
+    monkeypatch.setenv("TELEGRAD_DEBUG", "1")
+    problem = client.ops({"op": "boom"}).json()
     assert problem["detail"].startswith("ZeroDivisionError")
     assert "Traceback" in problem["server_traceback"]
+    assert not re.findall(r'File "/', problem["server_traceback"])
 
 
 def test_a_worker_that_is_gone_is_told_as_such(client: Client) -> None:

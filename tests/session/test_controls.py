@@ -183,15 +183,26 @@ def test_an_error_says_which_step_failed_and_the_results_before_it_remain(talk: 
     assert set(talk.session.state.values) == {1, 2}
 
 
-def test_a_defect_is_an_internal_error_with_its_place(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("debugging", [False, True])
+def test_a_defect_is_an_internal_error_with_its_place(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, debugging: bool
+) -> None:
     from server.engine.operators import OPERATORS
 
+    monkeypatch.setenv("TELEGRAD_DEBUG", str(int(debugging)))
     OPERATORS["neg"].clear_caches()  # with what was remembered of calls before
     monkeypatch.setattr(OPERATORS["neg"], "resolved", {key: lambda *_: 1 // 0 for key in range(256)})
     with pytest.raises(TelegradError) as caught:
         run(talk, new(1, X), op("neg", t(1)))
     assert (caught.value.code, caught.value.site) == ("InternalError", "ops[1]")
-    assert "neg: ZeroDivisionError" in caught.value.message
+    told = [(r.__dict__["defect"], "ZeroDivisionError" in str(r.exc_info)) for r in caplog.records if r.msg == "defect"]
+    caplog.clear()  # the tracebacks in it hold values of the session
+    ((number, is_whole),) = told
+    assert is_whole
+    if debugging:
+        assert "neg: ZeroDivisionError: " in caught.value.message
+    else:
+        assert caught.value.message == f"neg: a defect of the server (ZeroDivisionError); its log has more, as {number}"
 
 
 def test_operations_are_counted(talk: Talk) -> None:

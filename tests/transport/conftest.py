@@ -110,7 +110,7 @@ class Client:
 
 @pytest.fixture(scope="session")
 def gateway() -> Iterator[GatewayProcess]:
-    with GatewayProcess() as process:
+    with GatewayProcess(TELEGRAD_DEBUG="1") as process:
         yield process
 
 

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from server.disclosure import without_folders
 from telegrad_protocol.extension_messages import BuildExtension
 
 from . import commands
@@ -106,9 +108,8 @@ class Build:
             text = (directory / "log.txt").read_bytes()[:LOG_BYTES].decode(errors="replace")
         except OSError:
             return ""
-        for work in {directory, *([self._work] if self._work else [])}:
-            text = text.replace(f"{work}/files/", "/")
-        return text
+        parts = re.split("|".join(re.escape(f"{work}/files/") for work in {directory, self._work or directory}), text)
+        return "/".join(map(without_folders, parts))
 
 
 def _directory() -> Path:

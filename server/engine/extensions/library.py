@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from server.crash_notes import notes
+from server.disclosure import without_folders
 from server.engine import context
 from server.engine.value import Value
 from telegrad_protocol.errors import (
@@ -66,7 +67,7 @@ class Library:
             library = ctypes.PyDLL(str(path))  # calls keep the interpreter's lock: nothing else runs in this process
             load, self._entry = library.telegrad_load, library.telegrad_call
         except (OSError, AttributeError) as error:
-            raise ExtensionError(f"the extension's library cannot be loaded: {error}") from None
+            raise ExtensionError(f"the extension's library cannot be loaded: {without_folders(str(error))}") from None
         load.argtypes, load.restype = [ctypes.c_void_p], ctypes.c_int64
         self._entry.argtypes, self._entry.restype = [ctypes.c_int64, ctypes.c_void_p], ctypes.c_int64
         if load(ctypes.addressof(shared.memory)):

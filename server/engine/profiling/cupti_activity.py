@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from server.disclosure import without_folders
 from telegrad_protocol.tracing.recording import packed
 
 now: Final = time.monotonic_ns
@@ -198,7 +199,7 @@ def _open() -> Activity | str:
     try:
         from cupti import cupti
     except Exception as error:
-        return f"cupti-python is not installed where the server runs, or does not load ({error})"
+        return f"cupti-python is not installed where the server runs, or does not load ({without_folders(str(error))})"
     try:
         activity = Activity(cupti)
         activity.use()

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from server.disclosure import without_folders
 from server.engine import keys
 from server.engine.context import Context
 from server.engine.value import Backend, Value
@@ -56,7 +57,7 @@ def work_of(device: Device, tracer: DeviceTracer, began: int, ended: int, is_fin
         log.exception("the work of %s could not be told", device)
         if is_final:
             tracer.release()
-        why = f"the device's work could not be told: {type(error).__name__}: {error}"
+        why = f"the device's work could not be told: {type(error).__name__}: {without_folders(str(error))}"
         return DeviceWork(device.index or 0, "", why, [], b"", b"", b"", {})
 
 

@@ -114,7 +114,7 @@ class Supervisor:
         try:
             self._worker = worker = WorkerProcess(*self._options)
         except OSError as error:
-            raise WorkerCrashedError(f"the engine process cannot be started: {error}") from error
+            raise WorkerCrashedError(f"the engine process cannot be started: {error.strerror}") from error
         try:
             await asyncio.wait_for(asyncio.shield(worker.hello), START_SECONDS)
         except BaseException:

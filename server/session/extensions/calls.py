@@ -15,6 +15,7 @@ from server.engine.extensions.builds import Build
 from server.engine.extensions.functions import Plan, SessionFunction
 from server.engine.extensions.prepared_call import PreparedCall
 from server.engine.value import Value
+from server.session.failures import as_telegrad_error
 from server.session.requests import Deferred, answers
 from server.session.state import SessionState
 from telegrad_protocol import extension_messages, messages
@@ -79,7 +80,7 @@ def _loaded(state: SessionState, name: str, build: Build) -> dict[str, Any]:
     try:
         return {"error": "", "log": log, **_describe(state, name, build.library)}
     except Exception as error:  # the client waits for an answer, whatever its library is
-        return {"error": "load", "log": getattr(error, "message", None) or f"{type(error).__name__}: {error}"}
+        return {"error": "load", "log": as_telegrad_error(error, "load").message}
 
 
 def _describe(state: SessionState, name: str, path: Path) -> dict[str, Any]:

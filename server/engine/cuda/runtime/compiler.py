@@ -16,15 +16,20 @@ from pathlib import Path
 from cuda.bindings import nvrtc
 
 from server.engine.device import cancellation
-from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.errors import InternalError
 
 EXACT = "--exact-architecture"
 """An option of ours: the text has instructions that later architectures lack (``sm_90a``)."""
 OPTIONS = ("--std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-default-device")
 
 
-class KernelCompilationError(TelegradError):
+class KernelCompilationError(InternalError):
     """A CUDA kernel of the server does not compile on this machine; the message has the compiler's log."""
+
+    @property
+    def code(self) -> str:
+        """That of its base: clients know of no defect in particular."""
+        return InternalError.__name__
 
 
 def is_kept(source: str, architecture: str, options: tuple[str, ...] = ()) -> bool:
