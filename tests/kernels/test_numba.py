@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import telegrad  # noqa: F401  # before Numba is asked to compile for a GPU
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError
 from tests.support.kernel_driver import NotedDriver
 
@@ -90,3 +91,27 @@ def test_what_cannot_be_passed_is_refused(tg: Any) -> None:
         _copy[1, 32](x.cpu(), x.cpu())
     with pytest.raises(ArgumentTypeError, match="array on this machine"):
         _copy[1, 32](x, x.cpu().numpy())
+
+
+def test_launches_that_come_again_are_the_same(tg: Any, driver: NotedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = tg.ones(64, device="cuda"), tg.ones(8, 8, device="cuda", dtype=tg.float64)
+    arrays = (x, x[::2], x[4:], y[1], y[:, 1])
+    given: list[tuple[Any, tuple[Any, ...]]] = [
+        (_many, (x, 5, 2.5, 1j, True, (3, 4), y[0])), (_many, (x, True, 2, 3.0, 1, (3, 4), x)),
+        *[(_many, (a, 5, 2.5, 7.0, flag, (1, 2), y[0])) for a in arrays for flag in (True, 0)],
+        *[(_declared, (a, value, count)) for a in (x, x[8:]) for value in (2.5, 3, 1e300) for count in (7, 2.75)],
+        (_copy, (y, y.t())), (_copy, (y, x.reshape(8, 8))),
+    ]  # fmt: skip
+    launched = []
+    for _ in range(3):
+        for kernel, args in given:
+            kernel[(2, 1), 8](*args)
+        tg.cuda.synchronize()
+        launched.append(list(driver.launched))
+        driver.launched.clear()
+    assert launched[0] == launched[1] == launched[2] and len(launched[0]) == len(given)
+    monkeypatch.setattr("telegrad._kernels.numba_hooks._compiled", lambda *_: pytest.fail("looked up anew"))
+    _copy[(2, 1), 8](y, y.t())
+    _declared[[2, 1], 8](x, 4.5, 3)
+    with pytest.raises(ArgumentTypeError, match="a stream of telegrad"):
+        _copy[(2, 1), 8, 77](y, y.t())

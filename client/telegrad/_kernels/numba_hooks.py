@@ -5,6 +5,7 @@ Where this machine has a GPU, calls without our tensors go on as they did. Impor
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,15 +22,16 @@ from numba.cuda.typing.typeof import Purpose, typeof
 
 from telegrad._session.own_code import count_as_own
 from telegrad._session.session import ClientSession
-from telegrad._tensor.host_arrays import TO_NUMPY, UNKNOWN_TO_NUMPY
 from telegrad._tensor.tensor import Tensor
 from telegrad.cuda.streams import Stream
 from telegrad.cuda.streams import stream as on_stream
 from telegrad_protocol import ptx
-from telegrad_protocol.errors import ArgumentTypeError, DTypeError, NotSupportedError
-from telegrad_protocol.kernel_messages import ADDRESS, BYTES, INTEGER, NULL
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
+from telegrad_protocol.kernel_messages import BYTES
+from telegrad_protocol.meta import Device
 
+from . import numba_prepared
+from .numba_prepared import array_parameters
 from .remote_kernel import CompiledKernel, check_tensor, place_of
 
 _THREADS = 256
@@ -52,8 +54,17 @@ def install() -> None:
 
 
 def _configure(self: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Configured:
+    try:
+        return _configured(self, griddim, blockdim, stream, sharedmem)
+    except TypeError:  # sizes in a list, or such as are refused
+        grid, block = normalize_kernel_dimensions(griddim, blockdim)
+        return Configured(self, grid, block, stream, sharedmem)
+
+
+@functools.lru_cache(maxsize=1024)
+def _configured(dispatcher: Any, griddim: Any, blockdim: Any, stream: Any, sharedmem: int) -> Configured:
     grid, block = normalize_kernel_dimensions(griddim, blockdim)
-    return Configured(self, grid, block, stream, sharedmem)
+    return Configured(dispatcher, grid, block, stream, sharedmem)
 
 
 def _compile(self: Any, sig: Any) -> Any:
@@ -90,9 +101,16 @@ class Configured:
     def __init__(self, dispatcher: Any, grid: Any, block: Any, stream: Any, shared: int) -> None:
         self.dispatcher, self.griddim, self.blockdim = dispatcher, grid, block
         self.stream, self.sharedmem = stream, shared
+        x, y, z = map(int, grid)
+        self._grid = x, y, z
+        x, y, z = map(int, block)
+        self._block = x, y, z
+        self._is_usual = type(stream) is int and stream == 0
 
     def __call__(self, *args: Any) -> None:
         """Launch on the GPU that the tensors are on; nothing waits for it but the first call."""
+        if self._is_usual and numba_prepared.launch(self.dispatcher, self._grid, self._block, args, self.sharedmem):
+            return
         where = place_of(_flat(args))
         if where is None:
             if any(isinstance(arg, Tensor) for arg in _flat(args)):
@@ -116,8 +134,9 @@ class Configured:
         values: list[Any] = []
         for place, (kind, arg) in enumerate(zip(kinds, args, strict=True)):
             _lower(name, place, kind, arg, where, forms, values)
-        grid, block = [tuple(map(int, sizes)) for sizes in (self.griddim, self.blockdim)]
-        kernel.on(*where).launch(grid, block, "".join(forms), values, int(self.sharedmem))  # type: ignore[arg-type]
+        remote, joined = kernel.on(*where), "".join(forms)
+        remote.launch(self._grid, self._block, joined, values, int(self.sharedmem))
+        numba_prepared.remember(self.dispatcher, remote, joined, kinds, args)
 
 
 def _flat(args: Any) -> Iterator[Any]:
@@ -173,10 +192,7 @@ def _compile_for(dispatcher: Any, capability: tuple[int, int], kinds: tuple[Any,
 def _type_of(name: str, arg: Any) -> Any:
     """Return Numba's type of an argument."""
     if isinstance(arg, Tensor):
-        meta = arg._meta
-        if meta.dtype in UNKNOWN_TO_NUMPY:
-            raise DTypeError(f"{name}: Numba has no arrays of {meta.dtype}")
-        return types.Array(numpy_support.from_dtype(TO_NUMPY[meta.dtype]), meta.ndim, _layout_of(meta))
+        return array_parameters(name, arg._meta).kind
     if isinstance(arg, np.ndarray):
         raise ArgumentTypeError(f"{name}: an array on this machine cannot be passed beside tensors; make one of it")
     if isinstance(arg, tuple):
@@ -185,28 +201,15 @@ def _type_of(name: str, arg: Any) -> Any:
     return typeof(arg, Purpose.argument)
 
 
-def _layout_of(meta: Meta) -> str:
-    if meta.is_contiguous:
-        return "C"
-    expected = 1
-    for size, stride in zip(meta.shape, meta.strides, strict=True):
-        if size != 1 and stride != expected:
-            return "A"
-        expected *= size
-    return "F"
-
-
 def _lower(
     name: str, place: int, kind: Any, arg: Any, where: tuple[ClientSession, Device], forms: list[str], values: list[Any]
 ) -> None:
     """Append the parameters that an argument has in Numba's kernels."""
     if isinstance(arg, Tensor):
         check_tensor(name, place, arg, *where)
-        meta = arg._meta
-        itemsize = meta.dtype.itemsize
-        extents = [*meta.shape, *[stride * itemsize for stride in meta.strides]]
-        forms.append(f"{NULL}{NULL}{INTEGER}{INTEGER}{ADDRESS}{INTEGER * len(extents)}")
-        values += [meta.numel, itemsize, arg._id, *extents]
+        array = array_parameters(name, arg._meta)
+        forms.append(array.forms)
+        values += [*array.sizes, arg._id, *array.extents]
     elif isinstance(arg, tuple):
         for item_kind, item in zip(kind, arg, strict=True):
             _lower(name, place, item_kind, item, where, forms, values)

@@ -222,7 +222,12 @@ def three(what: str, sizes: Any) -> tuple[int, int, int]:
 def place_of(args: Iterable[Any]) -> tuple[ClientSession, Device] | None:
     """Return the session and the device of the first tensor on a GPU; None where there is none."""
     for arg in args:
-        tensor = arg.base if type(arg).__name__ == "TensorDescriptor" else arg
-        if isinstance(tensor, Tensor) and tensor._meta.device.type == "cuda" and has_elements(tensor):
+        if isinstance(arg, Tensor):
+            tensor = arg
+        elif type(arg).__name__ == "TensorDescriptor":
+            tensor = arg.base
+        else:
+            continue
+        if tensor._meta.device.type == "cuda" and has_elements(tensor):
             return tensor._session, tensor._meta.device
     return None

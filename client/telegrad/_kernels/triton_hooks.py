@@ -12,19 +12,21 @@ from collections.abc import Callable
 from typing import Any
 
 import triton
+from triton import knobs
 from triton.compiler import compiler
 from triton.runtime import autotuner, driver, jit
 
 from telegrad._session.own_code import count_as_own
 from telegrad._tensor.tensor import Tensor
 
-from . import triton_bench
+from . import triton_bench, triton_prepared
 from .remote_kernel import has_elements, place_of
 from .triton_driver import RemoteDriver, placed
 from .triton_launcher import Pointer
 
 _remote = RemoteDriver()
 _config: Any = driver
+_runtime, _compilation = knobs.runtime, knobs.compilation
 
 
 def install() -> None:
@@ -32,7 +34,7 @@ def install() -> None:
     count_as_own(os.path.dirname(triton.__file__))
     module = sys.modules[type(_config).__module__]
     module._create_driver = _choosing(module._create_driver)  # type: ignore[attr-defined]
-    jit.JITFunction.run = _on_tensors(jit.JITFunction.run, wraps=True)
+    jit.JITFunction.run = _prepared(_on_tensors(jit.JITFunction.run, wraps=True))
     autotuner.Autotuner.run = _on_tensors(autotuner.Autotuner.run, wraps=False)
     compiler.CompiledKernel._init_handles = _noting(compiler.CompiledKernel._init_handles)
     testing = sys.modules.get("triton.testing")
@@ -85,6 +87,30 @@ def _on_tensors(run: Callable[..., Any], wraps: bool) -> Callable[..., Any]:
                 _config._active = before
 
     return run_remotely
+
+
+def _prepared(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``run``, which makes launches like one that came before without Triton."""
+
+    @functools.wraps(run)
+    def run_prepared(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if warmup or _is_observed():
+            return run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        kernel = triton_prepared.launch(self, grid, args, kwargs)
+        if kernel is None:
+            triton_prepared.noted.done = None
+            kernel = run(self, *args, grid=grid, warmup=warmup, **kwargs)
+            triton_prepared.remember(self, kernel, args, kwargs)
+        return kernel
+
+    return run_prepared
+
+
+def _is_observed() -> bool:
+    """Tell whether Triton's settings were changed by the program, which may concern every launch, or a hook waits."""
+    runtime = _runtime
+    hooks = runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls
+    return bool(hooks or runtime.__dict__ or _compilation.__dict__)
 
 
 def _wrapped(arg: Any) -> Any:

@@ -27,6 +27,7 @@ from telegrad_protocol.kernel_messages import (
 from telegrad_protocol.meta import Device
 
 from .remote_kernel import CompiledKernel, check_tensor, place_of
+from .triton_prepared import Done, Geometry, noted
 
 if TYPE_CHECKING:
     from telegrad._session.session import ClientSession
@@ -117,6 +118,7 @@ class RemoteLauncher:
             raise NotSupportedError("triton: kernels that are instrumented for profiling are not passed to the server")
         is_cooperative = getattr(metadata, "launch_cooperative_grid", False)
         self._flags = COOPERATIVE * bool(is_cooperative) + PROGRAMMATIC * bool(getattr(metadata, "launch_pdl", False))
+        self._geometry = Geometry(self._block, self._ctas, self._shared, self._cluster, self._flags)
 
     def __call__(
         self, x: int, y: int, z: int, stream: Any, function: CompiledKernel, packed: Any, launch_metadata: Any,
@@ -140,6 +142,8 @@ class RemoteLauncher:
             scratch = _empty(nbytes, dtype=dtypes.uint8, device=device)
             values.append(scratch._id)
             extra = ADDRESS + extra[1:]
+        elif self._is_flat:
+            noted.done = Done(kernel, forms + extra, self._places, self._geometry)
         kernel.launch(grid, self._block, forms + extra, values, self._shared, self._cluster, self._flags)
 
     def _encode(self, name: str, args: Sequence[Any]) -> tuple[str, list[Any], tuple[ClientSession, Device]]:
