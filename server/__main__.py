@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import secrets
 import sys
@@ -49,11 +50,14 @@ def _serve(settings: Settings, announce: bool) -> None:
     # Importing the application takes a while, and bad settings should be told at once.
     from .gateway.app import create_app
     from .gateway.serving import check_descriptors, listen, serve
+    from .gateway.unix_socket import UnixListener
 
     check_descriptors(settings)
     app = create_app(settings)
-    with listen(settings) as listener:
-        serve(app, listener, announce)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listen(settings))
+        unix = stack.enter_context(UnixListener(settings)) if settings.unix_socket else None
+        serve(app, listener, announce, unix)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", help="port to listen on, 0 for a free one")
+    parser.add_argument("--unix-socket", help="path of a Unix socket to listen on as well, or 'private'")
     parser.add_argument("--devices", help="devices of the workers, such as 'cuda:0,cuda:1;cuda:2' or cpu")
     parser.add_argument("--log-level", help="DEBUG, INFO, WARNING or ERROR")
     parser.add_argument("--ready-fd", help="file descriptor that gets a line of JSON, url and pid, when ready")

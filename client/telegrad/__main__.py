@@ -116,12 +116,14 @@ def _sessions(options: argparse.Namespace) -> None:
 def _get(options: argparse.Namespace, path: str, **query: str) -> Any:
     import httpx
 
+    from ._transport.http import http_client
     from ._transport.unreachable import unreachable
 
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
     base = parse_address(options.url)
     try:
-        answer = httpx.get(base + path, params=query, headers=headers, timeout=10, trust_env=False)
+        with http_client(base, seconds=10) as http:
+            answer = http.get(path, params=query, headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         raise unreachable(base, error) from None
     if answer.status_code == httpx.codes.UNAUTHORIZED:

@@ -30,6 +30,7 @@ from .door.connections import Connections
 from .door.entry import Entry
 from .settings import Settings
 from .stream import StreamProtocol
+from .unix_socket import UnixListener
 
 SHUTDOWN_SECONDS: Final = 5
 DRAIN_POLL_SECONDS: Final = 0.1
@@ -92,7 +93,9 @@ def check_descriptors(settings: Settings) -> None:
 class GatewayServer(uvicorn.Server):
     """A uvicorn server that announces itself, drains, and does not outlive its parent."""
 
-    def __init__(self, app: FastAPI, listener: socket.socket, announce: bool = False) -> None:
+    def __init__(
+        self, app: FastAPI, listener: socket.socket, announce: bool = False, unix: UnixListener | None = None
+    ) -> None:
         self._gateway: Gateway = app.state.gateway
         super().__init__(
             uvicorn.Config(
@@ -100,7 +103,7 @@ class GatewayServer(uvicorn.Server):
                 timeout_graceful_shutdown=SHUTDOWN_SECONDS, **uvicorn_options(self._gateway.settings),
             )
         )  # fmt: skip
-        self._listener = listener
+        self._listener, self._unix = listener, unix
         self._announces = announce
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain_task: asyncio.Task[None] | None = None
@@ -145,14 +148,18 @@ class GatewayServer(uvicorn.Server):
 
     def _announce(self) -> None:
         url, ready_fd = url_of(self._listener, self._gateway.settings), self._gateway.settings.ready_fd
-        line = json.dumps({"url": url, "pid": os.getpid()})
-        print(line if self._announces else f"telegrad serves at {url}", flush=True)
+        unix = {"unix": self._unix.address} if self._unix is not None else {}
+        line = json.dumps({"url": url, "pid": os.getpid()} | unix)
+        print(line if self._announces else f"telegrad serves at {' and '.join([url, *unix.values()])}", flush=True)
         if ready_fd is not None:
             os.write(ready_fd, line.encode() + b"\n")
             if ready_fd not in (sys.stdout.fileno(), sys.stderr.fileno()):
                 os.close(ready_fd)
 
 
-def serve(app: FastAPI, listener: socket.socket, announce: bool = False) -> None:
+def serve(
+    app: FastAPI, listener: socket.socket, announce: bool = False, unix: UnixListener | None = None
+) -> None:  # fmt: skip
     """Serve until a signal or the parent's end."""
-    GatewayServer(app, listener, announce).run([listener])
+    listeners = [listener] if unix is None else [listener, unix.socket]
+    GatewayServer(app, listener, announce, unix).run(listeners)

@@ -61,6 +61,18 @@ def _checked_token(token: SecretStr | None) -> SecretStr | None:
     return token
 
 
+def _checked_mode(text: str) -> str:
+    if not re.fullmatch("0?[0-7]{3}", text):
+        raise ValueError(f"expected permissions in octal such as 660, got {text!r}")
+    return text
+
+
+def _checked_owner(text: str) -> str:
+    if not re.fullmatch(r"[^:\s]*(:[^:\s]+)?", text):
+        raise ValueError(f"expected 'user:group', 'user' or ':group', got {text!r}")
+    return text
+
+
 def _split_origins(value: Any) -> Any:
     return (
         tuple(part.strip().rstrip("/") for part in value.split(",") if part.strip())
@@ -102,6 +114,17 @@ class Settings(BaseSettings):
         "127.0.0.1", min_length=1, description="Address to listen on; beyond loopback a token is required."
     )
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; `0` picks a free one and prints it.")
+    unix_socket: str = Field(
+        "",
+        description="Path of a Unix socket to listen on as well, for clients on this machine: "
+        "`tg.connect('unix:/path')`. `private`: in a new directory that only this user can enter.",
+    )
+    unix_socket_mode: Annotated[str, AfterValidator(_checked_mode)] = Field(
+        "600", description="Permissions of that socket, in octal: who may write to it may connect."
+    )
+    unix_socket_owner: Annotated[str, AfterValidator(_checked_owner)] = Field(
+        "", description="Owner of that socket, as `user:group`, `user` or `:group`, where it is not the server's user."
+    )
     token: Annotated[SecretStr | None, AfterValidator(_checked_token)] = Field(
         None, description="Bearer token that clients present. Without one, nor tenants, only loopback is served."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -26,21 +27,28 @@ def clean_environment(**variables: str) -> dict[str, str]:
 
 
 class ServerProcess:
-    """``python -m server``, or another module, on a free port; a context manager that leaves no process behind."""
+    """``python -m server``, or another module; a context manager that leaves no process behind.
 
-    def __init__(self, module: str = "server", **variables: str) -> None:
+    It listens on a free port, ``url``, and on a Unix socket, ``unix``. ``stderr`` is the file that its log goes to.
+    """
+
+    def __init__(self, module: str = "server", stderr: str | None = None, **variables: str) -> None:
         ready, ready_end = os.pipe()
         parent_end, self._parent = os.pipe()
-        settings = {"TELEGRAD_DEVICES": "cpu", "TELEGRAD_LOG_LEVEL": "ERROR", "TELEGRAD_PORT": "0"} | variables
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, "--ready-fd", str(ready_end), "--parent-fd", str(parent_end)],
-            pass_fds=(ready_end, parent_end), env=clean_environment(**settings), cwd=ROOT,
-            stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        settings = {"TELEGRAD_DEVICES": "cpu", "TELEGRAD_LOG_LEVEL": "ERROR", "TELEGRAD_PORT": "0"}
+        settings |= {"TELEGRAD_UNIX_SOCKET": "private"} | variables
+        with contextlib.ExitStack() as stack:
+            errors = None if stderr is None else stack.enter_context(Path(stderr).open("w"))
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, "--ready-fd", str(ready_end), "--parent-fd", str(parent_end)],
+                pass_fds=(ready_end, parent_end), env=clean_environment(**settings), cwd=ROOT,
+                stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, stderr=errors,
+            )  # fmt: skip
         os.close(ready_end)
         os.close(parent_end)
         with os.fdopen(ready) as pipe:
-            self.url = json.loads(pipe.readline())["url"]
+            message = json.loads(pipe.readline())
+        self.url, self.unix = message["url"], message.get("unix", "")
         self.port = int(self.url.rpartition(":")[2])
 
     def __enter__(self) -> Self:

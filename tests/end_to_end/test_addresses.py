@@ -39,6 +39,9 @@ Start = Callable[..., "subprocess.Popen[str]"]
         ("[::1]", "http://[::1]:8000"),
         ("[::1]:9000", "http://[::1]:9000"),
         ("http://[fe80::1]:9000", "http://[fe80::1]:9000"),
+        ("unix:/run/telegrad.sock", "unix:/run/telegrad.sock"),
+        ("unix:///run/telegrad.sock", "unix:/run/telegrad.sock"),
+        (" unix:/run/a socket/../b \n", "unix:/run/b"),
     ],
 )
 def test_what_an_address_means(written: str, meant: str) -> None:
@@ -57,6 +60,8 @@ def test_what_an_address_means(written: str, meant: str) -> None:
         ("https:host:1", "one colon"),
         ("http//host:1", "http://host:1"),
         ("8000", "http://localhost:8000"),
+        ("unix:", "unix:/run/telegrad.sock"),
+        ("unix:/" + "x" * 107, "longer than 107 bytes"),
         ("http://::1:9000", r"http://\[::1\]:9000"),
         ("http://host:99999", "up to 65535"),
         ("http://host:port", "up to 65535"),

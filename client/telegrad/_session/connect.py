@@ -192,8 +192,9 @@ def connect(
 ) -> Connection:
     """Open a session and make it current.
 
-    ``url``: such as ``"http://gpu-node:8000"`` or ``"gpu-node:8000"``; by default that of ``TELEGRAD_URL``, else a
-    private server is started here, on a GPU if there is one (``devices`` chooses). ``token``: as the server wants it,
+    ``url``: such as ``"http://gpu-node:8000"`` or ``"gpu-node:8000"``, or ``"unix:/run/telegrad.sock"`` for the Unix
+    socket of a server on this machine, which is faster; by default that of ``TELEGRAD_URL``, else a private server is
+    started here, on a GPU if there is one (``devices`` chooses). ``token``: as the server wants it,
     by default ``TELEGRAD_TOKEN``. ``tls``: an ``ssl.SSLContext`` for https addresses. ``in_process``: a ``Host`` of
     ``server.worker.host`` to run in this process, without a socket. ``lease``: for how many seconds the session is to
     outlive a lost connection, such as that of a computer that sleeps; by default as the server is set. What was granted
@@ -239,7 +240,8 @@ def connect(
             client = describe_client(lease, takeover, gpus, own_worker)
             if _settings.wants_kernels(kernels, server is not None):
                 client["kernels"] = True
-            opened = ClientSession(lambda flush: _remote(address, client, token, flush, tls, attach_to, server is None))
+            pages = server.pages if server is not None else None
+            opened = ClientSession(lambda flush: _remote(address, client, token, flush, tls, attach_to, pages))
     except BaseException as error:
         if server is not None:
             server.stop()
@@ -278,12 +280,14 @@ def _naming_origin(error: TelegradError) -> TelegradError:
 
 
 def _remote(
-    url: str | None, client: dict[str, Any], token: str | None, flush: Any, tls: Any, attach_to: Any, is_owned: bool
+    url: str | None, client: dict[str, Any], token: str | None, flush: Any, tls: Any, attach_to: Any, pages: str | None
 ) -> Transport:
+    """Open a session at ``url``; ``pages`` is where browsers reach a private server, and None for another one."""
     from .handshake import open_session
     from .owner import owner_secret
 
-    return open_session(url, client, token, flush, tls, attach_to, owner_secret() if is_owned else None)
+    owner = owner_secret() if pages is None else None
+    return open_session(url, client, token, flush, tls, attach_to, owner, pages or "")
 
 
 def _in_process(host: Any, kernels: bool) -> Transport:

@@ -18,6 +18,7 @@ import httpx
 import msgspec
 
 from telegrad._transport.address import is_read_on_the_way, parse_address
+from telegrad._transport.http import http_client
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad._transport.unreachable import refused, unreachable
 from telegrad._transport.websocket import SESSION_KEY_HEADER, Address, refusal
@@ -29,8 +30,6 @@ from .own_code import depth_of_program
 from .owner import user_name
 
 OWNER_HEADER: Final = "Telegrad-Owner"
-OPEN_SECONDS: Final = 30.0
-"""How long a server may take to answer."""
 WAIT_SECONDS: Final = 60.0
 """How long to wait for a server that says that it will be ready soon; a worker on a GPU takes seconds to start."""
 MAX_PAUSE_SECONDS: Final = 5.0
@@ -46,11 +45,13 @@ def open_session(
     tls: ssl.SSLContext | None = None,
     attach_to: tuple[str, str | None] | None = None,
     owner: str | None = None,
+    pages: str = "",
 ) -> SocketTransport:
     """Open a session at ``url`` for a client that describes itself, and connect to its stream.
 
     ``attach_to``: id and key of a session that is to be taken over; without it a new one is opened. ``owner`` is the
-    secret of the sessions' owner, which does for a key that is None.
+    secret of the sessions' owner, which does for a key that is None. ``pages`` is where browsers reach the server, if
+    that is not ``url``.
     ``tls`` says which certificates are trusted where ``url`` begins with https; by default, those that the system does.
     """
     base = parse_address(url)
@@ -64,16 +65,17 @@ def open_session(
         )
     hello = _request(base, client, _checked_token(token), tls, attach_to, owner)
     check_versions(hello)
-    return SocketTransport(Address(base, hello.session, hello.key, token, tls, hello.attachment), hello, flush)
+    address = Address(base, hello.session, hello.key, token, tls, hello.attachment, pages)
+    return SocketTransport(address, hello, flush)
 
 
 def detach_session(address: Address, lease: float | None) -> float:
     """Leave a session without ending it, and return its lease in seconds, which is ``lease`` where that is given."""
-    path = f"{address.url}/v1/sessions/{session_path(address.session)}/detach"
+    path = f"/v1/sessions/{session_path(address.session)}/detach"
     wanted = {"attachment": address.attachment, "lease_seconds": lease}
     headers = credentials(address.token, address.key)
     try:
-        with httpx.Client(verify=address.tls or False, timeout=OPEN_SECONDS, trust_env=False) as http:
+        with http_client(address.url, address.tls) as http:
             answer = http.post(path, json=wanted, headers=headers)
     except (httpx.HTTPError, OSError) as error:
         raise unreachable(address.url, error) from None
@@ -119,8 +121,8 @@ def _request(
     path = "/v1/sessions" if session is None else f"/v1/sessions/{session_path(session)}/attach"
     headers = credentials(token, key, owner)
     try:
-        with httpx.Client(verify=tls or False, timeout=OPEN_SECONDS, trust_env=False) as http:
-            answer = _ask_until_ready(lambda: http.post(f"{base}{path}", json=client, headers=headers), base)
+        with http_client(base, tls) as http:
+            answer = _ask_until_ready(lambda: http.post(path, json=client, headers=headers), base)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         raise unreachable(base, error) from None
     if answer.status_code != (httpx.codes.CREATED if session is None else httpx.codes.OK):

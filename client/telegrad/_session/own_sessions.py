@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import httpx
 
+from telegrad._transport.address import parse_address
+from telegrad._transport.http import http_client
 from telegrad._transport.websocket import refusal
 from telegrad_protocol.errors import ConnectError
 
-from .handshake import OPEN_SECONDS, credentials, session_path
+from .handshake import credentials, session_path
 from .owner import owner_secret
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
@@ -61,11 +63,11 @@ def _duration(seconds: float) -> str:
 
 
 def _ask(method: str, url: str, path: str, token: str | None) -> httpx.Response:
-    address = f"{url.rstrip('/')}/v1/sessions{path}"
     headers = credentials(token or None, owner=owner_secret())
     try:
-        answer = httpx.request(method, address, headers=headers, timeout=OPEN_SECONDS, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        with http_client(parse_address(url)) as http:
+            answer = http.request(method, f"/v1/sessions{path}", headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         raise ConnectError(f"cannot reach a telegrad server at {url}: {error}") from None
     if answer.is_error:
         raise refusal(answer.status_code, answer.content)

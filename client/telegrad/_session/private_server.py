@@ -1,4 +1,7 @@
-"""A private server: gateway and worker as child processes on a loopback port, gone when this process is."""
+"""A private server: gateway and worker as child processes of this one, gone when it is.
+
+The program reaches it by a Unix socket in a directory that only this user can enter. Its loopback port is for browsers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -16,7 +20,10 @@ STOP_SECONDS = 10.0
 
 
 class PrivateServer:
-    """Runs ``python -m server`` on a free loopback port; it ends when the pipe to this process closes."""
+    """Runs ``python -m server`` on a free loopback port; it ends when the pipe to this process closes.
+
+    ``url`` is the address that programs connect to, ``pages`` the one for browsers.
+    """
 
     def __init__(self, devices: str | None = None, gpus: int | None = None) -> None:
         if importlib.util.find_spec("server") is None:
@@ -28,6 +35,8 @@ class PrivateServer:
         ready, ready_end = os.pipe()
         parent_end, self._parent = os.pipe()
         command = [sys.executable, "-m", "server", "--host", "127.0.0.1", "--port", "0"]
+        if hasattr(socket, "AF_UNIX"):
+            command += ["--unix-socket", "private"]
         command += ["--ready-fd", str(ready_end), "--parent-fd", str(parent_end)]
         if devices or not os.environ.get("TELEGRAD_DEVICES"):
             command += ["--devices", devices or _devices_of_one_worker(gpus)]
@@ -41,7 +50,9 @@ class PrivateServer:
         )
         os.close(ready_end)
         os.close(parent_end)
-        self.url = str(self._await_ready(ready)["url"])
+        message = self._await_ready(ready)
+        self.pages = str(message["url"])
+        self.url = str(message.get("unix") or self.pages)
 
     def _await_ready(self, ready: int) -> dict[str, Any]:
         with os.fdopen(ready) as pipe:
@@ -92,7 +103,11 @@ def _devices_of_one_worker(gpus: int | None) -> str:
 def _environment() -> dict[str, str]:
     """Return this process's environment without the variables that say where and how a server is to be reached."""
     left_out = ("TELEGRAD_HOST", "TELEGRAD_PORT", "TELEGRAD_TOKEN", "TELEGRAD_URL")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in left_out and not name.startswith("TELEGRAD_UNIX_SOCKET")
+    }
     environment.setdefault("TELEGRAD_LOG_LEVEL", "WARNING")
     environment.setdefault("TELEGRAD_ALLOW_KERNELS", "shared")  # all its sessions are this program's
     environment.setdefault("TELEGRAD_ALLOW_HOST_CODE", "shared")  # it runs as this user, and serves this program

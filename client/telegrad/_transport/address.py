@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import socket
 from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
@@ -10,17 +12,24 @@ from telegrad_protocol.errors import ArgumentTypeError, ConnectError
 
 DEFAULT_PORT: Final = 8000
 """The port that a server listens on unless it is told otherwise."""
+UNIX: Final = "unix:"
+"""What addresses of Unix sockets begin with."""
+_MAX_UNIX_BYTES: Final = 107
+"""The longest path that the system has room for in the address of a Unix socket."""
 
 
 def parse_address(text: Any) -> str:
     """Return the address in the form ``http://host:port/prefix``, without a slash at its end.
 
-    ``host:port`` means ``http://host:port``, and ``host`` alone the port that servers listen on by default. Raises
+    ``host:port`` means ``http://host:port``, and ``host`` alone the port that servers listen on by default.
+    ``unix:/path`` is the Unix socket of a server on this machine, and is returned with an absolute path. Raises
     ConnectError where that is no address of a server, with what to write instead.
     """
     if not isinstance(text, str):
         raise ArgumentTypeError(f"connect: expected an address such as 'http://gpu-node:8000', got {text!r}")
     written = text.strip()
+    if written.startswith(UNIX):
+        return UNIX + _socket_path(text, written.removeprefix(UNIX))
     if not written or any(c.isspace() for c in written):
         _refuse(text, "write it such as http://gpu-node:8000")
     if "://" not in written:
@@ -34,6 +43,16 @@ def parse_address(text: Any) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
 
 
+def socket_of(address: str) -> str | None:
+    """Return the path of the Unix socket that an address names, as ``parse_address`` returns it; None for others."""
+    return address.removeprefix(UNIX) if address.startswith(UNIX) else None
+
+
+def base_url(address: str) -> str:
+    """Return what URLs of requests to an address begin with: those to a Unix socket are for localhost."""
+    return "http://localhost" if address.startswith(UNIX) else address
+
+
 def is_read_on_the_way(address: str) -> bool:
     """Whether what is sent to an address, as ``parse_address`` returns it, crosses a network unencrypted."""
     parts = urlsplit(address)
@@ -43,6 +62,18 @@ def is_read_on_the_way(address: str) -> bool:
     except ValueError:
         is_here = False
     return parts.scheme == "http" and not is_here
+
+
+def _socket_path(text: str, written: str) -> str:
+    if not hasattr(socket, "AF_UNIX"):
+        _refuse(text, "this system has no Unix sockets, so write http://localhost and the server's port")
+    path = f"/{written.lstrip('/')}" if written.startswith("//") else written
+    if not path:
+        _refuse(text, "the path of the server's socket follows the colon: unix:/run/telegrad.sock")
+    path = os.path.abspath(path)
+    if len(os.fsencode(path)) > _MAX_UNIX_BYTES:
+        _refuse(text, f"its path is longer than {_MAX_UNIX_BYTES} bytes, the most that a Unix socket may have")
+    return path
 
 
 def _with_scheme(text: str, written: str) -> str:

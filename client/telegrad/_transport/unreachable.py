@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from telegrad_protocol.errors import AuthenticationError, ConnectError, RequestError, TelegradError, WorkerCrashedError
 
-from .address import DEFAULT_PORT
+from .address import DEFAULT_PORT, socket_of
 from .websocket import refusal
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ def refused(base: str, answer: httpx.Response, token: str | None) -> TelegradErr
 
 def _cause(base: str, errors: list[BaseException]) -> tuple[str, str]:
     """Return what is wrong, and what to look at."""
+    path = socket_of(base)
+    if path is not None:
+        return _cause_at_socket(path, errors)
     parts = urlsplit(base)
     place = f"port {parts.port or (443 if parts.scheme == 'https' else 80)} of {parts.hostname}"
     last = errors[0]
@@ -87,6 +90,23 @@ def _cause(base: str, errors: list[BaseException]) -> tuple[str, str]:
         if isinstance(error, OSError) and error.errno is not None:
             return (error.strerror or str(error)).lower(), f"check host and network{_proxy_note()}"
     return f"{last}" or type(last).__name__, "check the host and the port"
+
+
+def _cause_at_socket(path: str, errors: list[BaseException]) -> tuple[str, str]:
+    for error in errors:
+        if isinstance(error, FileNotFoundError):
+            return (
+                "there is no such socket",
+                "check the path, and that a server with this TELEGRAD_UNIX_SOCKET runs here",
+            )
+        if isinstance(error, ConnectionRefusedError):
+            return "no server listens on this socket any more", "start it again"
+        if isinstance(error, PermissionError):
+            who = "its owner, or the operator by TELEGRAD_UNIX_SOCKET_MODE and TELEGRAD_UNIX_SOCKET_OWNER"
+            return "this user may not connect to it", f"ask {who}"
+        if isinstance(error, OSError) and error.errno is not None:
+            return (error.strerror or str(error)).lower(), "check the path"
+    return f"{errors[0]}" or type(errors[0]).__name__, f"check that a telegrad server listens on {path}"
 
 
 def _listening(host: str | None, port: int | None) -> str:

@@ -42,6 +42,8 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.link import Buffer, Parts
 
+from .address import base_url, socket_of
+
 try:
     from websockets.speedups import apply_mask
 except ImportError:  # pragma: no cover, where websockets has no wheel
@@ -75,10 +77,12 @@ class Address:
     token: str | None = None
     tls: ssl.SSLContext | None = None
     attachment: int = 1
+    pages: str = ""
+    """Where a browser reaches the server, if that is not ``url``."""
 
     def stream(self, received: int) -> str:
         """The WebSocket address that continues after frame ``received``."""
-        stream = f"ws{self.url.removeprefix('http')}/v1/sessions/{self.session}/stream"
+        stream = f"ws{base_url(self.url).removeprefix('http')}/v1/sessions/{self.session}/stream"
         return f"{stream}?received={received}&attachment={self.attachment}"
 
 
@@ -137,7 +141,11 @@ class WebSocketConnection:
         self._buffer = memoryview(bytearray(_READ_BYTES))
         uri = parse_uri(address.stream(received))
         self._protocol = _BulkClientProtocol(uri, max_size=None, logger=_LOGGER)
-        self._socket = _connect(uri.host, uri.port, address.tls if uri.secure else None)
+        path = socket_of(address.url)
+        if path is None:
+            self._socket = _connect(uri.host, uri.port, address.tls if uri.secure else None)
+        else:
+            self._socket = connect_unix(path)
         try:
             self._shake_hands(address)
             self._socket.setblocking(False)
@@ -282,6 +290,19 @@ def refusal(status: int, body: bytes) -> TelegradError:
     if isinstance(error, CommunicationError | ArgumentError | DeviceError | NotAllowedError):
         return error
     return ConnectError(f"{error.code}: {error.message}")
+
+
+def connect_unix(path: str) -> socket.socket:
+    """Return a connection to the Unix socket of a path."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(CONNECT_SECONDS)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _connect(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from telegrad._session.current import current_session
+from telegrad._transport.address import socket_of
 from telegrad_protocol.errors import NotSupportedError
 
 
@@ -18,5 +19,10 @@ def page() -> str:
     address = getattr(transport, "address", None)
     if address is None:
         raise NotSupportedError("page: this session has no server with pages; profile() and its tables serve here too")
+    base = address.pages or address.url
+    if socket_of(base) is not None:
+        raise NotSupportedError(
+            f"page: browsers do not reach {base}; connect() to the server's http address, or use profile()"
+        )
     hello = transport.hello
-    return f"{address.url}/profile#{urlencode({'session': hello.session, 'key': hello.key})}"
+    return f"{base}/profile#{urlencode({'session': hello.session, 'key': hello.key})}"

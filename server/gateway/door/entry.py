@@ -22,4 +22,4 @@ class Entry:
         make = functools.partial(LimitedProtocol, self._connections, **uvicorns)
         if self._certificate is None:
             return make()
-        return TlsProtocol(self._certificate.context(), self._connections, lambda place: make(place=place))
+        return TlsProtocol(self._certificate.context(), self._connections, lambda place: make(place=place), make)

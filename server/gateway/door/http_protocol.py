@@ -12,6 +12,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from server.gateway.problems import problem_response
+from server.gateway.unix_socket import peer_of
 from telegrad_protocol.errors import CommunicationError, RequestError, TelegradError
 
 from .connections import Connections, Place
@@ -48,7 +49,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
         if self.place is None:
-            self.place = self._connections.admit(self.client[0] if self.client else "", transport.abort)
+            peer = peer_of(transport)
+            if peer is not None:
+                self.client = str(peer), 0
+            address = f"uid={peer.uid}" if peer else self.client[0] if self.client else ""
+            self.place = self._connections.admit(address, transport.abort)
         if self.place is None:
             self._refuse(503, CommunicationError("the server has as many connections as it may (MAX_CONNECTIONS)"))
         else:

@@ -7,6 +7,8 @@ import ssl
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
+from server.gateway.unix_socket import peer_of
+
 from .connections import Connections, Place
 from .http_protocol import LimitedProtocol
 
@@ -34,17 +36,27 @@ class _Begun:
 
 
 class TlsProtocol(asyncio.Protocol):
-    """A connection until its handshake is done; then ``make`` gives the protocol that goes on."""
+    """A connection until its handshake is done; then ``make`` gives the protocol that goes on.
+
+    Over a Unix socket, which nobody reads on the way, there is none, and ``make_plain`` gives the protocol.
+    """
 
     def __init__(
-        self, context: ssl.SSLContext, connections: Connections, make: Callable[[Place], LimitedProtocol]
-    ) -> None:
+        self, context: ssl.SSLContext, connections: Connections, make: Callable[[Place], LimitedProtocol],
+        make_plain: Callable[[], LimitedProtocol],
+    ) -> None:  # fmt: skip
         self._context, self._connections, self._make = context, connections, make
         self._early = bytearray()
+        self._make_plain = make_plain
         self._place: Place | None = None
         self._handshake: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: Any) -> None:
+        if peer_of(transport) is not None:
+            plain = self._make_plain()
+            transport.set_protocol(plain)
+            plain.connection_made(transport)
+            return
         peer = transport.get_extra_info("peername")
         self._place = self._connections.admit(peer[0] if isinstance(peer, tuple) else "", transport.abort)
         if self._place is None:
