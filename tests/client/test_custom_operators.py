@@ -298,6 +298,53 @@ PROGRAMS = [
      attempt(lambda: check(shape, (x,)))[1].split(" (")[0], attempt(lambda: check(fine, (x,), test_utils="no"))[0],
      sorted(check(lacks, (x,), raise_exception=False)))
     """,
+    # calls that come again, and what is changed between them
+    """
+    @custom_op(f"{ns}::twice", mutates_args=())
+    def twice(x: Tensor, by: float = 2.0, n: int = 1, name: str = "a", more: "t.Tensor | None" = None) -> Tensor:
+        calls.append((by, type(by).__name__, n, name, more is None, t.is_grad_enabled(), x.requires_grad))
+        return x * by if more is None else x * more
+    def some():
+        return [twice(x), twice(x, 3.0), twice(x, by=3), twice(by=4.0, x=x), twice(x, 2.0, 1, "b", x),
+                twice(x[1:], 2.5), attempt(lambda: twice(x, n=2.5)), attempt(lambda: twice(x, 3.0, x=x)),
+                attempt(lambda: twice(x, no=1)),
+                attempt(lambda: twice())]
+    results = [some(), some()]
+    with t.no_grad(): results.append(twice(g))
+    with t.inference_mode(): results.append(twice(t.ones(2)).is_inference())
+    results.append(attempt(lambda: twice(g).sum().backward()))
+    def setup(ctx, inputs, output):
+        ctx.by = inputs[1]; ctx.save_for_backward(inputs[0])
+        calls.append((len(inputs), ctx.needs_input_grad, output.requires_grad, t.is_grad_enabled()))
+    twice.register_autograd(lambda ctx, grad: (grad * ctx.by + ctx.saved_tensors[0] * 0, None, None, None, None),
+                            setup_context=setup)
+    twice(g, 5.0).sum().backward(); twice(g * 2).sum().backward(); twice(x).sum()
+    results += [g.grad, type(twice(g).grad_fn).__name__.split("_")[0], twice(g.detach()).requires_grad]
+    twice.register_kernel("cpu")(lambda x, by=2.0, n=1, name="a", more=None: x + 100)
+    results += [twice(x), twice(g)]
+    with twice.set_kernel_enabled("cpu", False): results.append(twice(x))
+    extra = t.library.Library(ns, "IMPL"); extra.impl("twice", lambda x, *rest: x + 7, "AutogradCPU")
+    results.append(twice(x)); extra._destroy(); results.append(twice(x))
+    (results, calls)
+    """,
+    """
+    @custom_op(f"{ns}::same", mutates_args=())
+    def same(x: Tensor, how: int) -> Tensor:
+        if how == 3: raise ValueError("three")
+        return [x, x[1:], x.detach(), None, x.view(2, 2), 5, [x.clone()]][how]
+    results = [[attempt(lambda: same(y, how))[0] for how in (0, 1, 2, 3, 4, 5, 6)] for y in (x, g[:], x.view(4))]
+    results += [t.is_grad_enabled(), (g * 2).requires_grad]
+    @custom_op(f"{ns}::fill", mutates_args={"out"})
+    def fill(x: Tensor, out: Tensor, by: float) -> None: out.copy_(x * by)
+    out = t.zeros(4)
+    for by in (1.0, 2.0): fill(x, out, by); results.append((out.clone(), out._version))
+    @custom_op(f"{ns}::two", mutates_args=())
+    def two(x: Tensor, y: Tensor) -> "tuple[t.Tensor, t.Tensor]": return x * 2, y * 3
+    two.register_autograd(lambda ctx, a, b: (a * 10, b * 100))
+    first, second = two(g, x); results += [first, second, attempt(lambda: two(x, x)[1]), second.requires_grad]
+    (first.sum() + second.sum()).backward()
+    (results, g.grad)
+    """,
 ]  # fmt: skip
 
 

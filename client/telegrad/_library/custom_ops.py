@@ -18,9 +18,10 @@ from . import keys
 from .dispatch import tensors_in
 from .libraries import Library
 from .overloads import OpOverload
+from .plain_calls import PlainCalls
 from .rules import batches, casts, fakes
 from .rules.aliases import check_inplace, check_out, check_separate
-from .rules.derivatives import Derivative, autograd_kernel
+from .rules.derivatives import Derivative, autograd_kernel, plain_recorder
 from .schemas.annotations import infer_schema
 from .schemas.tags import Tag, normalized
 from .schemas.text import parse_schema
@@ -29,6 +30,7 @@ from .schemas.types import FunctionSchema
 DeviceTypes: TypeAlias = "str | Iterable[str] | None"
 _LIBRARIES: Final[dict[str, Library]] = {}
 """By full name, the libraries that operators are registered by, which a later definition of the same name replaces."""
+_MISSING: Final[Any] = object()
 DEFINITIONS: Final[WeakValueDictionary[str, CustomOpDef]] = WeakValueDictionary()
 
 
@@ -97,7 +99,14 @@ class CustomOpDef:
         self._lib.define(name + schema, tags=marks)
         self._opoverload: OpOverload = self._lib.defined[-1]
         self._lib._register_fake(name, self._run_fake)
-        self._lib.impl(name, self._autograd(), "Autograd", with_keyset=True)
+        run = autograd_kernel(self._opoverload, self._derivative, refuses_gradients=self._is_out)
+        self._lib.impl(name, run, "Autograd", with_keyset=True)
+        operator, is_plain = self._opoverload._operator, not (self._is_inplace or self._is_out)
+        is_functional = is_plain and not (parsed.is_mutable or parsed._is_view_op())
+        self._functions: dict[Any, str | None] = {}
+        """By the kernels that are registered for it, the device whose function they run."""
+        if not any(argument.kwarg_only for argument in parsed.arguments):
+            operator.plain_calls = PlainCalls(operator, name, run, self._function_of, is_functional)
         DEFINITIONS[self._qualname] = self
 
     @property
@@ -137,7 +146,7 @@ class CustomOpDef:
         is_view, (places, outs) = schema._is_view_op(), schema.written
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            function = self._init_fn if kind in self._disabled else self._kernels[kind]
+            function: Any = self._function_of(run)
             written = [args[place] for place in places if place < len(args)] + [kwargs[name] for name in outs]
             with watched(tensors_in(written)) as changed:
                 result = function(*args, **kwargs)
@@ -152,6 +161,7 @@ class CustomOpDef:
                     tensor.copy_(from_numpy(array))
             return result
 
+        self._functions[run] = kind
         return run
 
     @contextmanager
@@ -182,9 +192,12 @@ class CustomOpDef:
             f"work. Please use `{self._init_fn.__name__}.register_fake` to add an fake impl."
         )
 
-    def _autograd(self) -> Callable[..., Any]:
-        run = autograd_kernel(self._opoverload, self._derivative, refuses_gradients=self._is_out)
-        return run
+    def _function_of(self, kernel: Any) -> Callable[..., Any] | None:
+        """Return the function that a kernel of this definition runs now; None for another kernel."""
+        kind = self._functions.get(kernel, _MISSING)
+        if kind is _MISSING:
+            return None
+        return self._init_fn if kind in self._disabled else self._kernels[kind]
 
     def register_autograd(
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
@@ -196,6 +209,9 @@ class CustomOpDef:
         """
         check_functional(self._opoverload, self, is_view_allowed=True)
         self._derivative.backward, self._derivative.setup_context = backward, setup_context
+        plain = self._opoverload._operator.plain_calls
+        if plain is not None:
+            plain.recorder = plain_recorder(self._opoverload, self._derivative, plain)
 
     def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
         """Give the operator a rule for batches: ``func(info, in_dims, *args)`` returns results and their dimensions."""

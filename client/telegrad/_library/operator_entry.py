@@ -58,6 +58,10 @@ class Operator:
         self.dispatch_rules: dict[type, list[Callable[..., Any]]] = {}
         """What answers instead of a class' or mode's ``__torch_dispatch__``, by that class."""
         self._resolved: dict[int, tuple[Any, Kernel] | None] = {}
+        self.plain_calls: Any = None
+        """The ``plain_calls.PlainCalls`` of an operator that ``custom_op`` has defined."""
+        self.plain_kernels: dict[int, Any] = {}
+        """What these have selected, by the keys of a call."""
 
     @property
     def name(self) -> str:
@@ -81,6 +85,7 @@ class Operator:
     def forget(self) -> None:
         """Drop what calls have selected."""
         self._resolved.clear()
+        self.plain_kernels.clear()
 
     def has(self, *names: str) -> bool:
         """Whether a kernel is registered for one of these keys itself."""

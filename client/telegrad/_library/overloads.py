@@ -8,6 +8,7 @@ from telegrad_protocol.errors import OperatorError
 
 from . import dispatch, keys
 from .operator_entry import Kernel, Operator
+from .plain_calls import UNUSUAL
 from .schemas.types import FunctionSchema
 
 
@@ -25,7 +26,13 @@ class OpOverload:
         self.__module__ = f"torch._ops.{self.namespace}"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return dispatch.call(self, self._operator, args, kwargs)
+        operator = self._operator
+        plain = operator.plain_calls
+        if plain is not None:
+            result = plain.call(args, kwargs)
+            if result is not UNUSUAL:
+                return result
+        return dispatch.call(self, operator, args, kwargs)
 
     def redispatch(self, keyset: keys.DispatchKeySet, /, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel of the highest of these keys."""

@@ -13,6 +13,7 @@ from telegrad_protocol.errors import AutogradError
 from .. import keys
 from ..dispatch import tensors_in
 from ..overloads import OpOverload
+from ..plain_calls import PlainCalls, Recorder
 from ..state import AutoDispatchBelowAutograd
 
 
@@ -101,8 +102,8 @@ def autograd_kernel(
         results = results if isinstance(results, tuple) else (results,)
         return (*_flat_gradients(results, lengths), None)
 
-    name = f"GeneratedBackwardFor_{overload.namespace}_{overload._opname}_{overload._overloadname}"
-    generated: Any = type(name, (Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    generated: Any = type(_name_of(overload), (Function,), members)
 
     def kernel(of_call: keys.DispatchKeySet, *args: Any, **named: Any) -> Any:
         if not (thread.modes.records and any(t._is_tracked() for t in tensors_in([*args, *named.values()]))):
@@ -120,6 +121,45 @@ def autograd_kernel(
         return tuple(nested) if is_tuple else nested[0]
 
     return kernel
+
+
+def plain_recorder(overload: OpOverload, derivative: Derivative, plain: PlainCalls) -> Recorder | None:
+    """Return what runs plain calls of an overload and records ``derivative``; None where lists are involved."""
+    schema = overload._schema
+    if any(str(returned.type) != "Tensor" for returned in schema.returns):
+        return None
+    classes: dict[Callable[..., Any], Any] = {}
+
+    def recorder(args: tuple[Any, ...], function: Callable[..., Any]) -> Any:
+        generated = classes.get(function)
+        if generated is None:
+            generated = classes[function] = _recording(overload, derivative, plain, function)
+        return generated.apply(*args)
+
+    return recorder
+
+
+def _recording(overload: OpOverload, derivative: Derivative, plain: PlainCalls, function: Callable[..., Any]) -> Any:
+    """Return the differentiable function of plain calls that ``function`` computes."""
+    schema, count = overload._schema, len(overload._schema.arguments)
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        def note(result: Any) -> None:
+            if derivative.setup_context is not None:
+                inputs = args if len(args) == count else schema.filled(args, {})[0]
+                derivative.setup_context(ctx=ctx, inputs=inputs, output=result)
+
+        return plain.run_below(function, args, note)
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        differentiate: Any = derivative.backward
+        return differentiate(ctx, *grads)
+
+    return type(_name_of(overload), (Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+
+
+def _name_of(overload: OpOverload) -> str:
+    return f"GeneratedBackwardFor_{overload.namespace}_{overload._opname}_{overload._overloadname}"
 
 
 def _flat_gradients(results: tuple[Any, ...], lengths: list[int | None]) -> list[Any]:
