@@ -14,6 +14,8 @@ INHERITED   := $(if $(PYTHONPATH),:$(PYTHONPATH))
 IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
 # NumPy's and PyTorch's thread pools fight over the cores with the test processes.
 ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Tests start hundreds of processes: they read bytecode, also where the shell forbids to write it.
+FOR_TESTS   := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels opinfo opinfo-shapes surface lint format serve bench bench-gpu docs clean
@@ -25,27 +27,27 @@ demo: $(VENV)/.demo ## train on handwritten digits through a local server
 	$(PY) examples/digits.py $(ARGS)
 
 test: $(VENV)/.dev ## run the tests that need no GPU
-	$(ONE_THREAD) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu" $(ARGS)
+	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu" $(ARGS)
 
 test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
-	$(ONE_THREAD) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not gpu" $(ARGS)
+	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not gpu" $(ARGS)
 
 test-bounds: ## run the tests of processes and wire with the lowest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear $(BOUNDS)
 	PYTHONPATH= $(PYTHON) tests/structure/lowest_versions.py > $(BOUNDS)/requirements.txt
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BOUNDS)/bin/pip install -qq -r $(BOUNDS)/requirements.txt
-	$(IN_TREE) $(ONE_THREAD) $(BOUNDS)/bin/python -m pytest -q -n $(PYTEST_WORKERS) -p no:cacheprovider \
+	$(IN_TREE) $(FOR_TESTS) $(BOUNDS)/bin/python -m pytest -q -n $(PYTEST_WORKERS) -p no:cacheprovider \
 		-m "not slow and not gpu" tests/gateway tests/transport tests/end_to_end/test_clients.py $(ARGS)
 
 test-mkl: ## run the tests of linear algebra and Fourier transforms with Intel MKL
 	$(PYTHON) -m venv --clear $(MKL)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(MKL)/bin/pip install -qq -e client -e '.[dev,mkl]'
-	$(ONE_THREAD) $(MKL)/bin/python -m pytest -q -p no:cacheprovider tests/ops/test_host_libraries.py \
+	$(FOR_TESTS) $(MKL)/bin/python -m pytest -q -p no:cacheprovider tests/ops/test_host_libraries.py \
 		tests/ops/test_fft.py tests/ops/test_stft.py tests/ops/test_lapack.py tests/ops/test_linalg_edges.py \
 		tests/ops/test_matrices.py -m "not gpu" $(ARGS)
 
 test-gpu: ## run the tests that need a GPU, in this machine's own Python
-	$(IN_TREE) $(ONE_THREAD) $(PYTHON) -m pytest -q -m gpu -p no:benchmark $(ARGS)
+	$(IN_TREE) $(FOR_TESTS) $(PYTHON) -m pytest -q -m gpu -p no:benchmark $(ARGS)
 
 check: lint check-kernels ## lint, types, import layers, generated docs and CUDA texts
 	$(VENV)/bin/mypy

@@ -75,16 +75,14 @@ class Categorical(_ByOdds):
         return values.expand((-1, *self._batch_shape)) if expand else values
 
 
-class OneHotCategorical(Distribution):
-    """Distributions over vectors of one 1 and otherwise 0."""
+class _Vectors(Distribution):
+    """Vectors with an element for each choice of a categorical distribution."""
 
     arg_constraints = _CHOICES
-    support = constraints.one_hot
-    has_enumerate_support = True
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        self._categorical = Categorical(probs, logits)
-        super().__init__(self._categorical._batch_shape, (self._categorical._num_events,), validate_args)
+    def __init__(self, categorical: Categorical, validate_args: bool | None) -> None:
+        self._categorical = categorical
+        super().__init__(categorical._batch_shape, (categorical._num_events,), validate_args)
 
     @property
     def probs(self) -> Any:
@@ -100,6 +98,16 @@ class OneHotCategorical(Distribution):
     def param_shape(self) -> Any:
         """The shape of the parameter that was given."""
         return self._categorical.param_shape
+
+
+class OneHotCategorical(_Vectors):
+    """Distributions over vectors of one 1 and otherwise 0."""
+
+    support = constraints.one_hot
+    has_enumerate_support = True
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        super().__init__(Categorical(probs, logits), validate_args)
 
     @property
     def mean(self) -> Any:
@@ -140,10 +148,8 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         return samples + (self.probs - self.probs.detach())
 
 
-class Multinomial(Distribution):
+class Multinomial(_Vectors):
     """How often each of k choices was made in ``total_count`` trials."""
-
-    arg_constraints = _CHOICES
 
     def __init__(
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -151,27 +157,11 @@ class Multinomial(Distribution):
         if not isinstance(total_count, int):
             raise NotImplementedError("inhomogeneous total_count is not supported")
         self.total_count = total_count
-        self._categorical = Categorical(probs, logits)
-        super().__init__(self._categorical._batch_shape, (self._categorical._num_events,), validate_args)
+        super().__init__(Categorical(probs, logits), validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
         return constraints.multinomial(self.total_count)
-
-    @property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Any:
-        """Log probabilities."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of the parameter that was given."""
-        return self._categorical.param_shape
 
     @property
     def mean(self) -> Any:

@@ -270,7 +270,26 @@ class LogitRelaxedBernoulli(_ByOdds):
         return math.log(self.temperature) + away - 2 * away.exp().log1p()
 
 
-class RelaxedBernoulli(TransformedDistribution):
+class _Relaxed(TransformedDistribution):
+    """Choices made continuous by a temperature."""
+
+    @property
+    def temperature(self) -> Any:
+        """How far from whole choices samples may be."""
+        return self.base_dist.temperature
+
+    @property
+    def logits(self) -> Any:
+        """Log odds of one event, or log probabilities of several."""
+        return self.base_dist.logits
+
+    @property
+    def probs(self) -> Any:
+        """Probabilities."""
+        return self.base_dist.probs
+
+
+class RelaxedBernoulli(_Relaxed):
     """Bernoulli variables made continuous by a temperature."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -278,21 +297,6 @@ class RelaxedBernoulli(TransformedDistribution):
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(), validate_args)
-
-    @property
-    def temperature(self) -> Any:
-        """How far from 0 and 1 samples may be."""
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Any:
-        """Log odds."""
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return self.base_dist.probs
 
 
 class ExpRelaxedCategorical(Distribution):
@@ -328,7 +332,7 @@ class ExpRelaxedCategorical(Distribution):
         return score + math.lgamma(k) - t.log() * -(k - 1)
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class RelaxedOneHotCategorical(_Relaxed):
     """One-hot vectors made continuous by a temperature."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
@@ -336,18 +340,3 @@ class RelaxedOneHotCategorical(TransformedDistribution):
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         super().__init__(ExpRelaxedCategorical(temperature, probs, logits), ExpTransform(), validate_args)
-
-    @property
-    def temperature(self) -> Any:
-        """How far from corners samples may be."""
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Any:
-        """Log probabilities."""
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return self.base_dist.probs

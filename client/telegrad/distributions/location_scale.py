@@ -11,7 +11,24 @@ from . import constraints
 from .distribution import Distribution, ExponentialFamily
 from .utils import broadcast_all, draws, euler_constant, uniform_open
 
-_LOCATION: Any = {"loc": constraints.real, "scale": constraints.positive}
+
+class _LocationScale(Distribution):
+    """A distribution that is moved by ``loc``, where it is highest, and stretched by ``scale``."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support: Any = constraints.real
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
 
 
 class _Inverted(Distribution):
@@ -33,22 +50,10 @@ class _Inverted(Distribution):
         return self._quantile(value)
 
 
-class Normal(ExponentialFamily):
+class Normal(_LocationScale, ExponentialFamily):
     """Normal distributions."""
 
-    arg_constraints = _LOCATION
-    support = constraints.real
     has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Any:
-        return self.loc
-
-    mode = mean
 
     @property
     def stddev(self) -> Any:
@@ -75,21 +80,8 @@ class Normal(ExponentialFamily):
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
 
-class Laplace(_Inverted):
+class Laplace(_LocationScale, _Inverted):
     """Laplace distributions."""
-
-    arg_constraints = _LOCATION
-    support = constraints.real
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Any:
-        return self.loc
-
-    mode = mean
 
     @property
     def variance(self) -> Any:
@@ -111,23 +103,12 @@ class Laplace(_Inverted):
         return 1 + (2 * self.scale).log()
 
 
-class Cauchy(_Inverted):
+class Cauchy(_LocationScale, _Inverted):
     """Cauchy distributions."""
-
-    arg_constraints = _LOCATION
-    support = constraints.real
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Any:
         return function("full_like")(self.loc, math.nan)
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def variance(self) -> Any:
@@ -237,23 +218,12 @@ class Exponential(ExponentialFamily, _Inverted):
         return 1 - self.rate.log()
 
 
-class Gumbel(_Inverted):
+class Gumbel(_LocationScale, _Inverted):
     """Gumbel distributions."""
-
-    arg_constraints = _LOCATION
-    support = constraints.real
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Any:
         return self.loc + self.scale * euler_constant
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def stddev(self) -> Any:
