@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
 PYTEST_WORKERS ?= 2
+FRAMES ?= 10000000
+SECONDS ?= 3600
+PROCESSES ?= 2
 BOUNDS ?= .venv-bounds
 MKL    ?= .venv-mkl
 
@@ -18,7 +21,7 @@ ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 FOR_TESTS   := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels opinfo opinfo-shapes surface lint format serve bench bench-gpu docs clean
+.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels fuzz soak opinfo opinfo-shapes surface lint format serve bench bench-gpu docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +59,12 @@ check: lint check-kernels ## lint, types, import layers, generated docs and CUDA
 
 check-kernels: $(VENV)/.dev ## compile every CUDA text with NVRTC, without a GPU
 	$(PY) -m server.engine.cuda.check
+
+fuzz: $(VENV)/.dev ## send 10,000,000 mutated frames, continuing in build/fuzz (FRAMES=, SECONDS=, PROCESSES=)
+	$(ONE_THREAD) $(PY) -m tests.fuzz --frames $(FRAMES) --seconds $(SECONDS) --processes $(PROCESSES) $(ARGS)
+
+soak: $(VENV)/.dev ## an hour of clients that come, fail and are killed; nothing may grow (SECONDS=)
+	$(ONE_THREAD) $(PY) -m tests.soak --seconds $(SECONDS) $(ARGS)
 
 opinfo: $(VENV)/.dev ## PyTorch's operator database through a client and a server (ARGS="--only linalg -v")
 	$(IN_TREE) $(ONE_THREAD) $(PY) -m conformance.opinfo $(ARGS)

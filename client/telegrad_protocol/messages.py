@@ -8,9 +8,9 @@ Ids of tensors are chosen by the client and mean something only within its sessi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .extension_messages import (
     CallExtension as CallExtension,
@@ -68,6 +68,10 @@ STREAMS_PER_LEVEL = 32
 """Streams of a session per priority level and device, numbered from 1; number 0 is the default stream."""
 
 
+RequestNumber: TypeAlias = Annotated[int, Meta(ge=0)]
+"""What a client calls a request, in 64 bits: chunks of the answer carry it."""
+
+
 class Call(Struct, frozen=True, array_like=True, tag=0, gc=False):
     """Run operation number ``op`` of the table; its results get the ids ``outs``.
 
@@ -114,14 +118,14 @@ class Upload(Struct, frozen=True, array_like=True, tag=3, gc=False):
 class Read(Struct, frozen=True, array_like=True, tag=4, gc=False):
     """Send the elements of a tensor in row-major order; answered by ``Data``."""
 
-    request: int
+    request: RequestNumber
     id: int
 
 
 class Describe(Struct, frozen=True, array_like=True, tag=5, gc=False):
     """Send the metas of tensors whose shape depends on data; answered by ``Description``."""
 
-    request: int
+    request: RequestNumber
     ids: tuple[int, ...]
 
 
@@ -200,7 +204,7 @@ class Seed(Struct, frozen=True, array_like=True, tag=12, gc=False):
 class Query(Struct, frozen=True, array_like=True, tag=13, gc=False):
     """Ask for something, such as ``memory_stats``, in order with the operations; answered by ``Answer``."""
 
-    request: int
+    request: RequestNumber
     what: str
     args: list[Any]
 

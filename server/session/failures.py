@@ -20,7 +20,7 @@ import msgspec
 from server.disclosure import defect, traceback_for
 from server.engine.value import Value
 from telegrad_protocol import messages
-from telegrad_protocol.errors import NotComputedError, OutOfMemoryError, TelegradError
+from telegrad_protocol.errors import ArgumentError, NotComputedError, OutOfMemoryError, TelegradError
 from telegrad_protocol.ops import Op
 
 from .arguments import BY_INDEX, describe_operands
@@ -49,6 +49,8 @@ def as_telegrad_error(error: Exception, operation: str) -> TelegradError:
         return error
     if isinstance(error, MemoryError):
         return OutOfMemoryError(f"{operation}: out of memory on the server's host: {error}")
+    if isinstance(error, OverflowError) or (isinstance(error, ZeroDivisionError) and "float" in str(error)):
+        return ArgumentError(f"{operation}: a number among the arguments leads beyond what can be computed: {error}")
     return defect(error, operation)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from telegrad_protocol.dtypes import FLOAT, float32
+from telegrad_protocol.dtypes import COMPLEX, FLOAT, float32
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.meta import Meta
 
@@ -31,9 +31,11 @@ def _check_parallel(name: str, params: list[Meta], **lists: list[Meta]) -> None:
 
 
 def _check_scalars(name: str, **scalars: Meta | Scalar | None) -> None:
-    for label, meta in scalars.items():
-        if isinstance(meta, Meta) and meta.numel != 1:
-            raise ShapeError(f"{name}: {label} must have one element, got {meta}")
+    for label, scalar in scalars.items():
+        if isinstance(scalar, Meta) and scalar.numel != 1:
+            raise ShapeError(f"{name}: {label} must have one element, got {scalar}")
+        if scalar.dtype.category == COMPLEX if isinstance(scalar, Meta) else isinstance(scalar, complex):
+            raise DTypeError(f"{name}: {label} must be a real number, got {scalar}")
 
 
 def _check_steps(name: str, count: int, steps: list[Meta]) -> None:

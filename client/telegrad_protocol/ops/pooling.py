@@ -216,11 +216,12 @@ def avg_pool3d(
     return _mean_pooled("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, divisor_override)
 
 
-def parts(name: str, dims: int, input: Meta, output_size: tuple[int | None, ...]) -> Size:
-    """Return the number of windows that every dimension is divided into; None keeps its size."""
+def parts(name: str, dims: int, input: Meta, output_size: tuple[int | None, ...] | None) -> Size:
+    """Return the number of windows that every dimension is divided into; None among them keeps a size."""
     _check_dims(name, input, dims)
-    if len(output_size) not in (1, dims):
-        raise ArgumentError(f"{name}: output_size must be one number or {dims}, got {list(output_size)}")
+    if output_size is None or len(output_size) not in (1, dims):
+        given = output_size and list(output_size)
+        raise ArgumentError(f"{name}: output_size must be one number or {dims}, got {given}")
     wanted = output_size * dims if len(output_size) == 1 else output_size
     size = tuple(n if w is None else w for n, w in zip(input.shape[-dims:], wanted, strict=True))
     if min(size) < 0:

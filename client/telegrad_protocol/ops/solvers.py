@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from telegrad_protocol.dtypes import int32, int64
-from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes
 from telegrad_protocol.meta import Meta
 
@@ -118,6 +118,8 @@ def plain_pinv(A: Meta, atol: Meta, rtol: Meta, hermitian: bool) -> Meta:
 
 
 def _pseudo_inverse(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
+    if any([isinstance(tolerance, complex) for tolerance in tolerances]):
+        raise DTypeError(f"linalg.pinv: tolerances must be real numbers, got {tolerances}")
     atol, rtol = (t if isinstance(t, Meta) else real_like(A, ()) for t in (*tolerances, None, None)[:2])
     return plain_pinv.rule(A, atol, rtol, hermitian)
 
@@ -155,6 +157,7 @@ def check_least_squares(A: Meta, B: Meta, driver: str | None) -> tuple[str, bool
     constants=("singular_values",))  # fmt: skip
 def plain_lstsq(A: Meta, B: Meta, rcond: float, driver: str) -> tuple[Meta, Meta, Meta]:
     """Solve least-squares problems with matrices as right sides."""
+    check_matrix("linalg.lstsq", A, B)
     (m, n), batch = A.shape[-2:], A.shape[:-2]
     check_floating("linalg.lstsq", A, B)
     if batch_of("linalg.lstsq", B) != batch or B.shape[-2] != m:

@@ -187,7 +187,7 @@ def _advance_steps(xp, steps, found_inf):
 
 
 def _sqrt(xp, number):
-    return math.sqrt(number) if xp is np else xp.sqrt(number)
+    return math.sqrt(number) if xp is np and number >= 0 else xp.sqrt(number)
 
 
 def _adam_update(
