@@ -19,10 +19,12 @@ from .dependencies import Gateway, RegistryLike
 from .door.bodies import BodyLimit
 from .door.origins import OriginGuard
 from .hardware import device_groups
+from .http.described_errors import describe_errors
 from .http.routes import http_router
+from .methods import HeadRequests
 from .middleware import AccessLog, SecurityHeaders
 from .node import Node
-from .problems import describe_problems, install_problems
+from .problems import install_problems
 from .sessions import Registry
 from .settings import Settings
 from .tenancy.tenants import Tenants
@@ -48,13 +50,15 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
         lifespan=_lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     _check_allocator_options(settings)
     tenants = Tenants(settings)
     app.state.gateway = Gateway(settings, registry or _sessions(settings), tenants)
     install_problems(app)
     app.include_router(http_router())
-    describe_problems(app)
+    describe_errors(app)
+    app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit, limit=settings.max_frame_bytes)
     app.add_middleware(TokenGuard, tenants=tenants)
     app.add_middleware(OriginGuard, allowed=settings.allowed_origins)

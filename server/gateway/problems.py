@@ -5,7 +5,6 @@ Every error leaves the HTTP interface through here, those of the framework too. 
 
 from __future__ import annotations
 
-import http
 import logging
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -21,14 +20,9 @@ from server.disclosure import defect, traceback_for
 from telegrad_protocol import errors
 from telegrad_protocol.errors import ArgumentError, RequestError, TelegradError
 
-_REASONS: Final = {
-    404: "there is no such endpoint; /docs lists all",
-    405: "the endpoint does not have this method; the header Allow names those that it has",
-}
-_USUAL: Final = {400, 401, 403, 408, 414, 431, 500, 503}
-"""What any endpoint may answer: requests that are refused before it, and a server that is not ready or has a defect."""
-_OF_BODIES: Final = {413, 415, 422}
-_OF_SESSIONS: Final = {404, 409, 410, 501, 507}
+from .methods import methods_of
+
+_NO_ENDPOINT: Final = "there is no such endpoint; /docs lists all"
 MAX_DETAILS: Final = 20
 """So many mistakes of a body are told at most."""
 MEDIA_TYPE: Final = "application/problem+json"
@@ -55,6 +49,10 @@ _STATUS: Final[dict[type[TelegradError], int]] = {
     errors.SessionLostError: 410,
     errors.CommunicationError: 503,
 }
+_ARGUMENTS: Final = 422
+"""Of all other errors: what a caller got wrong in the arguments."""
+STATUSES: Final = {*_STATUS.values(), _ARGUMENTS}
+"""The statuses that errors have, unless one is refused with another."""
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +82,8 @@ class Refused(HTTPException):
 
 
 def status_of(error: TelegradError) -> int:
-    """The HTTP status of an error; 422 for what a caller got wrong in the arguments."""
-    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 422)
+    """The HTTP status of an error."""
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), _ARGUMENTS)
 
 
 def unavailable(reason: str, retry_after: int | None = 5) -> NoReturn:
@@ -114,31 +112,6 @@ def problem_response(
     return JSONResponse(problem.model_dump(exclude_none=True), status, headers, MEDIA_TYPE)
 
 
-def describe_problems(app: FastAPI) -> None:
-    """Have the description of ``app`` say of each endpoint that it may answer with problem documents, and when."""
-    describe = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        described = describe()
-        for path, methods in described["paths"].items():
-            of_path = _USUAL | (_OF_SESSIONS if "{session_id}" in path else set())
-            for method, operation in methods.items():
-                answers = operation["responses"]
-                for status in of_path | (_OF_BODIES if method in ("post", "put") else set()):
-                    answers.setdefault(str(status), {})
-                for status, answer in answers.items():
-                    if status >= "400":
-                        answer["description"] = http.HTTPStatus(int(status)).phrase
-                        answer["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-        schemas = described["components"]["schemas"]
-        schemas.pop("HTTPValidationError", None)
-        schemas.pop("ValidationError", None)
-        schemas["Problem"] = Problem.model_json_schema()
-        return described
-
-    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation has it
-
-
 def install_problems(app: FastAPI) -> None:
     """Make every error of ``app`` a problem document."""
 
@@ -156,9 +129,14 @@ def install_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def framework_error(request: Request, error: HTTPException) -> JSONResponse:
-        reason = _REASONS.get(error.status_code, error.detail)
+        reason, headers = error.detail, error.headers
+        if error.status_code == 404:
+            reason = _NO_ENDPOINT
+        elif error.status_code == 405:
+            allowed = ", ".join(methods_of(request.scope))
+            reason, headers = f"the endpoint does not have this method; it has {allowed}", {"Allow": allowed}
         known = RequestError(f"{request.method} {request.url.path}: {reason}")
-        return respond(request, known, status=error.status_code, headers=error.headers)
+        return respond(request, known, status=error.status_code, headers=headers)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:

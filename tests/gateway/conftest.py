@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from server.gateway.app import create_app
 from server.gateway.settings import Settings
 
+from .declared import check_declared
 from .registry import FakeRegistry, OpenSession
 
 TOKEN = "correct-horse-battery"
@@ -27,9 +28,13 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Http:
-    """Requests to an application in this process, one at a time; a context manager around its lifespan."""
+    """Requests to an application in this process, one at a time; a context manager around its lifespan.
+
+    Every answer is checked against the description of the interface.
+    """
 
     def __init__(self, app: FastAPI, base_url: str = "http://127.0.0.1", **rest: Any) -> None:
+        self._app = app
         self._loop = asyncio.new_event_loop()
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url=base_url, **rest)
@@ -45,7 +50,9 @@ class Http:
         self._loop.close()
 
     def request(self, method: str, path: str, **rest: Any) -> httpx.Response:
-        return self._loop.run_until_complete(self._client.request(method, path, **rest))
+        answer = self._loop.run_until_complete(self._client.request(method, path, **rest))
+        check_declared(self._app, answer)
+        return answer
 
     def get(self, path: str, **rest: Any) -> httpx.Response:
         return self.request("GET", path, **rest)

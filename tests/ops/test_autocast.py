@@ -20,7 +20,7 @@ from .adapters import OURS_TO_TORCH
 from .autocasting import Refused, differences_on_cuda, download, run_both, run_here, upload
 from .database import op_db
 from .known import is_out_of_scope, is_random
-from .test_opinfo import _ours
+from .test_opinfo import ours_of
 
 SAMPLES = 8
 LOWER = (torch.bfloat16, torch.float16)
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def _cases() -> list[Any]:
     chosen = {}
     for info in op_db:
-        name = _ours(info.name)
+        name = ours_of(info.name)
         if info.name in COMPARED_ELSEWHERE:
             continue
         if name in PUBLIC and info.name not in ("as_strided", "normal") and info.supports_dtype(torch.float32, "cpu"):
@@ -68,7 +68,7 @@ def _compare_samples(info: Any, dtype: torch.dtype, lower: torch.dtype) -> None:
         count += 1
         if count > SAMPLES:
             return
-        expected, result, _ = run_both(info.op, str(_ours(info.name)), args, sample.kwargs, lower)
+        expected, result, _ = run_both(info.op, str(ours_of(info.name)), args, sample.kwargs, lower)
         if expected is Refused or result is Refused:
             assert expected is result, f"{'PyTorch' if expected is Refused else 'telegrad'} refuses {args}"
             continue
@@ -97,7 +97,7 @@ def _compare(theirs: torch.Tensor, mine: Any, only_types: bool = False) -> None:
 @pytest.mark.parametrize("lower", LOWER, ids=str)
 @pytest.mark.parametrize("name", sorted({n for n in autocast._CPU if n in TABLE}))
 def test_gradients_come_in_the_operands_types(tg: Any, name: str, lower: torch.dtype) -> None:
-    infos = [info for info in op_db if _ours(info.name) == TABLE[name].public and info.supports_autograd]
+    infos = [info for info in op_db if ours_of(info.name) == TABLE[name].public and info.supports_autograd]
     for info in infos:
         torch.manual_seed(0)
         for sample in [s for s, _ in zip(info.sample_inputs("cpu", torch.float32, requires_grad=True), range(4))]:
@@ -200,7 +200,7 @@ def test_the_client_foresees_the_types_of_cuda_autocast(queued_tg: Any, info: An
             args = (sample.input, *sample.args)
             if is_out_of_scope(info.name, args, sample.kwargs):
                 continue
-            for mine in run_here(str(_ours(info.name)), args, sample.kwargs, torch.float16, str(QUEUED)):
+            for mine in run_here(str(ours_of(info.name)), args, sample.kwargs, torch.float16, str(QUEUED)):
                 data = download(mine)
                 assert OURS_TO_TORCH[mine.dtype] is data.dtype, f"client {mine.dtype}, server {data.dtype}"
 
@@ -266,5 +266,5 @@ def _wrong_types(info: Any, dtype: torch.dtype, lower: torch.dtype) -> list[str]
     for sample, _ in zip(info.sample_inputs("cpu", dtype), range(4)):
         args = (sample.input, *sample.args)
         if not is_out_of_scope(info.name, args, sample.kwargs):
-            result += differences_on_cuda(info, str(_ours(info.name)), args, sample.kwargs, lower, str(QUEUED))
+            result += differences_on_cuda(info, str(ours_of(info.name)), args, sample.kwargs, lower, str(QUEUED))
     return result

@@ -17,14 +17,14 @@ from .adapters import CLIENT_OPTIONS, EngineAdapter
 from .database import op_db
 from .harness import significant, tree_map
 from .known import LAPACK, composed, is_out_of_scope
-from .test_opinfo import _ours
+from .test_opinfo import ours_of
 
 MAX_SAMPLES = 20
 NAMES = (*LAPACK, "stft", "istft", "logdet", "mvlgamma")
 ENTRIES = [
     pytest.param(info, id=f"{info.name}-{info.variant_test_name or 'plain'}")
     for info in op_db
-    if _ours(info.name) and (info.name.rpartition(".")[0] in NAMESPACES or info.name in NAMES)
+    if ours_of(info.name) and (info.name.rpartition(".")[0] in NAMESPACES or info.name in NAMES)
 ]
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -59,9 +59,9 @@ def test_results_lie_in_memory_as_the_contract_says(info: Any) -> None:
             args = tree_map(adapter.tensor, adapter.convert, given)
             options = {name: value for name, value in sample.kwargs.items() if name not in CLIENT_OPTIONS}
             kwargs = tree_map(adapter.tensor, adapter.convert, options)
-            result = adapter.function(_ours(info.name))(*args, **kwargs)
+            result = adapter.function(ours_of(info.name))(*args, **kwargs)
             results = result if isinstance(result, tuple) else (result,)
-            for promised, value in zip(_promised(_ours(info.name), args, kwargs), results, strict=True):
+            for promised, value in zip(_promised(ours_of(info.name), args, kwargs), results, strict=True):
                 if not _agree(promised, value.meta):
                     wrong.append(f"{args} {kwargs}: {value.meta} {value.meta.strides}, not {promised.strides}")
     assert not wrong, "\n".join(wrong[:4])

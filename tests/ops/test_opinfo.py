@@ -55,7 +55,7 @@ pytestmark = [
 ]
 
 
-def _ours(name: str) -> str | None:
+def ours_of(name: str) -> str | None:
     head, _, last = name.rpartition(".")
     public = ALIASES.get(name) or (last if head in ("", "nn.functional") else public_of(name))
     return public if public in PUBLIC else None
@@ -64,7 +64,7 @@ def _ours(name: str) -> str | None:
 def _cases() -> list[Any]:
     cases = []
     for info in op_db:
-        if _ours(info.name) is None:
+        if ours_of(info.name) is None:
             continue
         for dtype in TORCH_TO_OURS:
             if info.supports_dtype(dtype, "cpu"):
@@ -131,7 +131,7 @@ def test_agrees_with_its_reference_on_cuda(name: str, dtype: torch.dtype, cuda_a
     compare_own_samples(name, dtype, cuda_adapter)
 
 
-def _reference(info: Any, dtype: torch.dtype) -> Any:
+def reference_of(info: Any, dtype: torch.dtype) -> Any:
     """PyTorch's operation; in a wider type with one rounding at the end where its own rounds many times."""
     if info.name == "logcumsumexp" and dtype.itemsize <= 8 and dtype is not torch.float64:
         return _widened(info.op, dtype, torch.complex128 if dtype.is_complex else torch.float64)
@@ -185,8 +185,8 @@ def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> No
             break
         try:
             comparison.run(
-                comparable(info, _reference(info, dtype), adapter.device.type),
-                comparable(info, composed(info, adapter.function(_ours(info.name))), adapter.device.type),
+                comparable(info, reference_of(info, dtype), adapter.device.type),
+                comparable(info, composed(info, adapter.function(ours_of(info.name))), adapter.device.type),
                 args, sample.kwargs,
                 gradients=differentiable and info.name not in WRONG_GRADIENTS and not is_random(info.name),
                 second=differentiable
@@ -207,11 +207,11 @@ def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> No
     [
         pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}")
         for i in op_db
-        if _ours(i.name) and i.inplace_variant and i.name not in VIEWS
+        if ours_of(i.name) and i.inplace_variant and i.name not in VIEWS
     ],
 )
 def test_inplace_form_agrees_with_pytorch(info: Any, adapter: EngineAdapter) -> None:
-    name = f"{_ours(info.name)}_"
+    name = f"{ours_of(info.name)}_"
     if name not in PUBLIC:
         pytest.fail(f"{name} does not exist")
     torch.manual_seed(0)
@@ -244,7 +244,7 @@ def _call_inplace(adapter: EngineAdapter, name: str, mine: Any, sample: Any) -> 
     [
         pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}")
         for i in op_db
-        if _ours(i.name) and i.error_inputs_func
+        if ours_of(i.name) and i.error_inputs_func
     ],
 )
 def test_refuses_what_pytorch_refuses(info: Any, adapter: EngineAdapter) -> None:
@@ -258,7 +258,7 @@ def test_refuses_what_pytorch_refuses(info: Any, adapter: EngineAdapter) -> None
         try:
             args = tree_map(adapter.tensor, adapter.convert, [sample.input, *sample.args])
             kwargs = tree_map(adapter.tensor, adapter.convert, sample.kwargs)
-            adapter.function(_ours(info.name))(*args, **kwargs)
+            adapter.function(ours_of(info.name))(*args, **kwargs)
         except TelegradError as error:
             assert str(error), "the message is empty"
         else:
@@ -269,6 +269,6 @@ def test_refuses_what_pytorch_refuses(info: Any, adapter: EngineAdapter) -> None
 def test_every_operation_of_the_table_is_covered() -> None:
     from .known import COVERED_ELSEWHERE
 
-    tested = {_ours(info.name) for info in op_db} | set(SAMPLES)
+    tested = {ours_of(info.name) for info in op_db} | set(SAMPLES)
     missing = {op.public for op in TABLE.values() if op.base is op} - tested - COVERED_ELSEWHERE
     assert not missing, f"no operator test covers {sorted(missing)}"

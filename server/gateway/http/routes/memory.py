@@ -18,7 +18,7 @@ from server.ipc import requests as verbs
 
 router = APIRouter(
     tags=["devices and memory"],
-    responses={403: {"model": Problem}, 404: {"model": Problem}, 503: {"model": Problem}},
+    responses={code: {"model": Problem} for code in (403, 404, 410, 503)},
 )  # fmt: skip
 of_session = APIRouter(
     prefix="/v1/sessions/{session_id}", tags=["devices and memory"],
