@@ -20,6 +20,7 @@ import parity
 import stubs
 from pydantic.fields import FieldInfo
 
+from server.gateway.observability.metrics import Metrics
 from server.gateway.settings import CLIENT_VARIABLES, PREFIX, Settings
 from telegrad_protocol.ops import FAMILIES, TABLE, Op
 from telegrad_protocol.ops.namespaces import place_of
@@ -41,6 +42,14 @@ def markdown(cell: str) -> str:
 def settings_table() -> str:
     rows = ((f"`{PREFIX}{name.upper()}`", default(info), info.description or "") for name, info in fields())
     return table(["variable", "default", "meaning"], rows)
+
+
+def metrics_table() -> str:
+    rows = (
+        [f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help]
+        for metric in Metrics().described
+    )
+    return table(["metric", "kind", "labels", "meaning"], rows)
 
 
 def client_table() -> str:
@@ -148,7 +157,8 @@ def walks_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "settings": settings_table, "client": client_table, "pytorch": pytorch_table, "operations": operations,
+    "settings": settings_table, "metrics": metrics_table, "client": client_table, "pytorch": pytorch_table,
+    "operations": operations,
     "results_cpu": results_table("cpu"), "results_h200": results_table("h200"),
     "results_allocator": results_table("allocator-h200"), "results_replay": results_table("replay-h200"),
     "results_kernels": kernels_table, "results_linalg": results_table("linalg-cpu"),

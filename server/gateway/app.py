@@ -22,8 +22,13 @@ from .hardware import device_groups
 from .http.described_errors import describe_errors
 from .http.routes import http_router
 from .methods import HeadRequests
-from .middleware import AccessLog, SecurityHeaders
+from .middleware import SecurityHeaders
 from .node import Node
+from .observability.gpus import Gpus
+from .observability.metrics import Metrics
+from .observability.observer import Observer
+from .observability.requests import RequestLog
+from .observability.tracing import Tracing
 from .problems import install_problems
 from .sessions import Registry
 from .settings import Settings
@@ -54,7 +59,7 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
     )
     _check_allocator_options(settings)
     tenants = Tenants(settings)
-    app.state.gateway = Gateway(settings, registry or _sessions(settings), tenants)
+    app.state.gateway = gateway = _gateway(settings, tenants, registry)
     install_problems(app)
     app.include_router(http_router())
     describe_errors(app)
@@ -63,7 +68,7 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
     app.add_middleware(TokenGuard, tenants=tenants)
     app.add_middleware(OriginGuard, allowed=settings.allowed_origins)
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(AccessLog)
+    app.add_middleware(RequestLog, observer=gateway.observer)
     return app
 
 
@@ -75,13 +80,16 @@ def _check_allocator_options(settings: Settings) -> None:
         options_of_environment()
 
 
-def _sessions(settings: Settings) -> Registry:
+def _gateway(settings: Settings, tenants: Tenants, registry: RegistryLike | None) -> Gateway:
+    observer = Observer(Metrics(), Tracing())
+    if registry is not None:
+        return Gateway(settings, registry, tenants, observer)
+    groups = device_groups(settings.devices)
     node = Node(
-        device_groups(settings.devices), log_level=settings.log_level, isolation=settings.isolation,
-        max_workers=settings.max_workers, spare_workers=settings.spare_workers,
-        limits=settings.limits(),
+        groups, log_level=settings.log_level, isolation=settings.isolation, max_workers=settings.max_workers,
+        spare_workers=settings.spare_workers, limits=settings.limits(), events=observer,
     )  # fmt: skip
-    return Registry(node)
+    return Gateway(settings, Registry(node, observer), tenants, observer, Gpus(groups))
 
 
 async def _watch_tenants(gateway: Gateway) -> None:

@@ -141,7 +141,6 @@ class TokenGuard:
 
 
 async def _deny(error: TelegradError, scope: Scope, receive: Receive, send: Send) -> None:
-    scope["app"].state.gateway.metrics.errors.labels(error.code).inc()
     if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008, "reason": error.message})
         return

@@ -31,7 +31,11 @@ from .auth import (
     check_tenant,
 )
 from .device_groups import DeviceGroup
-from .metrics import Metrics
+from .door.connections import Connections
+from .observability.gpus import Gpus
+from .observability.metrics import Metrics, Traffic
+from .observability.observer import Observer
+from .observability.tracing import Tracing
 from .placement import Demand
 from .settings import Settings
 from .tenancy.tenants import Tenant, Tenants
@@ -80,10 +84,9 @@ class WorkerLike(Protocol):
 class RegistryLike(Protocol):
     """What endpoints want of the registry: all sessions, and what closed sessions have counted."""
 
-    frames_received: int
-    frames_sent: int
-    bytes_received: int
-    bytes_sent: int
+    @property
+    def closed_traffic(self) -> Mapping[str, Traffic]:
+        """Return, by tenant, what its closed sessions have counted."""
 
     @property
     def workers(self) -> Sequence[WorkerLike]:
@@ -128,13 +131,23 @@ class Gateway:
     settings: Settings
     registry: RegistryLike
     tenants: Tenants
-    metrics: Metrics = field(default_factory=Metrics)
+    observer: Observer = field(default_factory=lambda: Observer(Metrics(), Tracing()))
+    gpus: Gpus = field(default_factory=lambda: Gpus([]))
     described: dict[DeviceGroup, list[DeviceInfo]] = field(default_factory=dict)
     """How workers described their devices when they were asked last."""
     opening: Counter[str] = field(default_factory=Counter)
     """By tenant, the sessions that are being opened."""
+    connections: Connections = field(init=False)
     draining: bool = False
     ready: bool = False
+
+    def __post_init__(self) -> None:
+        self.connections = Connections(self.settings.max_connections, self.settings.max_connections_per_address)
+
+    @property
+    def metrics(self) -> Metrics:
+        """What ``/metrics`` shows."""
+        return self.observer.metrics
 
     async def ask(self, request: msgspec.Struct, answer: Any, session: SessionLike) -> Any:
         """Put ``request`` about a session to its worker; the answer as type ``answer``."""

@@ -24,7 +24,11 @@ class HeadRequests:
         async def send_head(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        await self.app({**scope, "method": "GET"}, receive, send_head)
+        asked = {**scope, "method": "GET"}
+        try:
+            await self.app(asked, receive, send_head)
+        finally:
+            scope.update({**asked, "method": "HEAD"})  # route and errors, which the log of requests looks at
 
 
 def methods_of(scope: Scope) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from server.disclosure import defect, traceback_for
 from telegrad_protocol import errors
@@ -54,7 +55,33 @@ _ARGUMENTS: Final = 422
 STATUSES: Final = {*_STATUS.values(), _ARGUMENTS}
 """The statuses that errors have, unless one is refused with another."""
 
+PROBLEM: Final = "telegrad.problem"
+"""Under this name the scope of a request has the ``ProblemAnswered`` that it was answered with."""
+
+REQUEST_ID: Final = "telegrad.request_id"
+"""Under this name the scope of a request has its id."""
+REQUEST_ID_HEADER: Final = "x-request-id"
+
 log = logging.getLogger(__name__)
+
+
+class ProblemAnswered(NamedTuple):
+    """An error that a request was answered with; ``rejection`` says why it was refused, where the error does not."""
+
+    error: TelegradError
+    rejection: str
+
+
+class ProblemResponse(JSONResponse):
+    """A problem document, which notes in the request's scope what it tells of."""
+
+    def __init__(self, content: Any, status: int, headers: Mapping[str, str] | None, answered: ProblemAnswered) -> None:
+        super().__init__(content, status, headers, MEDIA_TYPE)
+        self._answered = answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[PROBLEM] = self._answered
+        await super().__call__(scope, receive, send)
 
 
 class Problem(BaseModel):
@@ -74,11 +101,13 @@ class Problem(BaseModel):
 
 
 class Refused(HTTPException):
-    """An error whose status is not the usual one of its code."""
+    """An error whose status is not the usual one of its code; ``rejection`` is what metrics call the reason."""
 
-    def __init__(self, status: int, error: TelegradError, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, error: TelegradError, headers: Mapping[str, str] | None = None, rejection: str = ""
+    ) -> None:  # fmt: skip
         super().__init__(status, error.message, headers)
-        self.error = error
+        self.error, self.rejection = error, rejection
 
 
 def status_of(error: TelegradError) -> int:
@@ -86,10 +115,10 @@ def status_of(error: TelegradError) -> int:
     return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), _ARGUMENTS)
 
 
-def unavailable(reason: str, retry_after: int | None = 5) -> NoReturn:
+def unavailable(reason: str, retry_after: int | None = 5, rejection: str = "") -> NoReturn:
     """Refuse for now: the client may come again after so many seconds; with None, coming again is of no use."""
     headers = None if retry_after is None else {"Retry-After": str(retry_after)}
-    raise Refused(503, errors.CommunicationError(reason), headers)
+    raise Refused(503, errors.CommunicationError(reason), headers, rejection)
 
 
 def problem_response(
@@ -98,6 +127,7 @@ def problem_response(
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
     details: list[dict[str, Any]] | None = None,
+    rejection: str = "",
 ) -> JSONResponse:
     """The answer that tells a client of ``error``."""
     status = status_of(error) if status is None else status
@@ -109,14 +139,15 @@ def problem_response(
         operands=error.operands or None, site=error.site or None, server_traceback=error.server_traceback or None,
         errors=details,
     )  # fmt: skip
-    return JSONResponse(problem.model_dump(exclude_none=True), status, headers, MEDIA_TYPE)
+    return ProblemResponse(
+        problem.model_dump(exclude_none=True), status, headers, ProblemAnswered(error, rejection)
+    )  # fmt: skip
 
 
 def install_problems(app: FastAPI) -> None:
     """Make every error of ``app`` a problem document."""
 
     def respond(request: Request, error: TelegradError, **rest: Any) -> JSONResponse:
-        request.app.state.gateway.metrics.errors.labels(error.code).inc()
         return problem_response(request.url.path, error, **rest)
 
     @app.exception_handler(TelegradError)
@@ -125,7 +156,9 @@ def install_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Refused)
     async def refused(request: Request, refusal: Refused) -> JSONResponse:
-        return respond(request, refusal.error, status=refusal.status_code, headers=refusal.headers)
+        return respond(
+            request, refusal.error, status=refusal.status_code, headers=refusal.headers, rejection=refusal.rejection
+        )
 
     @app.exception_handler(HTTPException)
     async def framework_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -153,7 +186,8 @@ def install_problems(app: FastAPI) -> None:
     async def unforeseen(request: Request, error: Exception) -> JSONResponse:
         known = defect(error)
         known.server_traceback = traceback_for(error)
-        return respond(request, known)
+        id = request.scope.get(REQUEST_ID)
+        return respond(request, known, headers={REQUEST_ID_HEADER: id} if id else None)
 
 
 def _located(item: Mapping[str, Any]) -> dict[str, Any]:

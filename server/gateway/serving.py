@@ -38,9 +38,8 @@ DRAIN_POLL_SECONDS: Final = 0.1
 log = logging.getLogger(__name__)
 
 
-def uvicorn_options(settings: Settings) -> dict[str, Any]:
+def uvicorn_options(settings: Settings, connections: Connections) -> dict[str, Any]:
     """Which loop and protocol implementations serve, and their limits."""
-    connections = Connections(settings.max_connections, settings.max_connections_per_address)
     certificate = Certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     return {
         "loop": "uvloop",
@@ -97,10 +96,11 @@ class GatewayServer(uvicorn.Server):
         self, app: FastAPI, listener: socket.socket, announce: bool = False, unix: UnixListener | None = None
     ) -> None:
         self._gateway: Gateway = app.state.gateway
+        options = uvicorn_options(self._gateway.settings, self._gateway.connections)
         super().__init__(
             uvicorn.Config(
                 app, lifespan="on", log_config=None, access_log=False, server_header=False,
-                timeout_graceful_shutdown=SHUTDOWN_SECONDS, **uvicorn_options(self._gateway.settings),
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS, **options,
             )
         )  # fmt: skip
         self._listener, self._unix = listener, unix

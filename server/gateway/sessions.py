@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import logging
 import secrets
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from server import __version__
@@ -26,6 +28,7 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 from .node import PLACE_SECONDS, Node
+from .observability.observer import Observer
 from .placement import SESSION_LOAD, Demand
 from .stream import SessionRelay
 from .tenancy.audit import log as audit_log
@@ -50,12 +53,28 @@ class Home(NamedTuple):
     process: WorkerProcess
 
 
-class Registry:
-    """The sessions of one gateway."""
+@dataclass
+class TrafficCount:
+    """What sessions that are closed have received and sent."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 0
+    frames_received: int = 0
+    frames_sent: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+
+    def add(self, session: SessionRelay) -> None:
+        """Add what a session has counted."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(session, field.name))
+
+
+class Registry:
+    """The sessions of one gateway; ``observer`` is told when they begin and end."""
+
+    def __init__(self, node: Node, observer: Observer) -> None:
+        self.node, self._observer = node, observer
+        self.closed_traffic: defaultdict[str, TrafficCount] = defaultdict(TrafficCount)
+        """By tenant, the traffic of its sessions that are closed."""
         self._sessions: dict[str, SessionRelay] = {}
         self._homes: dict[int, Home] = {}
         self._opening: Counter[int] = Counter()
@@ -132,9 +151,10 @@ class Registry:
             number, self._hello(home, lease), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
             self._lease_ended, self._interrupted,
         )  # fmt: skip
-        session.client = client
+        session.client, session.tenant = client, client["tenant"]
         self._sessions[session.id] = session
         self._homes[number] = home
+        self._observer.opened(session)
         log.info("session opened", extra={"session": session.id, "worker": home.worker.number})
         return session
 
@@ -221,14 +241,16 @@ class Registry:
                 f"{cause}; the session's tensors are lost"
             )
             session.fail(error)
+        if not self._is_stopping:
+            self._observer.lost(session, error)
         self._remember(session, error)
         log.warning("session lost", extra={"session": session.id, "reason": error.message})
         session.close(SessionLostError(error.message))
 
     def _remember(self, session: SessionRelay, error: TelegradError) -> None:
-        for name in ("frames_received", "frames_sent", "bytes_received", "bytes_sent"):
-            setattr(self, name, getattr(self, name) + getattr(session, name))
+        self.closed_traffic[session.tenant].add(session)
         self._gone[session.id] = error.message
+        self._observer.ended(session, error.message)
         audit_log.info(
             "session ended", extra={"tenant": session.tenant, "session": session.id, "reason": error.message}
         )

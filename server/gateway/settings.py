@@ -197,6 +197,9 @@ class Settings(BaseSettings):
     graph_nodes: float = Field(
         1e6, gt=0, description="Nodes of the graph that one backward pass may go through; `inf`: any."
     )
+    slow_seconds: float = Field(
+        1.0, ge=0.01, description="From so many seconds on a turn of a session is a line in the log, and in a trace."
+    )
     max_frame_bytes: ByteSize = Field(
         ByteSize(8 << 20), ge=2 << 20, le=1 << 30, description="Largest WebSocket frame and largest JSON body."
     )
@@ -255,7 +258,7 @@ class Settings(BaseSettings):
     def limits(self) -> Limits:
         """Return what one instruction may take."""
         work = self.operation_work or WORK_OF_A_CORE * (os.cpu_count() or 1)
-        return Limits(self.instruction_seconds, work, self.graph_nodes)
+        return Limits(self.instruction_seconds, work, self.graph_nodes, self.slow_seconds)
 
     def granted_lease(self, asked: float | None) -> float:
         """Return the lease of a client that asks for so many seconds; ArgumentError where that is too long."""

@@ -201,7 +201,7 @@ class SessionRelay:
         if frame.kind == wire.CLOSE:
             self._on_close(self)
             return
-        self._channel.send(frame.kind, 0, [frame.body])
+        self._channel.send(frame.kind, int(self.last_sign * 1e9), [frame.body])
         self._passed_bytes += channel.HEADER.size + len(frame.body)
         self._passed_on.append((frame.sequence, self._passed_bytes))
         if self._outbox.pending > 2 * self._link.window and self._connection is not None:

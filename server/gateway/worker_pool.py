@@ -17,6 +17,7 @@ from telegrad_protocol.errors import CommunicationError, TelegradError
 
 from .device_groups import DeviceGroup
 from .placement import Isolation
+from .workers.events import UNHEARD, WorkerEvents
 from .workers.limits import Limits
 from .workers.process import ENGINE
 from .workers.supervisor import Supervisor, Use
@@ -30,19 +31,19 @@ class WorkerPool:
     """Starts workers on the device groups of a server and ends them.
 
     ``max_workers`` bounds the processes that are not shared. ``spare_workers`` are kept ready for each group, unless
-    workers are shared. ``limits``: of their instructions.
+    workers are shared. ``limits``: of their instructions. ``events`` is told what happens in them.
     """
 
     def __init__(
         self, groups: Sequence[DeviceGroup], host: str = ENGINE, log_level: str = "INFO",
         isolation: Isolation = "shared", max_workers: int = 16, spare_workers: int = 1,
-        limits: Limits = _NO_LIMITS,
+        limits: Limits = _NO_LIMITS, events: WorkerEvents = UNHEARD,
     ) -> None:  # fmt: skip
         self.groups, self.isolation, self.max_workers = list(groups), isolation, max_workers
         self.running: list[Supervisor] = []
         """All workers that serve or are being started, by number."""
         self._spare_workers = 0 if isolation == "shared" else spare_workers
-        self._options = host, log_level, limits
+        self._options = host, log_level, limits, events
         self._ending: dict[Supervisor, asyncio.Task[None]] = {}
         self._starting: dict[Supervisor, asyncio.Task[None]] = {}
         if isolation == "shared":

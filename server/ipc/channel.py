@@ -27,6 +27,8 @@ ANSWER: Final = 17
 HELLO: Final = 18
 CRASH: Final = 19
 """Why the worker is about to end by itself."""
+NOTICES: Final = 20
+"""What has happened in the worker, for logs, metrics and traces: a list of ``server.ipc.measures.Notice``."""
 
 HEADER: Final = struct.Struct("<IBQ")
 SOCKET_BUFFER_BYTES: Final = 4 << 20

@@ -263,7 +263,11 @@ class DeviceInfo(Struct, frozen=True, array_like=True):
 
 
 class Counters(HostRequest, frozen=True):
-    """Answer: ``dict[str, int]``; ``operations`` is the number executed since the worker started."""
+    """Answer: ``dict[str, int]``, by tenant the number of operations executed since the worker started."""
+
+
+class Measurements(HostRequest, frozen=True):
+    """Answer: ``WorkerState`` of ``server.ipc.measures``. The worker's loop gives it, which knows what waits."""
 
 
 def to_args(request: Struct) -> list[Any]:

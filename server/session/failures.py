@@ -92,6 +92,7 @@ class FailStop:
             state.upload = None
         state.last_failure = failure
         state.replies.add(failure)
+        state.on_failure(failure)
 
     def pass_over(self, instruction: Any) -> None:
         """Do with an instruction what a stopped session does."""

@@ -101,6 +101,11 @@ class LaunchedAhead:
         """Whether the devices have enough to do."""
         return self.launched - self.pace.completed >= self.pace.limit
 
+    @property
+    def unfinished(self) -> int:
+        """How many instructions were executed that the devices are not known to have completed; 0 without a GPU."""
+        return self.launched - self.pace.completed if self._backends else 0
+
     def _await_mark(self) -> None:
         self.due = self.launched + min(self.pace.limit // 4, MOST_BETWEEN_MARKS)
 

@@ -76,6 +76,7 @@ class Session:
         self.send: Callable[[], None] = _keep
         """Sends the replies that there are at once, where the owner can."""
         self._on_close = on_close
+        self._last_call: messages.Call | None = None
         self._launches = LaunchScope(backends.values())
         self._launched = LaunchedAhead(self._launches.backends, state.context)
         state.handlers = self._handlers = self._launches.guarded(self._handlers_of(state))
@@ -135,6 +136,7 @@ class Session:
         values, callers = state.values, CALLERS
         launching = self._launches.backends
         used = executed = 0
+        call = self._last_call
         if launching:
             self._launches.allow_waiting()
         while used < budget and inbox and not replies.holds:
@@ -154,8 +156,10 @@ class Session:
                 if kind is not messages.Call:
                     used += handlers.get(kind, refuse)(instruction) or 0
                 elif len(outs := instruction.outs) != 1 or (caller := callers.get(instruction.op)) is None:
+                    call = instruction
                     _call(state, instruction)
                 else:
+                    call = instruction
                     if instruction.freed:
                         state.instruction = _FREE
                         forget(state, instruction.freed)
@@ -174,6 +178,7 @@ class Session:
             if outstanding and not done:
                 done.append(instruction)
         state.operations += executed
+        self._last_call = call
         if launching:
             try:
                 flush = (used < budget and bool(inbox)) or not (inbox or self.expects_more)
@@ -191,6 +196,30 @@ class Session:
         """Return the operation that is being executed, and the client's line that it comes from."""
         instruction = self.state.instruction
         return name_of(self.state, instruction), describe_site(self.state, instruction)
+
+    def describe_last_call(self) -> tuple[str, str]:
+        """Return the operation that was executed last, and the client's line that it comes from."""
+        call = self._last_call
+        return ("", "") if call is None else (name_of(self.state, call), describe_site(self.state, call))
+
+    @property
+    def on_failure(self) -> Callable[[messages.Failure], None]:
+        """What is told of every instruction that fails."""
+        return self.state.on_failure
+
+    @on_failure.setter
+    def on_failure(self, tell: Callable[[messages.Failure], None]) -> None:
+        self.state.on_failure = tell
+
+    @property
+    def queued(self) -> int:
+        """How many instructions wait to be executed."""
+        return len(self.state.inbox)
+
+    @property
+    def ahead(self) -> int:
+        """How many executed instructions the devices are not known to have completed."""
+        return self._launched.unfinished
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""

@@ -59,6 +59,8 @@ class SessionState:
         self.isolation = "shared"
         """Whose sessions live in this process: everybody's, those of one tenant (``tenant``), or this one alone
         (``session``)."""
+        self.tenant = ""
+        """Whose session it is."""
         self.host_code = ""
         """Whether C++ of the client may run, as ``TELEGRAD_ALLOW_HOST_CODE`` says it; empty: as that is set."""
         self.context = Context(backends, number)
@@ -96,6 +98,8 @@ class SessionState:
         self.failures = 0
         self.failure_reason = ""
         self.last_failure: messages.Failure | None = None
+        self.on_failure: Callable[[messages.Failure], None] = _tell_nobody
+        """Is told of every instruction that fails."""
         self.thread = 0
         """The number of the client's thread whose instructions are executed; ``failure`` is one of this thread."""
         self.stopped: dict[int, Stop] = {}
@@ -148,6 +152,7 @@ class SessionState:
 
     def clear(self) -> None:
         """Forget all that the client holds, and the replies that were not sent."""
+        self.on_failure = _tell_nobody
         self.inbox.clear()
         self.replies.clear()
         self.upload = None
@@ -211,6 +216,10 @@ def find_backend(backends: Mapping[Device, Backend], default_device: Device, nam
     if backend is None:
         raise DeviceError(f"device {device} is not available here; there are: {', '.join(map(str, backends))}")
     return backend
+
+
+def _tell_nobody(failure: messages.Failure) -> None:
+    """Stand in for ``on_failure`` until an owner sets it."""
 
 
 def _nothing_to_verify() -> None:

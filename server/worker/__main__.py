@@ -20,6 +20,7 @@ from server.engine.device import cancellation, work
 from server.ipc import channel
 from server.ipc.heartbeat import Heartbeat
 from server.ipc.logs import configure_logs
+from server.ipc.measures import Measures
 from server.ipc.worker_environment import end_with_parent, on_one_stack
 from server.worker.loop import Host, Worker
 from telegrad_protocol.errors import WorkerCrashedError
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--heartbeat", type=int, required=True, help="memory in which the gateway sees what goes on")
     parser.add_argument("--operation-work", type=float, default=math.inf, help="largest work of one operation")
     parser.add_argument("--graph-nodes", type=float, default=math.inf, help="largest graph of one backward pass")
+    parser.add_argument("--slow-seconds", type=float, default=math.inf, help="from when on turns are told of")
     options = parser.parse_args()
     if options.parent is not None:
         end_with_parent(options.parent)
@@ -64,7 +66,7 @@ def main() -> None:
     signal.siginterrupt(signal.SIGUSR1, False)
     host = load_host(options.host)([name for name in options.devices.split(",") if name])
     work.limit, graph_task.most_nodes = options.operation_work, options.graph_nodes
-    worker = Worker(control, host, heartbeat)
+    worker = Worker(control, host, heartbeat, Measures(options.slow_seconds))
     share_cores()
     gc.freeze()  # modules and tables live as long as the process
     gc.set_threshold(GARBAGE_THRESHOLD)

@@ -18,6 +18,7 @@ from server.disclosure import defect, traceback_for
 from server.ipc import channel
 from server.ipc.channel import Frame, FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
+from server.ipc.measures import Measures, SlowTurn, TenantLoad
 from telegrad_protocol import wire
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.messages import Failure
@@ -51,9 +52,14 @@ class Session(Protocol):
     def is_ahead(self) -> bool: ...
     @property
     def shows_memory(self) -> bool: ...
+    @property
+    def queued(self) -> int: ...
+    @property
+    def ahead(self) -> int: ...
 
     expects_more: bool
     send: Callable[[], None]
+    on_failure: Callable[[Failure], None]
 
     def receive(self, kind: int, body: memoryview) -> None: ...
     def run(self, budget: int) -> int: ...
@@ -64,13 +70,15 @@ class Session(Protocol):
     def frames_left(self) -> None: ...
     def close(self) -> None: ...
     def describe_instruction(self) -> tuple[str, str]: ...
+    def describe_last_call(self) -> tuple[str, str]: ...
 
 
 class SessionConnection:
     """One session and its socket. The loop reads ``activity`` and ``interest``, which every turn sets anew."""
 
     def __init__(
-        self, number: int, session: Session, sock: socket.socket, heartbeat: Heartbeat, tenant: str = ""
+        self, number: int, session: Session, sock: socket.socket, heartbeat: Heartbeat, measures: Measures,
+        tenant: str = "",
     ) -> None:  # fmt: skip
         self.number, self.session, self.socket = number, session, sock
         self.writer = FrameWriter(sock)
@@ -91,7 +99,12 @@ class SessionConnection:
         """Whether it is noted that the session waits for a device."""
         self._has_replied = False
         """Whether a device has delivered something since that was noted."""
+        self._measures = measures
+        self._received = 0
+        """When the gateway received the last frame that was taken from the inbox, in nanoseconds of ``perf_counter``;
+        0 where that is not known, or where a reply was sent since."""
         session.send = self._send_now
+        session.on_failure = self._failed
         self._reader = FrameReader(sock)
         self._inbox: deque[Frame] = deque()
         self._inbox_bytes = 0
@@ -129,14 +142,22 @@ class SessionConnection:
                 self._inbox_bytes -= len(frame.body)
                 if frame.kind == wire.CHUNK:
                     budget -= CHUNK_COST
+                if frame.number:
+                    self._received = frame.number
+                    waited = begin - frame.number * 1e-9
+                    self._measures.queue.add(waited if waited > 0.0 else 0.0)
                 session.receive(frame.kind, memoryview(frame.body))
             else:
                 break
         if writer.pending:
-            writer.flush()
+            self._write_replies()
+        used = self._budget - budget
         if session.waits or self._notes_wait:
-            self._note_wait(budget < self._budget)
-        self._set_budget(self._budget - budget, time.perf_counter() - begin)
+            self._note_wait(used > 0)
+        seconds = time.perf_counter() - begin
+        if used:
+            self._measures.turn.add(seconds)
+        self._set_budget(used, seconds)
         self._rate()
         numbers[SESSION] = 0.0
 
@@ -155,12 +176,21 @@ class SessionConnection:
         self._is_paused = False
         self.session.unpause()
 
+    @property
+    def load(self) -> TenantLoad:
+        """What waits for this session."""
+        session = self.session
+        return TenantLoad(1, session.queued, self._inbox_bytes, self.writer.pending, session.ahead)
+
     def end(self, error: Exception) -> None:
         """Close the session; what is left is to tell its client why."""
         self.ended = True
         self._inbox.clear()
+        self._inbox_bytes = 0
+        failure = failure_of(error)
+        self._measures.note_failure(self.number, failure, ends=True)
         self.session.close()
-        self.writer.put(wire.BATCH, 0, [wire.encode_batch([failure_of(error)])])
+        self.writer.put(wire.BATCH, 0, [wire.encode_batch([failure])])
         self.writer.put(channel.CLOSE, 0, [])
         self.writer.flush()
         self._rate()
@@ -178,6 +208,10 @@ class SessionConnection:
         """Give the next turn as many instructions as fit into its time, after one that used and took so much."""
         if seconds > TURN_SECONDS:
             self._budget = max(1, min(self._budget, int(used * TURN_SECONDS / seconds)))
+            if seconds >= self._measures.slow_seconds:
+                self._measures.note_slow(
+                    SlowTurn(self.number, time.time(), seconds, *self.session.describe_last_call())
+                )
         elif self._budget < INSTRUCTIONS_PER_TURN and seconds < TURN_SECONDS / 2:
             self._budget = min(2 * self._budget, INSTRUCTIONS_PER_TURN)
 
@@ -205,7 +239,16 @@ class SessionConnection:
         """Write what there is in the middle of a turn; the end of the turn shows if the other end is gone."""
         self._collect()
         with contextlib.suppress(EOFError):
-            self.writer.flush()
+            self._write_replies()
+
+    def _write_replies(self) -> None:
+        self.writer.flush()
+        if self._received:
+            self._measures.round_trip.add(time.perf_counter() - self._received * 1e-9)
+            self._received = 0
+
+    def _failed(self, failure: Failure) -> None:
+        self._measures.note_failure(self.number, failure)
 
     def _collect(self) -> None:
         for kind, parts in self.session.take_replies():

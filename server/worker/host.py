@@ -75,6 +75,7 @@ class Host(HostState):
         Host._last_number = number
         session = Session(number, self.backends, self.default_device, self.check_devices, self._closed)
         session.state.isolation = options.get("isolation", session.state.isolation)
+        session.state.tenant = str(options.get("tenant", ""))
         session.state.allows_kernels = options.get("kernels") is True
         session.state.host_code = options.get("host_code", session.state.host_code)
         self.sessions[number] = self._all_sessions[number] = session
@@ -129,7 +130,7 @@ class Host(HostState):
         if self.sessions.pop(number, None) is None:
             return
         del self._all_sessions[number]
-        self._finished_operations += session.state.operations
+        self._finished_operations[session.state.tenant] += session.state.operations
         for backend in self.backends.values():
             with backend.exclusive_allocator() as allocator:
                 allocator.abandon(number)

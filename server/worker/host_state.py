@@ -5,6 +5,8 @@ It is a plain object below the answers to control requests; ``host`` opens and c
 
 from __future__ import annotations
 
+from collections import Counter
+
 from server.engine.value import Backend
 from server.session.session import Session
 from server.session.state import find_backend
@@ -18,13 +20,16 @@ class HostState:
         self.backends = backends
         self.default_device = default_device
         self.sessions: dict[int, Session] = {}
-        self._finished_operations = 0
-        """Operations that sessions executed which are closed."""
+        self._finished_operations: Counter[str] = Counter()
+        """By tenant, operations that sessions executed which are closed."""
 
     @property
-    def operations(self) -> int:
-        """How many operations were executed since the worker started."""
-        return self._finished_operations + sum(session.state.operations for session in self.sessions.values())
+    def operations(self) -> Counter[str]:
+        """By tenant, how many operations were executed since the worker started."""
+        executed = self._finished_operations.copy()
+        for session in self.sessions.values():
+            executed[session.state.tenant] += session.state.operations
+        return executed
 
     def backend(self, name: str) -> Backend:
         """Return the backend of a device by name; that of the default device where ``name`` is empty."""

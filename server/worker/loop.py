@@ -19,7 +19,7 @@ import signal
 import socket
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -28,6 +28,7 @@ import msgspec
 from server.ipc import channel
 from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
+from server.ipc.measures import Measures, TenantLoad, WorkerState, resident_bytes
 from telegrad_protocol import wire
 from telegrad_protocol.errors import LimitExceededError, UnknownIdError, WorkerCrashedError
 
@@ -59,15 +60,17 @@ class Host(Protocol):
 class Worker:
     """The loop."""
 
-    def __init__(self, control: socket.socket, host: Host, heartbeat: Heartbeat) -> None:
-        self._host, self._heartbeat = host, heartbeat
+    def __init__(self, control: socket.socket, host: Host, heartbeat: Heartbeat, measures: Measures) -> None:
+        self._host, self._heartbeat, self._measures = host, heartbeat, measures
         self._control = control
         self._reader, self._writer = FrameReader(control), FrameWriter(control)
         self._connections: dict[int, SessionConnection] = {}
         self._selector = selectors.DefaultSelector()
         self._interests: dict[int, int] = {}
         self._watch(control, selectors.EVENT_READ, None)
-        self._own_requests: dict[str, Callable[[int, list[Any]], Any]] = {"open": self._open, "close": self._close}
+        self._own_requests: dict[str, Callable[[int, list[Any]], Any]] = {
+            "open": self._open, "close": self._close, "measurements": self._measured,
+        }  # fmt: skip
         self._waiting_since = 0.0
         self._is_called = False
         """Whether a control request may have come since the sockets were last looked at."""
@@ -104,6 +107,9 @@ class Worker:
                     waiting.activity = BUSY
                     waiting.readable = bool(mask & selectors.EVENT_READ)
             activity = self._run_sessions()
+            if self._measures.has_notices and not self._writer.pending:
+                self._send(channel.NOTICES, 0, self._measures.take_notices())
+                self._flush_control()
 
     def _have_requests_signalled(self) -> None:
         """Let the control socket send a signal when something comes; without it requests wait for the turn's end."""
@@ -313,13 +319,25 @@ class Worker:
             sock.close()
             raise
         tenant = str(args[0].get("tenant", ""))
-        connection = self._connections[number] = SessionConnection(number, session, sock, self._heartbeat, tenant)
+        connection = SessionConnection(number, session, sock, self._heartbeat, self._measures, tenant)
+        self._connections[number] = connection
         self._watch(sock, connection.interest, connection)
 
     def _close(self, number: int, args: list[Any]) -> None:
         connection = self._connections.get(number)
         if connection is not None:
             self._discard(connection)
+
+    def _measured(self, number: int, args: list[Any]) -> WorkerState:
+        """Answer ``Measurements``."""
+        loads: defaultdict[str, TenantLoad] = defaultdict(TenantLoad)
+        for connection in self._connections.values():
+            loads[connection.tenant] = loads[connection.tenant].plus(connection.load)
+        measures = self._measures
+        return WorkerState(
+            measures.turn.state, measures.queue.state, measures.round_trip.state, dict(loads), resident_bytes(),
+            time.process_time(),
+        )  # fmt: skip
 
     def _send(self, kind: int, number: int, value: Any) -> None:
         self._writer.put(kind, number, [wire.encoder.encode(value)])

@@ -15,6 +15,7 @@ import ml_dtypes
 import msgspec
 import numpy as np
 
+from server.ipc import measures
 from server.ipc import requests as verbs
 from telegrad_protocol.errors import (
     ArgumentError,
@@ -78,6 +79,7 @@ class Session:
         self._named = itertools.count(SERVER_IDS)
 
     has_work = waits = blocked = is_ahead = shows_memory = False
+    queued = ahead = 0
 
     def receive(self, kind: int, body: memoryview) -> None: ...
     def run(self, budget: int) -> int:
@@ -226,15 +228,24 @@ class Host:
             return f"| summary of {request.session or 'all'} on {request.shown_as or request.device} |"
         if verb == "memory_stats":
             held = sum(array.nbytes for session in self.sessions for array in session.tensors.values())
-            stats = {"allocated_bytes.all.current": held, "reserved_bytes.all.current": held}
+            stats = {"allocated_bytes.all.current": held, "reserved_bytes.all.current": held, "num_ooms": 3}
             return dict.fromkeys([request.device] if request.device else self.devices, stats)
         if verb == "memory_snapshot":
             return {"segments": [], "device_traces": []}
         if verb == "memory_history":
             return None
+        if verb == "measurements":
+            return verbs.to_answer(self.measured())
         if verb == "counters":
-            return {"operations": 7}
+            return {"local": 7}
         return verbs.to_answer([self._describe(device) for device in self.devices])
+
+    def measured(self) -> measures.WorkerState:
+        """What the loop of a worker would answer, which a test without processes does not have."""
+        turn = measures.Histogram()
+        turn.add(0.003)
+        load = measures.TenantLoad(1, 2, 3, 4, 5)
+        return measures.WorkerState(turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5)
 
     def _describe(self, device: str) -> verbs.DeviceInfo:
         kind, _, index = device.partition(":")

@@ -10,6 +10,7 @@ import msgspec
 
 from server.gateway.device_groups import DeviceGroup
 from server.gateway.placement import Demand, fitting, smallest
+from server.gateway.sessions import TrafficCount
 from server.gateway.workers.supervisor import State, Use
 from telegrad_protocol.errors import (
     SessionDetachedError,
@@ -84,7 +85,7 @@ class FakeRegistry:
 
     def __init__(self, *groups: DeviceGroup) -> None:
         self.workers = [FakeWorker(number, group) for number, group in enumerate(groups or [DeviceGroup(("cpu",))])]
-        self.frames_received = self.frames_sent = self.bytes_received = self.bytes_sent = 1
+        self.closed_traffic = {"local": TrafficCount(1, 1, 1, 1)}
         self.sessions: dict[str, OpenSession] = {}
         self.gone: set[str] = set()
         self.host = self.workers[0].host

@@ -51,12 +51,13 @@ def test_metrics_tell_of_sessions_traffic_errors_memory_and_workers(client: Clie
     found = metrics_of(client.http)
     assert found["telegrad_sessions",] == 1
     assert found["telegrad_sessions_opened_total",] == 1
-    assert found["telegrad_frames_total", "in"] == 11
-    assert found["telegrad_bytes_total", "out"] == 11
-    assert found["telegrad_operations_total", "0"] == 7
+    assert found["telegrad_frames_total", "in", "local"] == 11
+    assert found["telegrad_bytes_total", "local", "out"] == 11
+    assert found["telegrad_operations_total", "0", "local"] == 7
     assert found["telegrad_worker_restarts_total", "0"] == 2
-    assert found["telegrad_errors_total", "UnknownIdError"] == 1
+    assert found["telegrad_failures_total", "UnknownIdError", "http", "local"] == 1
     assert found["telegrad_memory_bytes", "0", "allocated", "cpu"] == 1024
+    assert found["telegrad_out_of_memory_total", "0", "cpu"] == 3
     assert found["telegrad_http_tensor_bytes_total", "out"] == 1024
 
 

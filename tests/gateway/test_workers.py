@@ -33,7 +33,7 @@ def http(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ht
         "every_worker.ANSWER",
         "routes.memory.SNAPSHOT",
         "routes.devices.DEVICES",
-        "routes.metrics.SCRAPE",
+        "scrape.SCRAPE",
         "routes.sessions.LIST",
     ):
         monkeypatch.setattr(f"server.gateway.http.{name}_SECONDS", 0.01)
@@ -129,7 +129,7 @@ def test_metrics_name_worker_and_device(http: Http, registry: FakeRegistry) -> N
     assert metrics["telegrad_memory_bytes", "1", "allocated", "cuda:2"] == 4096
     assert metrics["telegrad_memory_bytes", "2", "allocated", "cpu"] == 0
     assert [metrics["telegrad_worker_restarts_total", number] for number in "012"] == [0, 0, 3]
-    assert [metrics["telegrad_operations_total", number] for number in "012"] == [7, 7, 7]
+    assert [metrics["telegrad_operations_total", number, "local"] for number in "012"] == [7, 7, 7]
     assert metrics["telegrad_sessions",] == 1
 
 

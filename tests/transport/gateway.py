@@ -16,6 +16,9 @@ import uvicorn
 from server.gateway.app import create_app
 from server.gateway.device_groups import DeviceGroup
 from server.gateway.node import Node
+from server.gateway.observability.metrics import Metrics
+from server.gateway.observability.observer import Observer
+from server.gateway.observability.tracing import Tracing
 from server.gateway.sessions import Registry
 from server.gateway.settings import Settings
 from server.gateway.stream import StreamProtocol
@@ -37,7 +40,7 @@ def main() -> None:
     lease = float(os.environ.get("STUB_LEASE", "60"))
     settings = Settings(lease_seconds=lease, devices=("cpu",))
     group = DeviceGroup(("cuda:0", "cpu"), ("0",)) if "STUB_GPU" in os.environ else DeviceGroup(("cpu",))
-    registry = Registry(Node([group], host, "WARNING"))
+    registry = Registry(Node([group], host, "WARNING"), Observer(Metrics(), Tracing()))
     app = create_app(settings, registry)
     config = uvicorn.Config(
         app, port=0, ws=StreamProtocol, ws_max_size=8 << 20, loop=os.environ.get("STUB_LOOP", "uvloop"),

@@ -39,6 +39,11 @@ class StubSession:
         return done
 
     shows_memory = blocked = is_ahead = False
+    ahead = 0
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
 
     def frames_left(self) -> None: ...
 

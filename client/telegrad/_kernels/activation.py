@@ -24,8 +24,7 @@ def _install_bench(module: ModuleType) -> None:
 
 
 def _install_numba(module: ModuleType) -> None:
-    if "numba_cuda" in str(module.__file__):  # not the module that Numba itself had before numba-cuda
-        import_module("telegrad._kernels.numba_hooks").install()
+    import_module("telegrad._kernels.numba_hooks").install()
 
 
 _WATCHED: dict[str, Callable[[ModuleType], None]] = {

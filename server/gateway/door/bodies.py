@@ -39,7 +39,8 @@ class BodyLimit:
                 check_media_type(headers)
             body = await self._read(headers, receive)
         except Refused as refusal:
-            await problem_response(scope["path"], refusal.error, refusal.status_code)(scope, receive, send)
+            answer = problem_response(scope["path"], refusal.error, refusal.status_code, rejection="body")
+            await answer(scope, receive, send)
         except ClientDisconnect:
             return
         else:

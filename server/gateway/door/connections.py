@@ -40,6 +40,8 @@ class Connections:
         self.open: set[Place] = set()
         self.idle: dict[Place, None] = {}
         """Those that wait for a request, the one that has waited for the longest first."""
+        self.refused: Counter[int] = Counter()
+        """By status of the answer, what was refused before it was a request."""
         self._by_address: Counter[str] = Counter()
 
     def admit(self, address: str, close: Callable[[], object]) -> Place | None:

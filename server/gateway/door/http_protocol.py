@@ -156,6 +156,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         if self.transport.is_closing():
             return
+        self._connections.refused[status] += 1
         if self.cycle is None or self.cycle.response_complete:
             response = problem_response(_path_of(self.url if hasattr(self, "url") else b""), error, status)
             headers = [*response.raw_headers, (b"connection", b"close")]

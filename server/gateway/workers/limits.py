@@ -13,3 +13,5 @@ class Limits:
     instruction_seconds: float = math.inf
     operation_work: float = math.inf
     graph_nodes: float = math.inf
+    slow_seconds: float = math.inf
+    """From so many seconds on a turn is told of, and nothing more."""

@@ -24,10 +24,12 @@ from server.gateway.device_groups import DeviceGroup
 from server.ipc import channel
 from server.ipc.channel import AsyncChannel, Frame
 from server.ipc.heartbeat import Heartbeat
+from server.ipc.measures import Notice
 from server.ipc.worker_environment import MALLOC
 from telegrad_protocol.errors import InternalError, TelegradError, WorkerCrashedError, revive
 from telegrad_protocol.messages import Failure
 
+from .events import UNHEARD, WorkerEvents
 from .limits import Limits
 
 STOP_SECONDS: Final = 5.0
@@ -40,8 +42,11 @@ ENGINE: Final = "server.worker.host:Host"
 class WorkerProcess:
     """One run of the worker ``number`` of the node."""
 
-    def __init__(self, number: int, group: DeviceGroup, host: str, log_level: str, limits: Limits) -> None:
-        self.number, self.group = number, group
+    def __init__(
+        self, number: int, group: DeviceGroup, host: str, log_level: str, limits: Limits,
+        events: WorkerEvents = UNHEARD,
+    ) -> None:  # fmt: skip
+        self.number, self.group, self.events = number, group, events
         ours, theirs = channel.channel_pair()
         loop = asyncio.get_running_loop()
         self.hello: asyncio.Future[dict[str, Any]] = loop.create_future()
@@ -56,6 +61,7 @@ class WorkerProcess:
         notes, self._notes = open_notes()
         arguments += ["--notes", str(notes), "--heartbeat", str(self.heartbeat.fd)]
         arguments += ["--operation-work", str(limits.operation_work), "--graph-nodes", str(limits.graph_nodes)]
+        arguments += ["--slow-seconds", str(limits.slow_seconds)]
         with theirs, os.fdopen(notes), self._closed_on_error(ours):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "server.worker", *arguments],
@@ -133,6 +139,9 @@ class WorkerProcess:
             return
         if frame.kind == channel.CRASH:
             self._crash = f"gave up: {msgspec.msgpack.decode(frame.body, type=str)}"
+            return
+        if frame.kind == channel.NOTICES:
+            self.events.noticed(self.number, msgspec.msgpack.decode(frame.body, type=list[Notice]))
             return
         self._asked.pop(frame.number, None)
         answer = self._answers.get(frame.number)

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from server.gateway.device_groups import DeviceGroup
 from telegrad_protocol.errors import TelegradError, WorkerCrashedError
 
+from .events import UNHEARD, WorkerEvents
 from .limits import Limits
 from .process import ENGINE, WorkerProcess
 from .watchdog import Watchdog, is_unresponsive
@@ -42,7 +43,7 @@ class Supervisor:
 
     def __init__(
         self, number: int, group: DeviceGroup, host: str = ENGINE, log_level: str = "INFO",
-        limits: Limits = _NO_LIMITS,
+        limits: Limits = _NO_LIMITS, events: WorkerEvents = UNHEARD,
     ) -> None:  # fmt: skip
         self.number, self.group = number, group
         self.restarts = 0
@@ -51,7 +52,7 @@ class Supervisor:
         """Whose sessions alone may live on the worker, where it is one of a tenant or of a session."""
         self.claims = 0
         """How many sessions live on the worker or are being opened there."""
-        self._options = (number, group, host, log_level, limits)
+        self._options = (number, group, host, log_level, limits, events)
         self._limits = limits
         self._worker: WorkerProcess | None = None
         self._has_served = False

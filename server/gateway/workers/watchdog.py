@@ -46,6 +46,7 @@ class Watchdog:
         self._heartbeat = process.heartbeat
         self._heartbeat.limit = limit
         self._cancelled: Turn | None = None
+        self._has_killed = False
 
     async def run(self) -> None:
         """Watch until the process has ended."""
@@ -58,6 +59,8 @@ class Watchdog:
             pinging.cancel()
 
     def _look(self, now: float) -> None:
+        if self._has_killed:
+            return
         turn, wait = self._heartbeat.turn(), self._heartbeat.longest_wait()
         if wait is not None and now - wait.begin > self._limit:
             self._kill(wait, "a kernel on the device")  # who waits longest has most likely launched what does not end
@@ -68,10 +71,13 @@ class Watchdog:
                 self._kill(turn, "an instruction")
         elif now - (self._process.oldest_request or now) > max(ANSWER_SECONDS, 2 * self._limit):
             log.error("worker killed", extra={"worker": self._process.number, "reason": "it does not answer"})
+            self._has_killed = True
+            self._process.events.watchdog_acted(self._process.number, "silent", 0)
             self._process.kill("did not answer and was ended")
 
     def _cancel(self, turn: Turn) -> None:
         log.warning("turn cancelled", extra={"worker": self._process.number, "session_number": turn.session})
+        self._process.events.watchdog_acted(self._process.number, "cancelled", turn.session)
         self._cancelled = turn
         self._heartbeat.cancel(turn)
         with contextlib.suppress(ProcessLookupError):
@@ -80,6 +86,8 @@ class Watchdog:
     def _kill(self, turn: Turn, what: str) -> None:
         limit = f"{self._limit:g} s, which is the limit (TELEGRAD_INSTRUCTION_SECONDS)"
         log.error("worker killed", extra={"worker": self._process.number, "session_number": turn.session})
+        self._has_killed = True
+        self._process.events.watchdog_acted(self._process.number, "killed", turn.session)
         self._process.kill(
             f"was ended, since {what} of one of its sessions took longer than {limit}",
             turn.session, LimitExceededError(f"{what} of this session took longer than {limit}"),

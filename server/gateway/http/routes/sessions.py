@@ -66,15 +66,17 @@ async def open_session(
         demand = Demand(described.gpus, tenant.name, own_worker)
         session: SessionLike = await gateway.registry.open(_options(gateway, tenant, described), lease, demand)
     except WorkerCrashedError as error:
-        raise Refused(503, error, {"Retry-After": "1"}) from error
+        raise Refused(503, error, {"Retry-After": "1"}, rejection="placement") from error
     except CommunicationError as error:
-        raise Refused(503, error, {"Retry-After": "5"}) from error
+        raise Refused(503, error, {"Retry-After": "5"}, rejection="placement") from error
     finally:
         gateway.opening[tenant.name] -= 1
     session.owner, session.tenant = digest_of(owner), tenant.name
     await _check_table(gateway, session, described)
     gateway.metrics.sessions_opened.inc()
     audit(request.scope, "session opened", session=session.id, worker=session.hello.worker)
+    about = {"tenant": tenant.name, "worker": session.hello.worker}
+    gateway.observer.tracing.session_opened(session.id, about, request.scope)
     response.headers["Location"] = f"/v1/sessions/{session.id}"
     return msgspec.to_builtins(session.hello)
 
@@ -138,12 +140,14 @@ def _sessions_of(gateway: Gateway, tenant: Tenant) -> list[SessionLike]:
 
 def _check_room(gateway: Gateway, tenant: Tenant) -> None:
     if gateway.draining:
-        unavailable("the server is shutting down and opens no sessions", retry_after=None)
+        unavailable("the server is shutting down and opens no sessions", retry_after=None, rejection="placement")
     if len(gateway.registry.sessions) + gateway.opening.total() >= gateway.settings.max_sessions:
-        unavailable(f"{gateway.settings.max_sessions} sessions are open, which is the limit (TELEGRAD_MAX_SESSIONS)")
+        limit = f"{gateway.settings.max_sessions} sessions are open, which is the limit (TELEGRAD_MAX_SESSIONS)"
+        unavailable(limit, rejection="sessions")
     most = tenant.sessions
     if most is not None and len(_sessions_of(gateway, tenant)) + gateway.opening[tenant.name] >= most:
-        unavailable(f"the tenant {tenant.name} has {most} sessions open, which is its limit; close one")
+        limit = f"the tenant {tenant.name} has {most} sessions open, which is its limit; close one"
+        unavailable(limit, rejection="sessions")
 
 
 def _check_gpus(client: models.OpenSession, tenant: Tenant) -> None:

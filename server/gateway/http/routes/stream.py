@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, WebSocket
 
 from server.gateway.auth import SESSION_KEY_HEADER, TENANT, check_attachment, check_session_key, check_tenant
+from server.gateway.dependencies import Gateway
 from server.gateway.problems import Refused, problem_response
 from server.gateway.stream import EXTENSION, SessionRelay
 from telegrad_protocol.errors import InternalError, TelegradError
@@ -24,8 +25,9 @@ async def stream(
 
     ``attachment`` is that of the client's ``Hello``.
     """
+    gateway: Gateway = websocket.app.state.gateway
     try:
-        session: SessionRelay = websocket.app.state.gateway.registry.get(session_id)
+        session: SessionRelay = gateway.registry.get(session_id)
         check_tenant(session, websocket.scope[TENANT])
         check_session_key(session, websocket.headers.get(SESSION_KEY_HEADER))
         check_attachment(session, attachment)
@@ -38,6 +40,8 @@ async def stream(
         await _deny(websocket, error)
     else:
         await websocket.accept()
+        gateway.observer.connected(session)
+        gateway.observer.tracing.session_connected(session.id, websocket.scope)
         await protocol.serve(session, received)
 
 
