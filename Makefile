@@ -21,7 +21,7 @@ ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 FOR_TESTS   := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels fuzz soak opinfo opinfo-shapes surface lint format serve bench bench-gpu docs clean
+.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels fuzz soak opinfo opinfo-shapes opinfo-vmap surface lint format serve bench bench-gpu docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,9 @@ opinfo: $(VENV)/.dev ## PyTorch's operator database through a client and a serve
 
 opinfo-shapes: $(VENV)/.dev ## PyTorch's operator database on the meta device, without a server (ARGS="--only linalg -v")
 	$(IN_TREE) $(ONE_THREAD) $(PY) -m conformance.shapes $(ARGS)
+
+opinfo-vmap: $(VENV)/.dev ## PyTorch's operator database under vmap, against one element after another (ARGS="--only conv -v")
+	$(IN_TREE) $(ONE_THREAD) $(PY) -m conformance.batches $(ARGS)
 
 surface: $(VENV)/.dev ## PyTorch's documented names and their signatures (ARGS="-v --only nn")
 	$(IN_TREE) $(PY) -m conformance.surface $(ARGS)

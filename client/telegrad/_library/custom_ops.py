@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
+from telegrad._batching.user_rules import by_rule
 from telegrad._functions.creation import from_numpy
 from telegrad._ops.sharing import watched
 from telegrad._session.grad_mode import no_grad
@@ -19,7 +20,7 @@ from .dispatch import tensors_in
 from .libraries import Library
 from .overloads import OpOverload
 from .plain_calls import PlainCalls
-from .rules import batches, casts, fakes
+from .rules import casts, fakes
 from .rules.aliases import check_inplace, check_out, check_separate
 from .rules.derivatives import Derivative, autograd_kernel, plain_recorder
 from .schemas.annotations import infer_schema
@@ -219,7 +220,9 @@ class CustomOpDef:
         def register(rule: Callable[..., Any]) -> Callable[..., Any]:
             if self._vmap_rule is None:
                 self._lib.impl(
-                    self._name, lambda *args, **kw: batches.run(self._vmap_rule, args, kw), "FuncTorchBatched"
+                    self._name,
+                    lambda *args, **kw: by_rule(self._vmap_rule, args, kw),
+                    "FuncTorchBatched",
                 )
             self._vmap_rule = rule
             return rule

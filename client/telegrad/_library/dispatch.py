@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from telegrad._batching.tensor import innermost_of
+from telegrad._batching.user_rules import element_by_element
 from telegrad._dispatch.asking import is_asked
 from telegrad._ops import overriding
 from telegrad._ops.batching import batching
@@ -60,7 +62,7 @@ def keys_of_call(values: list[Any]) -> int:
                 mask |= keys.AUTOCAST.get(device, 0)
     if modes.inference:
         mask &= ~keys.AUTOGRAD
-    if batching.levels:
+    if batching.levels and innermost_of(values):
         mask |= keys.BATCHED
     if (overrides.dispatch_modes or DISPATCHING) and is_asked(values):
         mask |= keys.PYTHON
@@ -88,6 +90,8 @@ def redispatch(overload: Any, operator: Operator, of_call: int, args: tuple[Any,
     if selected is None:
         raise _no_kernel(operator, of_call)
     kernel = selected[1]
+    if of_call & keys.BATCHED and _needs_elements(operator, selected[0]):
+        return element_by_element(overload, args, kwargs)
     if kernel is ASKS:
         return answer(overload, operator, args, kwargs)
     if kernel.takes_keys:
@@ -95,6 +99,11 @@ def redispatch(overload: Any, operator: Operator, of_call: int, args: tuple[Any,
     else:
         result = kernel.function(*args, **kwargs)
     return checked_result(operator.schema, result)
+
+
+def _needs_elements(operator: Operator, key: Any) -> bool:
+    """Return whether a call with batched operands goes to a kernel of the program that knows nothing of batches."""
+    return operator.asks_python and not keys.BATCHED >> key & 1 and not operator.has("CompositeImplicitAutograd")
 
 
 def _no_kernel(operator: Operator, of_call: int) -> NotSupportedError:

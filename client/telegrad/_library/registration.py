@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
+from telegrad._batching.user_rules import by_rule
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, OperatorError
 
 from . import keys, registry
@@ -14,7 +15,7 @@ from .custom_ops import DEFINITIONS, CustomOpDef, DeviceTypes, check_functional
 from .libraries import KEPT, Library
 from .operator_entry import Kernel
 from .overloads import OpOverload
-from .rules import batches, casts
+from .rules import casts
 from .rules.derivatives import Derivative, autograd_kernel
 
 _NAMELESS: Final = re.compile(r"\(.*\) -> .*", re.DOTALL)
@@ -177,7 +178,7 @@ def register_vmap(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Li
 
     def register(rule: Callable[..., Any]) -> None:
         _library(target, lib).impl(
-            target, lambda *args, **kwargs: batches.run(rule, args, kwargs), "FuncTorchBatched"
+            target, lambda *args, **kwargs: by_rule(rule, args, kwargs), "FuncTorchBatched"
         )  # fmt: skip
 
     return register if func is None else register(func)

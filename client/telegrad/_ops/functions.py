@@ -188,7 +188,7 @@ def _overloaded(public: str, ops: list[Op]) -> Miss:
                 return call(pattern, (*args, *kwargs.values())), pattern
             except ArgumentTypeError:
                 continue
-        raise _no_overload(public, ops, args, kwargs)
+        raise no_overload(public, ops, args, kwargs)
 
     return miss
 
@@ -248,7 +248,7 @@ def _drawn_from(generator: Generator, args: tuple[Any, ...], kwargs: dict[str, A
     return generator.state_in(session), (default_device(session) if tensor is None else tensor.device).name
 
 
-def _no_overload(public: str, ops: list[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentTypeError:
+def no_overload(public: str, ops: list[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentTypeError:
     given = ", ".join([describe(a) for a in args] + [f"{k}={describe(v)}" for k, v in kwargs.items()])
     known = "; ".join(op.signature for op in ops)
     return ArgumentTypeError(f"{public}: no form takes ({given}); there are: {known}")
@@ -279,7 +279,7 @@ def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
                 return call(CallPattern.of(op, args, names), (*args, *names.values())), None
             except ArgumentTypeError:
                 continue
-        raise _no_overload(public, [op.base for op in ops], args, {**kwargs, "out": out})
+        raise no_overload(public, [op.base for op in ops], args, {**kwargs, "out": out})
 
     return into
 

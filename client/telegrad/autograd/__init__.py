@@ -61,7 +61,7 @@ if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
         if name in _MODULES:
             return import_module(f"telegrad.autograd.{name}")
         if name in _NAMES:
-            value = getattr(import_module(f"telegrad.autograd.{_NAMES[name]}"), name)
-            globals()[name] = value
-            return value
+            home = import_module(f"telegrad.autograd.{_NAMES[name]}")  # a name of its own, which a function may hide
+            globals().update({other: getattr(home, other) for other, place in _NAMES.items() if place == _NAMES[name]})
+            return globals()[name]
         raise AttributeError(f"module 'telegrad.autograd' has no attribute {name!r}")

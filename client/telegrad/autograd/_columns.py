@@ -8,7 +8,8 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
-from ._levels import entered_level
+from ._batched_passes import in_level
+from ._levels import Level, entered_level
 from ._products import released, zeros_like
 
 Call = Callable[[list[Tensor]], tuple[Sequence[Tensor], Any]]
@@ -22,18 +23,41 @@ def forward_jacobian(call: Call, inputs: Sequence[Tensor]) -> tuple[Any, list[li
     """
     with entered_level() as level:
         outputs, rest = call([level.dual(tensor, tensor) for tensor in inputs])
-        columns = []
-        if not level.has_rules:
-            for steps in _steps(inputs):
-                products = level.products(outputs, steps)
-                columns.append([_released(*pair, level.nodes) for pair in zip(products, outputs, strict=True)])
+        columns = None if level.has_rules else _all_columns(level, outputs, inputs)
         shapes = [tuple(output.shape) for output in outputs]
-    if not columns:
-        columns = [_called_with(call, inputs, steps) for steps in _steps(inputs)]
-    return rest, [
-        _blocks([column[place] for column in columns], shape, outputs[place], inputs)
-        for place, shape in enumerate(shapes)
+    if columns is None:
+        called = [_called_with(call, inputs, steps) for steps in _steps(inputs)]
+        columns = [_stacked(list(column)) for column in zip(*called, strict=True)] or [None] * len(outputs)
+    return rest, [_blocks(columns[place], shape, outputs[place], inputs) for place, shape in enumerate(shapes)]
+
+
+def _stacked(products: list[Tensor]) -> Tensor:
+    stacked: Tensor = function("stack")(products)
+    return stacked
+
+
+def _all_columns(level: Level, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return for each result the products with a tangent for each element of the inputs, as one batch."""
+    sizes = [tensor.numel() for tensor in inputs]
+    count = sum(sizes)
+    if not count:
+        return [None] * len(outputs)
+    vectors: list[Tensor | None] = [
+        _basis(tensor, sum(sizes[:place]), count - sum(sizes[: place + 1])) for place, tensor in enumerate(inputs)
     ]
+
+    def run(given: list[Any]) -> list[Tensor]:
+        products = level.products(outputs, given)
+        return [_released(*pair, level.nodes) for pair in zip(products, outputs, strict=True)]
+
+    return in_level(count, vectors, run)
+
+
+def _basis(tensor: Tensor, before: int, after: int) -> Tensor:
+    """Return the tangents of one input: zeros while those of others are not, and the unit vectors."""
+    eye = function("eye")(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+    rows: Tensor = function("constant_pad_nd")(eye, (0, 0, before, after), 0)
+    return rows.reshape(-1, *tensor.shape) if tensor.numel() else rows.reshape(before + after, *tensor.shape)
 
 
 def _called_with(call: Call, inputs: Sequence[Tensor], tangents: list[Tensor]) -> list[Tensor]:
@@ -55,15 +79,14 @@ def _steps(inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
             yield [*zeros[:place], basis[number].reshape(tensor.shape), *zeros[place + 1 :]]
 
 
-def _blocks(columns: list[Tensor], shape: tuple[int, ...], output: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+def _blocks(columns: Tensor | None, shape: tuple[int, ...], output: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Return the Jacobian of one result: for each input a tensor of the shapes of both, one after the other."""
     blocks, start = [], 0
     for tensor in inputs:
-        own = columns[start : start + tensor.numel()]
-        start += tensor.numel()
-        whole = (*shape, *tensor.shape)
-        if own:
-            blocks.append(function("stack")(own).movedim(0, -1).reshape(whole))
+        whole, count = (*shape, *tensor.shape), tensor.numel()
+        if columns is None or not count:
+            blocks.append(output.detach().new_zeros(whole))
         else:
-            blocks.append(function("zeros")(whole, dtype=output.dtype, device=output.device))
+            blocks.append(columns.narrow(0, start, count).movedim(0, -1).reshape(whole))
+        start += count
     return blocks

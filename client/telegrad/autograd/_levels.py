@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from telegrad._batching.tensor import BatchedTensor, levels_of, plain, plain_at, rebatched, wrapped
 from telegrad._ops.duals import duals
 from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._session.thread_modes import thread
@@ -23,17 +24,22 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
 from telegrad_protocol.dtypes import DType
 
+from ._batched_passes import are_batched
 from ._gradients import dense_meta, describe
 from ._products import jacobian_vector
 
 
 class Source(NamedTuple):
-    """Where the graph of a dual number begins; ``number`` is what the server calls it."""
+    """Where the graph of a dual number begins; ``number`` is what the server calls it.
+
+    ``batches`` are the levels of ``vmap`` that it is batched at, the innermost first.
+    """
 
     session: Any
     number: int
     dtype: DType
     tangent: Tensor
+    batches: list[int]
 
 
 class Level:
@@ -64,6 +70,12 @@ class Level:
 
     def dual(self, tensor: Tensor, tangent: Tensor) -> Tensor:
         """Return a dual number of these elements and this tangent; it shares the memory, unless it requires grad."""
+        batches = sorted({*levels_of(tensor), *levels_of(tangent)}, reverse=True)
+        if batches:
+            return wrapped(self._dual(plain_at(tensor, batches), plain_at(tangent, batches), batches), batches)
+        return self._dual(tensor, tangent, [])
+
+    def _dual(self, tensor: Tensor, tangent: Tensor, batches: list[int]) -> Tensor:
         session, number = tensor._session, tensor._session.new_id()
         shows_grad = tensor.requires_grad
         if tensor._is_tracked():
@@ -78,7 +90,7 @@ class Level:
             node = SourceNode((), "AliasBackward0")
         made._requires_grad, made._node = True, node
         duals.adopt(made, shows_grad)
-        self._sources[node] = Source(session, number, made._meta.dtype, tangent)
+        self._sources[node] = Source(session, number, made._meta.dtype, tangent, batches)
         return made
 
     @property
@@ -92,6 +104,9 @@ class Level:
 
     def primal(self, tensor: Tensor) -> Tensor:
         """Return the elements of a dual number, without the tangent."""
+        batches = levels_of(tensor)
+        if batches:
+            return wrapped(self.primal(plain(tensor)), batches)
         if not tensor.requires_grad:
             with no_grad():
                 return tensor.detach()
@@ -104,10 +119,22 @@ class Level:
 
     def tangents(self, tensors: Sequence[Tensor]) -> list[Tensor | None]:
         """Return the tangents of tensors; None for those that were not computed from dual numbers of this level."""
-        return self.products(tensors, [source.tangent for source in self._sources.values()])
+        return self._products(tensors, [source.tangent for source in self._sources.values()])
 
     def products(self, tensors: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """Return what the tangents of ``tensors`` are where those of this level's dual numbers are ``tangents``."""
+        sources = self._sources.values()
+        return self._products(
+            tensors, [plain_at(tangent, s.batches) for tangent, s in zip(tangents, sources, strict=True)]
+        )
+
+    def _products(self, tensors: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return products for batched tensors too; ``tangents`` are those of the tensors on the server."""
+        batches = [levels_of(tensor) for tensor in tensors]
+        results = self._plain_products([plain(tensor) for tensor in tensors], tangents)
+        return [r if r is None else rebatched(r, levels) for r, levels in zip(results, batches, strict=True)]
+
+    def _plain_products(self, tensors: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor | None]:
         results: list[Tensor | None] = [None] * len(tensors)
         given = dict(zip(self._sources, tangents, strict=True))
         wanted = []
@@ -129,7 +156,7 @@ class Level:
         nodes = reachable([root._gradient_edge() for root in roots])
         used = {edge: _as_type(given[edge], self._sources[edge].dtype) for edge in given if edge in nodes}
         records = self._records(nodes, roots, list(used.values()))
-        if has_client_parts(nodes):
+        if has_client_parts(nodes) or are_batched(used.values()):
             return self._by_the_client(roots, used, records)
         session = roots[0]._session
         results = [Tensor(session, session.new_id(), dense_meta(root._meta)) for root in roots]
@@ -152,7 +179,7 @@ class Level:
         """Compute tangents where hooks or functions of the program are on the way."""
         intercepts, duals.intercepts = duals.intercepts, False
         try:
-            inputs = [_handle(self._sources[edge].number, tangent, edge) for edge, tangent in used.items()]
+            inputs = [_handle(self._sources[edge].number, _unbatched(tangent), edge) for edge, tangent in used.items()]
             outputs = [tracked_alias(root) for root in roots]
             with enable_grad():
                 return jacobian_vector(outputs, inputs, list(used.values()), records)
@@ -193,6 +220,13 @@ def _handle(number: int, elements: Tensor, edge: GradientEdge) -> Tensor:
     handle._session.submit(messages.ClientNode(number, (), (handle._id,)), thread.modes)
     handle._requires_grad, handle._node = True, edge
     return handle
+
+
+def _unbatched(tangent: Tensor) -> Tensor:
+    """Return a tensor of the shape of one element of a batch."""
+    while isinstance(tangent, BatchedTensor):
+        tangent = tangent._physical.select(0, 0)
+    return tangent
 
 
 def _as_type(tangent: Tensor, dtype: DType) -> Tensor:

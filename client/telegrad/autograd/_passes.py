@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from telegrad._ops.batching import batching
 from telegrad._ops.duals import duals
 from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import HANDLERS
@@ -29,6 +30,7 @@ from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 
+from ._batched_passes import are_batched, grad_in_levels, in_level
 from ._client_pass import ClientPass
 from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, new_gradient, settle, update_handles
 from ._sparse_operands import has_sparse, values_of, with_indices_of
@@ -121,12 +123,19 @@ def grad(
             allow_unused=allow_unused,
             materialize_grads=materialize_grads,
         )
-        return _batched(passes, outputs, grad_outputs, create_graph if retain_graph is None else retain_graph)
+        return _batched(passes, grad_outputs, create_graph if retain_graph is None else retain_graph)
     if materialize_grads and allow_unused is False:
         raise ArgumentError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     if HANDLERS:
+        if batching.levels:
+            listed = _listed(outputs), _listed(inputs), _gradients_listed(grad_outputs, len(_listed(outputs)))
+            if are_batched(*listed):
+                passes = partial(
+                    grad, create_graph=create_graph, allow_unused=allow_unused, materialize_grads=materialize_grads
+                )
+                return grad_in_levels(passes, *listed, create_graph if retain_graph is None else retain_graph)
         outputs, inputs, grad_outputs = values_of(_listed(outputs)), _listed(inputs), values_of(grad_outputs)
         if has_sparse(inputs):
             gradients_of_values = grad(
@@ -255,18 +264,14 @@ def _with_stand_ins(
 
 
 def _batched(
-    passes: Callable[..., tuple[Tensor | None, ...]], outputs: Tensors, grad_outputs: Any, retain_graph: bool
+    passes: Callable[..., tuple[Tensor | None, ...]], grad_outputs: Any, retain_graph: bool
 ) -> tuple[Tensor | None, ...]:
-    """Make a pass for each element of the first dimension of the gradients, and stack the results."""
+    """Return the gradients for each element of the first dimension of the gradients to start from."""
     listed = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
     count = next((gradient.shape[0] for gradient in listed if gradient is not None), 0)
     if not count:
         raise ArgumentError("grad: is_grads_batched needs grad_outputs for at least one pass")
-    lines = []
-    for number in range(count):
-        given = [None if gradient is None else gradient[number] for gradient in listed]
-        lines.append(passes(grad_outputs=given, retain_graph=retain_graph or number < count - 1))
-    return tuple([None if column[0] is None else function("stack")(column) for column in zip(*lines, strict=True)])
+    return tuple(in_level(count, listed, lambda given: passes(grad_outputs=given, retain_graph=retain_graph)))
 
 
 def _materialized(results: Sequence[Tensor | None], sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
@@ -305,13 +310,17 @@ def _listed(given: Any) -> list[Tensor]:
     return [item if tensor is None else tensor for item, tensor in zip(several, tensors, strict=True)]
 
 
+def _gradients_listed(gradients: Any, count: int) -> list[Tensor | None]:
+    if gradients is None:
+        return [None] * count
+    return [gradients] if isinstance(gradients, Tensor) else list(gradients)
+
+
 def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
     roots = _listed(tensors)
     if not roots:
         raise AutogradError(f"{name}: no tensor given")
-    if gradients is None:
-        gradients = [None] * len(roots)
-    given: list[Tensor | None] = [gradients] if isinstance(gradients, Tensor) else list(gradients)
+    given = _gradients_listed(gradients, len(roots))
     if len(given) != len(roots):
         raise ArgumentError(f"{name}: {len(given)} gradients for {len(roots)} tensors")
     require_one_session(name, *roots, *(g for g in given if g is not None))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
+from telegrad._batching.tensor import BatchedTensor, levels_of, plain, wrapped
 from telegrad._ops.duals import DualTensor
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.autograd_graph import GradientEdge, LeafNode, ReceiverNode, SourceNode, reachable
 from telegrad._tensor.tensor import Tensor
 
+from ._batched_passes import in_level
 from ._passes import grad
 
 
@@ -35,6 +38,8 @@ def _receives(node: GradientEdge) -> bool:
 
 def released(tensor: Tensor, own: Collection[GradientEdge]) -> Tensor:
     """Return a result of a function that differentiates by ``own``, with the history that leads to other tensors."""
+    if isinstance(tensor, BatchedTensor):
+        return wrapped(released(plain(tensor), own), levels_of(tensor))
     if not tensor._is_tracked():
         return tensor
     others = [node for node in reachable([tensor._gradient_edge()]) if _receives(node) and node not in own]
@@ -47,7 +52,7 @@ def released(tensor: Tensor, own: Collection[GradientEdge]) -> Tensor:
 
 
 def vector_jacobian(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor], create_graph: bool
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Any], create_graph: bool
 ) -> list[Tensor]:
     """Return the products of ``vectors`` with the Jacobian; zeros for inputs that the results do not depend on."""
     pairs = [(output, v) for output, v in zip(outputs, vectors, strict=True) if output.requires_grad]
@@ -82,21 +87,20 @@ def jacobian_vector(
     return [zero if tangent is None else tangent for tangent, zero in zip(found, tangents, strict=True)]
 
 
-def rows(output: Tensor, inputs: Sequence[Tensor], create_graph: bool) -> list[Tensor]:
-    """Return the Jacobian of one result: for each input a tensor of the shapes of both, one after the other."""
+def rows(output: Tensor, inputs: Sequence[Tensor], create_graph: bool, chunk_size: int | None = None) -> list[Tensor]:
+    """Return the Jacobian of one result: for each input a tensor of the shapes of both, one after the other.
+
+    With ``chunk_size`` so many of its rows are computed at a time.
+    """
     count = output.numel()
-    basis = function("eye")(count, dtype=output.dtype, device=output.device)
-    lines = [
-        vector_jacobian([output], inputs, [basis[number].reshape(output.shape)], create_graph)
-        for number in range(count)
-    ]
-    return [_stacked([line[place] for line in lines], output, tensor) for place, tensor in enumerate(inputs)]
+    if not count:
+        return [tensor.new_zeros((*output.shape, *tensor.shape)) for tensor in inputs]
+    basis = function("eye")(count, dtype=output.dtype, device=output.device).reshape(count, *output.shape)
+    step = chunk_size or count
+    chunks = [_rows_of(output, inputs, basis[start : start + step], create_graph) for start in range(0, count, step)]
+    columns = [column[0] if len(column) == 1 else function("cat")(list(column)) for column in zip(*chunks, strict=True)]
+    return [column.reshape(*output.shape, *tensor.shape) for column, tensor in zip(columns, inputs, strict=True)]
 
 
-def _stacked(lines: list[Tensor], output: Tensor, tensor: Tensor) -> Tensor:
-    shape = (*output.shape, *tensor.shape)
-    if not lines:
-        empty: Tensor = function("zeros")(shape, dtype=tensor.dtype, device=tensor.device)
-        return empty
-    stacked: Tensor = function("stack")(lines).reshape(shape)
-    return stacked
+def _rows_of(output: Tensor, inputs: Sequence[Tensor], vectors: Tensor, create_graph: bool) -> list[Tensor]:
+    return in_level(vectors.shape[0], [vectors], lambda given: vector_jacobian([output], inputs, given, create_graph))

@@ -7,6 +7,10 @@ from functools import wraps
 from typing import Any
 from weakref import ReferenceType, ref
 
+from telegrad._batching.functions import BatchedCall, check_mappable
+from telegrad._batching.tensor import innermost_of
+from telegrad._batching.user_rules import by_rule
+from telegrad._ops.batching import batching
 from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import is_grad_enabled, no_grad
@@ -173,7 +177,10 @@ class Function(FunctionCtx):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        """Compute the results of a batch. Not called: a batch is computed element by element."""
+        """Return the results of a batch and their dimensions; ``info`` has its size. To be overridden.
+
+        It is not needed where ``generate_vmap_rule`` says that ``forward`` and ``backward`` are mapped as they are.
+        """
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must either override the vmap static method or set "
             "generate_vmap_rule=True."
@@ -193,6 +200,8 @@ class Function(FunctionCtx):
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and return its results, which ``backward`` differentiates."""
+        if batching.levels and innermost_of(args):
+            return apply_to_batches(cls, args)
         if duals.intercepts and any([isinstance(argument, DualTensor) for argument in args]):
             return apply_to_duals(cls, cls.jvp is not Function.jvp, args, kwargs)
         return cls._applied(args, kwargs)[0]
@@ -339,6 +348,36 @@ def _ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
 def _zeros(meta: Meta) -> Tensor:
     zeros: Tensor = function("zeros")(meta.shape, dtype=meta.dtype, device=meta.device)
     return zeros
+
+
+class _OfBatch(Function):
+    """A function of the program that is applied to whole batches; ``call`` knows which, and what it saves."""
+
+    _has_no_jvp = False
+
+    @staticmethod
+    def forward(ctx: Any, call: BatchedCall, *physical: Any) -> Any:
+        results = call.forward(physical)
+        ctx.call = call
+        ctx.save_for_backward(*call.take_saved())
+        ctx.mark_non_differentiable(*call.constants)
+        ctx.set_materialize_grads(call.ctx.materialize_grads)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return (None, *ctx.call.backward(ctx.saved_tensors, gradients))
+
+
+def apply_to_batches(owner: type[Function], args: tuple[Any, ...]) -> Any:
+    """Apply a function to arguments that ``vmap`` has batched, in the innermost of their levels."""
+    check_mappable(owner, Function)
+    number = innermost_of(args)
+    is_inner = batching.derivatives > batching.levels[number - 1].derivatives
+    if not owner.generate_vmap_rule and not is_inner:
+        return by_rule(owner.vmap, args, {})
+    call = BatchedCall(owner, args, number)
+    return call.finish(_OfBatch.apply(call, *call.physical))
 
 
 class InplaceFunction(Function):

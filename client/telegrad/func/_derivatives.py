@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from telegrad._batching.tensor import batched_everywhere
+from telegrad._ops.batching import differentiating
 from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.autograd_graph import GradientEdge
 from telegrad._tensor.tensor import Tensor
@@ -20,6 +22,7 @@ def _own(value: Any) -> Any:
     """Return a tensor to differentiate by, which leads back to the given one where that is part of a graph."""
     if not isinstance(value, Tensor):
         return value
+    value = batched_everywhere(value)  # each element of a batch has a gradient of its own
     return (value.view_as(value) if value._is_tracked() else value.detach()).requires_grad_()
 
 
@@ -68,7 +71,7 @@ def grad_and_value(
     """Return a function that computes the gradient of ``func``, whose result has one element, and the result."""
 
     def wrapper(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        with enable_grad():
+        with enable_grad(), differentiating():
             _, tree, arguments = chosen(args, argnums, "grad")
             value, aux = split(func(*arguments, **kwargs), has_aux, "grad")
             if not isinstance(value, Tensor):
@@ -98,7 +101,7 @@ def grad(func: Callable[..., Any], argnums: Places = 0, has_aux: bool = False) -
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return ``func(*primals)``, and a function that multiplies its argument with the Jacobian."""
-    with enable_grad():
+    with enable_grad(), differentiating():
         own = mapped(primals, _own)
         output, aux = split(func(*own), has_aux, "vjp")
     outputs, inputs = leaves_of(output), leaves_of(own)
@@ -126,15 +129,18 @@ def jacrev(
     chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
-    """Return a function that computes the Jacobian of ``func``: one pass for each element of its result."""
+    """Return a function that computes the Jacobian of ``func``: one pass for a batch of all elements of its result.
+
+    With ``chunk_size`` so many elements are a batch.
+    """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with enable_grad():
+        with enable_grad(), differentiating():
             _, tree, arguments = chosen(args, argnums, "jacrev")
             output, aux = split(func(*arguments, **kwargs), has_aux, "jacrev")
             own = leaves_of(tree)
             is_nested = depends_on_others(leaves_of(output), own)
-            found = mapped(output, lambda result: with_leaves(tree, rows(result, own, is_nested)))
+            found = mapped(output, lambda result: with_leaves(tree, rows(result, own, is_nested, chunk_size)))
         return all_released((found, aux) if has_aux else found, edges_of(own))
 
     return wrapper

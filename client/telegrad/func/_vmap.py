@@ -1,22 +1,19 @@
-"""``vmap``: a function of single elements, called for each element of a batch."""
+"""``vmap``: a function of single elements, called once for all elements of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from telegrad._ops.batching import Level, entered
+from telegrad._batching import handler as _handler
+from telegrad._batching.tensor import batched_at, is_batched_at, physical_at
+from telegrad._ops.batching import Level, batching, entered
 from telegrad._ops.functions import function
-from telegrad._ops.randomness import drawing
-from telegrad._session.session import ClientSession
-from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
-from telegrad_protocol.messages import RandomState
 
-from ._trees import leaves_of, mapped, with_leaves
+from ._trees import leaves_of, with_leaves
 
 
 def vmap(
@@ -27,14 +24,14 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that calls ``func`` for each element along ``in_dims`` and stacks the results.
+    """Return a function that computes ``func`` for each element along ``in_dims`` and stacks the results.
 
-    The calls are made one after another and wait for nothing; ``chunk_size`` changes nothing. ``randomness`` says
-    whether each call draws ``different`` numbers or all draw the ``same``, or that drawing is an ``error``. Arguments
-    by keyword are not mapped. Raises ArgumentError where ``in_dims`` and ``out_dims`` do not fit.
+    ``func`` is called once, with tensors that have the shape of one element; operations on them are computed for the
+    whole batch. With ``chunk_size`` it is called for so many elements at a time. ``randomness`` says whether each
+    element draws ``different`` numbers or all draw the ``same``, or that drawing is an ``error``. Arguments by keyword
+    are not mapped. Raises ArgumentError where ``in_dims`` and ``out_dims`` do not fit.
     """
-    if randomness not in ("error", "different", "same"):
-        raise ArgumentError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+    check_randomness(randomness)
     if chunk_size is not None and chunk_size <= 0:
         raise ArgumentError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
@@ -43,20 +40,77 @@ def vmap(
         dims = _spread(_as_tuple(in_dims, args), args, "in_dims")
         given = leaves_of(args)
         count = _size(given, dims)
-        results = []
-        shared = frozenset([id(leaf) for leaf, dim in zip(given, dims, strict=True) if dim is None])
-        with (
-            entered(Level(randomness, shared)),
-            _random_numbers(randomness, next(leaf._session for leaf in given if isinstance(leaf, Tensor))) as rewind,
-        ):
-            for number in range(max(count, 1)):
-                rewind()
-                values = [_element(leaf, dim, number, count) for leaf, dim in zip(given, dims, strict=True)]
-                results.append(func(*with_leaves(args, values), **kwargs))
-        stacked = _stacked(results, out_dims)
-        return stacked if count else _emptied(stacked, _spread(out_dims, results[0], "out_dims"))
+        mapped = _Mapped(func, out_dims, randomness)
+        fronts = [leaf if dim is None else _front(leaf, dim) for leaf, dim in zip(given, dims, strict=True)]
+        if chunk_size is None or chunk_size >= count:
+            return mapped.of(args, kwargs, fronts, dims, count)
+        chunks = []
+        for start in range(0, count, chunk_size):
+            length = min(chunk_size, count - start)
+            parts = [
+                leaf if dim is None else leaf.narrow(0, start, length) for leaf, dim in zip(fronts, dims, strict=True)
+            ]
+            chunks.append(mapped.of(args, kwargs, parts, dims, length))
+        return _joined(chunks, out_dims)
 
     return wrapped
+
+
+def check_randomness(randomness: str) -> None:
+    """Raise ArgumentError for what ``vmap`` does not know as ``randomness``."""
+    if randomness not in ("error", "different", "same"):
+        raise ArgumentError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+
+
+class _Mapped:
+    """A function that is called for whole batches."""
+
+    def __init__(self, func: Callable[..., Any], out_dims: Any, randomness: str) -> None:
+        self.func = func
+        self.out_dims = out_dims
+        self.randomness = randomness
+
+    def of(self, args: Any, kwargs: Any, fronts: list[Any], dims: list[int | None], count: int) -> Any:
+        """Return the results for a batch; ``fronts`` are the leaves of the arguments, with the batch in front."""
+        _handler.enter()
+        with entered(Level(count, self.randomness, batching.derivatives)) as number:
+            values = [leaf if dim is None else batched_at(leaf, number) for leaf, dim in zip(fronts, dims, strict=True)]
+            result = self.func(*with_leaves(args, values), **kwargs)
+            places = _spread(self.out_dims, result, "out_dims")
+            outs = [_out(leaf, dim, number, count) for leaf, dim in zip(leaves_of(result), places, strict=True)]
+        return with_leaves(result, outs)
+
+
+def _front(leaf: Any, dim: int) -> Any:
+    return leaf if dim in (0, -leaf.dim()) else leaf.movedim(dim, 0)
+
+
+def _out(leaf: Any, dim: int | None, number: int, count: int) -> Any:
+    if not isinstance(leaf, Tensor):
+        raise ArgumentError(
+            f"vmap(f, ...): `f` must only return Tensors, got type {type(leaf)} as a return. Did you mean to set "
+            "out_dims= to None for some output?"
+        )
+    if dim is None:
+        if is_batched_at(leaf, number):
+            raise ArgumentError("vmap(f, ...): `f` can not return a BatchedTensor when out_dim is None")
+        return leaf
+    if not -leaf.dim() - 1 <= dim <= leaf.dim():
+        raise ArgumentError(f"vmap: out_dims={dim} for a result of {leaf.dim()} dimensions")
+    front = physical_at(leaf, number, count)
+    return front if dim == 0 else front.movedim(0, dim)
+
+
+def _joined(chunks: list[Any], out_dims: Any) -> Any:
+    """Return the results of several batches as those of one."""
+    first = chunks[0]
+    dims = _spread(out_dims, first, "out_dims")
+    columns = zip(*[leaves_of(chunk) for chunk in chunks], strict=True)
+    joined = [
+        column[0] if dim is None else function("cat")(list(column), dim)
+        for column, dim in zip(columns, dims, strict=True)
+    ]
+    return with_leaves(first, joined)
 
 
 def _as_tuple(in_dims: Any, args: tuple[Any, ...]) -> Any:
@@ -68,32 +122,6 @@ def _as_tuple(in_dims: Any, args: tuple[Any, ...]) -> Any:
     if not args:
         raise ArgumentError("vmap: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over none")
     return in_dims if isinstance(in_dims, (tuple, list)) else (in_dims,) * len(args)
-
-
-@contextmanager
-def _random_numbers(randomness: str, session: ClientSession) -> Iterator[Callable[[], None]]:
-    """Let numbers be drawn as ``randomness`` says; what is yielded is to be called before each element."""
-    if randomness != "same":
-        with drawing(is_refused=randomness == "error"):
-            yield lambda: None
-        return
-    state = session.new_id()
-    session.submit(RandomState(state, False), thread.modes)
-    try:
-        with drawing(is_refused=False):
-            yield lambda: session.submit(RandomState(state, True), thread.modes)
-    finally:
-        session.free(state)
-
-
-def _element(leaf: Any, dim: int | None, number: int, count: int) -> Any:
-    if dim is None:
-        return leaf
-    if count:
-        return leaf.select(dim, number)
-    shape = list(leaf.shape)
-    del shape[dim]
-    return leaf.new_zeros(shape)
 
 
 def _spread(dims: Any, tree: Any, what: str) -> list[int | None]:
@@ -127,30 +155,3 @@ def _size(given: list[Any], dims: list[int | None]) -> int:
         )
     size: int = sizes.pop()
     return size
-
-
-def _stacked(results: list[Any], out_dims: Any) -> Any:
-    first = results[0]
-    lines = [leaves_of(result) for result in results]
-    dims = _spread(out_dims, first, "out_dims")
-    stacked = []
-    for place, dim in enumerate(dims):
-        column = [line[place] for line in lines]
-        if not isinstance(column[0], Tensor):
-            raise ArgumentError(
-                f"vmap: expected the function to only return tensors, got type {type(column[0]).__name__}"
-            )
-        stacked.append(column[0] if dim is None else function("stack")(column, dim))
-    return with_leaves(first, stacked)
-
-
-def _emptied(tree: Any, dims: list[int | None]) -> Any:
-    """Return results of a batch of one as those of a batch of none."""
-    rest = iter(dims)
-
-    def empty(tensor: Tensor) -> Tensor:
-        dim = next(rest)
-        result: Tensor = tensor if dim is None else tensor.narrow(dim, 0, 0)
-        return result
-
-    return mapped(tree, empty)
