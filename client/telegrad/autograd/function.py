@@ -7,9 +7,7 @@ from functools import wraps
 from typing import Any
 from weakref import ReferenceType, ref
 
-from telegrad._batching.functions import BatchedCall, check_mappable
 from telegrad._batching.tensor import innermost_of
-from telegrad._batching.user_rules import by_rule
 from telegrad._ops.batching import batching
 from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.functions import function
@@ -138,6 +136,8 @@ class Function(FunctionCtx):
     """Whether dual numbers are refused where ``jvp`` is not overridden."""
     _checks_saved = True
     """Whether ``backward`` is refused where a saved tensor was modified in place."""
+    _apply_to_batches: Callable[..., Any]
+    """Applies a function to arguments that ``vmap`` has batched."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise AutogradError(f"{type(self).__name__} should not be instantiated; call {type(self).__name__}.apply")
@@ -201,7 +201,7 @@ class Function(FunctionCtx):
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and return its results, which ``backward`` differentiates."""
         if batching.levels and innermost_of(args):
-            return apply_to_batches(cls, args)
+            return cls._apply_to_batches(args)
         if duals.intercepts and any([isinstance(argument, DualTensor) for argument in args]):
             return apply_to_duals(cls, cls.jvp is not Function.jvp, args, kwargs)
         return cls._applied(args, kwargs)[0]
@@ -348,36 +348,6 @@ def _ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
 def _zeros(meta: Meta) -> Tensor:
     zeros: Tensor = function("zeros")(meta.shape, dtype=meta.dtype, device=meta.device)
     return zeros
-
-
-class _OfBatch(Function):
-    """A function of the program that is applied to whole batches; ``call`` knows which, and what it saves."""
-
-    _has_no_jvp = False
-
-    @staticmethod
-    def forward(ctx: Any, call: BatchedCall, *physical: Any) -> Any:
-        results = call.forward(physical)
-        ctx.call = call
-        ctx.save_for_backward(*call.take_saved())
-        ctx.mark_non_differentiable(*call.constants)
-        ctx.set_materialize_grads(call.ctx.materialize_grads)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return (None, *ctx.call.backward(ctx.saved_tensors, gradients))
-
-
-def apply_to_batches(owner: type[Function], args: tuple[Any, ...]) -> Any:
-    """Apply a function to arguments that ``vmap`` has batched, in the innermost of their levels."""
-    check_mappable(owner, Function)
-    number = innermost_of(args)
-    is_inner = batching.derivatives > batching.levels[number - 1].derivatives
-    if not owner.generate_vmap_rule and not is_inner:
-        return by_rule(owner.vmap, args, {})
-    call = BatchedCall(owner, args, number)
-    return call.finish(_OfBatch.apply(call, *call.physical))
 
 
 class InplaceFunction(Function):
