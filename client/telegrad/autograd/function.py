@@ -136,7 +136,7 @@ class Function(FunctionCtx):
     """Whether dual numbers are refused where ``jvp`` is not overridden."""
     _checks_saved = True
     """Whether ``backward`` is refused where a saved tensor was modified in place."""
-    _apply_to_batches: Callable[..., Any]
+    _apply_to_batches: Any
     """Applies a function to arguments that ``vmap`` has batched."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
