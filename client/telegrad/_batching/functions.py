@@ -7,20 +7,21 @@ from typing import Any
 
 from telegrad._ops.batching import Level, batching, entered
 from telegrad._tensor.tensor import Tensor
+from telegrad.autograd.function import Function
 from telegrad_protocol.errors import AutogradError
 
-from .tensor import BatchedTensor, physical_at
+from .tensor import BatchedTensor, innermost_of, physical_at
 from .user_rules import by_rule
 
 
-def check_mappable(owner: Any, base: Any) -> None:
-    """Raise AutogradError for a function that cannot be mapped, or says twice how it is; ``base`` is ``Function``."""
-    if owner.setup_context is base.setup_context:
+def _check_mappable(owner: type[Function]) -> None:
+    """Raise AutogradError for a function that cannot be mapped, or says twice how it is."""
+    if owner.setup_context is Function.setup_context:
         raise AutogradError(
             "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must "
             "override the setup_context staticmethod."
         )
-    has_rule = owner.vmap is not base.vmap
+    has_rule = owner.vmap is not Function.vmap
     if owner.generate_vmap_rule and has_rule:
         raise AutogradError(
             f"{owner.__name__} has generate_vmap_rule=True, but it also overrides the vmap staticmethod. Please set "
@@ -140,3 +141,33 @@ class BatchedCall:
 
     def _here(self, value: Any, is_batched: bool, number: int) -> Any:
         return BatchedTensor(number, value) if is_batched and value is not None else value
+
+
+class _OfBatch(Function):
+    """A function of the program that is applied to whole batches; ``call`` knows which, and what it saves."""
+
+    _has_no_jvp = False
+
+    @staticmethod
+    def forward(ctx: Any, call: BatchedCall, *physical: Any) -> Any:
+        results = call.forward(physical)
+        ctx.call = call
+        ctx.save_for_backward(*call.take_saved())
+        ctx.mark_non_differentiable(*call.constants)
+        ctx.set_materialize_grads(call.ctx.materialize_grads)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return (None, *ctx.call.backward(ctx.saved_tensors, gradients))
+
+
+def apply_to_batches(owner: type[Function], args: tuple[Any, ...]) -> Any:
+    """Apply a function to arguments that ``vmap`` has batched, in the innermost of their levels."""
+    _check_mappable(owner)
+    number = innermost_of(args)
+    is_inner = batching.derivatives > batching.levels[number - 1].derivatives
+    if not owner.generate_vmap_rule and not is_inner:
+        return by_rule(owner.vmap, args, {})
+    call = BatchedCall(owner, args, number)
+    return call.finish(_OfBatch.apply(call, *call.physical))

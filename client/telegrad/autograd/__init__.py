@@ -18,7 +18,6 @@ from telegrad._session.grad_mode import (
     set_grad_enabled as set_grad_enabled,
 )
 
-from . import _function_batches as _function_batches  # it enters itself as what applies functions to batches
 from . import function as function
 from ._passes import METHODS as METHODS
 from ._passes import backward as backward

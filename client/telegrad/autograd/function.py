@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from importlib import import_module
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -136,8 +137,6 @@ class Function(FunctionCtx):
     """Whether dual numbers are refused where ``jvp`` is not overridden."""
     _checks_saved = True
     """Whether ``backward`` is refused where a saved tensor was modified in place."""
-    _apply_to_batches: Any
-    """Applies a function to arguments that ``vmap`` has batched."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise AutogradError(f"{type(self).__name__} should not be instantiated; call {type(self).__name__}.apply")
@@ -201,7 +200,7 @@ class Function(FunctionCtx):
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and return its results, which ``backward`` differentiates."""
         if batching.levels and innermost_of(args):
-            return cls._apply_to_batches(args)
+            return import_module("telegrad._batching.functions").apply_to_batches(cls, args)
         if duals.intercepts and any([isinstance(argument, DualTensor) for argument in args]):
             return apply_to_duals(cls, cls.jvp is not Function.jvp, args, kwargs)
         return cls._applied(args, kwargs)[0]
