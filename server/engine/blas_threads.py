@@ -7,7 +7,8 @@ at least ``LARGE`` bytes wake those threads. See docs/decisions/0013.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -44,6 +45,24 @@ def on_all_threads(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return threaded
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Hold BLAS to the thread that calls it, inside of `on_all_threads` too."""
+    if _is_alone:
+        yield
+        return
+    _set(alone=True)
+    try:
+        yield
+    finally:
+        _set(alone=False)
+
+
+_is_alone = True
+
+
 def _set(alone: bool) -> None:
+    global _is_alone
+    _is_alone = alone
     for library, threads in _shared:
         library.set_num_threads(1 if alone else threads)

@@ -210,7 +210,12 @@ class Settings(BaseSettings):
         "", description="`library.so:alloc:free`: functions that GPU segments come from, not the driver."
     )
     kernel_cache: str = Field(
-        "", description="Directory that compiled GPU kernels are kept in; `~/.cache/telegrad/kernels` by default."
+        "", description="Directory that compiled kernels are kept in; `~/.cache/telegrad/kernels` by default."
+    )
+    compiled_kernels: Literal["beside", "wait", "never"] = Field(
+        "beside",
+        description="Loops of the CPU backend that Numba compiles once per machine, into the kernel cache: a process "
+        "`beside` the worker does it while NumPy serves, or operations `wait` for it, or they are `never` used.",
     )
     allow_host_code: Allowed = Field(
         "0",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 
-from server.engine import keys
+from server.engine import compiled, keys
 from server.engine.ops import activations as generic
 from server.engine.ops import elementary as generic_elementary
 from server.engine.ops import extremes as generic_extremes
@@ -31,6 +32,17 @@ _INVERSE_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 
 def _is_real(array: Array) -> bool:
     return array.dtype.char in "fd"
+
+
+def _loops(*arrays: Array) -> Any:
+    """The compiled loops if they take all of these as vectors: float32, large, row-major, of one shape; else None."""
+    first = arrays[0]
+    if first.size < compiled.LEAST:
+        return None
+    for array in arrays:
+        if array.dtype.char != "f" or not array.flags.c_contiguous or array.shape != first.shape:
+            return None
+    return compiled.kernels()
 
 
 @kernel(ops.relu, keys.CPU)
@@ -60,21 +72,23 @@ def relu_backward(xp, gradient, result, *, out):
 
 def _select_positive(grad: Array, y: Array, out: Array, bits: str) -> None:
     """out = grad where y > 0, else 0"""
-    choice, is_zero, mask = _kept_masks(y.shape, bits) if out.nbytes <= BLOCK_BYTES else _masks(y.shape, bits)
+    choice, is_zero, mask = (
+        _kept_masks(y.shape, bits, get_ident()) if out.nbytes <= BLOCK_BYTES else _masks(y.shape, bits)
+    )
     np.less_equal(y, filled(0, y.shape, y.dtype.char), out=is_zero)
     np.subtract(choice, _ONE, out=choice)
     np.copyto(mask, choice)
     np.bitwise_and(grad.view(bits), mask, out=out.view(bits))
 
 
-def _masks(shape: tuple[int, ...], bits: str) -> tuple[Array, Array, Array]:
+def _masks(shape: tuple[int, ...], bits: str, thread: int = 0) -> tuple[Array, Array, Array]:
     """Scratch memory for a truth value per element: as int8, the same bytes as bool, and as integers like ``bits``."""
     choice = scratch("choice", shape, "b")
     return choice, choice.view(bool), scratch("mask", shape, bits)
 
 
 _kept_masks = lru_cache(maxsize=1024)(_masks)
-"""``_masks`` of shapes whose scratch memory is kept anyway; a hit is one call of C code."""
+"""``_masks`` of shapes whose scratch memory is kept anyway, by thread; a hit is one call of C code."""
 
 
 def _clamp(low: float | None, high: float | None, input: Array, out: Array) -> None:
@@ -151,6 +165,10 @@ def _normal_cdf(x: Array, squared: Array) -> Array:
 @kernel(ops.gelu, keys.CPU)
 def gelu(xp, input, *, approximate, out):
     """x * cdf(x), where cdf is the standard normal distribution function"""
+    loops = _loops(out, input)
+    if loops is not None:
+        (loops.gelu if approximate == "none" else loops.gelu_tanh)(input.reshape(-1), out.reshape(-1))
+        return
     if out.dtype.char != "f" or approximate != "none":
         generic.gelu(xp, input, approximate=approximate, out=out)
         return
@@ -162,6 +180,11 @@ def gelu(xp, input, *, approximate, out):
 @kernel(ops._gelu_backward, keys.CPU)
 def gelu_backward(xp, gradient, input, *, approximate, out):
     """gradient * (cdf(x) + x * pdf(x)), where cdf and pdf are those of the standard normal distribution"""
+    loops = _loops(out, gradient, input)
+    if loops is not None:
+        loop = loops.gelu_backward if approximate == "none" else loops.gelu_tanh_backward
+        loop(gradient.reshape(-1), input.reshape(-1), out.reshape(-1))
+        return
     if out.dtype.char != "f" or approximate != "none":
         generic._gelu_backward(xp, gradient, input, approximate=approximate, out=out)
         return
@@ -198,6 +221,10 @@ def silu(xp, input, *, out):
     if not _is_real(out):
         generic.silu(xp, input, out=out)
         return
+    loops = _loops(out, input)
+    if loops is not None:
+        loops.silu(input.reshape(-1), out.reshape(-1))
+        return
     for x, y in in_pieces(input, out):
         np.divide(x, _one_plus_exp(x), out=y)
 
@@ -207,6 +234,10 @@ def silu_backward(xp, gradient, input, *, out):
     """gradient * s * (1 + input * (1 - s)), where s is the sigmoid of input"""
     if not _is_real(out):
         generic._silu_backward(xp, gradient, input, out=out)
+        return
+    loops = _loops(out, gradient, input)
+    if loops is not None:
+        loops.silu_backward(gradient.reshape(-1), input.reshape(-1), out.reshape(-1))
         return
     for grad, x, y in in_pieces(gradient, input, out):
         sigmoid = _one_plus_exp(x)

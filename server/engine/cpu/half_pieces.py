@@ -21,6 +21,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 
+from . import threads
 from .halves import is_half, narrow, widened
 from .memory import BLOCK_BYTES, scratch
 
@@ -59,11 +60,15 @@ def _run(
     """Run the function piece by piece. ``order``, dimensions by falling stride, makes vectors of all operands."""
     target = outs[0].array.transpose(order).reshape(-1)
     operands = [arg.array.transpose(order).reshape(-1) if arg.__class__ is Value else arg for arg in args[:positional]]
-    for start in range(0, target.size, _STEP):
+
+    def run(piece: int) -> None:
+        start = piece * _STEP
         part = target[start : start + _STEP]
         result = scratch("half result", part.shape, char)
         function(*[_piece(operand, start, i) for i, operand in enumerate(operands)], out=result)
         narrow(result, part) if is_half(part) else np.copyto(part, result)
+
+    threads.run(run, -(-target.size // _STEP))
 
 
 def _piece(operand: Any, start: int, position: int) -> Any:
@@ -73,7 +78,7 @@ def _piece(operand: Any, start: int, position: int) -> Any:
     return widened(operand[start : start + _STEP], f"half operand {position}")
 
 
-def _takes_pieces(op: Op) -> bool:
+def takes_pieces(op: Op) -> bool:
     """Whether the operation is element-wise and its kernel asks for nothing but operands, scalars and ``out``."""
     info = OPERATORS[op.name].kernels.get(keys.CPU)
     if op.base is not op or not op.promotion or info is None:
@@ -84,5 +89,5 @@ def _takes_pieces(op: Op) -> bool:
 
 
 for _operator in OPERATORS.values():
-    if _takes_pieces(_operator.op):
+    if takes_pieces(_operator.op):
         prepares(_operator.op, keys.CPU, elementwise=True)(_prepare)

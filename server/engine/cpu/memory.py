@@ -1,12 +1,13 @@
 """Scratch memory and constant arrays of CPU kernels, and the division of operands into cache-sized pieces.
 
-Scratch memory is kept, because fresh pages cost more than the arithmetic on them. The engine has one thread, and no
+Scratch memory is kept, because fresh pages cost more than the arithmetic on them. Each thread has its own, and no
 kernel uses scratch memory after it has returned.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from functools import lru_cache
 from typing import Any
 
@@ -15,15 +16,24 @@ import numpy as np
 BLOCK_BYTES = 1 << 18
 """The size of a piece of an operand: three or four of them fit into a core's second-level cache."""
 
-_kept: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
-_views: dict[tuple[str, tuple[int, ...], str], Any] = {}
 _MOST_VIEWS = 4096
 """Views of scratch memory that are kept, by name, shape and dtype; all are dropped when there are more."""
 
 
+class _Scratch(threading.local):
+    """The scratch memory of a thread, by name and dtype, and views of it."""
+
+    def __init__(self) -> None:
+        self.memory: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
+        self.views: dict[tuple[str, tuple[int, ...], str], Any] = {}
+
+
+_scratch = _Scratch()
+
+
 def scratch(name: str, shape: tuple[int, ...], char: str) -> Any:
     """An uninitialised array that the next call with this name and type overwrites; a fresh one if it is large."""
-    view = _views.get((name, shape, char))
+    view = _scratch.views.get((name, shape, char))
     return _new_scratch(name, shape, char) if view is None else view
 
 
@@ -31,12 +41,13 @@ def _new_scratch(name: str, shape: tuple[int, ...], char: str) -> Any:
     size, itemsize = math.prod(shape), np.dtype(char).itemsize
     if size * itemsize > BLOCK_BYTES:
         return np.empty(shape, char)
-    memory = _kept.get((name, char))
-    if memory is None:
-        memory = _kept[name, char] = np.empty(BLOCK_BYTES // itemsize, char)
-    if len(_views) >= _MOST_VIEWS:
-        _views.clear()
-    view = _views[name, shape, char] = memory[:size].reshape(shape)
+    memory, views = _scratch.memory, _scratch.views
+    kept = memory.get((name, char))
+    if kept is None:
+        kept = memory[name, char] = np.empty(BLOCK_BYTES // itemsize, char)
+    if len(views) >= _MOST_VIEWS:
+        views.clear()
+    view = views[name, shape, char] = kept[:size].reshape(shape)
     return view
 
 

@@ -19,6 +19,7 @@ from telegrad_protocol.ops import normalization as ops
 from .fallback import call_generic
 from .halves import is_half, widen
 from .memory import constant, scratch
+from .row_loops import loops_for, on_row_blocks, piece_rows
 from .rows import (  # fmt: skip
     add_column,
     add_outer,
@@ -36,6 +37,8 @@ from .rows import (  # fmt: skip
 Array = Any
 _MOST_DEVIATIONS = 2.0
 """The largest |mean|, in standard deviations, up to which rows need not be centred first."""
+_SUMMED_ROWS = 256
+"""The most rows that are summed in single precision."""
 
 
 def _are_plain(first: Array, *others: Array | None) -> bool:
@@ -61,12 +64,25 @@ def layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
         return
     length = math.prod(normalized_shape)
     mean, rstd, weight, bias = mean.reshape(-1), rstd.reshape(-1), _vector(weight), _vector(bias)
+    loops = loops_for(result, input, weight, bias)
+    if loops is not None:
+        weight, bias = _filled(weight, 1, length), _filled(bias, 0, length)
+        on_row_blocks(
+            lambda piece, rows, x, y: loops.layer_norm(x, weight, bias, eps, y, mean[rows], rstd[rows]),
+            (input.reshape(-1, length),), (result.reshape(-1, length),),
+        )  # fmt: skip
+        return
     for block, (x, y) in in_row_blocks((input.reshape(-1, length),), (result.reshape(-1, length),)):
         centre, scale = mean[block], rstd[block]
         if not _moments(x, eps, centre, scale):
             x = _centred(x, eps, centre, scale)
             centre = np.zeros_like(centre)
         _scale_and_shift(x, y, centre, scale, weight, bias)
+
+
+def _filled(parameter: Array | None, number: float, length: int) -> Array:
+    """The parameter in float32, or a vector that stands for an absent one."""
+    return np.full(length, number, "f") if parameter is None else parameter
 
 
 def _moments(x: Array, eps: float, mean: Array, rstd: Array) -> bool:
@@ -186,13 +202,43 @@ def layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_sha
     length = by_weight.size
     grad, x, result = (a.reshape(-1, length) for a in (grad_out, input, by_input))
     mean, rstd, weight = mean.reshape(-1), rstd.reshape(-1), _vector(weight)
-    totals = np.zeros((2, length))
+    loops = loops_for(by_input, grad_out, input, mean, rstd)
+    if loops is not None:
+        totals = _gradients_by_loops(loops, grad, x, result, mean, rstd, _filled(weight, 1, length))
+    else:
+        totals = _gradients_in_blocks(grad, x, result, mean, rstd, weight)
+    for parameter, total in zip((by_weight, by_bias), totals, strict=True):
+        np.copyto(parameter, total.reshape(parameter.shape), casting="unsafe")
+
+
+def _gradients_by_loops(
+    loops: Any, grad: Array, x: Array, result: Array, mean: Array, rstd: Array, weight: Array
+) -> Array:
+    """Write the gradient of the input; return those of weight and bias in float64."""
+    pieces = piece_rows(x, 3)
+    totals = np.zeros((len(pieces), 2, x.shape[1]))
+
+    def work(piece: int, rows: slice, g: Array, v: Array, y: Array) -> None:
+        means, rstds = mean[rows], rstd[rows]
+        for start in range(0, len(g), _SUMMED_ROWS):
+            part, sums = slice(start, start + _SUMMED_ROWS), np.zeros((2, len(weight)), "f")
+            loops.layer_norm_gradients(g[part], v[part], means[part], rstds[part], weight, y[part], sums[0], sums[1])
+            totals[piece] += sums
+
+    on_row_blocks(work, (grad, x), (result,), pieces)
+    return totals.sum(axis=0)
+
+
+def _gradients_in_blocks(
+    grad: Array, x: Array, result: Array, mean: Array, rstd: Array, weight: Array | None
+) -> Array:  # fmt: skip
+    """The same by NumPy's functions."""
+    totals = np.zeros((2, x.shape[1]))
     for block, (g, v, y) in in_row_blocks((grad, x), (result,)):
         _backward_block(g, v, y, mean[block], rstd[block], weight)
         totals[0] += _weight_gradient(g, v, mean[block], rstd[block])
         totals[1] += constant(1, len(g), g.dtype.char).dot(g)
-    for parameter, total in zip((by_weight, by_bias), totals, strict=True):
-        np.copyto(parameter, total.reshape(parameter.shape), casting="unsafe")
+    return totals
 
 
 @kernel(ops._rms_norm, keys.CPU, movement=True)

@@ -17,7 +17,15 @@ from telegrad_protocol.ops import softmax as ops
 
 from .fallback import call_generic
 from .memory import constant, scratch
-from .rows import add_column, in_row_blocks, is_fast_or_half, row_dots, row_sums, times_column
+from .row_loops import loops_for, on_row_blocks
+from .rows import (  # fmt: skip
+    add_column,
+    in_row_blocks,
+    is_fast_or_half,
+    row_dots,
+    row_sums,
+    times_column,
+)
 
 Array = Any
 _FINITE = 1e26
@@ -71,6 +79,10 @@ def softmax(xp, input, dim, dtype, *, out):
     if operands is None:
         call_generic(generic.softmax, input, dim, dtype, out=out)
         return
+    loops = loops_for(*operands)
+    if loops is not None:
+        on_row_blocks(lambda piece, rows, x, y: loops.softmax(x, y, False), operands[1:], operands[:1])
+        return
     shifts = None
     for _, (x, y) in in_row_blocks((operands[1],), (operands[0],)):
         _, inverses, shifts = exponentials(x, y, _FINITE, shifts is not None)
@@ -82,6 +94,10 @@ def log_softmax(xp, input, dim, dtype, *, out):
     operands = matrices(dim, out, input)
     if operands is None:
         call_generic(generic.log_softmax, input, dim, dtype, out=out)
+        return
+    loops = loops_for(*operands)
+    if loops is not None:
+        on_row_blocks(lambda piece, rows, x, y: loops.softmax(x, y, True), operands[1:], operands[:1])
         return
     shifts = None
     for _, (x, y) in in_row_blocks((operands[1],), (operands[0],)):
@@ -98,6 +114,10 @@ def softmax_backward(xp, grad_output, output, dim, input_dtype, *, out):
     if operands is None:
         call_generic(generic._softmax_backward_data, grad_output, output, dim, input_dtype, out=out)
         return
+    loops = loops_for(*operands)
+    if loops is not None:
+        on_row_blocks(lambda piece, rows, g, y, x: loops.softmax_backward(g, y, x, False), operands[1:], operands[:1])
+        return
     for _, (grad, y, result) in in_row_blocks((operands[1], operands[2]), (operands[0],)):
         weighted = row_dots(grad, y)
         np.copyto(result, grad)
@@ -110,6 +130,10 @@ def log_softmax_backward(xp, grad_output, output, dim, input_dtype, *, out):
     operands = matrices(dim, out, grad_output, output)
     if operands is None:
         call_generic(generic._log_softmax_backward_data, grad_output, output, dim, input_dtype, out=out)
+        return
+    loops = loops_for(*operands)
+    if loops is not None:
+        on_row_blocks(lambda piece, rows, g, y, x: loops.softmax_backward(g, y, x, True), operands[1:], operands[:1])
         return
     for _, (grad, y, result) in in_row_blocks((operands[1], operands[2]), (operands[0],)):
         probabilities = np.exp(y, out=scratch("shares", y.shape, y.dtype.char))

@@ -16,6 +16,7 @@ from pathlib import Path
 from cuda.bindings import nvrtc
 
 from server.engine.device import cancellation
+from server.engine.kernel_cache import directory
 from telegrad_protocol.errors import InternalError
 
 EXACT = "--exact-architecture"
@@ -56,15 +57,7 @@ def _all_options(architecture: str, options: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _path(source: str, options: tuple[str, ...]) -> Path:
-    return _directory() / f"{_key(source, options)}.cubin"
-
-
-def _directory() -> Path:
-    """Where cubins are kept: ``TELEGRAD_KERNEL_CACHE``, else the user's cache directory."""
-    chosen = os.environ.get("TELEGRAD_KERNEL_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "telegrad" / "kernels"
+    return directory() / f"{_key(source, options)}.cubin"
 
 
 def _key(source: str, options: tuple[str, ...]) -> str:

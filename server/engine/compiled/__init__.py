@@ -1,0 +1,96 @@
+"""Loops that Numba compiles to machine code for this processor, where NumPy would need many passes (0037).
+
+``kernels()`` is the module with them, or None until they are there: a process of its own compiles them once, into the
+cache on the disk, and the functions of NumPy serve meanwhile, as they do for small operands. ``arithmetic`` and
+``loops`` are the only modules that import Numba, and nothing else imports them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from server.engine.kernel_cache import directory
+
+LEAST: Final = 1 << 14
+"""Elements of the result from which on compiled loops are used."""
+SETTING: Final = "TELEGRAD_COMPILED_KERNELS"
+_SECONDS: Final = 0.25
+"""How often it is looked whether the other process is done."""
+
+_loaded: Any = None
+_next_look = 0.0
+_process: subprocess.Popen[bytes] | None = None
+
+
+def kernels() -> Any:
+    """The compiled loops, or None as long as NumPy is to be used."""
+    return _loaded if _loaded is not None or time.monotonic() < _next_look else _look()
+
+
+def _look() -> Any:
+    """Load what is compiled; where it is not, have it compiled beside this process."""
+    global _next_look, _process
+    choice = os.environ.get(SETTING, "beside")
+    if choice == "never" or importlib.util.find_spec("numba") is None or (_process and _process.poll()):
+        _next_look = float("inf")
+        return None
+    if choice == "wait" or mark().exists():
+        if _process:
+            _process.wait()
+        return load()
+    if _process is None:
+        _process = _compile_beside()
+    _next_look = time.monotonic() + _SECONDS
+    return None
+
+
+def _compile_beside() -> subprocess.Popen[bytes] | None:
+    nowhere = subprocess.DEVNULL
+    with suppress(OSError):
+        return subprocess.Popen([sys.executable, "-m", __name__], stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    return None
+
+
+def load() -> Any:
+    """Load the loops from the cache, or compile them, which takes seconds; then note that they are there."""
+    global _loaded
+    import numba
+
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(_folder())
+    try:
+        module = importlib.import_module(".loops", __name__)
+    finally:
+        numba.config.CACHE_DIR = before  # programs of clients that run here may use Numba for themselves
+    with suppress(OSError):
+        mark().touch()
+    _loaded = module
+    return module
+
+
+def mark() -> Path:
+    return _folder() / "complete"
+
+
+def _folder() -> Path:
+    """Where the machine code is kept, by all that it depends on."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    parts = [version("numba"), version("llvmlite"), platform.python_version(), _processor()]
+    parts += [f"{file} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files]
+    return directory() / "host" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    with suppress(OSError), open("/proc/cpuinfo") as lines:
+        return "".join([line for line in lines if line.startswith(("model name", "flags"))][:2])
+    return f"{platform.machine()} {platform.processor()}"

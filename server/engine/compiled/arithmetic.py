@@ -1,0 +1,121 @@
+"""Functions of single float32 numbers that the compiler inlines into loops and vectorises, and conversions of bits.
+
+Each has a relative error of a few units in the last place. NaN stays NaN: comparisons are written so that it passes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+"""What the compiler may do with sums and products; it must keep NaN and infinities."""
+f32 = np.float32
+i32 = np.int32
+_LOWEST, _HIGHEST = f32(-86.6), f32(88.72283)
+"""Between these, and no further, ``exp`` is a normal number; the lower one is rounded up."""
+
+
+def _bits(given: Any, wanted: Any, convert: Any) -> Any:
+    """A function from one type to another that is an instruction or two of the compiler."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return convert(builder, args[0])
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def function(typing: Any, value: Any) -> Any:
+        return wanted(given), generate
+
+    return function
+
+
+as_float = _bits(types.int32, types.float32, lambda builder, bits: builder.bitcast(bits, ir.FloatType()))
+as_bits = _bits(types.float32, types.uint32, lambda builder, number: builder.bitcast(number, ir.IntType(32)))
+signed_bits = _bits(types.float32, types.int32, lambda builder, number: builder.bitcast(number, ir.IntType(32)))
+from_half = _bits(
+    types.uint16, types.float32,
+    lambda builder, bits: builder.fpext(builder.bitcast(bits, ir.HalfType()), ir.FloatType()),
+)  # fmt: skip
+to_half = _bits(
+    types.float32, types.uint16,
+    lambda builder, number: builder.bitcast(builder.fptrunc(number, ir.HalfType()), ir.IntType(16)),
+)  # fmt: skip
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def exp(x: Any) -> Any:
+    """The exponential: 2 ** n times a polynomial on [-ln(2) / 2, ln(2) / 2] (Cephes, S. Moshier).
+
+    Results near and below the smallest normal number are 0.
+    """
+    bounded = _LOWEST if x < _LOWEST else x
+    bounded = _HIGHEST if bounded > _HIGHEST else bounded
+    n = np.rint(bounded * f32(1.4426950408889634))
+    r = bounded - n * f32(0.693359375)
+    r = r + n * f32(2.12194440e-4)
+    p = f32(1.9875691500e-4)
+    p = p * r + f32(1.3981999507e-3)
+    p = p * r + f32(8.3334519073e-3)
+    p = p * r + f32(4.1665795894e-2)
+    p = p * r + f32(1.6666665459e-1)
+    p = p * r + f32(5.0000001201e-1)
+    p = p * r * r + r + f32(1.0)
+    result = (p + p) * as_float((i32(n) + i32(126)) << i32(23))
+    result = f32(np.inf) if x > _HIGHEST else result
+    return f32(0.0) if x < _LOWEST else result
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def erf(x: Any) -> Any:
+    """The error function on [-4, 4], beyond which it is 1 in single precision: a quotient of polynomials (Eigen's)."""
+    x = f32(-4.0) if x < f32(-4.0) else x
+    x = f32(4.0) if x > f32(4.0) else x
+    s = x * x
+    p = f32(-2.72614225801306e-10)
+    p = p * s + f32(2.77068142495902e-08)
+    p = p * s + f32(-2.10102402082508e-06)
+    p = p * s + f32(-5.69250639462346e-05)
+    p = p * s + f32(-7.34990630326855e-04)
+    p = p * s + f32(-2.95459980854025e-03)
+    p = p * s + f32(-1.60960333262415e-02)
+    q = f32(-1.45660718464996e-05)
+    q = q * s + f32(-2.13374055278905e-04)
+    q = q * s + f32(-1.68282697438203e-03)
+    q = q * s + f32(-7.37332916720468e-03)
+    q = q * s + f32(-1.42647390514189e-02)
+    return x * p / q
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def normal_cdf(x: Any) -> Any:
+    """(1 + erf(x / sqrt(2))) / 2"""
+    return f32(0.5) + f32(0.5) * erf(x * f32(0.7071067811865476))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def logistic(x: Any) -> Any:
+    """1 / (1 + exp(-x))"""
+    return f32(1.0) / (f32(1.0) + exp(-x))
+
+
+_LEAST_KEY = i32(-0x7F800001)
+"""The key of minus infinity in ``largest``."""
+_DIGITS = i32(0x7FFFFFFF)
+
+
+@njit  # type: ignore[untyped-decorator]
+def largest(row: Any, count: int) -> Any:
+    """The largest of the first elements, -inf of none; NaN may count as an infinity of its sign.
+
+    Floats are compared by integers that are in the same order, whose maximum the compiler vectorises.
+    """
+    top = _LEAST_KEY
+    for i in range(count):
+        bits = signed_bits(row[i])
+        key = bits ^ ((bits >> i32(31)) & _DIGITS)
+        top = max(top, key)
+    return as_float(i32(top ^ ((top >> i32(31)) & _DIGITS)))

@@ -1,0 +1,236 @@
+"""Loops over float32 arrays that NumPy would need several passes for; importing this compiles them, or loads them.
+
+They release the GIL, look at no signal, and run on one thread: callers give them pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .arithmetic import FAST, as_bits, as_float, exp, f32, from_half, i32, largest, logistic, normal_cdf, to_half
+
+Array = Any
+_VECTOR, _MATRIX, _STACK = "float32[::1]", "float32[:,::1]", "float32[:,:,::1]"
+_SQRT_2_BY_PI, _CUBIC = f32(math.sqrt(2 / math.pi)), f32(0.044715)
+_INVERSE_SQRT_2PI = f32(1 / math.sqrt(2 * math.pi))
+
+
+def _compiled(*types: str) -> Callable[[Any], Any]:
+    """Compile a function of these argument types, without Python's lock, and keep the machine code on the disk."""
+    decorate: Callable[[Any], Any] = njit(
+        f"void({','.join(types)})", nogil=True, cache=True, fastmath=FAST, error_model="numpy"
+    )
+    return decorate
+
+
+@_compiled("uint16[::1]", _VECTOR)
+def widen_float16(source: Array, target: Array) -> None:
+    for i in range(source.size):
+        target[i] = from_half(source[i])
+
+
+@_compiled(_VECTOR, "uint16[::1]")
+def narrow_float16(source: Array, target: Array) -> None:
+    for i in range(source.size):
+        target[i] = to_half(source[i])
+
+
+@_compiled("uint16[::1]", _VECTOR)
+def widen_bfloat16(source: Array, target: Array) -> None:
+    for i in range(source.size):
+        target[i] = as_float(i32(source[i]) << i32(16))
+
+
+@_compiled(_VECTOR, "uint16[::1]")
+def narrow_bfloat16(source: Array, target: Array) -> None:
+    """Round to the nearest, ties to even; NaN keeps its sign and becomes quiet."""
+    for i in range(source.size):
+        bits = as_bits(source[i])
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+        target[i] = np.uint16(quiet if source[i] != source[i] else rounded)
+
+
+@_compiled(_VECTOR, _VECTOR)
+def gelu(x: Array, out: Array) -> None:
+    for i in range(x.size):
+        out[i] = x[i] * normal_cdf(x[i])
+
+
+@_compiled(_VECTOR, _VECTOR)
+def gelu_tanh(x: Array, out: Array) -> None:
+    """x * (1 + tanh(u)) / 2, which is x * logistic(2 u), for u = sqrt(2 / pi) * (x + 0.044715 x ** 3)"""
+    for i in range(x.size):
+        v = x[i]
+        out[i] = v * logistic(f32(2.0) * _SQRT_2_BY_PI * v * (f32(1.0) + _CUBIC * v * v))
+
+
+@_compiled(_VECTOR, _VECTOR, _VECTOR)
+def gelu_backward(grad: Array, x: Array, out: Array) -> None:
+    for i in range(x.size):
+        v = x[i]
+        density = _INVERSE_SQRT_2PI * exp(f32(-0.5) * v * v)
+        slope = normal_cdf(v) + v * density
+        out[i] = grad[i] * slope
+
+
+@_compiled(_VECTOR, _VECTOR, _VECTOR)
+def gelu_tanh_backward(grad: Array, x: Array, out: Array) -> None:
+    for i in range(x.size):
+        v = x[i]
+        square = _CUBIC * v * v
+        cdf = logistic(f32(2.0) * _SQRT_2_BY_PI * v * (f32(1.0) + square))
+        change = f32(2.0) * _SQRT_2_BY_PI * v * (f32(1.0) + f32(3.0) * square)
+        out[i] = grad[i] * (cdf + cdf * (f32(1.0) - cdf) * change)
+
+
+@_compiled(_VECTOR, _VECTOR)
+def silu(x: Array, out: Array) -> None:
+    for i in range(x.size):
+        out[i] = x[i] * logistic(x[i])
+
+
+@_compiled(_VECTOR, _VECTOR, _VECTOR)
+def silu_backward(grad: Array, x: Array, out: Array) -> None:
+    for i in range(x.size):
+        s = logistic(x[i])
+        out[i] = grad[i] * s * (f32(1.0) + x[i] * (f32(1.0) - s))
+
+
+@_compiled(_STACK, "float32", "int64", _MATRIX, _MATRIX)
+def attention_weights(scores: Array, scale: float, first_row: int, tops: Array, totals: Array) -> None:
+    """Replace scores by exp(scale * scores - top), and give each row's top and its sum of these.
+
+    Row i sees the columns up to ``first_row`` + i, all if that is negative. A row without any finite score gets zeros.
+    """
+    for h in range(scores.shape[0]):
+        for r in range(scores.shape[1]):
+            row = scores[h, r]
+            seen = row.size if first_row < 0 else min(row.size, first_row + r + 1)
+            top = largest(row, seen)
+            top = f32(0.0) if top == f32(-np.inf) else top * scale
+            total = f32(0.0)
+            for c in range(seen):
+                weight = exp(row[c] * scale - top)
+                row[c] = weight
+                total += weight
+            for c in range(seen, row.size):
+                row[c] = f32(0.0)
+            tops[h, r] = top
+            totals[h, r] = total
+
+
+@_compiled(_STACK, _STACK, "float32", "int64", _MATRIX)
+def attention_changes(scores: Array, changes: Array, scale: float, first_row: int, logsumexp: Array) -> None:
+    """Replace scores by weights, and derivatives by weights by those by unscaled scores."""
+    for h in range(scores.shape[0]):
+        for r in range(scores.shape[1]):
+            row, change = scores[h, r], changes[h, r]
+            seen = row.size if first_row < 0 else min(row.size, first_row + r + 1)
+            shift = logsumexp[h, r]
+            shift = f32(np.inf) if shift == f32(-np.inf) else shift
+            mean = f32(0.0)
+            for c in range(seen):
+                weight = exp(row[c] * scale - shift)
+                row[c] = weight
+                mean += weight * change[c]
+            for c in range(seen):
+                change[c] = row[c] * (change[c] - mean) * scale
+            for c in range(seen, row.size):
+                row[c] = f32(0.0)
+                change[c] = f32(0.0)
+
+
+@_compiled(_MATRIX, _VECTOR, _VECTOR, "float64", _MATRIX, _VECTOR, _VECTOR)
+def layer_norm(x: Array, weight: Array, bias: Array, eps: float, out: Array, means: Array, rstds: Array) -> None:
+    """(x - mean) * rstd * weight + bias; deviations are kept in between, so that a rounded mean can be corrected."""
+    length = x.shape[1]
+    for r in range(x.shape[0]):
+        row, result = x[r], out[r]
+        total = f32(0.0)
+        for c in range(length):
+            total += row[c]
+        mean = total / f32(length)
+        squares, rest = f32(0.0), f32(0.0)
+        for c in range(length):
+            deviation = row[c] - mean
+            result[c] = deviation
+            squares += deviation * deviation
+            rest += deviation
+        rest /= f32(length)
+        rstd = f32(1.0) / np.sqrt(max(squares / f32(length) - rest * rest, f32(0.0)) + f32(eps))
+        means[r] = mean + rest
+        rstds[r] = rstd
+        for c in range(length):
+            result[c] = (result[c] - rest) * rstd * weight[c] + bias[c]
+
+
+@_compiled(_MATRIX, _MATRIX, _VECTOR, _VECTOR, _VECTOR, _MATRIX, _VECTOR, _VECTOR)
+def layer_norm_gradients(
+    grad: Array, x: Array, means: Array, rstds: Array, weight: Array, out: Array, by_weight: Array, by_bias: Array
+) -> None:  # fmt: skip
+    """The gradient of the input; those of weight and bias are added to."""
+    length = x.shape[1]
+    for r in range(x.shape[0]):
+        mean, rstd = means[r], rstds[r]
+        total, along = f32(0.0), f32(0.0)
+        for c in range(length):
+            weighted = grad[r, c] * weight[c]
+            z = (x[r, c] - mean) * rstd
+            total += weighted
+            along += weighted * z
+            by_weight[c] += grad[r, c] * z
+            by_bias[c] += grad[r, c]
+        total /= f32(length)
+        along /= f32(length)
+        for c in range(length):
+            z = (x[r, c] - mean) * rstd
+            out[r, c] = (grad[r, c] * weight[c] - total - z * along) * rstd
+
+
+@_compiled(_MATRIX, _MATRIX, "boolean")
+def softmax(x: Array, out: Array, takes_logarithm: bool) -> None:
+    """The softmax of every row, or its logarithm."""
+    for r in range(x.shape[0]):
+        row, result = x[r], out[r]
+        top = largest(row, row.size)
+        total = f32(0.0)
+        if takes_logarithm:
+            for c in range(row.size):
+                result[c] = row[c] - top
+            for c in range(row.size):
+                total += exp(result[c])
+            logarithm = np.log(total)
+            for c in range(row.size):
+                result[c] = result[c] - logarithm
+        else:
+            for c in range(row.size):
+                power = exp(row[c] - top)
+                total += power
+                result[c] = power
+            inverse = f32(1.0) / total
+            for c in range(row.size):
+                result[c] = result[c] * inverse
+
+
+@_compiled(_MATRIX, _MATRIX, _MATRIX, "boolean")
+def softmax_backward(grad: Array, result: Array, out: Array, is_logarithm: bool) -> None:
+    """(grad - sum(grad * y)) * y, or grad - exp(y) * sum(grad) for the logarithm"""
+    for r in range(grad.shape[0]):
+        g, y, target = grad[r], result[r], out[r]
+        total = f32(0.0)
+        if is_logarithm:
+            for c in range(g.size):
+                total += g[c]
+            for c in range(g.size):
+                target[c] = g[c] - exp(y[c]) * total
+        else:
+            for c in range(g.size):
+                total += g[c] * y[c]
+            for c in range(g.size):
+                target[c] = (g[c] - total) * y[c]

@@ -1,0 +1,79 @@
+"""The compiled loops: when they are used, and conversions of every number of half precision."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from server.engine import compiled
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A process that has not looked yet, and an empty cache on the disk."""
+    for name, value in (("_loaded", None), ("_next_look", 0.0), ("_process", None), ("_SECONDS", 0.0)):
+        monkeypatch.setattr(compiled, name, value)
+    monkeypatch.setenv("TELEGRAD_KERNEL_CACHE", str(tmp_path))
+    monkeypatch.setenv(compiled.SETTING, "beside")
+    return tmp_path
+
+
+def test_numpy_serves_until_another_process_has_compiled_the_loops(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    class Compiling:
+        status: int | None = None
+
+        def poll(self) -> int | None:
+            return self.status
+
+        wait = poll
+
+    process = Compiling()
+    monkeypatch.setattr(compiled, "_compile_beside", lambda: started.append(1) or process)
+    monkeypatch.setattr(compiled.importlib, "import_module", lambda *name: "loops")
+    assert compiled.kernels() is None
+    assert compiled.kernels() is None
+    assert started == [1]
+    process.status = 0
+    compiled.mark().parent.mkdir(parents=True)
+    compiled.mark().touch()
+    assert compiled.kernels() == "loops"
+
+
+def test_loops_that_do_not_compile_are_done_without(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failed:
+        def poll(self) -> int:
+            return 1
+
+    monkeypatch.setattr(compiled, "_compile_beside", Failed)
+    assert compiled.kernels() is None
+    assert compiled.kernels() is None
+    assert compiled._next_look == float("inf")
+
+
+def test_the_operator_may_do_without_them(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiled.SETTING, "never")
+    assert compiled.kernels() is None
+    assert compiled._next_look > time.monotonic() + 1000
+
+
+def test_every_number_of_half_precision_is_converted_as_pytorch_does(rng: Any) -> None:
+    loops = compiled.kernels()
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    wide = np.empty(bits.size, np.float32)
+    numbers = np.concatenate([rng.standard_normal(100_000), 10 ** rng.uniform(-45, 39, 100_000)]).astype(np.float32)
+    back = np.empty(numbers.size, np.uint16)
+    for name, dtype in (("float16", torch.float16), ("bfloat16", torch.bfloat16)):
+        getattr(loops, f"widen_{name}")(bits, wide)
+        expected = torch.from_numpy(bits.view(np.int16)).view(dtype).float()
+        torch.testing.assert_close(torch.from_numpy(wide), expected, rtol=0, atol=0, equal_nan=True)
+        for source in (numbers, -numbers, np.resize(wide, numbers.size)):
+            getattr(loops, f"narrow_{name}")(source, back)
+            result = torch.from_numpy(back.view(np.int16)).view(dtype)
+            torch.testing.assert_close(result, torch.from_numpy(source).to(dtype), rtol=0, atol=0, equal_nan=True)

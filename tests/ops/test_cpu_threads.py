@@ -1,0 +1,206 @@
+"""Large operations on several threads: the same results as on one, for every type, layout and kind of task."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as TF
+
+from server.engine.cpu import threads
+from server.engine.device import cancellation
+
+from .adapters import EngineAdapter, to_torch
+
+FLOATS = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+
+
+@pytest.fixture
+def adapter() -> EngineAdapter:
+    return EngineAdapter()
+
+
+@pytest.fixture(autouse=True)
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Three threads, whatever the machine has; the names of those that were at work."""
+    names: set[str] = set()
+    run = threads.run
+
+    def noted(task: Callable[[int], None], pieces: int) -> None:
+        def work(piece: int) -> None:
+            names.add(threading.current_thread().name)
+            task(piece)
+
+        names.add(f"{pieces > 1}")
+        run(work, pieces)
+
+    monkeypatch.setattr(threads, "count", lambda: 3)
+    monkeypatch.setattr(threads, "run", noted)
+    yield names
+    threads.stop()
+
+
+def numbers(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal(shape)).to(dtype)
+
+
+def call(adapter: EngineAdapter, name: str, *args: Any, **options: Any) -> list[torch.Tensor]:
+    given = [adapter.tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+    result = adapter.function(name)(*given, **options)
+    return [to_torch(adapter.numpy(value)) for value in (result if isinstance(result, tuple) else (result,))]
+
+
+def agree(results: list[torch.Tensor], expected: Any, tolerance: float) -> None:
+    for result, wanted in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        torch.testing.assert_close(result.double(), wanted.double(), rtol=tolerance, atol=tolerance)
+
+
+def alone(monkeypatch: pytest.MonkeyPatch, work: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "count", lambda: 1)
+        return work()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", ["rows", "transposed", "row added", "column added", "number added"])
+def test_element_wise_operations_agree_in_every_type_and_layout(
+    adapter: EngineAdapter, rng: Any, seen: set[str], dtype: torch.dtype, layout: str
+) -> None:
+    x = numbers(rng, 701, 997, dtype=dtype)
+    other = {
+        "rows": numbers(rng, 701, 997), "transposed": numbers(rng, 997, 701).t(), "row added": numbers(rng, 997),
+        "column added": numbers(rng, 701, 1), "number added": torch.tensor(2.5),
+    }[layout].to(dtype)  # fmt: skip
+    tolerance = FLOATS[dtype]
+    agree(call(adapter, "add", x, other, alpha=2), x.double() + 2 * other.double(), tolerance * 10)
+    agree(call(adapter, "exp", other.expand(701, 997)), other.double().expand(701, 997).exp(), tolerance * 40)
+    agree(call(adapter, "mul", x, 0.5), x.double() * 0.5, tolerance)
+    target = adapter.tensor(x.clone())
+    adapter.function("add_")(target, adapter.tensor(other))
+    agree([to_torch(adapter.numpy(target))], x.double() + other.double(), tolerance * 10)
+    assert torch.equal(call(adapter, "gt", x, other)[0], x > other)
+    assert "True" in seen
+
+
+def test_integers_and_truth_values_agree(adapter: EngineAdapter, rng: Any) -> None:
+    x, y = (torch.from_numpy(rng.integers(-100, 100, (300_007,))).to(torch.int32) for _ in range(2))
+    assert torch.equal(call(adapter, "mul", x, y)[0], x * y)
+    assert torch.equal(call(adapter, "where", x > 0, x, y)[0], torch.where(x > 0, x, y))
+    assert torch.equal(call(adapter, "bitwise_and", x, 7)[0], x & 7)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(611, 400, 300), (90, 2000, 170)])
+def test_linear_and_its_gradients_agree(adapter: EngineAdapter, rng: Any, dtype: torch.dtype, shape: Any) -> None:
+    rows, inputs, outputs = shape
+    x, weight, bias = (numbers(rng, *s, dtype=dtype) for s in ((2, rows, inputs), (outputs, inputs), (outputs,)))
+    wide = [t.double().requires_grad_() for t in (x, weight, bias)]
+    expected = TF.linear(*wide)
+    tolerance = FLOATS[dtype] * inputs**0.5
+    agree(call(adapter, "linear", x, weight, bias), expected.detach(), tolerance)
+    grad = numbers(rng, 2, rows, outputs, dtype=dtype)
+    gradients = torch.autograd.grad(expected, wide, grad.double())
+    agree(call(adapter, "_linear_backward", grad, x, weight, True), gradients, FLOATS[dtype] * rows)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("kind", ["plain", "causal", "bool mask", "float mask", "grouped"])
+@pytest.mark.parametrize("length", [70, 301])
+def test_attention_and_its_gradients_agree(
+    adapter: EngineAdapter, rng: Any, dtype: torch.dtype, kind: str, length: int
+) -> None:
+    shared = 2 if kind == "grouped" else 4
+    query = numbers(rng, 3, length, 4, 24, dtype=dtype).transpose(1, 2)
+    key, value = (numbers(rng, 3, shared, length + 5, 24, dtype=dtype) for _ in range(2))
+    mask = None
+    if kind == "bool mask":
+        mask = torch.from_numpy(rng.random((length, length + 5)) < 0.7)
+        mask[3] = False
+    elif kind == "float mask":
+        mask = numbers(rng, 3, 1, length, length + 5, dtype=dtype)
+    wide = [t.double().requires_grad_() for t in (query, key, value)]
+    expected = TF.scaled_dot_product_attention(
+        wide[0], *[t.repeat_interleave(4 // shared, 1) for t in wide[1:]],
+        attn_mask=mask if mask is None or mask.dtype is torch.bool else mask.double(), is_causal=kind == "causal",
+    )  # fmt: skip
+    expected = expected.nan_to_num()
+    scale = 24**-0.5
+    output, logsumexp = call(adapter, "_attention", query, key, value, mask, kind == "causal", scale, True)
+    agree([output], expected.detach(), FLOATS[dtype])
+    grad = numbers(rng, 3, 4, length, 24, dtype=dtype)
+    gradients = torch.autograd.grad(expected, wide, grad.double())
+    operands = (grad, query, key, value, mask, output, logsumexp, kind == "causal", scale)
+    agree(call(adapter, "_attention_backward", *operands), tuple(g.nan_to_num() for g in gradients), 10 * FLOATS[dtype])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_give_the_same_bits_on_any_number_of_threads(
+    adapter: EngineAdapter, rng: Any, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    x, grad = (numbers(rng, 3000, 257, dtype=dtype) for _ in range(2))
+    weight, bias = numbers(rng, 257, dtype=dtype), numbers(rng, 257, dtype=dtype)
+
+    def work() -> list[torch.Tensor]:
+        normalized = call(adapter, "_layer_norm", x, (257,), weight, bias, 1e-5)
+        probabilities = call(adapter, "softmax", x, -1)
+        of_type = adapter.convert(dtype)
+        return [
+            *normalized, *probabilities, *call(adapter, "log_softmax", x, -1),
+            *call(adapter, "_softmax_backward_data", grad, probabilities[0], -1, of_type),
+            *call(adapter, "_layer_norm_gradients", grad, x, *normalized[1:], weight, (257,)),
+            *call(adapter, "gelu", x), *call(adapter, "_gelu_backward", grad, x, approximate="tanh"),
+            *call(adapter, "silu", x),
+        ]  # fmt: skip
+
+    for first, second in zip(work(), alone(monkeypatch, work), strict=True):
+        assert torch.equal(first.nan_to_num(), second.nan_to_num())
+
+
+def test_an_error_of_any_thread_is_raised_and_the_threads_go_on() -> None:
+    begun = threading.Barrier(2, timeout=20)
+
+    def fail(piece: int) -> None:
+        if piece < 2:
+            begun.wait()  # two threads are at work
+        raise ValueError(f"piece {piece}")
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="piece"):
+            threads.run(fail, 8)
+    done: list[int] = []
+    threads.run(done.append, 50)
+    assert sorted(done) == list(range(50))
+
+
+def test_work_is_ended_between_two_pieces() -> None:
+    class Ended(Exception): ...
+
+    def end() -> None:
+        raise Ended
+
+    done: list[int] = []
+
+    def work(piece: int) -> None:
+        done.append(piece)
+        if len(done) == 4:
+            cancellation.request(end)
+
+    with pytest.raises(Ended):
+        threads.run(work, 10_000)
+    assert len(done) < 10_000
+    assert not cancellation.requested
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [("max 100000\n", []), ("150000 100000\n", [2]), ("50000 100000\n", [1])]
+)
+def test_threads_keep_to_the_quota_of_the_control_group(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, content: str, expected: list[int]
+) -> None:
+    (tmp_path / "cpu.max").write_text(content)
+    monkeypatch.setattr(threads, "QUOTAS", (str(tmp_path / "missing"), str(tmp_path / "cpu.max")))
+    assert threads.quota() == expected
