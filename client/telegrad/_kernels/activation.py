@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +25,9 @@ def _install_bench(module: ModuleType) -> None:
 
 
 def _install_numba(module: ModuleType) -> None:
+    """Numba's kernels are served where they are compiled by the package numba-cuda; Numba's older compiler is not."""
+    if find_spec("numba_cuda") is None:
+        return
     import_module("telegrad._kernels.numba_hooks").install()
 
 

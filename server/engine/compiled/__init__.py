@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from server.engine.kernel_cache import directory
+from server.engine.device.kernel_cache import directory
 
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from cuda.bindings import nvrtc
 
 from server.engine.device import cancellation
-from server.engine.kernel_cache import directory
+from server.engine.device.kernel_cache import directory
 from telegrad_protocol.errors import InternalError
 
 EXACT = "--exact-architecture"
