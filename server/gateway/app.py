@@ -24,11 +24,11 @@ from .http.routes import http_router
 from .methods import HeadRequests
 from .middleware import SecurityHeaders
 from .node import Node
+from .observability.chosen_tracing import chosen_tracing
 from .observability.gpus import Gpus
 from .observability.metrics import Metrics
 from .observability.observer import Observer
 from .observability.requests import RequestLog
-from .observability.tracing import Tracing
 from .problems import install_problems
 from .sessions import Registry
 from .settings import Settings
@@ -81,7 +81,7 @@ def _check_allocator_options(settings: Settings) -> None:
 
 
 def _gateway(settings: Settings, tenants: Tenants, registry: RegistryLike | None) -> Gateway:
-    observer = Observer(Metrics(), Tracing())
+    observer = Observer(Metrics(), chosen_tracing())
     if registry is not None:
         return Gateway(settings, registry, tenants, observer)
     groups = device_groups(settings.devices)
@@ -121,4 +121,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         watching.cancel()
         gateway.ready = False
         await gateway.registry.stop()
+        gateway.observer.tracing.stop()
         log.info("stopped")

@@ -15,7 +15,20 @@ PACKAGES = {
     "telegrad_protocol": ROOT / "client/telegrad_protocol",
 }
 OPTIONAL = frozenset(
-    ("cupy", "cupyx", "cupy_backends", "cuda", "cudnn", "cupti", "nvmath", "pynvml", "tensorboardX", "triton", "numba")
+    (
+        "cupy",
+        "cupyx",
+        "cupy_backends",
+        "cuda",
+        "cudnn",
+        "cupti",
+        "nvmath",
+        "pynvml",
+        "tensorboardX",
+        "triton",
+        "numba",
+        "opentelemetry",
+    )
 )
 """What a machine without a GPU does not have: these, and modules that need them, may be imported inside functions."""
 

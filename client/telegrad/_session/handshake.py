@@ -20,6 +20,7 @@ import msgspec
 from telegrad._transport.address import is_read_on_the_way, parse_address
 from telegrad._transport.http import http_client
 from telegrad._transport.socket_transport import SocketTransport
+from telegrad._transport.trace_context import trace_headers
 from telegrad._transport.unreachable import refused, unreachable
 from telegrad._transport.websocket import SESSION_KEY_HEADER, Address, refusal
 from telegrad_protocol.errors import ArgumentError, AuthenticationError, HandshakeError, SessionLostError
@@ -119,7 +120,7 @@ def _request(
 ) -> Hello:  # fmt: skip
     session, key = attach_to or (None, None)
     path = "/v1/sessions" if session is None else f"/v1/sessions/{session_path(session)}/attach"
-    headers = credentials(token, key, owner)
+    headers = credentials(token, key, owner) | trace_headers()
     try:
         with http_client(base, tls) as http:
             answer = _ask_until_ready(lambda: http.post(path, json=client, headers=headers), base)

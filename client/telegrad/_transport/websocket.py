@@ -43,6 +43,7 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.link import Buffer, Parts
 
 from .address import base_url, socket_of
+from .trace_context import trace_headers
 
 try:
     from websockets.speedups import apply_mask
@@ -253,6 +254,7 @@ class WebSocketConnection:
         request.headers[SESSION_KEY_HEADER] = address.key
         if address.token is not None:
             request.headers["Authorization"] = f"Bearer {address.token}"
+        request.headers.update(trace_headers())
         self._protocol.send_request(request)
         self._socket.sendall(b"".join(self._protocol.data_to_send()))
         while True:

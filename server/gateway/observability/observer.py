@@ -127,16 +127,19 @@ class Observer:
         about = {"tenant": session.tenant, "session": session.id, "worker": worker}
         about |= {"operation": notice.operation, "site": notice.site}
         if isinstance(notice, SlowTurn):
-            self._write(logging.INFO, record, "turn was slow", about | {"seconds": round(notice.seconds, 6)})
-            self.tracing.turn(session.id, notice)
+            if self._write(logging.INFO, record, "turn was slow", about | {"seconds": round(notice.seconds, 6)}):
+                self.tracing.turn(session.id, notice)
             return
         self.refused(session.tenant, notice.code, source="stream", count=notice.count)
-        self.tracing.failure(session.id, notice)
         about |= {"code": notice.code, "reason": notice.message, "operands": notice.operands, "count": notice.count}
         event = "session ended by a failure" if notice.ends else "instruction failed"
-        self._write(_GRAVE.get(notice.code, logging.INFO), record, event, about, notice.count)
+        if self._write(_GRAVE.get(notice.code, logging.INFO), record, event, about, notice.count):
+            self.tracing.failure(session.id, notice)
 
-    def _write(self, level: int, record: _Record, event: str, about: dict[str, Any], count: int = 1) -> None:
-        if record.allowance.take(count):
-            left_out, record.allowance.left_out = record.allowance.left_out, 0
-            log.log(level, event, extra=about | ({"left_out": left_out} if left_out else {}))
+    def _write(self, level: int, record: _Record, event: str, about: dict[str, Any], count: int = 1) -> bool:
+        """Write a line, unless the session has caused too many; whether it was written."""
+        if not record.allowance.take(count):
+            return False
+        left_out, record.allowance.left_out = record.allowance.left_out, 0
+        log.log(level, event, extra=about | ({"left_out": left_out} if left_out else {}))
+        return True

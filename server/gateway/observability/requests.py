@@ -16,11 +16,11 @@ from server.gateway.problems import PROBLEM, REQUEST_ID, REQUEST_ID_HEADER, Prob
 from telegrad_protocol.errors import InternalError
 
 from .observer import Observer
+from .tracing import QUIET_PATHS
 
 UNMATCHED: Final = "unmatched"
 """Stands for the route of a request that no endpoint serves."""
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"))
-_QUIET_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 _access = logging.getLogger("server.access")
@@ -72,7 +72,7 @@ class RequestLog:
         if scope["type"] == "http":
             method = scope["method"] if scope["method"] in _METHODS else "OTHER"
             self._observer.metrics.requests.labels(method, route, str(status)).observe(seconds)
-        level = logging.DEBUG if scope["path"] in _QUIET_PATHS else logging.INFO
+        level = logging.DEBUG if scope["path"] in QUIET_PATHS else logging.INFO
         if level == logging.INFO and status >= 500 and status != 503:
             level = logging.ERROR
         _access.log(level, "request", extra=about | {"seconds": round(seconds, 6)})

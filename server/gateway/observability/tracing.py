@@ -6,11 +6,14 @@ the client's program belongs to (https://www.w3.org/TR/trace-context).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from starlette.types import Scope
 
 from server.ipc.measures import InstructionFailed, SlowTurn
+
+QUIET_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What monitors call all the time, which is in no trace, and in the log at level DEBUG alone."""
 
 
 class Tracing:
