@@ -32,6 +32,7 @@ RANDOM: Final = frozenset(
     )
 )  # fmt: skip
 """Operators whose values are drawn: shapes and dtypes are compared."""
+DIVIDING: Final = frozenset(("fmod", "remainder", "__rmod__"))
 CHOOSING: Final = {"sort": 0, "argsort": 0, "topk": 1, "kthvalue": 1, "mode": 0}
 """Operators whose indices name any of several equal elements, and the position of their argument ``dim``."""
 LOSES_SECOND: Final = {"nn.functional.linear_cross_entropy": ("options",)}
@@ -89,7 +90,18 @@ def _aspects(info: Any) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def _samples(info: Any, dtype: torch.dtype, requires_grad: bool = False) -> Iterator[Any]:
-    yield from itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=requires_grad), MAX_SAMPLES)
+    for sample in itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=requires_grad), MAX_SAMPLES):
+        if info.name in DIVIDING and dtype.is_floating_point:
+            _spare_tiny(sample)
+        yield sample
+
+
+def _spare_tiny(sample: Any) -> None:
+    """Make divisors that stand for 0, the smallest normal number, 1: PyTorch's vector code gives NaN for these."""
+    for tensor in (sample.input, *sample.args):
+        if isinstance(tensor, torch.Tensor):
+            with torch.no_grad():
+                tensor[tensor.abs() == torch.finfo(tensor.dtype).tiny] = 1
 
 
 def _call(info: Any, function: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from server.engine import context
-from telegrad_protocol.errors import LinearAlgebraError
+from telegrad_protocol.errors import ArgumentError, LinearAlgebraError
 
 from ..gpus import GPUS
 from .adapters import EngineAdapter
@@ -66,3 +66,20 @@ def test_the_host_does_not_wait_for_a_factorization(engine: EngineAdapter) -> No
     made = [engine.function("linalg_cholesky")(engine.tensor(_batch(lambda m: m, 3, 20))) for _ in range(3)]
     assert len(context.current.checks.outstanding) == 3, "nobody has looked yet"
     assert engine.numpy(made[0]).shape == (3, 20, 20) and not context.current.checks.outstanding
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -1.0, 0.0])
+def test_weights_that_make_no_sense_are_told_when_somebody_waits(
+    engine: EngineAdapter, value: float, replacement: bool, dtype: torch.dtype
+) -> None:
+    weights = torch.rand(5, 700, dtype=dtype) + 0.25
+    engine.functional.multinomial(engine.tensor(weights), 700, replacement)
+    context.current.checks.raise_fault()
+    spoilt = weights.clone()
+    spoilt[3, 1 if value else slice(None)] = value
+    with pytest.raises(ArgumentError, match="finite and not negative" if value else "too few weights"):
+        engine.functional.multinomial(engine.tensor(spoilt), 4, replacement)
+        context.current.checks.raise_fault()
+    assert not context.current.checks.outstanding

@@ -245,21 +245,29 @@ def random_range_(xp, input, low, to, *, generator):
     _fill_integers(xp, generator, input, low, to)
 
 
+BAD_WEIGHTS = "multinomial: weights must be finite and not negative"
+FEW_WEIGHTS = "multinomial: a row has too few weights that are not 0"
+
+
 @implements(ops.multinomial)
 def multinomial(xp, input, num_samples, replacement, *, generator, out):
     weights = input.astype(_FLOAT64)
     if xp is np:
         _check_weights(weights, num_samples, replacement)
-    drawn = _with_replacement if replacement else _without_replacement
-    out[...] = drawn(xp, generator, weights, num_samples)
+    out[...] = drawn(xp, generator, weights, num_samples, replacement)
+
+
+def drawn(xp, generator, weights, num_samples, replacement):
+    """Indices by weights in double precision, which were checked or are being checked."""
+    return (_with_replacement if replacement else _without_replacement)(xp, generator, weights, num_samples)
 
 
 def _check_weights(weights, num_samples, replacement):
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ArgumentError("multinomial: weights must be finite and not negative")
+        raise ArgumentError(BAD_WEIGHTS)
     enough = (weights > 0).sum(axis=-1) >= (1 if replacement else num_samples)
     if not enough.all():
-        raise ArgumentError("multinomial: a row has too few weights that are not 0")
+        raise ArgumentError(FEW_WEIGHTS)
 
 
 def _with_replacement(xp, generator, weights, num_samples):

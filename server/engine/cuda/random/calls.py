@@ -23,4 +23,5 @@ def check_calls(dtype: DType) -> Iterator[Call]:
         yield call("native_dropout", x, 0.1, True)
         yield call("randint_like", x, 100)
         yield call("rand_like", x)
+        yield call("multinomial", x, 8)
     yield call("randn_like", x)

@@ -1,0 +1,78 @@
+"""``multinomial`` on GPUs: the weights are checked by the device while the host goes on, then indices are drawn."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from server.engine import context, keys
+from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.cuda.rows.rowwise import row_major
+from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
+from server.engine.cuda.runtime.launch import load, pointer
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.operators import Request
+from server.engine.ops import random as implementations
+from server.engine.registry import prepares
+from server.engine.value import Launch
+from telegrad_protocol import dtypes
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.ops import random as ops
+
+_THREADS = 256
+TEXT = r"""
+// Looks whether the weights of a row are finite and not negative, and enough of them not 0. A block has a row.
+template <class E>
+__device__ __forceinline__ void check_weights(
+    const E* weights, fault_record* record, u64 tag, i64 columns, i64 least) {
+    const E* row = weights + (i64)blockIdx.x * columns;
+    __shared__ u64 total;
+    if (!threadIdx.x) total = 0;
+    __syncthreads();
+    u64 positive = 0;
+    for (i64 i = threadIdx.x; i < columns; i += blockDim.x) {
+        const double weight = (double)cast<float_or_double<E>>(row[i]);
+        if (!(weight >= 0) || isinf(weight)) report(record, tag, i, 0);
+        positive += weight > 0;
+    }
+    atomicAdd((unsigned long long*)&total, (unsigned long long)positive);
+    __syncthreads();
+    if (!threadIdx.x && total < (u64)least) report(record, tag, (i64)blockIdx.x, 1);
+}
+"""
+
+
+class _Weights(NamedTuple):
+    """What is checked; ``place`` 0 is a weight, and 1 a row."""
+
+    def error(self, index: int, place: int) -> ArgumentError:
+        """The error that the CPU raises."""
+        return ArgumentError(implementations.FEW_WEIGHTS if place else implementations.BAD_WEIGHTS)
+
+
+@prepares(ops.multinomial, keys.CUDA)
+@row_major
+def multinomial(request: Request) -> Launch | None:
+    weights, num_samples, replacement = request.args[:3]
+    if not weights.numel:
+        return None
+    backend, columns, element = request.backend, weights.shape[-1], CTYPES[weights.dtype]
+    wide = "double" if weights.dtype is dtypes.float64 else "float"
+    text = f"""{PRELUDE}{FAULTS}template <class E> using float_or_double = {wide};
+{TEXT}extern "C" __global__ void __launch_bounds__({_THREADS}) look(
+    const {element}* weights, fault_record* record, u64 tag, i64 columns, i64 least) {{
+    check_weights<{element}>(weights, record, tag, columns, least);
+}}"""
+    constants = [("i64", columns), ("i64", 1 if replacement else num_samples)]
+    look = load(text, "look").prepare(weights.numel // columns, _THREADS, "PPQ", constants)
+    check, double = _Weights(), NUMPY_DTYPES[dtypes.float64]
+
+    def launch(args: Any, outs: Any) -> None:
+        record, tag = record_of(backend), expect(check)
+        look(backend.stream, pointer(args[0]), record.pointer, tag)
+        if tag:
+            record.mark()
+        generator = context.current.generators[backend.device]
+        given = args[0].array.astype(double)
+        outs[0].array[...] = implementations.drawn(backend.xp, generator, given, num_samples, replacement)
+
+    return launch
