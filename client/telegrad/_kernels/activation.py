@@ -31,8 +31,14 @@ def _install_numba(module: ModuleType) -> None:
     import_module("telegrad._kernels.numba_hooks").install()
 
 
+def _install_numba_module(module: ModuleType) -> None:
+    if "numba_cuda" in str(module.__file__):
+        import_module("telegrad._kernels.numba_module").install(module)
+
+
 _WATCHED: dict[str, Callable[[ModuleType], None]] = {
     "triton": _install_triton, "triton.testing": _install_bench, "numba.cuda.dispatcher": _install_numba,
+    "numba.cuda.device_init": _install_numba_module,
 }  # fmt: skip
 """Modules that something is put into, and what does it once they were executed."""
 

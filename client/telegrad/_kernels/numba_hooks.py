@@ -15,11 +15,13 @@ import numpy as np
 from numba import cuda
 from numba.cuda import dispatcher as numba_dispatcher
 from numba.cuda import types
+from numba.cuda.args import ArgHint, In
 from numba.cuda.core import sigutils
 from numba.cuda.errors import normalize_kernel_dimensions
 from numba.cuda.np import numpy_support
 from numba.cuda.typing.typeof import Purpose, typeof
 
+from telegrad._session.current import current_session
 from telegrad._session.own_code import count_as_own
 from telegrad._session.session import ClientSession
 from telegrad._tensor.tensor import Tensor
@@ -31,6 +33,8 @@ from telegrad_protocol.kernel_messages import BYTES
 from telegrad_protocol.meta import Device
 
 from . import numba_prepared
+from .numba_arrays import DeviceArray, the_gpu, to_device
+from .numba_module import is_local
 from .numba_prepared import array_parameters
 from .remote_kernel import CompiledKernel, check_tensor, place_of
 
@@ -69,7 +73,7 @@ def _configured(dispatcher: Any, griddim: Any, blockdim: Any, stream: Any, share
 
 def _compile(self: Any, sig: Any) -> Any:
     """Compile for the GPU of this machine; without one, kernels with signatures wait for their first call."""
-    if cuda.is_available():
+    if is_local():
         return _original_compile(self, sig)
     argument_types, _ = sigutils.normalize_signature(sig)
     self.__dict__.setdefault("_telegrad_signatures", []).append(argument_types)
@@ -111,12 +115,18 @@ class Configured:
         """Launch on the GPU that the tensors are on; nothing waits for it but the first call."""
         if self._is_usual and numba_prepared.launch(self.dispatcher, self._grid, self._block, args, self.sharedmem):
             return
+        if any([isinstance(arg, DeviceArray) for arg in args]):
+            self._launch_on_arrays(args)
+            return
         where = place_of(_flat(args))
         if where is None:
             if any(isinstance(arg, Tensor) for arg in _flat(args)):
                 raise ArgumentTypeError(f"{self.dispatcher.__name__}: its tensors are on the CPU; bring them to a GPU")
-            usual = self.griddim, self.blockdim, self.stream, self.sharedmem
-            _original_configure(self.dispatcher, *usual)(*args)
+            if is_local():
+                usual = self.griddim, self.blockdim, self.stream, self.sharedmem
+                _original_configure(self.dispatcher, *usual)(*args)
+            else:
+                self._launch_on_arrays(args)
             return
         if isinstance(self.stream, Stream):
             with on_stream(self.stream):
@@ -125,6 +135,21 @@ class Configured:
             self._launch(where, args)
         else:
             raise ArgumentTypeError(f"{self.dispatcher.__name__}: pass a stream of telegrad.cuda, not one of Numba's")
+
+    def _launch_on_arrays(self, args: tuple[Any, ...]) -> None:
+        """Launch on device arrays, and on arrays of this machine, which are copied to the GPU, and back but for ``In``.
+        """  # fmt: skip
+        values = [arg.value if isinstance(arg, ArgHint) else arg for arg in args]
+        copies = {place: to_device(arg) for place, arg in enumerate(values) if isinstance(arg, np.ndarray)}
+        arrays = [copies.get(place, arg) for place, arg in enumerate(values)]
+        tensors = tuple([arg.tensor if isinstance(arg, DeviceArray) else arg for arg in arrays])
+        if any(isinstance(arg, Tensor) for arg in tensors):
+            self(*tensors)
+        else:
+            self._launch((current_session(), the_gpu()), tensors)
+        for place, copy in copies.items():
+            if not isinstance(args[place], In):
+                copy.copy_to_host(values[place])
 
     def _launch(self, where: tuple[ClientSession, Device], args: tuple[Any, ...]) -> None:
         name = self.dispatcher.__name__

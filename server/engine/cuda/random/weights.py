@@ -65,6 +65,7 @@ def multinomial(request: Request) -> Launch | None:
     constants = [("i64", columns), ("i64", 1 if replacement else num_samples)]
     look = load(text, "look").prepare(weights.numel // columns, _THREADS, "PPQ", constants)
     check, double = _Weights(), NUMPY_DTYPES[dtypes.float64]
+    draw: Any = implementations.drawn
 
     def launch(args: Any, outs: Any) -> None:
         record, tag = record_of(backend), expect(check)
@@ -73,6 +74,6 @@ def multinomial(request: Request) -> Launch | None:
             record.mark()
         generator = context.current.generators[backend.device]
         given = args[0].array.astype(double)
-        outs[0].array[...] = implementations.drawn(backend.xp, generator, given, num_samples, replacement)
+        outs[0].array[...] = draw(backend.xp, generator, given, num_samples, replacement)
 
     return launch
