@@ -10,6 +10,8 @@ SECONDS ?= 3600
 PROCESSES ?= 2
 BOUNDS ?= .venv-bounds
 MKL    ?= .venv-mkl
+SUPPLY ?= .venv-supply
+IMAGE  ?= telegrad-server
 
 PY          := $(VENV)/bin/python
 TREE        := $(CURDIR)/client:$(CURDIR)
@@ -21,7 +23,7 @@ ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 FOR_TESTS   := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels fuzz soak opinfo opinfo-shapes opinfo-vmap surface lint format serve bench bench-gpu docs clean
+.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels fuzz soak opinfo opinfo-shapes opinfo-vmap surface lint format serve bench bench-gpu docs check-manifests lock audit sbom image scan base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -98,8 +100,32 @@ bench-gpu: ## benchmarks on the GPU, in this machine's own Python
 docs: $(VENV)/.demo ## write the generated tables of docs/ anew
 	$(PY) docs/generate.py
 
+check-manifests: $(SUPPLY)/.done ## the Kubernetes manifests against Kubernetes' own schemas
+	$(SUPPLY)/bin/kubernetes-validate --strict deploy/kubernetes/*.yaml
+
+lock: $(SUPPLY)/.done ## write the lock files of the image anew (ARGS=--upgrade takes newer versions)
+	$(SUPPLY)/bin/python deploy/lock.py --uv $(SUPPLY)/bin/uv $(ARGS)
+
+audit: $(SUPPLY)/.done ## ask PyPI for known vulnerabilities of what the lock files name
+	for lock in deploy/*.lock; do $(SUPPLY)/bin/pip-audit --disable-pip --require-hashes -r $$lock $(ARGS) || exit 1; done
+
+sbom: $(SUPPLY)/.done ## write what the images consist of, as CycloneDX, beside the lock files (needs no network)
+	for lock in deploy/requirements-c*.lock; do $(SUPPLY)/bin/cyclonedx-py requirements --pyproject pyproject.toml \
+		--output-reproducible -o $${lock%.lock}.cdx.json $$lock || exit 1; done
+
+image: ## build the image (needs docker)
+	docker build -f deploy/Dockerfile -t $(IMAGE) $(ARGS) .
+
+scan: ## search the image for known vulnerabilities with trivy, or grype (needs docker and one of them)
+	@if command -v trivy >/dev/null; then trivy image --exit-code 1 --ignore-unfixed --severity HIGH,CRITICAL $(ARGS) $(IMAGE); \
+	elif command -v grype >/dev/null; then grype --only-fixed --fail-on high $(ARGS) $(IMAGE); \
+	else echo "make scan: install trivy (https://trivy.dev) or grype (https://github.com/anchore/grype)" >&2; exit 1; fi
+
+base: ## print the digest that the tag of the base image has now (needs docker)
+	docker buildx imagetools inspect --format '{{.Manifest.Digest}}' $$(sed -n 's/^ARG BASE=\(.*\)@.*/\1/p' deploy/Dockerfile)
+
 clean: ## remove .venv and caches
-	rm -rf $(VENV) $(BOUNDS) $(MKL) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BOUNDS) $(MKL) $(SUPPLY) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # $(call install,EXTRA): .venv if it is missing or half made, then both distributions in place
 define install
@@ -116,3 +142,9 @@ $(VENV)/.demo: pyproject.toml client/pyproject.toml
 $(VENV)/.dev: pyproject.toml client/pyproject.toml
 	$(call install,dev)
 	@touch $(VENV)/.demo $@
+
+# Tools that look at what is supplied: none of them is needed to run, test or change telegrad.
+$(SUPPLY)/.done: deploy/requirements-supply.txt
+	$(PYTHON) -m venv --clear $(SUPPLY)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(SUPPLY)/bin/pip install -qq -r $<
+	@touch $@

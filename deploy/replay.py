@@ -4,7 +4,7 @@ Needs Linux, root and debootstrap. The base image is replaced by a new Debian wi
 which is what the slim Python images are. Packages come from where this machine's apt and pip take theirs. Knows nothing
 of telegrad but what the Dockerfile says, and nothing of layers, caches or the NVIDIA runtime.
 
-    python deploy/replay.py --arg EXTRAS= --env TELEGRAD_TOKEN=a-long-secret --env TELEGRAD_PORT=18000
+    python deploy/replay.py --arg VARIANT=cpu --env TELEGRAD_TOKEN=a-long-secret --env TELEGRAD_PORT=18000
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -11,9 +12,14 @@ import tomllib
 
 import pytest
 
+from deploy.lock import VARIANTS
 from deploy.replay import DOCKERFILE, REPOSITORY, exec_form, health_command, parse
 
+from ..end_to_end.server_process import ServerProcess
+from ..support.certificates import self_signed
+
 STEPS = parse(DOCKERFILE.read_text())
+CACHE = "/home/telegrad/.cache"
 
 
 def last(keyword: str) -> str:
@@ -29,11 +35,16 @@ def test_the_entry_point_is_a_console_script_in_exec_form():
     assert exec_form(last("ENTRYPOINT"))[0] in project["scripts"]
 
 
-def test_the_health_check_asks_healthz_and_is_valid_python():
+def test_the_health_check_passes_while_the_server_lives_with_a_certificate_or_without(tmp_path):
+    certificate, key = self_signed(tmp_path, "own")
     python, flag, program = health_command(last("HEALTHCHECK"))
     assert (python, flag) == ("python", "-c")
-    assert "/healthz" in program
-    compile(program, "healthcheck", "exec")
+    for variables in ({}, {"TELEGRAD_TLS_CERT": str(certificate), "TELEGRAD_TLS_KEY": str(key)}):
+        with ServerProcess(**variables) as server:
+            environ = os.environ | variables | {"TELEGRAD_PORT": str(server.port)}
+            subprocess.run([sys.executable, "-c", program], env=environ, check=True)
+        gone = subprocess.run([sys.executable, "-c", program], env=environ, stderr=subprocess.DEVNULL)
+        assert gone.returncode != 0
 
 
 def test_a_shell_form_is_refused():
@@ -50,10 +61,26 @@ def test_every_copied_path_exists_and_passes_the_ignore_file():
                 assert f"!{source}" in allowed
 
 
-def test_the_default_extra_is_one_of_the_project():
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    extras = last("ARG").removeprefix("EXTRAS=").strip("[]").split(",")
-    assert extras == ["cuda", "profiling"] and set(extras) <= project["optional-dependencies"].keys()
+def test_every_variant_is_installed_from_a_lock_file_with_hashes_alone():
+    copied = " ".join(step.text for step in STEPS if step.keyword == "COPY")
+    assert all(f"deploy/requirements-{variant}.lock" in copied for variant in VARIANTS)
+    assert last("ARG") == "VARIANT=cuda"
+    installs = [part for step in STEPS if step.keyword == "RUN" for part in step.text.split("&&") if "pip" in part]
+    assert len(installs) == 4
+    for install in installs:
+        assert "--require-hashes" in install or "--no-deps" in install, install
+
+
+def test_the_base_image_is_one_by_its_digest():
+    first, *stages = (step for step in STEPS if step.keyword in ("ARG", "FROM"))
+    assert re.fullmatch(r"BASE=python:3\.\d+-slim@sha256:[0-9a-f]{64}", first.text)
+    assert {stage.text.split()[0] for stage in stages if stage.keyword == "FROM"} == {"${BASE}"}
+
+
+def test_what_is_cached_lies_where_volumes_are_mounted():
+    folders = dict(step.text.split("=", 1) for step in STEPS if step.keyword == "ENV")
+    assert folders["CUPY_CACHE_DIR"].startswith(CACHE) and folders["CUDA_CACHE_PATH"].startswith(CACHE)
+    assert f"{last('WORKDIR')}/.cache" == CACHE
 
 
 def free_port() -> int:
@@ -67,6 +94,6 @@ def free_port() -> int:
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a chroot needs root on Linux")
 @pytest.mark.skipif(shutil.which("debootstrap") is None, reason="debootstrap is not installed")
 def test_its_steps_in_a_fresh_root_filesystem_give_a_healthy_server():
-    replay = [sys.executable, str(DOCKERFILE.parent / "replay.py"), "--arg", "EXTRAS="]
+    replay = [sys.executable, str(DOCKERFILE.parent / "replay.py"), "--arg", "VARIANT=cpu"]
     settings = ["--env", f"TELEGRAD_PORT={free_port()}", "--env", "TELEGRAD_TOKEN=a-token-to-replay-with"]
     subprocess.run([*replay, *settings], check=True)

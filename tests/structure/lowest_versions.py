@@ -1,7 +1,8 @@
 """Prints what pip is to install for tests with the lowest versions of all dependencies that both pyproject.toml admit.
 
 ``python tests/structure/lowest_versions.py`` prints one requirement a line: each run-time dependency at its lower
-bound, then the test tools at the versions to which the ``dev`` extra pins them. Uses the standard library alone.
+bound, with those of extras that need no GPU, then the test tools at the versions to which the ``dev`` extra pins them.
+Uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = "telegrad"
+UNTESTED_EXTRAS = {
+    "cuda": "needs a GPU",
+    "profiling": "needs a GPU",
+    "mkl": "make test-mkl installs it, 310 MB",
+    "demo": "exact versions",
+    "dev": "exact versions",
+}
+"""Extras whose lower bounds the tests with the lowest versions leave out, and why."""
 TOOLS = ("hypothesis", "psutil", "pytest", "pytest-timeout", "pytest-xdist")
 REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,]+\])?(?P<versions>[^;]*)(?:;(?P<marker>.*))?")
 
@@ -37,7 +46,9 @@ def at_lower_bound(requirement: str) -> str:
 def lowest_versions() -> Iterator[str]:
     """The requirements, without telegrad's own."""
     server, client = project("pyproject.toml"), project("client/pyproject.toml")
-    for requirement in sorted({*server["dependencies"], *client["dependencies"]}):
+    extras = server["optional-dependencies"]
+    chosen = [line for extra in extras.keys() - UNTESTED_EXTRAS for line in extras[extra]]
+    for requirement in sorted({*server["dependencies"], *client["dependencies"], *chosen}):
         if not requirement.startswith(OWN):
             yield at_lower_bound(requirement)
     tools = {tool.partition("==")[0]: tool for tool in server["optional-dependencies"]["dev"]}
