@@ -16,7 +16,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PYTHON: Final = "3.11"
 """The oldest version that the locks hold for; ``requires-python`` of both distributions."""
 OWN: Final = ("telegrad", "telegrad-server")
-VARIANTS: Final = {"cpu": (), "cuda": ("cuda", "profiling")}
+VARIANTS: Final = {"cpu": ("otel",), "cuda": ("cuda", "profiling", "otel")}
 """The images, and the extras of ``telegrad-server`` that each has."""
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import error_codes
 import parity
 import stubs
 from pydantic.fields import FieldInfo
@@ -174,6 +175,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_steps": results_table("steps-h200"), "results_host_cost": results_table("host-cost-h200"),
     "parity_operators": partial(parity.operators, table), "parity_lacking": partial(parity.lacking, table),
     "parity_names": partial(parity.names, table), "parity_left_out": partial(parity.left_out, table),
+    "error_codes": partial(error_codes.codes, table),
     "walks": walks_table, "compare_cpu": results_table("compare-cpu"), "compare_h200": results_table("compare-h200"),
 }  # fmt: skip
 SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
