@@ -189,6 +189,8 @@ class Backend:
         """Whether a call into the allocator is under way: Python's garbage collector must not enter it again."""
         self.queued_frees: list[Block] = []
         """Blocks that were released while the allocator was in use."""
+        self.last_completion = 0.0
+        """When the device was last seen to have come to a mark, of whichever session, by the monotonic clock."""
 
     def as_current(self) -> AbstractContextManager[None]:
         """Make this the device that libraries work on within the block; another may be current before and after."""

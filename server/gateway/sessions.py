@@ -90,8 +90,8 @@ class Registry:
 
     @property
     def workers(self) -> Sequence[Supervisor]:
-        """The workers of the node, by number."""
-        return self.node.workers
+        """The workers that the node has now, by number: others may come and go while these are asked."""
+        return list(self.node.workers)
 
     def worker_of(self, session: SessionRelay) -> Supervisor:
         """The worker that an open session lives on."""

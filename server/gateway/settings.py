@@ -195,7 +195,9 @@ class Settings(BaseSettings):
         "default 2e11 for each core, some ten seconds. `inf`: any."
     )  # fmt: skip
     graph_nodes: float = Field(
-        1e6, gt=0, description="Nodes of the graph that one backward pass may go through; `inf`: any."
+        1e6,
+        gt=0,
+        description="Nodes of the graph of one backward pass, a tenth of them with `create_graph`; `inf`: any.",
     )
     slow_seconds: float = Field(
         1.0, ge=0.01, description="From so many seconds on a turn of a session is a line in the log, and in a trace."

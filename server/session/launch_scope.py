@@ -86,14 +86,15 @@ class LaunchedAhead:
     ``due`` calls ``mark``.
     """
 
-    __slots__ = ("_backends", "_context", "_marks", "due", "launched", "pace")
+    __slots__ = ("_backends", "_context", "_device_seconds", "_marks", "_seen_busy", "due", "launched", "pace")
 
     def __init__(self, backends: Sequence[Backend], context: Context) -> None:
+        self._device_seconds = self._seen_busy = 0.0
         self.pace = Pace(AHEAD_SECONDS, UNMEASURED)
         self.launched = 0
         self._backends = backends
         self._context = context
-        self._marks: deque[tuple[int, list[Mark]]] = deque()
+        self._marks: deque[tuple[int, float, list[Mark]]] = deque()
         self._await_mark()
 
     @property
@@ -120,8 +121,9 @@ class LaunchedAhead:
             self._mark_all()
 
     def _mark_all(self) -> None:
-        self.pace.submit(self.launched, time.monotonic())
-        self._marks.append((self.launched, [mark for b in self._backends for mark in b.marks(self._context)]))
+        now = time.monotonic()
+        self.pace.submit(self.launched, now)
+        self._marks.append((self.launched, now, [mark for b in self._backends for mark in b.marks(self._context)]))
         self._await_mark()
 
     def look(self) -> None:
@@ -131,7 +133,30 @@ class LaunchedAhead:
         then that is waited for, so that is marked here.
         """
         marks = self._marks
-        while marks and all([mark.is_ready() for mark in marks[0][1]]):
-            self.pace.complete(marks.popleft()[0], time.monotonic())
+        if marks:
+            self._measure(time.monotonic())
         if self.is_full and not marks:
             self._mark_all()
+
+    def _measure(self, now: float) -> None:
+        """Note what the devices have come to, and how long they worked on it: until they were last seen at it.
+
+        A device works for one session at a time, as far as it is measured: from its last completion, whoever's it was.
+        """
+        marks = self._marks
+        while marks and all([mark.is_ready() for mark in marks[0][2]]):
+            launched, since, _ = marks.popleft()
+            self.pace.complete(launched, now)
+            begin = max([since, *[backend.last_completion for backend in self._backends]])
+            self._device_seconds += max(self._seen_busy - begin, 0.0)
+            for backend in self._backends:
+                backend.last_completion = now
+        if marks:
+            self._seen_busy = now
+
+    def take_device_seconds(self) -> float:
+        """Return for how long the devices were at this session's work since this was last asked, as far as was seen."""
+        if self._marks:
+            self._measure(time.monotonic())
+        seconds, self._device_seconds = self._device_seconds, 0.0
+        return seconds

@@ -250,6 +250,10 @@ class Session:
         self.state.replies.deliver()
         self._update()
 
+    def take_device_seconds(self) -> float:
+        """Return the seconds for which devices were seen at this session's work since this was last asked."""
+        return self._launched.take_device_seconds() if self._launches.backends else 0.0
+
     def take_replies(self) -> list[Frame]:
         """Return the frames to send, in order; if they show memory, ``frames_left`` has to follow."""
         replies = self.state.replies

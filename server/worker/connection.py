@@ -23,6 +23,8 @@ from telegrad_protocol import wire
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.messages import Failure
 
+from .shares import Share
+
 INSTRUCTIONS_PER_TURN: Final = 64
 TURN_SECONDS: Final = 0.01
 """Where instructions take long, a turn has fewer of them, so that it takes about as long as this or executes one."""
@@ -69,6 +71,7 @@ class Session(Protocol):
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
     def frames_left(self) -> None: ...
     def close(self) -> None: ...
+    def take_device_seconds(self) -> float: ...
     def describe_instruction(self) -> tuple[str, str]: ...
     def describe_last_call(self) -> tuple[str, str]: ...
 
@@ -78,7 +81,7 @@ class SessionConnection:
 
     def __init__(
         self, number: int, session: Session, sock: socket.socket, heartbeat: Heartbeat, measures: Measures,
-        tenant: str = "",
+        tenant: str, tenant_share: Share,
     ) -> None:  # fmt: skip
         self.number, self.session, self.socket = number, session, sock
         self.writer = FrameWriter(sock)
@@ -90,9 +93,9 @@ class SessionConnection:
         """Which of the socket's events to wait for."""
         self._budget = INSTRUCTIONS_PER_TURN
         self._is_paused = False
-        self.tenant = tenant
-        self.credit = 0.0
-        """Seconds that it may use while others have work, too; less than 0 where a turn took longer."""
+        self.tenant, self.tenant_share, self.share = tenant, tenant_share, Share()
+        self.is_granted = True
+        """Whether it may have a turn in this round."""
         self._heartbeat = heartbeat
         self._numbers = heartbeat.numbers
         self._notes_wait = False

@@ -19,7 +19,7 @@ import signal
 import socket
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -32,13 +32,12 @@ from server.ipc.measures import Measures, TenantLoad, WorkerState, resident_byte
 from telegrad_protocol import wire
 from telegrad_protocol.errors import LimitExceededError, UnknownIdError, WorkerCrashedError
 
-from .connection import BUSY, IDLE, Session, SessionConnection, failure_of
+from .connection import BUSY, IDLE, WAITING, Session, SessionConnection, failure_of
+from .shares import LONG_SECONDS, SLICE_SECONDS, Share, grant
 
 SPIN_SECONDS: Final = 0.001
 POLL_SECONDS: Final = 50e-6
 """While replies wait for a device, look this often, after a millisecond of looking all the time."""
-SLICE_SECONDS: Final = 0.002
-"""How long a session works before another one that has work is given a turn, if its instructions allow it."""
 CRASH_SECONDS: Final = 1.0
 """How long a worker that gives up tries to tell the gateway why."""
 
@@ -65,6 +64,11 @@ class Worker:
         self._control = control
         self._reader, self._writer = FrameReader(control), FrameWriter(control)
         self._connections: dict[int, SessionConnection] = {}
+        self._tenants: dict[str, Share] = {}
+        self._processor_seconds = self._used_seconds = 0.0
+        """The thread's time when the last turn ended, and what turns have used of it beside other sessions."""
+        self._held_seconds = 0.0
+        """For how long all sessions that have work are held back."""
         self._selector = selectors.DefaultSelector()
         self._interests: dict[int, int] = {}
         self._watch(control, selectors.EVENT_READ, None)
@@ -75,8 +79,10 @@ class Worker:
         self._is_called = False
         """Whether a control request may have come since the sockets were last looked at."""
         self._running: SessionConnection | None = None
-        self._may_signal = self._has_timer = False
-        """Whether a timer may end turns, and whether it does now."""
+        self._may_signal = False
+        """Whether a timer may end turns."""
+        self._shares = self._tenants_share = False
+        """Whether several sessions are active, and whether sessions of several tenants have work."""
 
     def run(self) -> None:
         """Serve until the gateway is gone; raises WorkerCrashedError where a device is beyond use."""
@@ -142,7 +148,7 @@ class Worker:
         """Return the sockets' events; wait for them only where no session is busy, and shortly where one waits."""
         if activity == BUSY:
             self._waiting_since = 0.0
-            return self._selector.select(0)
+            return self._selector.select(self._held_seconds)
         if activity == IDLE:
             return self._selector.select(None)
         now = time.monotonic()
@@ -155,12 +161,14 @@ class Worker:
         """Give each session that needs one a turn; return the highest activity that any has afterwards."""
         highest = IDLE
         connections = list(self._connections.values())
-        shares = self._begin_round(connections) if len(connections) > 1 else False
+        is_alone = len(connections) < 2
+        if not is_alone or self._shares:
+            self._begin_round(connections)
         for connection in connections:
             if connection.activity == IDLE:
                 continue
-            # One that waits for a device earns nothing meanwhile, and to look costs little.
-            if shares and connection.credit <= 0.0 and connection.activity == BUSY:
+            # One that waits for a device is always looked at: that costs little.
+            if not (is_alone or connection.is_granted) and connection.activity == BUSY:
                 highest = BUSY
                 continue
             self._running = connection
@@ -178,7 +186,7 @@ class Worker:
                 self._end(connection, self._limit_error(connection))
             except Exception as error:
                 self._end(connection, error)
-            if shares:
+            if not is_alone:
                 self._end_slice(connection)
             if connection.ended and not connection.writer.pending:
                 self._discard(connection)
@@ -188,28 +196,41 @@ class Worker:
                 highest = connection.activity
         return highest
 
-    def _begin_round(self, connections: list[SessionConnection]) -> bool:
-        """Grant slices where several sessions have work, and have turns end with them; whether that is so.
-
-        Time is shared by tenant: the sessions of one divide its slice. A turn costs what it has taken, so that whoever
-        sends instructions that take many slices is passed over in as many rounds.
-        """
-        busy = [connection for connection in connections if connection.activity == BUSY]
-        shares = len(busy) > 1
-        if shares:
-            tenants = Counter(connection.tenant for connection in busy)
-            for connection in busy:
-                granted = connection.credit + SLICE_SECONDS / tenants[connection.tenant]
-                connection.credit = min(granted, SLICE_SECONDS)
-        if shares != self._has_timer and self._may_signal:
-            self._has_timer = shares
-            seconds = SLICE_SECONDS / 2 if shares else 0.0
-            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-        return shares
+    def _begin_round(self, connections: list[SessionConnection]) -> None:
+        """Say who may have a turn where several sessions are active, and have turns end with their slices then."""
+        self._processor_seconds = time.thread_time()
+        busy: list[SessionConnection] = []
+        quiet: list[SessionConnection] = []
+        is_waiting = False
+        for connection in connections:
+            connection.is_granted = True
+            (busy if connection.activity == BUSY else quiet).append(connection)
+            is_waiting = is_waiting or connection.activity == WAITING
+        held = grant(busy, quiet, time.perf_counter(), self._used_seconds) if busy else None
+        self._held_seconds = 0.0 if is_waiting else held or 0.0
+        self._tenants_share = len({connection.tenant_share for connection in busy}) > 1
+        shares = held is not None
+        if shares != self._shares:
+            self._shares = shares
+            if self._may_signal:
+                seconds = SLICE_SECONDS / 4 if shares else 0.0
+                signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
 
     def _end_slice(self, connection: SessionConnection) -> None:
-        """Charge a turn to who had it."""
-        connection.credit -= time.perf_counter() - self._heartbeat.numbers[BEGIN]
+        """Charge a turn to who had it, and to its tenant."""
+        now = time.perf_counter()
+        host, device = now - self._heartbeat.numbers[BEGIN], connection.session.take_device_seconds()
+        before, self._processor_seconds = self._processor_seconds, time.thread_time()
+        taken = self._processor_seconds - before  # other processes may have kept the turn waiting
+        self._used_seconds += taken
+        tenant = connection.tenant_share
+        for share in (connection.share, tenant):
+            share.charge(host, device, now, connection.activity == BUSY)
+            if self._shares and taken > LONG_SECONDS:  # though the turn was to end
+                share.hold(taken, now, self._used_seconds)
+        if self._tenants_share and tenant.credit <= 0.0:  # its other sessions have to wait for the next round
+            for other in self._connections.values():
+                other.is_granted = other.is_granted and other.tenant_share is not tenant
         if connection.is_paused and not self._is_called:
             connection.unpause()
 
@@ -319,7 +340,8 @@ class Worker:
             sock.close()
             raise
         tenant = str(args[0].get("tenant", ""))
-        connection = SessionConnection(number, session, sock, self._heartbeat, self._measures, tenant)
+        share = self._tenants.setdefault(tenant, Share())
+        connection = SessionConnection(number, session, sock, self._heartbeat, self._measures, tenant, share)
         self._connections[number] = connection
         self._watch(sock, connection.interest, connection)
 

@@ -91,6 +91,9 @@ class Session:
     def pause(self) -> None: ...
 
     def unpause(self) -> None: ...
+    def take_device_seconds(self) -> float:
+        return 0.0
+
     def take_replies(self) -> list[Any]:
         return []
 

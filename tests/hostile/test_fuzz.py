@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from telegrad_protocol import wire
@@ -46,6 +47,8 @@ FOUND: dict[str, tuple[Any, str]] = {
         call("_fused_adamw_", (), [1], [1], [1], [1], [], [2], [0.1], 0.9, 1e300, 0.0, 0.0, False, False),
         "ArgumentError",
     ),
+    "no values": (call("_csr_matmul", 9, 4, 4, 2, 1, 3, False), "ShapeError"),
+    "no rows": (call("_csr_sampled_matmul", 9, 5, 4, 1, 1), "ShapeError"),
     "negative request": (Read(-1, 1), "ProtocolError"),
 }
 
@@ -55,6 +58,8 @@ def test_what_was_found_is_refused_in_words(open_talk: Callable[..., Talk], inst
     talk = open_talk()
     talk.upload(1, ONES)
     talk.upload(2, ONES[0, 0] * 7)
+    talk.upload(4, np.array([0, 1]))
+    talk.upload(5, np.array(1))
     assert talk.send(call("ones", 3, [5])) == []
     talk.put(wire.BATCH, wire.encode_batch([instruction]))
     (failure,) = talk.replies()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -107,6 +108,16 @@ def test_a_session_of_a_shared_server_may_have_a_worker_of_its_own() -> None:
         assert tg.ones(3).sum().item() == 3
         wait_until(lambda: uses(server) == ["shared"], "nothing of it is left")
         assert open_session(server, own_worker="yes").status_code == 422
+
+
+def test_a_worker_that_comes_while_others_are_asked_disturbs_no_answer() -> None:
+    with ServerProcess() as server, ThreadPoolExecutor() as threads:
+        hanging = server.worker
+        hanging.suspend()  # so that the answers take a while
+        answers = [threads.submit(server.get, path) for path in ("/v1/devices", "/metrics", "/readyz")]
+        assert open_session(server, own_worker=True).status_code == 201
+        hanging.resume()
+        assert all(answer.result() for answer in answers)
 
 
 def test_workers_end_with_their_gateway_however_it_ends() -> None:

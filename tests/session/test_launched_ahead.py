@@ -35,6 +35,7 @@ class Gpu:
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._idle_from, self.seconds = clock, 0.0, 1e-5
+        self.last_completion = 0.0
 
     def launch(self, count: int) -> None:
         self._idle_from = max(self._idle_from, self._clock.now) + count * self.seconds

@@ -70,6 +70,15 @@ class Clients:
         return Counter(line.strip() for line in self._lines)
 
 
+def kill_worker(server: ServerProcess, number: int) -> bool:
+    """Kill a worker, if it serves."""
+    devices = [device for device in server.get("/v1/devices") if device["worker"] == number]
+    if not devices or not devices[0]["pid"]:
+        return False
+    psutil.Process(devices[0]["pid"]).kill()
+    return True
+
+
 def sample(server: ServerProcess, worker: psutil.Process) -> dict[str, float]:
     """What the gateway and the worker hold."""
     gateway = psutil.Process(server.process.pid)
@@ -100,8 +109,7 @@ def soak(seconds: float, clients: int, seed: int) -> dict[str, Any]:
                 people.kill_one()
                 next_kill = now + rng.expovariate(1 / CLIENT_LIFE_SECONDS)
             if now >= next_crash:
-                server.worker_process(1).kill()
-                crashes += 1
+                crashes += kill_worker(server, 1)
                 next_crash = now + rng.uniform(0.5, 1.5) * WORKER_LIFE_SECONDS
             samples.append((now, sample(server, lasting)))
             time.sleep(SAMPLE_SECONDS)

@@ -65,6 +65,9 @@ class StubSession:
             self._reply([self._late])
             self._late = None
 
+    def take_device_seconds(self) -> float:
+        return 0.0
+
     def take_replies(self) -> list[tuple[int, list[bytes | memoryview]]]:
         replies, self._replies = self._replies, []
         return replies

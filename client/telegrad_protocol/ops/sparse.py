@@ -64,13 +64,13 @@ def _csr_matmul(crow: Meta, col: Meta, values: Meta, other: Meta, columns: int, 
 
     Every operand may have a batch in front, (b,m+1), (b,z), (b,z) and (b,n,k); those without one are used for all.
     """
+    batch = _batch_of("_csr_matmul", crow, col, other)
     if values.ndim not in (1, 2) or values.shape[-1] != col.shape[-1]:
         raise ShapeError(f"_csr_matmul: values {values} do not fit columns {col}")
     if other.ndim not in (2, 3):
         raise ShapeError(f"_csr_matmul: expected a matrix, or a batch of them, got {other}")
     _check_types("_csr_matmul", values, other)
     rows = crow.shape[-1] - 1
-    batch = _batch_of("_csr_matmul", crow, col, other)
     if values.ndim == 2:
         if batch not in (None, values.shape[0]):
             raise ShapeError(f"_csr_matmul: values {values} are not a batch of {batch}")
@@ -87,12 +87,13 @@ def _csr_sampled_matmul(crow: Meta, col: Meta, left: Meta, right: Meta) -> Meta:
 
     Every operand may have a batch in front; those without one are used for all.
     """
+    batch = _batch_of("_csr_sampled_matmul", crow, col, left, right)
     if left.ndim not in (2, 3) or right.ndim not in (2, 3) or left.shape[-1] != right.shape[-1]:
         raise ShapeError(f"_csr_sampled_matmul: cannot multiply {left} by the transpose of {right}")
     _check_types("_csr_sampled_matmul", left, right)
     if left.shape[-2] != crow.shape[-1] - 1:
         raise ShapeError(f"_csr_sampled_matmul: {left} does not have a row for each of {crow.shape[-1] - 1}")
-    return left.like(_shape(_batch_of("_csr_sampled_matmul", crow, col, left, right), col.shape[-1]))
+    return left.like(_shape(batch, col.shape[-1]))
 
 
 @op(method=False, out=False, no_grad=("crow", "col"))

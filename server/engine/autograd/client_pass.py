@@ -87,7 +87,7 @@ class ClientPass:
                 edge = _edge_to(root)
                 self._task.receive(edge, initial_gradient(root, gradient))
                 starts.append(edge[0])
-            self._wanted, self._counts = count_dependencies(starts, self._task.capture)
+            self._wanted, self._counts = count_dependencies(starts, self._task.capture, self._task.create_graph)
             known = {*starts, *self._counts}
             self.reached = [number for number, node in self._stops.items() if node in known]
             for node in set(starts):

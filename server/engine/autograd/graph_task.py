@@ -26,6 +26,8 @@ from .inplace import edge_of
 
 most_nodes = math.inf
 """How many nodes the graph of a pass may have; a server sets it."""
+CREATED_GRAPH_COST = 10
+"""A node of a pass that makes a graph itself counts as so many: it takes so much longer, and nested ones grow fast."""
 _NO_GRADIENTS = repeat(None)
 _by_sequence = attrgetter("sequence")
 ONES = OPERATORS["ones"]
@@ -70,7 +72,7 @@ class GraphTask:
 
     def _drain(self, starts: list[Node]) -> None:
         """Visit nodes, the one made last first, each when all gradients that it waits for have arrived."""
-        wanted, counts = count_dependencies(starts, self.capture)
+        wanted, counts = count_dependencies(starts, self.capture, self.create_graph)
         ready = [(-node.sequence, node) for node in set(starts) if node not in counts]
         heapify(ready)
         pending, receives_every_gradient = self.pending, self.receives_every_gradient
@@ -152,9 +154,12 @@ class GraphTask:
 
 
 def count_dependencies(
-    starts: Sequence[Node], capture: frozenset[Edge]
+    starts: Sequence[Node], capture: frozenset[Edge], creates_graph: bool
 ) -> tuple[set[Node] | None, dict[Node, int]]:  # fmt: skip
-    """Count the gradients that each reachable node waits for; with captures, also find the nodes that lead to one."""
+    """Count the gradients that each reachable node waits for; with captures, also find the nodes that lead to one.
+
+    ``creates_graph`` says whether the pass is recorded itself. Raises LimitExceededError for too large a graph.
+    """
     counts: dict[Node, int] = {}
     seen = set(starts)
     stack = list(seen)
@@ -169,10 +174,11 @@ def count_dependencies(
             counts[following] = 1
             if following.edges and following not in seen:
                 stack.append(following)
-    if len(counts) > most_nodes:
+    most = most_nodes / CREATED_GRAPH_COST if creates_graph else most_nodes
+    if len(counts) > most:
         raise LimitExceededError(
-            f"backward: the graph has {len(counts)} nodes, and this server allows {most_nodes:g} "
-            "(TELEGRAD_GRAPH_NODES); "
+            f"backward: the graph has {len(counts)} nodes, and this server allows {most:g} "
+            f"{'with create_graph=True ' if creates_graph else ''}(TELEGRAD_GRAPH_NODES); "
             "detach() tensors whose history is not needed, and leave out create_graph=True where it is not"
         )
     return (_leading_to(capture, seen.union(counts)) if capture else None), counts

@@ -59,7 +59,7 @@ def _fill_normal(xp, generator, target, mean=0.0, std=1.0):
         dtype = _part_type(target.dtype)
         target_vector = _writable_vector(xp, part, dtype)
         drawn = random.normal(xp, generator, part.size, dtype, target_vector)
-        scale, centre = std / math.sqrt(len(parts)), mean if part is parts[0] else 0.0
+        scale, centre = float(std) / math.sqrt(len(parts)), float(mean) if part is parts[0] else 0.0
         if scale != 1:
             drawn *= scale
         if centre != 0:
