@@ -305,6 +305,22 @@ class Derivation(SessionQuery, frozen=True):
     reached: list[bool]
 
 
+class PassProgram(SessionQuery, frozen=True):
+    """The program of a backward pass from these tensors to those, in the form of ``Derivation``, without making it.
+
+    The gradients of ``roots`` have the first numbers. What the pass needs of the graph becomes tensors of the session
+    with ids from ``first`` on, at most ``most``. The answer: steps, the numbers of the gradients of ``inputs``, and for
+    each of those tensors its number in the program, its meta, and whether it requires a gradient, which it may with
+    ``create_graph``. The graph is retained.
+    """
+
+    roots: list[int]
+    inputs: list[int]
+    first: int
+    most: int
+    create_graph: bool
+
+
 class Expansion(SessionQuery, frozen=True):
     """The operations that a composite one consists of on such operands, in the form of ``Derivation``.
 

@@ -14,6 +14,8 @@ def pointwise(case: Case) -> Any:
     """Compute an element-wise operation, or another one whose operands broadcast and which has no dimensions."""
     ndim = max([operand.ndim for operand in case.operands()])
     dtype = _computed_type(case)
+    if case.op.public.endswith("_backward"):  # it takes operands of one shape
+        return case.call(*[value.front if isinstance(value, Operand) else value for value in case.args])
     promoted = case.op.promoted
     return case.call(
         *[_aligned(value, ndim, dtype if place in promoted else None) for place, value in enumerate(case.args)]

@@ -11,13 +11,17 @@ from typing import Any, Final, NamedTuple
 
 from telegrad._session.current import current_session
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.meta import CPU, META, Meta
+from telegrad_protocol.dtypes import of_code
+from telegrad_protocol.meta import CPU, META, Device, Meta
 from telegrad_protocol.ops import TABLE, Op
 
 Template = tuple[Any, ...]
 """Bound arguments with ``Operand`` in the place of tensors, in lists too."""
 BY_INDEX: Final = {op.index: op for op in TABLE.values()}
 _MOST: Final = 4096
+_BITS: Final = 16
+_FIRST_OF_GRAPHS: Final = 1 << 62
+"""Values of graphs have numbers from here on, ``1 << _BITS`` for each pass; others count from 1."""
 _programs: Final[dict[Any, Program]] = {}
 
 
@@ -80,6 +84,27 @@ def derivative(op: Op, template: Template, metas: Sequence[Meta], needed: int, r
 def expansion(op: Op, template: Template, metas: Sequence[Meta], tracked: list[bool]) -> Program:
     """Return the operations that a composite consists of, given which operands require a gradient."""
     return _asked("expansion", op, template, metas, tracked)
+
+
+def backward_pass(
+    roots: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: bool
+) -> tuple[Program, dict[int, Tensor], list[Tensor]]:
+    """Return the program of a pass, the values of the graph that it takes, and those that require a gradient.
+
+    The gradients of ``roots`` have the numbers from 0 on. One round trip. Raises NotSupportedError where elements
+    decide what the pass consists of.
+    """
+    session = roots[0]._session
+    first = _FIRST_OF_GRAPHS | session.new_id() << _BITS
+    ids = [[tensor._id for tensor in tensors] for tensors in (roots, inputs)]
+    steps, results, constants = session.query("pass_program", *ids, first, 1 << _BITS, create_graph)
+    values, tracked = {}, []
+    for place, (number, (shape, strides, offset, dtype, device), is_tracked) in enumerate(constants):
+        meta = Meta.of(tuple(shape), of_code(dtype), Device(device).on_server, tuple(strides), offset)
+        values[number] = made = Tensor(session, first + place, meta)
+        if is_tracked:
+            tracked.append(made)
+    return _program(steps, results, False), values, tracked
 
 
 def _asked(what: str, op: Op, template: Template, metas: Sequence[Meta], *more: Any) -> Program:

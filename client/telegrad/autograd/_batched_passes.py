@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from telegrad._batching.tensor import BatchedTensor, batched_at, innermost_of, physical_at, size_at
 from telegrad._ops.batching import Level, batching, entered
 from telegrad._ops.functions import function
+from telegrad._session.grad_mode import enable_grad, no_grad
+from telegrad._tensor.autograd_graph import GradientNode, has_client_parts, reachable
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.errors import AutogradError, NotSupportedError
+from telegrad_protocol.ops import Op
 
-Passes = Callable[..., "tuple[Tensor | None, ...]"]
+_FEWEST_AT_ONCE: Final = 5
+"""Batches of fewer gradients are as many passes of the server: each costs less than to ask for its operations."""
+Passes = partial["tuple[Tensor | None, ...]"]
 """Runs ``grad(outputs, inputs, grad_outputs=..., retain_graph=...)`` with all other options fixed."""
 
 
@@ -45,6 +51,59 @@ def grad_in_levels(
 
 
 def _with_batched_vectors(
+    passes: Passes, outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor | None], retain: bool
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of results that all elements of the batch share."""
+    level = innermost_of(vectors)
+    size = size_at(level)
+    keywords = passes.keywords
+    if size >= _FEWEST_AT_ONCE and not has_client_parts(reachable([tensor._gradient_edge() for tensor in outputs])):
+        found = _at_once(outputs, inputs, vectors, keywords["create_graph"])
+        if found is not None:
+            return _completed(found, inputs, keywords)
+    return _one_by_one(passes, outputs, inputs, vectors, retain)
+
+
+def _at_once(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor | None], create_graph: bool
+) -> list[Tensor | None] | None:
+    """Run the operations of the pass on the batch; None where elements decide what these are.
+
+    The server is asked for the operations: one round trip.
+    """
+    programs = import_module("telegrad._dispatch.programs")
+    try:
+        program, values, tracked = programs.backward_pass(outputs, inputs, create_graph)
+    except NotSupportedError:
+        return None
+    parents = tuple([tensor._gradient_edge() for tensor in outputs])
+    for tensor in tracked:
+        tensor._requires_grad, tensor._node = True, GradientNode(parents, "AddBackward0")
+    for number, (output, vector) in enumerate(zip(outputs, vectors, strict=True)):
+        values[number] = function("ones_like")(output.detach()) if vector is None else vector
+    with enable_grad() if create_graph else no_grad():
+        return programs.run(program, values, _invoke)  # type: ignore[no-any-return]
+
+
+def _invoke(op: Op, bound: tuple[Any, ...]) -> Any:
+    named = {param.name: value for param, value in list(zip(op.params, bound, strict=True))[op.positional :]}
+    return function(op.public)(*bound[: op.positional], **named)
+
+
+def _completed(
+    found: list[Tensor | None], inputs: Sequence[Tensor], keywords: dict[str, Any]
+) -> tuple[Tensor | None, ...]:
+    """Return gradients with zeros for those that do not exist, or raise the error of them, as ``grad`` does."""
+    if keywords["materialize_grads"]:
+        return tuple([t.new_zeros(t.shape) if g is None else g for g, t in zip(found, inputs, strict=True)])
+    if not keywords["allow_unused"] and any([gradient is None for gradient in found]):
+        raise AutogradError(
+            "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
+        )
+    return tuple(found)
+
+
+def _one_by_one(
     passes: Passes, outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor | None], retain: bool
 ) -> tuple[Tensor | None, ...]:
     """Make a pass for each element of the batch, from results that all elements share."""

@@ -77,7 +77,9 @@ class _Mapped:
             values = [leaf if dim is None else batched_at(leaf, number) for leaf, dim in zip(fronts, dims, strict=True)]
             result = self.func(*with_leaves(args, values), **kwargs)
             places = _spread(self.out_dims, result, "out_dims")
-            outs = [_out(leaf, dim, number, count) for leaf, dim in zip(leaves_of(result), places, strict=True)]
+            name = getattr(self.func, "__name__", repr(self.func))
+            leaves = zip(leaves_of(result), places, strict=True)
+            outs = [_out(name, leaf, dim, number, count) for leaf, dim in leaves]
         return with_leaves(result, outs)
 
 
@@ -85,15 +87,15 @@ def _front(leaf: Any, dim: int) -> Any:
     return leaf if dim in (0, -leaf.dim()) else leaf.movedim(dim, 0)
 
 
-def _out(leaf: Any, dim: int | None, number: int, count: int) -> Any:
+def _out(name: str, leaf: Any, dim: int | None, number: int, count: int) -> Any:
     if not isinstance(leaf, Tensor):
         raise ArgumentError(
-            f"vmap(f, ...): `f` must only return Tensors, got type {type(leaf)} as a return. Did you mean to set "
-            "out_dims= to None for some output?"
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(leaf)}. Did you mean to set "
+            "out_dims= to None for output?"
         )
     if dim is None:
         if is_batched_at(leaf, number):
-            raise ArgumentError("vmap(f, ...): `f` can not return a BatchedTensor when out_dim is None")
+            raise ArgumentError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
         return leaf
     if not -leaf.dim() - 1 <= dim <= leaf.dim():
         raise ArgumentError(f"vmap: out_dims={dim} for a result of {leaf.dim()} dimensions")

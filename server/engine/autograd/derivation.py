@@ -19,7 +19,8 @@ from server.engine.value import Value
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 
-from .graph import UNRECORDED
+from .graph import UNRECORDED, Edge
+from .graph_task import GraphTask
 from .node import GradientPlan, OpNode
 
 
@@ -91,7 +92,7 @@ class Trace:
         if not kind.holds_tensors:
             return kind.encode(argument) if kind.encode else argument
         if argument.__class__ is Value:
-            return self._numbers[id(argument)]
+            return self.number(argument)
         if argument.__class__ is tuple:
             return [self.number(item) for item in argument]
         return [argument.real, argument.imag] if isinstance(argument, complex) else [argument]
@@ -130,6 +131,38 @@ class _Saved:
 
     def unpack(self, node: Any) -> Any:
         return self._value
+
+
+class PassTrace(Trace):
+    """The operations of a backward pass; ``constants`` are the values of the graph that they use, and their numbers."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.constants: list[tuple[int, Value]] = []
+        self._most = most
+
+    def number(self, value: Value | None) -> int | None:
+        if value is not None and id(value) not in self._numbers:
+            if len(self.constants) >= self._most:
+                raise NotSupportedError(f"the pass uses more than {self._most} values of the graph")
+            self._numbers[id(value)] = len(self._values)
+            self.constants.append((len(self._values), value))
+            self._values.append(value)
+        return super().number(value)
+
+
+def derive_pass(
+    trace: PassTrace, roots: Sequence[Value], inputs: Sequence[Edge], create_graph: bool
+) -> list[int | None]:
+    """Note the operations of a pass from ``roots``, and return the numbers of the gradients at the edges ``inputs``.
+
+    The gradients of the roots are the first values of the trace.
+    """
+    gradients = [trace.value(root.meta.like()) for root in roots]
+    task = GraphTask(True, create_graph, inputs)
+    with _tracing(trace):
+        task.execute(roots, gradients)
+    return [trace.number(task.captured.get(edge)) for edge in inputs]
 
 
 class Program(NamedTuple):

@@ -61,7 +61,8 @@ def mm(xp, input, mat2, *, out):
     mat2=lambda grad, input: F.bmm(_adjoint(input), grad),
 )
 def bmm(xp, input, mat2, *, out):
-    xp.matmul(input, mat2, out=out)
+    product = xp.multiply if input.shape[2] == 1 else xp.matmul  # columns times rows, such as gradients per sample
+    product(input, mat2, out=out)
 
 
 @implements(

@@ -134,7 +134,10 @@ def searchsorted(xp, sorted_sequence, input, *, out_int32, right, side, sorter, 
     if sorted_sequence.ndim == 1:
         out[...] = xp.searchsorted(sorted_sequence, xp.asarray(input), bound_side)
         return
-    sequences = sorted_sequence.reshape(-1, sorted_sequence.shape[-1]) if sorted_sequence.size else []
+    if not sorted_sequence.size:
+        out[...] = 0
+        return
+    sequences = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
     rows, positions = input.reshape(len(sequences), -1), xp.empty(out.shape, out.dtype)
     for sequence, row, target in zip(sequences, rows, positions.reshape(len(sequences), -1), strict=True):
         target[...] = xp.searchsorted(sequence, row, bound_side)

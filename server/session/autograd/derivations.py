@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from server.engine.autograd.derivation import Program, Trace, derive, expand
+from server.engine.autograd.derivation import PassTrace, Program, Trace, derive, derive_pass, expand
+from server.engine.autograd.inplace import edge_of
 from server.engine.operators import BY_INDEX, OPERATORS, Operator
 from server.engine.value import Value
 from server.session.arguments import READERS
@@ -14,6 +15,8 @@ from telegrad_protocol import queries
 from telegrad_protocol.dtypes import of_code
 from telegrad_protocol.errors import ArgumentError, UnknownIdError
 from telegrad_protocol.meta import Device, Meta
+
+_MOST_CONSTANTS = 1 << 16
 
 
 class _Operands:
@@ -53,6 +56,25 @@ def _derivation(state: SessionState, query: queries.Derivation) -> Program:
     if _is_composite(operator):
         raise ArgumentError(f"{operator.op.public} consists of other operations, and these have derivatives")
     return derive(operator, trace, args, query.needed, query.reached)
+
+
+@answers(queries.PassProgram)
+def _pass_program(state: SessionState, query: queries.PassProgram) -> list[Any]:
+    roots, edges = state.values_of(query.roots), []
+    for value in state.values_of(query.inputs):
+        edge = edge_of(value)
+        if edge is None:
+            raise ArgumentError(f"pass_program: {value.meta} does not require grad")
+        edges.append(edge)
+    trace = PassTrace(min(query.most, _MOST_CONSTANTS))
+    results = derive_pass(trace, roots, edges, query.create_graph)
+    constants = []
+    for place, (number, value) in enumerate(trace.constants):
+        state.values[query.first + place] = value
+        meta = value.meta
+        wire = (meta.shape, meta.strides, meta.offset, meta.dtype.code, meta.device.name)
+        constants.append((number, wire, query.create_graph and edge_of(value) is not None))
+    return [trace.steps, results, constants]
 
 
 @answers(queries.Expansion)

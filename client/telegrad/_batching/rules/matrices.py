@@ -26,10 +26,15 @@ enter(
         "linalg_eigvalsh", "_eigvalsh", "linalg_eig", "linalg_eigvals", "_eigvals", "linalg_svd", "linalg_svdvals",
         "_svdvals", "linalg_inv_ex", "linalg_inv", "linalg_det", "_cofactors", "linalg_slogdet", "logdet",
         "matrix_power", "linalg_matrix_power", "matrix_exp", "linalg_matrix_exp", "det", "slogdet", "inverse",
-        "pinverse", "qr", "svd", "cholesky_solve", "linalg_solve_triangular", "triangular_solve", "_linalg_lstsq",
+        "pinverse", "qr", "svd", "cholesky_solve", "linalg_solve_triangular", "triangular_solve",
         "_lu_with_info",
     ),
 )  # fmt: skip
+
+
+@rule("_linalg_lstsq")
+def _least_squares(case: Case) -> Any:
+    return case.shaped(_each_matrix(case))
 
 
 @rule("linalg_vander")

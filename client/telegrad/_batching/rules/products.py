@@ -120,8 +120,8 @@ def _linear(case: Case) -> Any:
         result = case.call(x.tensor, weight.tensor)
     else:
         rows = x.front.reshape(case.size, math.prod(x.shape[:-1]), x.shape[-1])
-        result = function("bmm")(rows, weight.front.transpose(1, 2))
-        result = result.reshape(case.size, *x.shape[:-1], weight.shape[0])
+        columns = function("bmm")(weight.front, rows.transpose(1, 2))  # so the weights' gradient lies as they do
+        result = columns.transpose(1, 2).reshape(case.size, *x.shape[:-1], weight.shape[0])
     return result if bias is None else result + bias.lifted(len(case.outs[0].shape))
 
 
