@@ -306,12 +306,10 @@ class Derivation(SessionQuery, frozen=True):
 
 
 class PassProgram(SessionQuery, frozen=True):
-    """The program of a backward pass from these tensors to those, in the form of ``Derivation``, without making it.
+    """The program of a backward pass, in the form of ``Derivation``: steps, and the numbers of the inputs' gradients.
 
-    The gradients of ``roots`` have the first numbers. What the pass needs of the graph becomes tensors of the session
-    with ids from ``first`` on, at most ``most``. The answer: steps, the numbers of the gradients of ``inputs``, and for
-    each of those tensors its number in the program, its meta, and whether it requires a gradient, which it may with
-    ``create_graph``. The graph is retained.
+    The gradients of ``roots`` have the first numbers. At most ``most`` tensors that the graph has saved get ids from
+    ``first`` on; for each follows its number, its meta, and whether it requires grad, as it may with ``create_graph``.
     """
 
     roots: list[int]
