@@ -16,7 +16,8 @@ from telegrad_protocol.dtypes import DType, float32
 from . import context, keys
 from . import functional as F
 from .dispatcher import BOXED, dispatch, redispatch, select_by
-from .operators import OPERATORS, Operator, remember
+from .operators import OPERATORS, Operator
+from .remembered import remember
 from .signature import metas_of
 from .value import Value
 

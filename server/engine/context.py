@@ -31,6 +31,19 @@ class CastCache(Protocol):
         """Forget all casts."""
 
 
+class HostMemory(Protocol):
+    """The account of what the session makes the host hold besides the elements of its tensors."""
+
+    noted: int
+    """Bytes that are held and noted one by one."""
+
+    def note(self, nbytes: int) -> None:
+        """Add what is held from now on; OutOfMemoryError where it is too much."""
+
+    def check_room(self, nbytes: int) -> None:
+        """Raise OutOfMemoryError if so many bytes more would be beyond the quota."""
+
+
 class CudnnModes(NamedTuple):
     """A session's settings of cuDNN, under PyTorch's names.
 
@@ -50,7 +63,7 @@ class Context:
 
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "excluded", "generators",
-        "included", "inference", "own_streams", "owner", "profiler", "programs", "streams", "switches", "trace",
+        "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs", "streams", "switches", "trace",
         "tuner",
     )  # fmt: skip
 
@@ -76,6 +89,7 @@ class Context:
         self.trace: list[str] | None = None
         self.profiler: Any = None
         """The ``profiling.recorder.Recorder`` that notes what is executed; None where nobody asked for it."""
+        self.host_memory: HostMemory = _NoAccount()
         self.before_replay: Callable[[Callable[[], bool]], None] | None = None
         """Called before a pass is replayed, with a function that says whether it can fail for lack of memory alone."""
 
@@ -101,6 +115,18 @@ class Context:
 
     def _exclude_autograd(self) -> None:
         self.excluded = self.excluded & ~keys.AUTOGRAD if self.is_recording else self.excluded | keys.AUTOGRAD
+
+
+class _NoAccount:
+    """Stands for the account where no session is."""
+
+    noted = 0
+
+    def note(self, nbytes: int) -> None:
+        """Let everything be held."""
+
+    def check_room(self, nbytes: int) -> None:
+        """Let everything be held."""
 
 
 current: Context = Context({})

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import inspect
-import random
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,6 +14,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC, TABLE, Op
 
+from .remembered import forget_all, new_table
 from .value import Backend, Launch, Value
 
 Kernel: TypeAlias = Callable[..., Any]
@@ -26,8 +26,6 @@ Signature: TypeAlias = tuple[Any, ...]
 CacheKey: TypeAlias = tuple[Any, ...]
 """A signature together with dispatch keys, in the form that one lookup makes."""
 
-CAPACITY = 1 << 14
-"""The most entries of each table of an operator; one takes about a kilobyte."""
 
 
 class KernelInfo:
@@ -168,15 +166,15 @@ class Operator:
         self.canonical = tuple(_canonical(p.kind.name) for p in op.params)
         self.resolved: dict[int, Callable[..., Any]] = {}
         """The kernel that runs, by key set."""
-        self.plans: dict[Signature, Any] = {}
+        self.plans: dict[Signature, Any] = new_table()
         """The ``plan.Plan`` of a backend kernel, by signature."""
-        self.checked: dict[Signature, None] = {}
+        self.checked: dict[Signature, None] = new_table()
         """Signatures of calls of a composite that have passed its shape rule."""
-        self.castings: dict[Signature, Any] = {}
+        self.castings: dict[Signature, Any] = new_table()
         """What autocast does to a call, by signature and mode."""
-        self.runs: dict[CacheKey, Run] = {}
+        self.runs: dict[CacheKey, Run] = new_table()
         """The specialised function that executes a call, by the keys that lookups make."""
-        self.lookups: dict[tuple[type, ...], Run] = {}
+        self.lookups: dict[tuple[type, ...], Run] = new_table()
         """How `dispatch` finds a run, by the classes of the arguments."""
         self.accepted: dict[tuple[type, ...], tuple[int, ...]] = {}
         """Classes of positional arguments that were canonical, with the positions of sizes among them."""
@@ -214,21 +212,10 @@ class Operator:
     def clear_caches(self) -> None:
         """Forget what was worked out for calls, as after a change of what implements the operation."""
         for table in self._caches().values():
-            table.clear()
+            forget_all(table)
 
     def __repr__(self) -> str:
         return f"<operator {self.op.name}>"
-
-
-def remember(table: dict[Any, Any], key: Any, value: Any) -> None:
-    """Keep what was worked out for a call; a table that clients have filled loses a part at random.
-
-    Nobody can drive out what another client uses, and a client that fills tables notices it as much as others do.
-    """
-    if len(table) >= CAPACITY:
-        for old in random.sample(list(table), CAPACITY // 8):
-            del table[old]
-    table[key] = value
 
 
 TOGETHER = -1

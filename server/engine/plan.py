@@ -16,7 +16,8 @@ from telegrad_protocol.meta import CPU, Device, Meta
 from . import context
 from .device import work
 from .generic_kernel import GenericKernel
-from .operators import KernelInfo, Operator, Run, Signature, remember
+from .operators import KernelInfo, Operator, Run, Signature
+from .remembered import remember
 from .prepared import prepared_run
 from .signature import metas_of
 from .value import Backend

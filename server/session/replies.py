@@ -10,27 +10,51 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
-from server.engine import functional as F
+import numpy as np
+
+from server.engine import context
 from server.engine.device.interface import Download, Mark
 from server.engine.value import Value
 from telegrad_protocol import messages, wire
-from telegrad_protocol.layout import contiguous_strides
+
+from .host_memory.account import Held
 
 Frame: TypeAlias = tuple[int, list[bytes | memoryview]]
 
 PENDING_BYTES = 64 << 20
 """Once copies of this many bytes wait for the device, the next read waits for those before it."""
-UNCOUNTED_BYTES = 64 << 20
-"""Tensors that expand their storage may be read up to this size without the copy being counted as the session's."""
 _POLL_SECONDS = 50e-6
 
 
+class _NotedCopy:
+    """A copy whose bytes are noted in the session's account of host memory as long as any piece of it is held."""
+
+    __slots__ = ("_copy", "_held")
+
+    def __init__(self, value: Value) -> None:
+        self._held = Held(context.current.host_memory, value.meta.nbytes)
+        self._copy = value.backend.open_download(value)
+
+    def is_ready(self) -> bool:
+        return self._copy.is_ready()
+
+    def bytes(self) -> memoryview:
+        array = np.frombuffer(self._copy.bytes(), np.uint8).view(_HeldArray)
+        array.held = self._held
+        return array.data
+
+
+class _HeldArray(np.ndarray[Any, Any]):
+    """Bytes of a copy, whose pieces keep what is noted of it."""
+
+    held: Held
+
+
 def open_copy(value: Value) -> Download:
-    """Begin to copy a value's elements to the host, row-major."""
-    meta = value.meta
-    if meta.nbytes > max(value.storage.nbytes, UNCOUNTED_BYTES):
-        value = F._in_layout(value.alias(), contiguous_strides(meta.shape))
-    return value.backend.open_download(value)
+    """Begin to copy a value's elements to the host, row-major; OutOfMemoryError where the session has no room."""
+    if value.meta.nbytes <= messages.INLINE_BYTES:
+        return value.backend.open_download(value)
+    return _NotedCopy(value)
 
 
 class PendingData:

@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from server.engine import context
+from server.engine.autograd.graph import next_sequence
 from server.engine.context import Context
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes, messages, wire
-from telegrad_protocol.errors import ProtocolError, TelegradError
+from telegrad_protocol.errors import LimitExceededError, OutOfMemoryError, ProtocolError, TelegradError
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
@@ -31,6 +32,8 @@ from .call_stack import describe_site
 from .early_reads import EarlyReads
 from .extensions.calls import call_extension
 from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt, name_of
+from .host_memory.account import NODE_BYTES, TENSOR_BYTES
+from .host_memory.frames import decoded
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .profiling import drop_profile, note_frame
@@ -42,6 +45,8 @@ from .user_code import kernels
 
 Result = TypeVar("Result")
 
+LONGEST_SITE = 1 << 13
+"""Characters of a line's file and function."""
 CHUNK_COST = 16
 """A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
 _FREE = messages.Free([])
@@ -86,6 +91,7 @@ class Session:
         state.replies.check = rollback.look
         state.verify = rollback.verify
         state.context.before_replay = EarlyReads(state, self._answer_early)
+        self._host_memory = state.host_memory
 
     def _handlers_of(self, state: SessionState) -> dict[type, Callable[[Any], int | None]]:
         handlers: dict[type, Callable[[SessionState, Any], int | None]] = {
@@ -116,7 +122,7 @@ class Session:
             note_frame(self.state, len(body))
         try:
             if kind == wire.BATCH:
-                inbox.extend(wire.decode_instructions(body))
+                inbox.extend(decoded(self.state, body))
             elif kind == wire.CHUNK:
                 inbox.append(Chunk(*wire.split_chunk(body)))
             else:
@@ -133,7 +139,8 @@ class Session:
         if replies.pending or outstanding:
             self.poll()
         inbox, handlers, done, refuse = state.inbox, self._handlers, rollback.done, _refuse
-        values, callers = state.values, CALLERS
+        values, callers, account = state.values, CALLERS, self._host_memory
+        first_node = next_sequence()
         launching = self._launches.backends
         used = executed = 0
         call = self._last_call
@@ -179,6 +186,9 @@ class Session:
                 done.append(instruction)
         state.operations += executed
         self._last_call = call
+        account.nodes += next_sequence() - first_node - 1
+        if len(values) * TENSOR_BYTES + account.nodes * NODE_BYTES + account.noted > account.quota:
+            self._charge(state.instruction)
         if launching:
             try:
                 flush = (used < budget and bool(inbox)) or not (inbox or self.expects_more)
@@ -191,6 +201,17 @@ class Session:
                 self._fail(state.instruction or _FREE, error)
         self._update()
         return used
+
+    def _charge(self, instruction: Any) -> None:
+        """Count what the session holds; fail where it is too much, and end the session where it goes on to grow."""
+        account = self._host_memory
+        try:
+            account.settle()
+        except OutOfMemoryError as error:
+            if account.is_exhausted:
+                raise
+            if not self.state.is_stopped:
+                self._fail(instruction or _FREE, error)
 
     def describe_instruction(self) -> tuple[str, str]:
         """Return the operation that is being executed, and the client's line that it comes from."""
@@ -265,14 +286,21 @@ class Session:
         replies.shows_memory = replies.holds = False
         self._update()
 
-    def between_instructions(self, work: Callable[[SessionState], Result]) -> Result:
-        """Do something that did not come in the stream, such as a request over HTTP, with what was launched before."""
+    def between_instructions(self, work: Callable[[SessionState], Result], adds: bool = True) -> Result:
+        """Do something that did not come in the stream, such as a request over HTTP, with what was launched before.
+
+        OutOfMemoryError where it ``adds`` to what the session holds, and that is too much already.
+        """
         self.activate()
         self._launches.end_waiting(flush=True)
         self._rollback.look()
+        account, first_node = self._host_memory, next_sequence()
+        if adds:
+            account.check_room(1)
         try:
             return work(self.state)
         finally:
+            account.nodes += next_sequence() - first_node - 1
             self._update()
 
     def close(self) -> None:
@@ -370,6 +398,8 @@ def forget(state: SessionState, ids: Collection[int]) -> None:
 
 
 def _add_site(state: SessionState, site: messages.Site) -> None:
+    if len(site.file) + len(site.function) > LONGEST_SITE:
+        raise LimitExceededError(f"site: the name of a file and its function may have {LONGEST_SITE} characters together")
     state.sites[site.number] = site
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from server.engine.autograd.client_pass import ClientPass
@@ -23,12 +24,20 @@ from telegrad_protocol.errors import DeviceError, NotComputedError, UnknownIdErr
 from telegrad_protocol.meta import Device
 
 from .handles import Handles
+from .host_memory.account import Charged, HostAccount
+from .host_memory.census import count_nodes
 from .replies import ReplyQueue
 from .uploads import TensorUpload
 
 _ALL_VALUES = {Value}
 MAX_STOPPED_THREADS: Final = 1024
 """Of so many threads of a client it is kept that they are stopped; the one that stopped first goes on after that."""
+
+_ENTRY_BYTES: Final = 400
+_EVENT_BYTES: Final = 1024
+_PASS_BYTES: Final = 4096
+_STATE_BYTES: Final = 256
+"""What the host holds for an entry of one of the session's tables, for an event, a pass, and a generator's state."""
 
 
 class Absent:
@@ -69,15 +78,17 @@ class SessionState:
             generator.seed()
         self.values: dict[int, Value | Absent] = {}
         """Tensors, and the session's modules and kernels."""
-        self.events: dict[int, Event] = {}
-        self.stops: dict[int, Node | Edge] = {}
+        self.host_memory = host = HostAccount(self._count_values, self._count_nodes)
+        self.context.host_memory = host
+        self.events: dict[int, Event] = Charged(host, _EVENT_BYTES)
+        self.stops: dict[int, Node | Edge] = Charged(host, _ENTRY_BYTES)
         """The client's nodes and the places in the backward graph that it watches."""
-        self.passes: dict[int, ClientPass] = {}
+        self.passes: dict[int, ClientPass] = Charged(host, _PASS_BYTES)
         """Backward passes that have begun and stop where the client computes."""
-        self.random_states: dict[int, dict[Device, Any]] = {}
+        self.random_states: dict[int, dict[Device, Any]] = Charged(host, _STATE_BYTES * len(backends))
         """States of the generators that the client has noted."""
-        self.sites: dict[int, messages.Site] = {}
-        self.kept: dict[str, tuple[str, list[Value]]] = {}
+        self.sites: dict[int, messages.Site] = Charged(host, _ENTRY_BYTES, _length_of_site)
+        self.kept: dict[str, tuple[str, list[Value]]] = Charged(host, _ENTRY_BYTES, _length_of_kept)
         """Values that outlive the client's numbers, by name, each with a text that only clients read."""
         self.inbox: deque[Any] = deque()
         self.instruction: Any = None
@@ -117,6 +128,7 @@ class SessionState:
         self.operations = 0
         """How many operations were executed."""
         self.opened = time.time()
+        self._absent = Absent("")
         self._next_id = messages.SERVER_IDS
 
     def value(self, id: int) -> Value:
@@ -150,6 +162,13 @@ class SessionState:
         """Return the backend of a device by name; that of the default device where ``name`` is empty."""
         return find_backend(self.backends, self.default_device, name)
 
+    def _count_values(self) -> int:
+        return len(self.values)
+
+    def _count_nodes(self) -> int:
+        kept = (value for _, values in self.kept.values() for value in values)
+        return count_nodes(chain(self.values.values(), kept), self.stops.values(), self.passes.values())
+
     def clear(self) -> None:
         """Forget all that the client holds, and the replies that were not sent."""
         self.on_failure = _tell_nobody
@@ -163,11 +182,15 @@ class SessionState:
         self.passes.clear()
         self.stops.clear()
         self.random_states.clear()
+        self.sites.clear()
+        self.host_memory.close()
 
     def mark_absent(self, ids: Collection[int], reason: str) -> None:
         """Note why results were not computed; existing tensors stay what they were."""
+        absent = self._absent if self._absent.reason == reason else Absent(reason)
+        self._absent = absent
         for id in ids:
-            self.values.setdefault(id, Absent(reason))
+            self.values.setdefault(id, absent)
 
     def update_stop(self) -> None:
         """Set ``is_stopped``, after ``failure`` or ``interrupt`` has changed."""
@@ -204,6 +227,15 @@ class SessionState:
             if stop.failure == failure:
                 del self.stopped[number]
                 return
+
+
+def _length_of_site(site: messages.Site) -> int:
+    return len(site.file) + len(site.function)
+
+
+def _length_of_kept(kept: tuple[str, list[Value]]) -> int:
+    structure, values = kept
+    return len(structure) + _ENTRY_BYTES * len(values)
 
 
 _NOT_STOPPED: Final = Stop(0, "", None)

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 from typing import Any, ClassVar
 
 from server.engine import context
 from server.engine import ops as _ops  # the implementations enter themselves in the dispatcher's tables
 from server.engine.devices import open_device
-from server.ipc.requests import HOST_REQUESTS, SESSION_REQUESTS, to_answer
+from server.ipc.requests import (
+    HOST_REQUESTS,
+    SESSION_REQUESTS,
+    Free,
+    Interrupt,
+    ReadChunk,
+    ReadEnd,
+    UploadEnd,
+    to_answer,
+)
 from server.session.call_stack import Frame, frames_of, name_of_site
 from server.session.failures import as_telegrad_error
+from server.session.host_memory.account import HostGroup
 from server.session.requests import Deferred, answer
 from server.session.session import Session
 from telegrad_protocol import dtypes
@@ -28,6 +39,7 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
 from telegrad_protocol.meta import CPU, Device
+from telegrad_protocol.queries import request_name
 from telegrad_protocol.ops import table_hash
 
 from . import control as _control  # the answers enter themselves in the table of requests
@@ -36,6 +48,8 @@ from .host_state import HostState
 _ = _ops, _control
 log = logging.getLogger(__name__)
 
+_GIVE_BACK = frozenset(map(request_name, (Free, Interrupt, ReadChunk, ReadEnd, UploadEnd)))
+"""Requests that are answered however much the session holds: they end what it holds, or tell what is there."""
 COLLECTIONS = 3
 """How often to collect garbage for a closed session that still holds memory; it takes milliseconds."""
 
@@ -51,6 +65,7 @@ class Host(HostState):
         names = [Device(name).on_server for name in devices]
         backends = {device: open_device(device) for device in dict.fromkeys((*names, CPU))}
         super().__init__(backends, names[0] if names else CPU)
+        self._host_groups: dict[str, HostGroup] = {}
         self.closing: dict[int, int] = {}
         """Closed sessions whose memory is not all free, and how many collections of garbage they may still cost."""
         for backend in self.backends.values():
@@ -69,6 +84,7 @@ class Host(HostState):
         Numbers rise: a free block remembers by number whose data it holds.
         """
         quota, together = (_bytes_of(options, name) for name in ("quota_bytes", "tenant_bytes"))
+        host_quota, host_together = (_bytes_of(options, name) for name in ("host_quota_bytes", "tenant_host_bytes"))
         if number <= Host._last_number:
             raise InternalError(f"session number {number} was used before")
         self._collect_closed()
@@ -83,7 +99,16 @@ class Host(HostState):
             backend.allocator.set_quota(number, quota)
             if together is not None:
                 backend.allocator.join_group(number, str(options.get("tenant", "")), together)
+        group = self._host_group(str(options.get("tenant", "")), host_together)
+        session.state.host_memory.limit(math.inf if host_quota is None else host_quota, group)
         return session
+
+    def _host_group(self, tenant: str, nbytes: int | None) -> HostGroup:
+        """Return the group of a tenant's sessions, whose limit is the one that was given last."""
+        self._host_groups = {name: group for name, group in self._host_groups.items() if group.members}
+        group = self._host_groups.setdefault(tenant, HostGroup())
+        group.limit = math.inf if nbytes is None else nbytes
+        return group
 
     def check_devices(self, error: Exception) -> None:
         """Raise WorkerCrashedError if, after this error, a device is beyond use: no session can go on then."""
@@ -104,7 +129,8 @@ class Host(HostState):
         try:
             if session is None:
                 return to_answer(answer(HOST_REQUESTS, self, name, args))
-            value = session.between_instructions(lambda state: answer(SESSION_REQUESTS, state, name, args))
+            adds = name not in _GIVE_BACK
+            value = session.between_instructions(lambda state: answer(SESSION_REQUESTS, state, name, args), adds)
             if isinstance(value, Deferred):
                 raise NotSupportedError(f"{name}: waits for a device, so it can be asked in the session's stream only")
             return to_answer(value)

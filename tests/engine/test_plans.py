@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine import operators
+from server.engine import remembered
 from server.engine.operators import OPERATORS
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentTypeError
@@ -18,7 +18,7 @@ def test_kept_plans_are_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     adapter = EngineAdapter()
     operator = OPERATORS[name]
     assert (operator.composite is not None) == (name == "outer")
-    monkeypatch.setattr(operators, "CAPACITY", 8)
+    monkeypatch.setattr(remembered, "CAPACITY", 8)
     operator.clear_caches()
     most = 0
     for size in range(1, 30):

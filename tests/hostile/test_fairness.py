@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import telegrad as tg
-from server.engine.operators import CAPACITY, remember
+from server.engine.remembered import CAPACITY, forget_all, new_table, remember, total_weight
 from tests.end_to_end.server_process import ServerProcess
 
 PRODUCTS = 64
@@ -27,8 +27,10 @@ def test_short_instructions_overtake_a_queue_of_long_ones() -> None:
 
 
 def test_a_table_that_is_full_keeps_most_of_what_others_use() -> None:
-    table: dict[int, int] = {}
+    before, table = total_weight(), new_table()
     for key in range(CAPACITY + 1):
         remember(table, key, key)
     assert len(table) <= CAPACITY and len(table) > CAPACITY // 2
     assert all(table[key] == key for key in table) and table[CAPACITY] == CAPACITY
+    forget_all(table)
+    assert total_weight() == before

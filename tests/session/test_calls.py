@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.engine import operators
+from server.engine import remembered
 from server.engine.operators import OPERATORS
 from server.session.call_cache import CALLERS
 from server.session.state import Absent
@@ -195,7 +195,7 @@ def test_a_trace_shows_calls_that_were_remembered(trio: Talk) -> None:
 
 def test_what_is_remembered_of_calls_is_bounded(trio: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     _forget("add")
-    monkeypatch.setattr(operators, "CAPACITY", 8)
+    monkeypatch.setattr(remembered, "CAPACITY", 8)
     most = 0
     for alpha in range(30):
         trio.send(call("add", 5, 1, 2, alpha))

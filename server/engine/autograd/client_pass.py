@@ -79,6 +79,11 @@ class ClientPass:
             self._awaited[node] = self._awaited.get(node, 0) + 1
         self._stopped: set[Node] = set()
 
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that the pass holds, from which all others can be reached."""
+        return [*self._stops.values(), *self._counts, *self._task.pending, *(node for _, node in self._ready)]
+
     def begin(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
         """Start at ``roots`` and go on to the first stops."""
         with context.grad_mode(self.create_graph):
