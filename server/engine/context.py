@@ -5,6 +5,7 @@ The engine has one thread; ``current`` is set by the session before it runs inst
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -63,8 +64,8 @@ class Context:
 
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "excluded", "generators",
-        "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs", "streams", "switches", "trace",
-        "tuner",
+        "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs", "streams", "switches",
+        "trace", "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -86,7 +87,7 @@ class Context:
         self.tuner = Tuner()
         self.programs: dict[Any, Any] = {}
         """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
-        self.trace: list[str] | None = None
+        self.trace: deque[str] | None = None
         self.profiler: Any = None
         """The ``profiling.recorder.Recorder`` that notes what is executed; None where nobody asked for it."""
         self.host_memory: HostMemory = _NoAccount()

@@ -16,8 +16,8 @@ from telegrad_protocol.errors import AutogradError
 from . import context, keys
 from .lookup import Layout, make_lookup
 from .operators import OPERATORS, CacheKey, Operator, Run, Signature
-from .remembered import remember
 from .plan import run_backend
+from .remembered import remember
 from .signature import SIGNED, metas_of, signature_of
 from .value import Value
 

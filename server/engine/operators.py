@@ -27,7 +27,6 @@ CacheKey: TypeAlias = tuple[Any, ...]
 """A signature together with dispatch keys, in the form that one lookup makes."""
 
 
-
 class KernelInfo:
     """A kernel, and the arguments that it asks for by the names of its parameters.
 

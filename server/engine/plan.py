@@ -17,13 +17,15 @@ from . import context
 from .device import work
 from .generic_kernel import GenericKernel
 from .operators import KernelInfo, Operator, Run, Signature
-from .remembered import remember
 from .prepared import prepared_run
+from .remembered import remember
 from .signature import metas_of
 from .value import Backend
 from .view_plan import view_run
 
 Arguments = tuple[Any, ...]
+_RESULT_BYTES = 800
+"""What the host holds for a result besides its elements, at least."""
 _KEPT_RESULTS = 256
 """Plans of more results are made for each call: kept ones would fill the memory."""
 _SMALL_WORK = 1 << 20
@@ -43,6 +45,8 @@ def plan_of(operator: Operator, args: Arguments, signature: Signature) -> Plan:
         plan = Plan(operator, args)
         if plan.outs is None or len(plan.outs) <= _KEPT_RESULTS:
             remember(operator.plans, signature, plan)
+        else:
+            context.current.host_memory.check_room(len(plan.outs) * _RESULT_BYTES)
     return plan
 
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from server import __version__
 from server.allocator.core.options import options_of_environment, parse_options
-from telegrad_protocol.errors import SessionLostError, TelegradError
+from telegrad_protocol.errors import ConfigurationError, SessionLostError, TelegradError
 
 from .auth import TokenGuard
 from .dependencies import Gateway, RegistryLike
@@ -85,9 +85,11 @@ def _gateway(settings: Settings, tenants: Tenants, registry: RegistryLike | None
     if registry is not None:
         return Gateway(settings, registry, tenants, observer)
     groups = device_groups(settings.devices)
+    if not settings.cpu and not all(group.gpus for group in groups):
+        raise ConfigurationError("TELEGRAD_CPU: is 0, but a worker has no other device; name GPUs in TELEGRAD_DEVICES")
     node = Node(
         groups, log_level=settings.log_level, isolation=settings.isolation, max_workers=settings.max_workers,
-        spare_workers=settings.spare_workers, limits=settings.limits(), events=observer,
+        spare_workers=settings.spare_workers, limits=settings.limits(groups), events=observer,
     )  # fmt: skip
     return Gateway(settings, Registry(node, observer), tenants, observer, Gpus(groups))
 

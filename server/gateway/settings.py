@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, ValidationError, model_validator
@@ -16,7 +16,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from telegrad_protocol.errors import ArgumentError, ConfigurationError
 
-from .device_groups import Groups, checked_groups, split_groups
+from .device_groups import DeviceGroup, Groups, checked_groups, split_groups
+from .machine_memory import default_cpu_memory, default_host_quota
 from .placement import Isolation
 from .workers.limits import Limits
 
@@ -178,7 +179,23 @@ class Settings(BaseSettings):
         1, ge=0, le=64, description="Worker processes kept ready for each device group, where workers are not shared."
     )
     session_quota_bytes: ByteSize | None = Field(
-        None, gt=0, description="Device memory that one session may hold, such as `8GiB`; unlimited by default."
+        None, gt=0, description="Device memory that one session may hold, such as `8GiB`; its tenant's by default."
+    )
+    memory_share: float = Field(
+        0.9, gt=0, le=1, description="Share of each device's memory that the sessions of one tenant on a worker may "
+        "have in use together, where the file of tenants does not say. A private server has `1`."
+    )  # fmt: skip
+    host_quota_bytes: ByteSize | None = Field(
+        None, gt=0, description="Host memory that the sessions of one tenant on a worker may take together besides the "
+        "elements of tensors: names, graphs, copies on their way. By default an eighth of the machine's, or of its "
+        "control group's, at least 256 MiB and at most 16 GiB."
+    )  # fmt: skip
+    cpu_memory_bytes: ByteSize | None = Field(
+        None, gt=0, description="Memory that all tensors on `cpu` of one worker may take. By default its part of what "
+        "the machine or its control group has, less room for the gateway, the workers and `TELEGRAD_HOST_QUOTA_BYTES`."
+    )  # fmt: skip
+    cpu: bool = Field(
+        True, description="Whether sessions may have tensors on `cpu`, too, where they have a GPU; `0` leaves it out."
     )
     allow_kernels: Allowed = Field(
         "0",
@@ -262,10 +279,24 @@ class Settings(BaseSettings):
             )
         return self
 
-    def limits(self) -> Limits:
-        """Return what one instruction may take."""
+    def limits(self, groups: Sequence[DeviceGroup]) -> Limits:
+        """Return what the sessions of each worker may take, where there are workers for these devices."""
         work = self.operation_work or WORK_OF_A_CORE * (os.cpu_count() or 1)
-        return Limits(self.instruction_seconds, work, self.graph_nodes, self.slow_seconds)
+        return Limits(
+            self.instruction_seconds, work, self.graph_nodes, self.slow_seconds, self._cpu_memory(groups), self.cpu
+        )
+
+    def _cpu_memory(self, groups: Sequence[DeviceGroup]) -> int:
+        if self.cpu_memory_bytes is not None:
+            return int(self.cpu_memory_bytes)
+        workers = len(groups) if self.isolation == "shared" else self.max_workers
+        with_gpus = sum(group.gpus > 0 for group in groups) * workers // max(len(groups), 1)
+        return default_cpu_memory(workers, with_gpus)
+
+    @property
+    def host_quota(self) -> int:
+        """What the sessions of a tenant on a worker may take of the host besides elements of tensors, in bytes."""
+        return default_host_quota() if self.host_quota_bytes is None else int(self.host_quota_bytes)
 
     def granted_lease(self, asked: float | None) -> float:
         """Return the lease of a client that asks for so many seconds; ArgumentError where that is too long."""

@@ -38,6 +38,7 @@ ALWAYS_EXECUTED: frozenset[type] = frozenset(
         messages.Attach,
     )
 )
+_LONGEST_TEXT: Final = 1 << 15
 _NOTES: frozenset[type] = frozenset(
     (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad)
 )
@@ -52,6 +53,12 @@ def as_telegrad_error(error: Exception, operation: str) -> TelegradError:
     if isinstance(error, OverflowError) or (isinstance(error, ZeroDivisionError) and "float" in str(error)):
         return ArgumentError(f"{operation}: a number among the arguments leads beyond what can be computed: {error}")
     return defect(error, operation)
+
+
+def shortened(text: str) -> str:
+    """Return a text of a failure without its middle, where what a client has sent makes it long."""
+    half = _LONGEST_TEXT // 2
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:half]} ... {text[-half:]}"
 
 
 def results_of(instruction: Any) -> Collection[int]:
@@ -161,9 +168,9 @@ def _describe(state: SessionState, instruction: Any, error: Exception) -> messag
     op, operation = _operation_of(instruction), name_of(state, instruction)
     known = as_telegrad_error(error, operation)
     return messages.Failure(
-        state.failure, getattr(instruction, "request", None), known.code, known.message, operation,
+        state.failure, getattr(instruction, "request", None), known.code, shortened(known.message), operation,
         describe_operands(state, op, instruction.args) if op else "",
-        describe_site(state, instruction), traceback_for(error), state.thread,
+        describe_site(state, instruction), shortened(traceback_for(error)), state.thread,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ instructions. Knows instructions by their types, and devices only by what backen
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -86,12 +87,16 @@ class LaunchedAhead:
     ``due`` calls ``mark``.
     """
 
-    __slots__ = ("_backends", "_context", "_device_seconds", "_marks", "_seen_busy", "due", "launched", "pace")
+    __slots__ = (
+        "_backends", "_context", "_device_seconds", "_marks", "_seen_busy", "due", "launched", "most", "pace",
+    )  # fmt: skip
 
     def __init__(self, backends: Sequence[Backend], context: Context) -> None:
         self._device_seconds = self._seen_busy = 0.0
         self.pace = Pace(AHEAD_SECONDS, UNMEASURED)
         self.launched = 0
+        self.most = sys.maxsize
+        """How many instructions may be ahead, however fast the devices are."""
         self._backends = backends
         self._context = context
         self._marks: deque[tuple[int, float, list[Mark]]] = deque()
@@ -100,7 +105,8 @@ class LaunchedAhead:
     @property
     def is_full(self) -> bool:
         """Whether the devices have enough to do."""
-        return self.launched - self.pace.completed >= self.pace.limit
+        ahead = self.launched - self.pace.completed
+        return ahead >= self.pace.limit or ahead >= self.most
 
     @property
     def unfinished(self) -> int:
@@ -108,7 +114,7 @@ class LaunchedAhead:
         return self.launched - self.pace.completed if self._backends else 0
 
     def _await_mark(self) -> None:
-        self.due = self.launched + min(self.pace.limit // 4, MOST_BETWEEN_MARKS)
+        self.due = self.launched + min(self.pace.limit // 4, MOST_BETWEEN_MARKS, self.most)
 
     def mark(self, is_flushed: bool) -> None:
         """Mark how far the launches have come, and see how far the devices have.

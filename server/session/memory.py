@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from server.allocator import CachingAllocator
+from server.allocator.reports.history import most_entries
 from telegrad_protocol import queries
 
 from .requests import answers
@@ -53,8 +54,12 @@ def _memory_snapshot(allocator: CachingAllocator, state: SessionState, query: qu
 def _record_memory_history(
     allocator: CachingAllocator, state: SessionState, query: queries.RecordMemoryHistory
 ) -> None:
+    enabled = query.enabled or None
+    state.histories.pop(id(allocator), None)
+    if enabled is not None:
+        state.histories[id(allocator)] = most_entries(enabled, query.max_entries, state.number)
     allocator.record_memory_history(
-        query.enabled or None, query.max_entries, state.number, context=query.context or None,
+        enabled, query.max_entries, state.number, context=query.context or None,
         clear_history=query.clear, skip_actions=query.skip_actions,
     )  # fmt: skip
 

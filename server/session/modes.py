@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from telegrad_protocol.errors import ProtocolError
 
 from . import switches as switching
 from .profiling import drop_profile
-from .state import SessionState
+from .state import MOST_LINES, SessionState
 from .streams import set_stream
 
 
@@ -60,7 +61,7 @@ def _set_thread(state: SessionState, number: Any) -> None:
 
 
 def _set_trace(state: SessionState, enabled: Any) -> None:
-    state.context.trace = [] if enabled else None
+    state.context.trace = deque(maxlen=MOST_LINES) if enabled else None
 
 
 def _set_default_dtype(state: SessionState, code: Any) -> None:

@@ -37,8 +37,9 @@ def start_profile(state: SessionState, with_memory: bool, with_devices: bool, li
         raise ArgumentError("profile: this session is profiled already; stop that profile first")
     if not LEAST_BYTES <= limit <= MOST_BYTES:
         raise ArgumentError(f"profile: expected a limit of {LEAST_BYTES} to {MOST_BYTES} bytes, got {limit}")
+    host = state.backend(CPU.name)
     tracers = _tracers(state) if with_devices else {}
-    ctx.profiler = Recorder(state, ctx, state.backends[CPU], tracers, with_memory, limit, wraps)
+    ctx.profiler = Recorder(state, ctx, host, tracers, with_memory, limit, wraps)
     ctx.included |= keys.PROFILER
     kernel.begin(state.number)
     _note_handlers(state)

@@ -108,9 +108,9 @@ def _data_ptr(state: SessionState, query: queries.DataPtr) -> int:
 
 @answers(queries.Trace)
 def _trace(state: SessionState, query: queries.Trace) -> list[str]:
-    lines = state.context.trace or []
+    lines = list(state.context.trace or ())
     if state.context.trace is not None:
-        state.context.trace = []
+        state.context.trace.clear()
     return lines
 
 

@@ -251,6 +251,11 @@ class Session:
             self._launches.enter(state.context)
         dtypes.set_default_dtype(state.default_dtype)
 
+    def launch_ahead(self, most: int) -> None:
+        """Let at most so many instructions be launched that devices have not completed."""
+        self._launched.most = most
+        self._launched.due = min(self._launched.due, most)
+
     def pause(self) -> None:
         """End the run that is going on after its present instruction. A signal handler may call this."""
         self.state.replies.holds = True
@@ -399,7 +404,9 @@ def forget(state: SessionState, ids: Collection[int]) -> None:
 
 def _add_site(state: SessionState, site: messages.Site) -> None:
     if len(site.file) + len(site.function) > LONGEST_SITE:
-        raise LimitExceededError(f"site: the name of a file and its function may have {LONGEST_SITE} characters together")
+        raise LimitExceededError(
+            f"site: the name of a file and its function may have {LONGEST_SITE} characters together"
+        )
     state.sites[site.number] = site
 
 

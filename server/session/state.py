@@ -30,6 +30,8 @@ from .replies import ReplyQueue
 from .uploads import TensorUpload
 
 _ALL_VALUES = {Value}
+MOST_LINES: Final = 1 << 16
+"""The last lines of a trace of the dispatcher that are kept."""
 MAX_STOPPED_THREADS: Final = 1024
 """Of so many threads of a client it is kept that they are stopped; the one that stopped first goes on after that."""
 
@@ -37,7 +39,9 @@ _ENTRY_BYTES: Final = 400
 _EVENT_BYTES: Final = 1024
 _PASS_BYTES: Final = 4096
 _STATE_BYTES: Final = 256
-"""What the host holds for an entry of one of the session's tables, for an event, a pass, and a generator's state."""
+_HISTORY_ENTRY_BYTES: Final = 500
+"""What the host holds for an entry of one of the session's tables, an event, a pass, a generator's state, and an entry
+of a history of allocations."""
 
 
 class Absent:
@@ -90,6 +94,8 @@ class SessionState:
         self.sites: dict[int, messages.Site] = Charged(host, _ENTRY_BYTES, _length_of_site)
         self.kept: dict[str, tuple[str, list[Value]]] = Charged(host, _ENTRY_BYTES, _length_of_kept)
         """Values that outlive the client's numbers, by name, each with a text that only clients read."""
+        self.histories: dict[int, int | None] = Charged(host, _ENTRY_BYTES, _bytes_of_history)
+        """How many entries the session's histories of allocations may have, by allocator."""
         self.inbox: deque[Any] = deque()
         self.instruction: Any = None
         """The instruction that is being executed."""
@@ -183,6 +189,7 @@ class SessionState:
         self.stops.clear()
         self.random_states.clear()
         self.sites.clear()
+        self.histories.clear()
         self.host_memory.close()
 
     def mark_absent(self, ids: Collection[int], reason: str) -> None:
@@ -227,6 +234,10 @@ class SessionState:
             if stop.failure == failure:
                 del self.stopped[number]
                 return
+
+
+def _bytes_of_history(entries: int | None) -> int:
+    return _HISTORY_ENTRY_BYTES * (entries or 0)
 
 
 def _length_of_site(site: messages.Site) -> int:

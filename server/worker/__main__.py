@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from server.allocator.upstream import host as host_upstream
 from server.crash_notes import notes
 from server.engine.autograd import graph_task
 from server.engine.blas_threads import share_cores
@@ -51,6 +52,8 @@ def main() -> None:
     parser.add_argument("--operation-work", type=float, default=math.inf, help="largest work of one operation")
     parser.add_argument("--graph-nodes", type=float, default=math.inf, help="largest graph of one backward pass")
     parser.add_argument("--slow-seconds", type=float, default=math.inf, help="from when on turns are told of")
+    parser.add_argument("--cpu-memory", type=int, help="bytes that all tensors on the CPU may take")
+    parser.add_argument("--without-cpu", action="store_true", help="sessions have no tensors on the CPU")
     options = parser.parse_args()
     if options.parent is not None:
         end_with_parent(options.parent)
@@ -64,7 +67,9 @@ def main() -> None:
     heartbeat = Heartbeat(options.heartbeat)
     signal.signal(signal.SIGUSR1, lambda *_: cancellation.request(heartbeat.check))
     signal.siginterrupt(signal.SIGUSR1, False)
+    host_upstream.most_bytes = options.cpu_memory
     host = load_host(options.host)([name for name in options.devices.split(",") if name])
+    host.has_cpu = not options.without_cpu
     work.limit, graph_task.most_nodes = options.operation_work, options.graph_nodes
     worker = Worker(control, host, heartbeat, Measures(options.slow_seconds))
     share_cores()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from server.engine import context
 from server.engine import ops as _ops  # the implementations enter themselves in the dispatcher's tables
 from server.engine.devices import open_device
+from server.engine.value import Backend
 from server.ipc.requests import (
     HOST_REQUESTS,
     SESSION_REQUESTS,
@@ -39,8 +40,8 @@ from telegrad_protocol.errors import (
 )
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
 from telegrad_protocol.meta import CPU, Device
-from telegrad_protocol.queries import request_name
 from telegrad_protocol.ops import table_hash
+from telegrad_protocol.queries import request_name
 
 from . import control as _control  # the answers enter themselves in the table of requests
 from .host_state import HostState
@@ -65,6 +66,7 @@ class Host(HostState):
         names = [Device(name).on_server for name in devices]
         backends = {device: open_device(device) for device in dict.fromkeys((*names, CPU))}
         super().__init__(backends, names[0] if names else CPU)
+        self.has_cpu = True
         self._host_groups: dict[str, HostGroup] = {}
         self.closing: dict[int, int] = {}
         """Closed sessions whose memory is not all free, and how many collections of garbage they may still cost."""
@@ -79,7 +81,8 @@ class Host(HostState):
     def open(self, number: int, options: dict[str, Any]) -> Session:
         """Open a session; ``quota_bytes`` among the options limits what it may allocate on each device.
 
-        So does ``tenant_bytes`` for all sessions of ``tenant`` together.
+        So does ``tenant_bytes`` for all sessions of ``tenant`` together, or ``memory_share`` of each device, and
+        ``host_quota_bytes`` and ``tenant_host_bytes`` for what they make the host hold besides elements of tensors.
         ``isolation`` says whose sessions live in this process; without a gateway that is not known.
         Numbers rise: a free block remembers by number whose data it holds.
         """
@@ -89,19 +92,32 @@ class Host(HostState):
             raise InternalError(f"session number {number} was used before")
         self._collect_closed()
         Host._last_number = number
-        session = Session(number, self.backends, self.default_device, self.check_devices, self._closed)
+        session = Session(number, self._open_to_sessions(), self.default_device, self.check_devices, self._closed)
         session.state.isolation = options.get("isolation", session.state.isolation)
         session.state.tenant = str(options.get("tenant", ""))
         session.state.allows_kernels = options.get("kernels") is True
         session.state.host_code = options.get("host_code", session.state.host_code)
+        if (ahead := options.get("operations_ahead")) is not None:
+            session.launch_ahead(ahead)
         self.sessions[number] = self._all_sessions[number] = session
         for backend in self.backends.values():
             backend.allocator.set_quota(number, quota)
-            if together is not None:
-                backend.allocator.join_group(number, str(options.get("tenant", "")), together)
+            most = self._tenant_bytes(backend, together, options.get("memory_share"))
+            if most is not None:
+                backend.allocator.join_group(number, str(options.get("tenant", "")), most)
         group = self._host_group(str(options.get("tenant", "")), host_together)
         session.state.host_memory.limit(math.inf if host_quota is None else host_quota, group)
         return session
+
+    def _tenant_bytes(self, backend: Backend, nbytes: int | None, share: float | None) -> int | None:
+        """Return what a tenant may have of a device: so many bytes, else this share of it."""
+        if nbytes is not None or share is None:
+            return nbytes
+        with backend.exclusive_allocator() as allocator:
+            return int(share * allocator.upstream.free_and_total()[1])
+
+    def _open_to_sessions(self) -> dict[Device, Backend]:
+        return {device: backend for device, backend in self.backends.items() if self.has_cpu or device is not CPU}
 
     def _host_group(self, tenant: str, nbytes: int | None) -> HostGroup:
         """Return the group of a tenant's sessions, whose limit is the one that was given last."""
@@ -145,7 +161,7 @@ class Host(HostState):
             "protocol": PROTOCOL_VERSION,
             "table_hash": table_hash(),
             "dtypes": [dtype.name for dtype in dtypes.ALL],
-            "devices": [device.name for device in self.backends],
+            "devices": [device.name for device in self._open_to_sessions()],
             "default_device": self.default_device.name,
             "limits": {"chunk_bytes": CHUNK_BYTES, "inline_bytes": INLINE_BYTES},
         }

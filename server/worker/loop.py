@@ -47,6 +47,9 @@ log = logging.getLogger("server.worker.loop")
 class Host(Protocol):
     """What the loop wants of the engine."""
 
+    has_cpu: bool
+    """Whether sessions may have tensors on the CPU."""
+
     def open(self, number: int, options: dict[str, Any]) -> Session: ...
     def control(self, session: Any, name: str, args: list[Any]) -> Any:
         """Answer a request about a session, or about the host where ``session`` is None."""

@@ -32,6 +32,9 @@ class ServerProcess:
     It listens on a free port, ``url``, and on a Unix socket, ``unix``. ``stderr`` is the file that its log goes to.
     """
 
+    token = ""
+    """What the requests of this class show to the server."""
+
     def __init__(self, module: str = "server", stderr: str | None = None, **variables: str) -> None:
         ready, ready_end = os.pipe()
         parent_end, self._parent = os.pipe()
@@ -78,7 +81,8 @@ class ServerProcess:
 
     def get(self, path: str, **options: Any) -> Any:
         """What ``path`` answers: JSON, or text."""
-        answer = httpx.get(self.url + path, trust_env=False, timeout=30, **options)
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        answer = httpx.get(self.url + path, headers=headers, trust_env=False, timeout=30, **options)
         answer.raise_for_status()
         return answer.json() if "json" in answer.headers["content-type"] else answer.text
 

@@ -8,6 +8,7 @@ import pytest
 
 from server.gateway.app import create_app
 from server.gateway.auth import OPEN_PATHS
+from server.gateway.machine_memory import default_host_quota
 from telegrad_protocol.messages import PROTOCOL_VERSION
 
 from .conftest import TOKEN, Client, Http, settings_of
@@ -67,7 +68,10 @@ def test_the_limit_of_sessions_is_told_and_leaving_makes_room(client: Client) ->
     assert client.http.post("/v1/sessions", json={}).status_code == 201
 
 
-OTHERS = {"tenant": "local", "tenant_bytes": None, "kernels": False, "host_code": "0"}
+OTHERS = {
+    "tenant": "local", "tenant_bytes": None, "memory_share": 0.9, "tenant_host_bytes": default_host_quota(),
+    "operations_ahead": None, "kernels": False, "host_code": "0",
+}  # fmt: skip
 """What a worker is told beside the quota, where nobody asks for more."""
 
 

@@ -110,6 +110,7 @@ def _environment() -> dict[str, str]:
     }
     environment.setdefault("TELEGRAD_LOG_LEVEL", "WARNING")
     environment.setdefault("TELEGRAD_ALLOW_KERNELS", "shared")  # all its sessions are this program's
+    environment.setdefault("TELEGRAD_MEMORY_SHARE", "1")  # nobody else is there
     environment.setdefault("TELEGRAD_ALLOW_HOST_CODE", "shared")  # it runs as this user, and serves this program
     environment.setdefault("TELEGRAD_DEBUG", "1")
     for limit in ("INSTRUCTION_SECONDS", "OPERATION_WORK", "GRAPH_NODES"):

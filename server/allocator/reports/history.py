@@ -64,7 +64,7 @@ class History:
         before = self.rings.pop(owner, None)
         if enabled is not None:
             entries = () if before is None or clear_history else before.entries
-            most = _most_entries(enabled, max_entries, owner)
+            most = most_entries(enabled, max_entries, owner)
             self.rings[owner] = Ring(enabled, deque(entries, maxlen=most), context is not None, skip_actions)
         if not self.rings:
             self._frames.clear()
@@ -131,7 +131,8 @@ class History:
         return self._segment_frames.get(address, [])
 
 
-def _most_entries(enabled: str, wanted: int | None, owner: int | None) -> int | None:
+def most_entries(enabled: str, wanted: int | None, owner: int | None) -> int | None:
+    """Return how many entries the ring of a session, or with None the operator's, keeps; None for any number."""
     if enabled == "state":
         return 0
     if owner is None:

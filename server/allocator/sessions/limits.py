@@ -13,7 +13,7 @@ from server.allocator.core.sizes import MIB
 from telegrad_protocol.errors import ArgumentError
 
 PORTION = 64 * MIB
-"""What a session gets of its group's limit at once, where there is so much."""
+"""What a session gets of its group's limit at once, at least, if there is so much; an eighth of what is left else."""
 
 
 @dataclass
@@ -97,7 +97,8 @@ class SessionLimits:
             spare = group.limit - sum([other.quota_bytes or 0 for other in others])
         if wanted > spare:
             return False
-        self._below.core.set_quota(account.owner, min(wanted + PORTION, spare, account.most_bytes), account.most_bytes)
+        granted = wanted + max(PORTION, (spare - wanted) // 8)
+        self._below.core.set_quota(account.owner, min(granted, spare, account.most_bytes), account.most_bytes)
         return True
 
 

@@ -6,11 +6,15 @@ Knows the operating system; nothing of blocks or sessions.
 from __future__ import annotations
 
 import mmap
-import os
 
 import numpy as np
 
 from server.allocator.core.block import Segment
+
+from .machine import physical_memory
+
+most_bytes: int | None = None
+"""Bytes that arenas may have, where less than the machine has; a worker sets it."""
 
 
 class HostUpstream:
@@ -19,7 +23,7 @@ class HostUpstream:
     is_zeroed = True
 
     def __init__(self, limit: int | None = None) -> None:
-        self.limit = physical_memory() if limit is None else limit
+        self.limit = min(physical_memory(), most_bytes or physical_memory()) if limit is None else limit
         self.obtained = 0
 
     def obtain(self, nbytes: int, stream: int) -> Segment | None:
@@ -81,13 +85,3 @@ class HostUpstream:
 
 _HUGE_PAGE = 2 << 20
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # of Linux; Python has its name from 3.13 on
-
-
-def physical_memory() -> int:
-    """Bytes of memory that this machine, or the container that limits it, has."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/sys/fs/cgroup/memory.max") as limit:
-            return min(total, int(limit.read()))
-    except (OSError, ValueError):
-        return total

@@ -7,6 +7,7 @@ it needs no formulas of its own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -105,7 +106,10 @@ _running: list[Trace] = []
 def _tracing(trace: Trace) -> Iterator[None]:
     current = context.current
     outer_trace, included = current.trace, current.included
-    current.trace, current.included = [], included | keys.TRACER  # nothing is kept of calls while they are traced
+    current.trace, current.included = (
+        deque(maxlen=0),
+        included | keys.TRACER,
+    )  # nothing is kept of calls while they are traced
     _running.append(trace)
     try:
         yield

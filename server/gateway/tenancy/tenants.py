@@ -37,6 +37,12 @@ class Tenant(BaseModel):
     session_memory: ByteSize | None = Field(
         default=None, gt=0, description="bytes of each device that one session may use"
     )
+    host_memory: ByteSize | None = Field(
+        default=None, gt=0, description="bytes of the host that its sessions on a worker may take besides tensors"
+    )
+    operations_ahead: int | None = Field(
+        default=None, gt=0, description="operations that a session may have launched on a GPU and not completed"
+    )
     sessions: int | None = Field(default=None, ge=0, description="sessions that it may have open")
     kernels: Allowed | None = Field(default=None, description="whether it may run CUDA kernels of its own")
     host_code: Allowed | None = Field(default=None, description="whether it may run C++ of its own in workers")

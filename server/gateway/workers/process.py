@@ -33,7 +33,9 @@ from .events import UNHEARD, WorkerEvents
 from .limits import Limits
 
 STOP_SECONDS: Final = 5.0
-SECRETS: Final = frozenset({"TELEGRAD_TOKEN", "TELEGRAD_OWNER"})
+SECRETS: Final = frozenset(
+    {"TELEGRAD_TOKEN", "TELEGRAD_ADMIN_TOKEN", "TELEGRAD_OWNER", "TELEGRAD_TENANTS", "TELEGRAD_TLS_KEY"}
+)
 """Variables of the gateway that its workers do not get."""
 ENGINE: Final = "server.worker.host:Host"
 """The engine that workers serve, ``module:class``."""
@@ -62,6 +64,8 @@ class WorkerProcess:
         arguments += ["--notes", str(notes), "--heartbeat", str(self.heartbeat.fd)]
         arguments += ["--operation-work", str(limits.operation_work), "--graph-nodes", str(limits.graph_nodes)]
         arguments += ["--slow-seconds", str(limits.slow_seconds)]
+        arguments += [] if limits.cpu_memory is None else ["--cpu-memory", str(limits.cpu_memory)]
+        arguments += [] if limits.has_cpu else ["--without-cpu"]
         with theirs, os.fdopen(notes), self._closed_on_error(ours):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "server.worker", *arguments],

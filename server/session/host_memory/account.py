@@ -16,7 +16,7 @@ from server.engine.context import HostMemory
 from telegrad_protocol.errors import OutOfMemoryError
 
 TENSOR_BYTES: Final = 800
-"""What the host holds for a tensor that a session names, as measured: the value, its storage, block, history, number."""
+"""What the host holds for a tensor that a session names, as measured: value, storage, block, history and number."""
 NODE_BYTES: Final = 1200
 """What it holds for a node of a backward graph of two operands, as measured, with what the node saves of both."""
 MIB: Final = 1 << 20
@@ -26,7 +26,8 @@ GRACE: Final = 16 * MIB
 """How far a session that was told may grow before it is told again; at the third time it ends."""
 _TIMES: Final = 3
 _PAUSES: Final = 2
-"""After nodes were counted, they are not counted again for so many times as long as that took."""
+"""After nodes were counted, they are not counted again for so many times as long as that took, unless tensors were
+freed."""
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")
@@ -59,7 +60,7 @@ class HostAccount:
     its tensors, and ``census`` its nodes, as many of two operands. It compares ``bound`` with ``quota`` itself.
     """
 
-    __slots__ = ("_census", "_count", "_next_census", "_times", "group", "most", "nodes", "noted", "quota")
+    __slots__ = ("_census", "_count", "_counted", "_next_census", "_times", "group", "most", "nodes", "noted", "quota")
 
     def __init__(self, count: Callable[[], int], census: Callable[[], int]) -> None:
         self.most = self.quota = math.inf
@@ -68,6 +69,7 @@ class HostAccount:
         self._count, self._census = count, census
         self._times = 0
         self._next_census = 0.0
+        self._counted = 0
 
     def limit(self, most: float, group: HostGroup) -> None:
         """Let the session hold so much, and its group's sessions as much together as the group says."""
@@ -83,8 +85,9 @@ class HostAccount:
     def settle(self, extra: int = 0) -> None:
         """Count what is held, and raise the quota for it and ``extra`` bytes, or raise OutOfMemoryError."""
         begin = time.monotonic()
-        if begin >= self._next_census:
-            self.nodes = self._census()
+        count = self._count()
+        if begin >= self._next_census or count < self._counted:
+            self.nodes, self._counted = self._census(), count
             end = time.monotonic()
             self._next_census = end + _PAUSES * (end - begin)
         held = self.bound + extra
@@ -133,8 +136,8 @@ class HostAccount:
         wanted = f" and wants {extra / MIB:,.1f} MiB" if extra else ""
         return OutOfMemoryError(
             f"host memory quota exceeded: this session holds {(held - extra) / MIB:,.0f} MiB of the server's memory "
-            f"besides the elements of its tensors{wanted}: {tensors:,} tensors, the size of {nodes:,} nodes of backward "
-            f"graphs, and {self.noted / MIB:,.1f} MiB of lines, copies and others; the limit is {limit / MIB:,.0f} MiB"
+            f"besides the elements of its tensors{wanted}: {tensors:,} tensors, graphs of the size of {nodes:,} nodes, "
+            f"and {self.noted / MIB:,.1f} MiB of lines, copies and others; the limit is {limit / MIB:,.0f} MiB"
             f"{shared} (TELEGRAD_HOST_QUOTA_BYTES, or host_memory of the tenant); delete tensors and results whose "
             "graph is not needed, use no_grad(), or read what was asked for"
         )

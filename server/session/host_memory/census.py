@@ -13,6 +13,7 @@ from server.engine.autograd.client_pass import ClientPass
 from server.engine.autograd.graph import AccumulateGrad, Node, SavedTensor, SavedTensorList
 from server.engine.autograd.inplace import CopySlices
 from server.engine.autograd.node import OpNode
+from server.engine.device import cancellation
 from server.engine.value import Value
 
 _OPERANDS = 2
@@ -26,6 +27,8 @@ def count_nodes(values: Iterable[Any], stops: Iterable[Any], passes: Iterable[Cl
     seen: set[int] = set()
     size = 0
     while stack:
+        if cancellation.requested:
+            cancellation.stop()
         node = stack.pop()
         if node.sequence in seen:
             continue

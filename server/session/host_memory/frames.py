@@ -21,10 +21,10 @@ MOST_DECODED: Final = 48 << 20
 """What the instructions of a frame may take in memory."""
 _ITEM_BYTES: Final = 8
 _CONTAINER_BYTES: Final = 80
-_BYTES_OF_AN_INSTRUCTION: Final = 64
-"""What instructions usually have at most; the nodes of a graph may hold what is more, by items of a list."""
+_BYTES_OF_AN_INSTRUCTION: Final = 32
+"""What instructions usually have; what is more may be lists of tensors."""
 _HELD_BY_A_BYTE: Final = 100
-"""What a graph may hold for a byte of a list of tensors."""
+"""What a graph may hold for a byte of a list of tensors, as measured: an edge, a saved tensor."""
 _NO_CONTAINERS: Final = bytes([byte for byte in range(256) if not 0x80 <= byte <= 0x9F])
 """All bytes that do not begin a small list or map; what begins a large one is followed by its items."""
 _PAYLOADS: Final = tuple(kind.__struct_config__.tag for kind in (LoadModule, Upload))
@@ -38,7 +38,7 @@ def decoded(state: SessionState, body: memoryview) -> list[Any]:
         _check(body)
     instructions = wire.decode_instructions(body)
     unusual = nbytes - _BYTES_OF_AN_INSTRUCTION * len(instructions)
-    if unusual > 0 and nbytes > SMALL_FRAME:
+    if unusual > 0:
         state.host_memory.nodes += unusual * _HELD_BY_A_BYTE // NODE_BYTES
     return instructions
 

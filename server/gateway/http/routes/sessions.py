@@ -129,6 +129,9 @@ def _options(gateway: Gateway, tenant: Tenant, client: models.OpenSession) -> di
     return {
         **described, "quota_bytes": None if quota is None else int(quota), "tenant": tenant.name,
         "tenant_bytes": None if tenant.memory is None else int(tenant.memory),
+        "memory_share": gateway.settings.memory_share,
+        "tenant_host_bytes": int(tenant.host_memory or gateway.settings.host_quota),
+        "operations_ahead": tenant.operations_ahead,
         "kernels": grants_kernels(tenant.kernels or gateway.settings.allow_kernels, client.kernels),
         "host_code": tenant.host_code or gateway.settings.allow_host_code,
     }  # fmt: skip
