@@ -25,8 +25,9 @@ PORTION: Final = 16 * MIB
 GRACE: Final = 16 * MIB
 """How far a session that was told may grow before it is told again; at the third time it ends."""
 _TIMES: Final = 3
+_MANY: Final = 10_000
 _PAUSES: Final = 2
-"""After nodes were counted, they are not counted again for so many times as long as that took, unless tensors were
+"""After many nodes were counted, they are not counted again for so many times as long as that took, unless tensors were
 freed."""
 
 Key = TypeVar("Key")
@@ -89,7 +90,7 @@ class HostAccount:
         if begin >= self._next_census or count < self._counted:
             self.nodes, self._counted = self._census(), count
             end = time.monotonic()
-            self._next_census = end + _PAUSES * (end - begin)
+            self._next_census = end + _PAUSES * (end - begin) if self.nodes > _MANY else 0.0
         held = self.bound + extra
         self.quota = quota = self.group.grant(self, held)
         if held <= quota:
