@@ -17,7 +17,7 @@ from . import context, keys
 from . import functional as F
 from .dispatcher import BOXED, dispatch, redispatch, select_by
 from .operators import OPERATORS, Operator
-from .remembered import remember
+from .replay.remembered import remember
 from .signature import metas_of
 from .value import Value
 

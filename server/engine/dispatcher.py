@@ -17,7 +17,7 @@ from . import context, keys
 from .lookup import Layout, make_lookup
 from .operators import OPERATORS, CacheKey, Operator, Run, Signature
 from .plan import run_backend
-from .remembered import remember
+from .replay.remembered import remember
 from .signature import SIGNED, metas_of, signature_of
 from .value import Value
 

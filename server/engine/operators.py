@@ -14,7 +14,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC, TABLE, Op
 
-from .remembered import forget_all, new_table
+from .replay.remembered import forget_all, new_table
 from .value import Backend, Launch, Value
 
 Kernel: TypeAlias = Callable[..., Any]

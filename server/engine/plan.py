@@ -18,7 +18,7 @@ from .device import work
 from .generic_kernel import GenericKernel
 from .operators import KernelInfo, Operator, Run, Signature
 from .prepared import prepared_run
-from .remembered import remember
+from .replay.remembered import remember
 from .signature import metas_of
 from .value import Backend
 from .view_plan import view_run

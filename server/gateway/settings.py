@@ -17,9 +17,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from telegrad_protocol.errors import ArgumentError, ConfigurationError
 
 from .device_groups import DeviceGroup, Groups, checked_groups, split_groups
-from .machine_memory import default_cpu_memory, default_host_quota
 from .placement import Isolation
 from .workers.limits import Limits
+from .workers.machine_memory import default_cpu_memory, default_host_quota
 
 PREFIX: Final = "TELEGRAD_"
 WORK_OF_A_CORE: Final = 2e11

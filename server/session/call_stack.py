@@ -6,14 +6,25 @@ Reads what a session keeps of its client; knows nothing of memory.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from telegrad_protocol import messages
+from telegrad_protocol.errors import LimitExceededError
 
 from .arguments import BY_INDEX
 from .state import SessionState
 
 Frame = dict[str, Any]
+
+LONGEST_SITE: Final = 1 << 13
+"""Characters of a line's file and function together."""
+
+
+def add_site(state: SessionState, site: messages.Site) -> None:
+    """Handle the instruction: note a line of the client's program under its number."""
+    if len(site.file) + len(site.function) > LONGEST_SITE:
+        raise LimitExceededError(f"site: names of a file and its function may have {LONGEST_SITE} characters together")
+    state.sites[site.number] = site
 
 
 def frames_of(state: SessionState) -> list[Frame]:

@@ -10,7 +10,7 @@ between two runs (``has_work``, ``blocked``, ``waits``, ``is_ahead``, ``shows_me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from server.engine.autograd.graph import next_sequence
 from server.engine.context import Context
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes, messages, wire
-from telegrad_protocol.errors import LimitExceededError, OutOfMemoryError, ProtocolError, TelegradError
+from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
 from telegrad_protocol.meta import Device
 from telegrad_protocol.ops import Op
 
@@ -28,7 +28,7 @@ from . import memory as _memory  # its answers enter themselves in the table of 
 from .autograd import client_passes, gradients
 from .autograd import derivations as _derivations  # likewise
 from .call_cache import CALLERS
-from .call_stack import describe_site
+from .call_stack import add_site, describe_site
 from .early_reads import EarlyReads
 from .extensions.calls import call_extension
 from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt, name_of
@@ -40,13 +40,12 @@ from .profiling import drop_profile, note_frame
 from .replies import Frame, PendingData
 from .rollback import Rollback
 from .state import SessionState
+from .tensors import forget
 from .uploads import Chunk
 from .user_code import kernels
 
 Result = TypeVar("Result")
 
-LONGEST_SITE = 1 << 13
-"""Characters of a line's file and function."""
 CHUNK_COST = 16
 """A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
 _FREE = messages.Free([])
@@ -95,7 +94,7 @@ class Session:
 
     def _handlers_of(self, state: SessionState) -> dict[type, Callable[[Any], int | None]]:
         handlers: dict[type, Callable[[SessionState, Any], int | None]] = {
-            messages.Free: _free, messages.Site: _add_site, messages.Upload: tensors.upload,
+            messages.Free: tensors.free, messages.Site: add_site, messages.Upload: tensors.upload,
             Chunk: tensors.upload_chunk, messages.Read: _read, messages.Describe: tensors.describe,
             messages.Backward: gradients.backward, messages.Gradient: gradients.grad,
             messages.SetRequiresGrad: gradients.set_requires_grad, messages.RetainGrad: gradients.retain_grad,
@@ -379,35 +378,6 @@ def _free_before(state: SessionState, call: messages.Call) -> None:
     state.instruction = _FREE
     forget(state, call.freed)
     state.instruction = call
-
-
-def _free(state: SessionState, free: messages.Free) -> None:
-    forget(state, free.ids)
-
-
-def forget(state: SessionState, ids: Collection[int]) -> None:
-    """Free tensors and events; ids that the session does not have are no error."""
-    remove = state.values.pop
-    for id in ids:
-        remove(id, None)
-    if state.events:
-        for id in ids:
-            state.events.pop(id, None)
-    if state.stops or state.passes or state.random_states:
-        for id in ids:
-            state.random_states.pop(id, None)
-            state.stops.pop(id, None)
-            state.passes.pop(id, None)
-    if state.upload is not None and state.upload.id in ids:
-        state.upload = None  # the client was interrupted in the middle of it
-
-
-def _add_site(state: SessionState, site: messages.Site) -> None:
-    if len(site.file) + len(site.function) > LONGEST_SITE:
-        raise LimitExceededError(
-            f"site: the name of a file and its function may have {LONGEST_SITE} characters together"
-        )
-    state.sites[site.number] = site
 
 
 def _read(state: SessionState, read: messages.Read) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from server.engine.autograd.inplace import requires_grad
 from telegrad_protocol import dtypes, messages
 from telegrad_protocol.errors import ProtocolError
@@ -32,6 +34,28 @@ def upload_chunk(state: SessionState, chunk: Chunk) -> None:
     if begun.is_complete:
         state.values[begun.id] = begun.finish()
         state.upload = None
+
+
+def free(state: SessionState, message: messages.Free) -> None:
+    """Handle the instruction: free what has these numbers."""
+    forget(state, message.ids)
+
+
+def forget(state: SessionState, ids: Collection[int]) -> None:
+    """Free tensors and events; ids that the session does not have are no error."""
+    remove = state.values.pop
+    for id in ids:
+        remove(id, None)
+    if state.events:
+        for id in ids:
+            state.events.pop(id, None)
+    if state.stops or state.passes or state.random_states:
+        for id in ids:
+            state.random_states.pop(id, None)
+            state.stops.pop(id, None)
+            state.passes.pop(id, None)
+    if state.upload is not None and state.upload.id in ids:
+        state.upload = None  # the client was interrupted in the middle of it
 
 
 def begin_upload(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine import remembered
 from server.engine.operators import OPERATORS
+from server.engine.replay import remembered
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentTypeError
 from tests.ops.adapters import EngineAdapter

@@ -8,7 +8,7 @@ import pytest
 
 from server.gateway.app import create_app
 from server.gateway.auth import OPEN_PATHS
-from server.gateway.machine_memory import default_host_quota
+from server.gateway.workers.machine_memory import default_host_quota
 from telegrad_protocol.messages import PROTOCOL_VERSION
 
 from .conftest import TOKEN, Client, Http, settings_of

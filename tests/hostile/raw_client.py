@@ -13,7 +13,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from telegrad_protocol import dtypes, wire
 from telegrad_protocol.messages import Answer, Call, Data, Describe, Description, Failure, Query, Resume
-from telegrad_protocol.ops import TABLE
+from telegrad_protocol.ops import TABLE, Op
 from tests.end_to_end.server_process import ServerProcess
 
 FLOAT = dtypes.float32.code
@@ -27,6 +27,11 @@ def number_of(operation: str) -> int:
 def call(operation: str, out: int, *args: Any, freed: tuple[int, ...] = ()) -> Call:
     """A call of one result."""
     return Call(number_of(operation), 0, (out,), list(args), freed)
+
+
+def call_of(op: Op, out: int, args: list[Any]) -> Call:
+    """A call with arguments as they are sent."""
+    return Call(op.index, 0, (out,), args)
 
 
 class RawClient:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import telegrad as tg
-from server.engine.remembered import CAPACITY, forget_all, new_table, remember, total_weight
+from server.engine.replay.remembered import CAPACITY, forget_all, new_table, remember, total_weight
 from tests.end_to_end.server_process import ServerProcess
 
 PRODUCTS = 64

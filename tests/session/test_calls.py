@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.engine import remembered
 from server.engine.operators import OPERATORS
+from server.engine.replay import remembered
 from server.session.call_cache import CALLERS
 from server.session.state import Absent
 from telegrad_protocol import dtypes

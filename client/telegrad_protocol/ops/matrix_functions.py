@@ -146,7 +146,9 @@ def cond_named(A: Meta, p: str) -> Meta:
     return _condition(A, p)
 
 
-def _rank(A: Meta, hermitian: bool) -> Meta:
+def _rank(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
+    if any([isinstance(tolerance, complex) for tolerance in tolerances]):
+        raise DTypeError(f"linalg.matrix_rank: tolerances must be real numbers, got {tolerances}")
     check_matrix("linalg.matrix_rank", A)
     check_floating("linalg.matrix_rank", A)
     if hermitian:
@@ -159,13 +161,13 @@ def matrix_rank_tolerances(
     A: Meta, *, atol: Meta | Scalar | None = None, rtol: Meta | Scalar | None = None, hermitian: bool = False
 ) -> Meta:  # fmt: skip
     """Count the singular values larger than max(atol, rtol * the largest)."""
-    return _rank(A, hermitian)
+    return _rank(A, hermitian, atol, rtol)
 
 
 @op(name="linalg_matrix_rank", method=False, module="linalg", differentiable=False)
 def matrix_rank(A: Meta, tol: Meta | Scalar, hermitian: bool = False) -> Meta:
     """Count the singular values larger than ``tol``."""
-    return _rank(A, hermitian)
+    return _rank(A, hermitian, tol)
 
 
 @op

@@ -9,6 +9,9 @@ from telegrad_protocol.meta import Meta
 from . import elementary, reduce, softmax
 from .contract import Op, Scalar, alias, op, pointwise, pointwise_meta
 
+_MOST_DIMENSIONS = 10_000
+"""Each dimension of a multivariate gamma function is a pass over the input."""
+
 
 def real_function(name: str, doc: str) -> Op:
     """Declare a function ``special.<name>`` of real numbers, which has neither a method nor an in-place form."""
@@ -53,6 +56,8 @@ def mvlgamma(input: Meta, p: int) -> Meta:
     """Compute the logarithm of the multivariate gamma function of dimension ``p``."""
     if p < 1:
         raise ArgumentError(f"mvlgamma: the dimension p must be at least 1, got {p}")
+    if p > _MOST_DIMENSIONS:
+        raise ArgumentError(f"mvlgamma: the dimension p may be at most {_MOST_DIMENSIONS}, got {p}")
     meta = pointwise_meta(elementary.lgamma, (input,))
     return meta if input.dtype.category >= FLOAT else meta.like(dtype=get_default_dtype())
 

@@ -177,6 +177,13 @@ def bernoulli_tensor_(xp, input, p, *, generator):
 
 @implements(ops.uniform_, movement=True, input=zero_gradient)
 def uniform_(xp, input, a, b, *, generator):
+    if input.dtype.name == "complex32":
+        _fill_in_parts(xp, _fill_between, generator, input, a, b)
+    else:
+        _fill_between(xp, generator, input, a, b)
+
+
+def _fill_between(xp, generator, input, a, b):
     for part in _parts(input):
         drawn = random.uniform(xp, generator, input.size, _part_type(input.dtype)).reshape(input.shape)
         drawn *= b - a

@@ -166,7 +166,7 @@ def diag(input, diagonal):
 
 @implements(ops.diag_embed, movement=True, input=lambda grad, offset, dim1, dim2: F.diagonal(grad, offset, dim1, dim2))
 def diag_embed(xp, input, offset, dim1, dim2, *, out):
-    out[...] = 0
+    out[...] = xp.zeros((), out.dtype)
     a, b = dim1 % out.ndim, dim2 % out.ndim
     _diagonal(xp, out, offset, a, b)[...] = input
 

@@ -8,9 +8,8 @@ from server.ipc import requests
 from server.ipc.requests import TensorInfo
 from server.session.handles import TensorCopy
 from server.session.requests import answers
-from server.session.session import forget
 from server.session.state import SessionState
-from server.session.tensors import begin_upload
+from server.session.tensors import begin_upload, forget
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ProtocolError, UnknownIdError
 from telegrad_protocol.messages import CHUNK_BYTES
