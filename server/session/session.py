@@ -37,7 +37,7 @@ from .host_memory.frames import decoded
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .profiling import drop_profile, note_frame
-from .replies import Frame, PendingData
+from .replies import Frame
 from .rollback import Rollback
 from .state import SessionState
 from .tensors import forget
@@ -46,8 +46,6 @@ from .user_code import kernels
 
 Result = TypeVar("Result")
 
-CHUNK_COST = 16
-"""A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
 _FREE = messages.Free([])
 """What the history of memory shows as the instruction that frees the tensors named in ``Call.freed``."""
 _ = (_memory, _derivations)
@@ -95,7 +93,7 @@ class Session:
     def _handlers_of(self, state: SessionState) -> dict[type, Callable[[Any], int | None]]:
         handlers: dict[type, Callable[[SessionState, Any], int | None]] = {
             messages.Free: tensors.free, messages.Site: add_site, messages.Upload: tensors.upload,
-            Chunk: tensors.upload_chunk, messages.Read: _read, messages.Describe: tensors.describe,
+            Chunk: tensors.upload_chunk, messages.Read: tensors.read, messages.Describe: tensors.describe,
             messages.Backward: gradients.backward, messages.Gradient: gradients.grad,
             messages.SetRequiresGrad: gradients.set_requires_grad, messages.RetainGrad: gradients.retain_grad,
             messages.SetGrad: gradients.set_grad, messages.DropGrads: gradients.drop_grads, messages.Mode: set_mode,
@@ -335,7 +333,7 @@ class Session:
         """Reply to a read that is still in the inbox; one that fails does so in its turn."""
         state = self.state
         try:
-            _read(state, read)
+            tensors.read(state, read)
         except Exception:  # not the instruction that is being executed has failed: the read stays in the inbox
             return
         state.inbox.remove(read)
@@ -378,18 +376,6 @@ def _free_before(state: SessionState, call: messages.Call) -> None:
     state.instruction = _FREE
     forget(state, call.freed)
     state.instruction = call
-
-
-def _read(state: SessionState, read: messages.Read) -> int:
-    value: Any = state.values.get(read.id)
-    if value.__class__ is not Value:
-        value = state.value(read.id)
-    nbytes = value.meta.nbytes
-    replies = state.replies
-    if replies.pending:
-        replies.make_room(nbytes)
-    replies.add_pending(PendingData(read.request, value))
-    return int(nbytes * CHUNK_COST // messages.CHUNK_BYTES)
 
 
 def _resume(state: SessionState, resume: messages.Resume) -> None:

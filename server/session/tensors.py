@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from server.engine.autograd.inplace import requires_grad
+from server.engine.value import Value
 from telegrad_protocol import dtypes, messages
 from telegrad_protocol.errors import ProtocolError
 
+from .replies import PendingData
 from .state import SessionState
 from .uploads import Chunk, TensorUpload, new_value
+
+CHUNK_COST = 16
+"""A megabyte that is read counts as this many instructions, so that replies go out before many have piled up."""
 
 
 def upload(state: SessionState, message: messages.Upload) -> None:
@@ -34,6 +40,19 @@ def upload_chunk(state: SessionState, chunk: Chunk) -> None:
     if begun.is_complete:
         state.values[begun.id] = begun.finish()
         state.upload = None
+
+
+def read(state: SessionState, read: messages.Read) -> int:
+    """Handle the instruction: reply with the elements; return what the turn is to count besides."""
+    value: Any = state.values.get(read.id)
+    if value.__class__ is not Value:
+        value = state.value(read.id)
+    nbytes = value.meta.nbytes
+    replies = state.replies
+    if replies.pending:
+        replies.make_room(nbytes)
+    replies.add_pending(PendingData(read.request, value))
+    return int(nbytes * CHUNK_COST // messages.CHUNK_BYTES)
 
 
 def free(state: SessionState, message: messages.Free) -> None:
