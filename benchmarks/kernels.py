@@ -2,7 +2,7 @@
 
 Each figure is telegrad's time over PyTorch's for the same operation on the same numbers, samples of both taking turns.
 Operations are called on engine values in this process, so that what is measured is dispatch, allocation and kernel; the
-wire is not in it. PyTorch gets one thread, then two; telegrad's kernels are the same in both columns.
+wire is not in it. Both get one thread, then two.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("TELEGRAD_COMPILED_KERNELS", "wait")
 
 import ml_dtypes
 import numpy as np
@@ -26,6 +27,7 @@ from server.engine import context, ops
 from server.engine import functional as F
 from server.engine.autograd.graph import make_leaf
 from server.engine.context import Context
+from server.engine.device import threads as cpu_threads
 from server.engine.devices import open_device
 from telegrad_protocol.meta import CPU, Meta
 
@@ -62,6 +64,7 @@ def compare_all(cases: list[Case], threads: list[int], at_most: float | None = N
 
 def _at(threads: int, cases: list[Case], at_most: float | None) -> list[Figure]:
     torch.set_num_threads(threads)
+    cpu_threads.most = threads
     return [_compare(case, threads, at_most) for case in cases]
 
 

@@ -36,7 +36,7 @@ Step = Callable[[], Any]
 
 
 @cache
-def _gpt(lib: Any) -> Any:
+def gpt_class(lib: Any) -> Any:
     """The class of decoder-only transformers, in the shape of GPT-2."""
     nn, F = lib.nn, lib.nn.functional
 
@@ -86,8 +86,8 @@ def gpt(lib: Any, s: Setting, device: str, order: int = 0, seed: int = 0) -> Ste
     ``order`` shuffles samples and channels unless it is 0: the same model, whose sums are made in another order.
     """
     rng = np.random.default_rng(seed)
-    model = _gpt(lib)(s)
-    _set_weights(lib, model, rng, order)
+    model = gpt_class(lib)(s)
+    set_weights(lib, model, rng, order)
     model = model.to(device)
     optimizer = lib.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     batches = rng.integers(0, s.vocabulary, (4, s.batch, s.context + 1))
@@ -114,7 +114,7 @@ def mlp(lib: Any, device: str, order: int = 0, seed: int = 0) -> Step:
     """A training step of 784-256-256-10 on a batch of 128, AdamW; ``order`` shuffles samples and channels unless 0."""
     nn, rng = lib.nn, np.random.default_rng(seed)
     model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    _set_weights(lib, model, rng, order)
+    set_weights(lib, model, rng, order)
     model = model.to(device)
     optimizer = lib.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     samples = _shuffled(rng.standard_normal((128, 784), np.float32), (0, 1), order)
@@ -146,7 +146,7 @@ def _shuffled(array: np.ndarray, dims: tuple[int, ...], order: int) -> np.ndarra
     return array
 
 
-def _set_weights(lib: Any, model: Any, rng: np.random.Generator, order: int) -> None:
+def set_weights(lib: Any, model: Any, rng: np.random.Generator, order: int) -> None:
     """GPT-2's initial weights, the same in both libraries; ``order`` is that of channels."""
     with lib.no_grad():
         for name, parameter in model.named_parameters():

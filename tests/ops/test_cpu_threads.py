@@ -11,8 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as TF
 
-from server.engine.cpu import threads
-from server.engine.device import cancellation
+from server.engine.device import cancellation, threads
 
 from .adapters import EngineAdapter, to_torch
 
@@ -204,3 +203,79 @@ def test_threads_keep_to_the_quota_of_the_control_group(
     (tmp_path / "cpu.max").write_text(content)
     monkeypatch.setattr(threads, "QUOTAS", (str(tmp_path / "missing"), str(tmp_path / "cpu.max")))
     assert threads.quota() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 2)])
+def test_convolutions_and_their_gradients_agree(
+    adapter: EngineAdapter, rng: Any, seen: set[str], dtype: torch.dtype, stride: int, groups: int
+) -> None:
+    x, weight = numbers(rng, 5, 24, 37, 41, dtype=dtype), numbers(rng, 32, 24 // groups, 3, 3, dtype=dtype) / 8
+    wide = [t.double().requires_grad_() for t in (x, weight)]
+    expected = TF.conv2d(*wide, stride=stride, padding=1, groups=groups)
+    pairs = ((stride, stride), (1, 1), (1, 1))
+    agree(call(adapter, "convolution", x, weight, None, *pairs, False, (0, 0), groups), expected, FLOATS[dtype] * 4)
+    assert "True" in seen
+    grad = numbers(rng, *expected.shape, dtype=dtype)
+    by_input, by_weight = torch.autograd.grad(expected, wide, grad.double())
+    found = call(adapter, "_convolution_weight_backward", grad, x, (3, 3), *pairs, groups, False)
+    agree(found, by_weight, FLOATS[dtype] * 2000)
+    rest = [(size - 1) % stride for size in x.shape[2:]]
+    found = call(adapter, "convolution", grad, weight, None, *pairs, True, tuple(rest), groups)
+    agree(found, by_input, FLOATS[dtype] * 20)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("is_affine", [False, True])
+def test_batch_normalization_and_its_gradients_agree(
+    adapter: EngineAdapter, rng: Any, offset: float, is_affine: bool
+) -> None:
+    x, grad = numbers(rng, 9, 37, 31, 33) + offset, numbers(rng, 9, 37, 31, 33)
+    weight, bias = (numbers(rng, 37), numbers(rng, 37)) if is_affine else (None, None)
+    wide = [t.double().requires_grad_() for t in (x, weight, bias) if t is not None]
+    expected = TF.batch_norm(wide[0], None, None, *wide[1:], training=True)
+    result, mean, var, rstd = call(adapter, "_batch_norm", x, weight, bias, 1e-5)
+    agree([result, var], (expected.detach(), x.double().var((0, 2, 3), correction=0)), 1e-4)
+    agree([mean], x.double().mean((0, 2, 3)), 1e-6 * (1 + offset))
+    gradients = torch.autograd.grad(expected, wide, grad.double())
+    found = call(adapter, "_batch_norm_gradients", grad, x, mean, rstd, weight)
+    agree(found[: len(wide)], gradients, 2e-3 if offset else 2e-4)
+
+
+@pytest.mark.parametrize("padding", [-1, 7])
+def test_gradients_of_embeddings_agree(adapter: EngineAdapter, rng: Any, padding: int) -> None:
+    grad, places = numbers(rng, 40, 100, 67), torch.from_numpy(rng.integers(0, 300, (40, 100)))
+    found = call(adapter, "embedding_dense_backward", grad, places, 300, padding, False)
+    expected = torch.ops.aten.embedding_dense_backward(grad.double(), places, 300, padding, False)
+    agree(found, expected, 1e-4)
+    with pytest.raises(IndexError, match="300 is out of range"):
+        call(adapter, "embedding_dense_backward", grad, torch.full((40, 100), 300), 300, -1, False)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_steps_of_adam_follow_pytorchs(adapter: EngineAdapter, rng: Any, name: str, maximize: bool) -> None:
+    params = [numbers(rng, 300, 700), numbers(rng, 5)]
+    wide = [p.double().clone().requires_grad_() for p in params]
+    settings: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1, "eps": 1e-8, "maximize": maximize, "amsgrad": False}
+    optimizer = (torch.optim.Adam if name == "adam" else torch.optim.AdamW)(wide, foreach=False, **settings)
+    ours = [adapter.tensor(p.clone()) for p in params]
+    averages, squares = ([adapter.tensor(torch.zeros_like(p)) for p in params] for _ in range(2))
+    steps = [adapter.tensor(torch.zeros(())) for _ in params]
+    for _ in range(4):
+        grads = [numbers(rng, *p.shape) for p in params]
+        for p, g in zip(wide, grads, strict=True):
+            p.grad = g.double()
+        optimizer.step()
+        given = [
+            tuple(ours),
+            tuple(adapter.tensor(g) for g in grads),
+            tuple(averages),
+            tuple(squares),
+            (),
+            tuple(steps),
+        ]
+        adapter.function(f"_fused_{name}_")(
+            *given, beta1=0.9, beta2=0.999, grad_scale=None, found_inf=None, advance=True, **settings
+        )
+    agree([to_torch(adapter.numpy(p)) for p in ours], tuple(p.detach() for p in wide), 1e-5)

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 """What the compiler may do with sums and products; it must keep NaN and infinities."""
-f32 = np.float32
+f32: Any = np.float32
 i32 = np.int32
 _LOWEST, _HIGHEST = f32(-86.6), f32(88.72283)
 """Between these, and no further, ``exp`` is a normal number; the lower one is rounded up."""

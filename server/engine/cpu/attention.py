@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from server.engine import compiled, keys
+from server.engine.device import threads
 from server.engine.ops import attention_blockwise as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import attention as ops
-
-from . import threads
 
 Array = Any
 _ROWS = 128

@@ -14,6 +14,7 @@ import numpy as np
 
 from server.engine import keys
 from server.engine.array_library.dtypes import HALVES, NUMPY_DTYPES
+from server.engine.device import threads
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
@@ -21,7 +22,6 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 
-from . import threads
 from .halves import is_half, narrow, widened
 from .memory import BLOCK_BYTES, scratch
 

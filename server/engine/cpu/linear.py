@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
+from server.engine.device import threads
 from server.engine.ops import linear as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import linalg as ops
 
-from . import threads
 from .rows import column_sums, is_fast
 
 Array = Any

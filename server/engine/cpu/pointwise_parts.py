@@ -13,12 +13,12 @@ import numpy as np
 
 from server.engine import keys
 from server.engine.array_library.dtypes import COMPUTED_IN
+from server.engine.device import threads
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 
-from . import threads
 from .half_pieces import takes_pieces
 
 Array = Any

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from server.engine import compiled
+from server.engine.device import threads
 
-from . import threads
 from .halves import is_half, narrow, widened
 from .memory import scratch
 from .rows import row_blocks

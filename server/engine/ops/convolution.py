@@ -7,13 +7,13 @@ Shapes in docstrings: n samples, c input channels, o output channels, k kernel p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from server.engine import functional as F
-from server.engine.device import cancellation
+from server.engine.device import cancellation, threads
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.registry import composite, implements
@@ -27,6 +27,8 @@ from .complex import conj
 _CONVOLUTION, _WEIGHT_BACKWARD = OPERATORS["convolution"], OPERATORS["_convolution_weight_backward"]
 _HOST_PIECE = 1 << 17
 """Elements of the columns that are made at a time on the host: they stay in a core's second-level cache."""
+_SUMS = 8
+"""The sums of weight gradients that the host's threads make apart, whatever their number: at most so many weights."""
 _DEVICE_PIECE = 1 << 26
 """Elements of the columns that are made at a time on a GPU, which bounds the temporary memory."""
 
@@ -110,15 +112,22 @@ def convolution(
 def _convolution_weight_backward(
     xp, grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last, *, out
 ):  # fmt: skip
-    total = xp.zeros((groups, out.shape[0] // groups, out.size // max(out.shape[0], 1)), out.dtype)
-    if grad_output.size and input.size:
-        padded = _pad(xp, input, padding)
-        size = grad_output.shape[2:]
-        for samples, lines in _pieces(xp, grad_output, padded.shape[1] * math.prod(kernel_size)):
+    if not grad_output.size or not input.size:
+        out[...] = 0
+        return
+    padded, size, rows = _pad(xp, input, padding), grad_output.shape[2:], out.shape[0] // groups
+    pieces = list(_pieces(xp, grad_output, padded.shape[1] * math.prod(kernel_size)))
+    chunks = threads.parts_of(len(pieces), min(len(pieces), _SUMS)) if xp is np else [slice(None)]
+    totals = xp.zeros((len(chunks), groups, rows, out.size // out.shape[0]), out.dtype)
+
+    def add(chunk: int) -> None:
+        for samples, lines in pieces[chunks[chunk]]:
             columns = _columns(xp, padded[samples], kernel_size, stride, dilation, size, lines, groups)
-            part = grad_output[samples, :, lines].reshape(len(columns), groups, total.shape[1], -1)
-            total += (part @ columns.swapaxes(-1, -2)).sum(axis=0)
-    out[...] = total.reshape(out.shape)
+            part = grad_output[samples, :, lines].reshape(len(columns), groups, rows, -1)
+            totals[chunk] += (part @ columns.swapaxes(-1, -2)).sum(axis=0)
+
+    _for_each(xp, add, [(chunk,) for chunk in range(len(chunks))])
+    out[...] = totals.sum(axis=0).reshape(out.shape)
 
 
 def _pad(xp: Any, input: Any, padding: tuple[int, ...]) -> Any:
@@ -154,10 +163,22 @@ def _convolve(xp, input, weight, stride, padding, dilation, groups, out):
     """Convolve: (groups,o,ck) @ (n,groups,ck,p) -> (n,groups,o,p)"""
     padded, kernel, size = _pad(xp, input, padding), weight.shape[2:], out.shape[2:]
     matrices = weight.reshape(groups, weight.shape[0] // groups, -1)
-    for samples, lines in _pieces(xp, out, padded.shape[1] * math.prod(kernel)):
+
+    def convolve(samples: slice, lines: slice) -> None:
         columns = _columns(xp, padded[samples], kernel, stride, dilation, size, lines, groups)
         target = out[samples, :, lines]
         target[...] = xp.matmul(matrices, columns).reshape(target.shape)
+
+    _for_each(xp, convolve, list(_pieces(xp, out, padded.shape[1] * math.prod(kernel))))
+
+
+def _for_each(xp: Any, work: Callable[..., None], pieces: list[Any]) -> None:
+    """Call ``work`` with every piece, on the host's threads if it is the host that computes."""
+    if xp is np:
+        threads.run(lambda number: work(*pieces[number]), len(pieces))
+        return
+    for piece in pieces:
+        work(*piece)
 
 
 def _transposed_weight(weight, groups):
@@ -178,11 +199,14 @@ def _convolve_transposed(xp, input, weight, stride, padding, dilation, groups, o
         _convolve(xp, input, _transposed_weight(weight, groups), stride, transposed_padding, dilation, groups, out)
         return
     matrices = weight.reshape(groups, weight.shape[0] // groups, -1).swapaxes(-1, -2)
-    for samples, _ in _pieces(xp, input[:, :, :1], out.shape[1] * math.prod(kernel) * size[0]):
+
+    def convolve(samples: slice, _: slice) -> None:
         part = input[samples]
         columns = xp.matmul(matrices, part.reshape(len(part), groups, part.shape[1] // groups, -1))
         columns = columns.reshape(len(part), out.shape[1], *kernel, *size)
         _col2im(xp, columns, kernel, stride, dilation, padding, out[samples])
+
+    _for_each(xp, convolve, list(_pieces(xp, input[:, :, :1], out.shape[1] * math.prod(kernel) * size[0])))
 
 
 def _col2im(xp, columns, kernel, stride, dilation, padding, out):

@@ -164,24 +164,28 @@ def _fused_adamw_(
 
 def _adam(xp, lists, maxima, steps, *, lr, decay, shrink, beta1, beta2, eps, maximize, grad_scale, found_inf, advance):
     if advance:
-        _advance_steps(xp, steps, found_inf)
+        advance_steps(xp, steps, found_inf)
     if xp is np and found_inf is not None and found_inf.any():
         return  # bias corrections divide by zero before the first step
     scale = _scalar(xp, grad_scale)
     if maxima is not None:
         lists = (*lists, maxima)
     for step, *tensors in zip(steps, *lists, strict=True):
-        at = _scalar(xp, step)
-        root = _sqrt(xp, 1.0 - beta2**at)
+        rate, small = corrected(xp, _scalar(xp, step), lr, eps, beta1, beta2)
         update = partial(
-            _adam_update, xp, rate=_in_dtype_of(xp, lr * root / (1.0 - beta1**at), tensors[0]),
-            eps=_in_dtype_of(xp, eps * root, tensors[0]), sign=-1.0 if maximize else 1.0, decay=decay, shrink=shrink,
-            beta1=beta1, beta2=beta2, scale=scale,
+            _adam_update, xp, rate=_in_dtype_of(xp, rate, tensors[0]), eps=_in_dtype_of(xp, small, tensors[0]),
+            sign=-1.0 if maximize else 1.0, decay=decay, shrink=shrink, beta1=beta1, beta2=beta2, scale=scale,
         )  # fmt: skip
         _step(xp, update, tensors, found_inf)
 
 
-def _advance_steps(xp, steps, found_inf):
+def corrected(xp, step, lr, eps, beta1, beta2):
+    """The learning rate and epsilon of ``_adam_update``, which include the bias corrections of this step."""
+    root = _sqrt(xp, 1.0 - beta2**step)
+    return lr * root / (1.0 - beta1**step), eps * root
+
+
+def advance_steps(xp, steps, found_inf):
     for step in {id(step): step for step in steps}.values():
         step += 1.0 if found_inf is None else 1.0 - found_inf.reshape(step.shape)
 

@@ -6,6 +6,7 @@ that runs in them must not touch values, sessions or allocators.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -25,9 +26,18 @@ LEAST_PRODUCTS = 1 << 23
 """Multiply-adds from which on threads pay for a product of matrices."""
 
 
-@cache
+most = math.inf
+"""A bound that this process sets itself, besides those that `available` finds."""
+
+
 def count() -> int:
-    """How many threads an operation may use: what the environment, the processor set and the control group allow."""
+    """How many threads an operation may use."""
+    return int(min(available(), most))
+
+
+@cache
+def available() -> int:
+    """How many threads the environment, the processor set and the control group's quota allow."""
     named = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")]
     limits = [int(value) for value in named if value.isdecimal() and int(value) > 0]
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
