@@ -7,6 +7,7 @@ import ctypes
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from server.crash_notes import notes
 from server.disclosure import without_folders
@@ -24,9 +25,11 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.meta import CPU, Device
 
 from . import words
+from .nodes import ExtensionNode
 from .runtime import BUFFER, READS_DATA, Runtime
 from .words import Reader
 
+_DIFFERENTIATE: Final = "telegrad::differentiate"
 _ERRORS: Final[dict[str, type[TelegradError]]] = {
     "IndexError": IndexOutOfRangeError, "ValueError": ArgumentError, "TypeError": ArgumentTypeError,
     "NotImplementedError": NotSupportedError, "OutOfMemoryError": OutOfMemoryError, "MemoryError": OutOfMemoryError,
@@ -69,6 +72,10 @@ class Library:
         except (OSError, AttributeError) as error:
             raise ExtensionError(f"the extension's library cannot be loaded: {without_folders(str(error))}") from None
         load.argtypes, load.restype = [ctypes.c_void_p], ctypes.c_int64
+        self.release = library.telegrad_release
+        self.release.argtypes, self.release.restype = [ctypes.c_int64], None
+        self.nodes: WeakValueDictionary[int, ExtensionNode] = WeakValueDictionary()
+        """Nodes of the backward graph, by the numbers that the library knows them by."""
         self._entry.argtypes, self._entry.restype = [ctypes.c_int64, ctypes.c_void_p], ctypes.c_int64
         if load(ctypes.addressof(shared.memory)):
             raise self._raised("load")
@@ -77,7 +84,13 @@ class Library:
             Function(number, name, doc, result, exported, [Parameter(p, kind, default) for p, kind, *default in listed])
             for number, (name, doc, result, exported, listed) in enumerate(functions)
         ]
+        self._differentiate = next(f.number for f in self.functions if f.name == _DIFFERENTIATE)
         shared.end_call()
+
+    def differentiate(self, node: ExtensionNode, number: int, gradients: list[Value | None]) -> list[Value | None]:
+        """Return the gradients of what a function of the library was applied to."""
+        results: list[Value | None] = self.call(self._differentiate, node.name, [number, gradients])
+        return results
 
     def call(self, number: int, name: str, args: list[Any]) -> Any:
         """Call a function on values, numbers, texts and lists of these; returns the same."""
@@ -92,6 +105,7 @@ class Library:
     def enter(self, number: int, name: str, arguments: bytes | int, gpu: int) -> int:
         """Enter a function with the words of its arguments, or their address; returns 1 where it has thrown."""
         notes.enter(name)
+        self.runtime.library = self
         if gpu <= 0:
             failed: int = self._entry(number, arguments)
         else:  # it makes the GPU the current one of this process

@@ -22,6 +22,7 @@ from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import CPU, Meta
 
 from . import words
+from .nodes import record
 from .operations import reads_data, run
 from .words import Reader
 
@@ -29,7 +30,7 @@ ABI, CALLBACK, RESULT_COUNT, RESULT_ADDRESS, DEAD_COUNT, CURRENT_DEVICE, READS_D
 READY_COUNT, READY_ADDRESS = 9, 10
 STREAMS, DEAD, BUFFER, WORDS = 16, 64, 1024, 8192
 ABI_VERSION: Final = 1
-EMPTY, CALL, ITEM, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN, KEEP, DRAIN = range(9)
+EMPTY, CALL, ITEM, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN, KEEP, DRAIN, NODE, SAVED = range(11)
 _HEAD: Final = struct.Struct("<qqqqqq")
 _AFTER_RESULTS: Final = KEEP
 """Verbs from here on may come when results stand in the answer already, and among what was dropped."""
@@ -45,6 +46,8 @@ class Runtime:
         self.memory = (ctypes.c_int64 * WORDS)()
         self.places = memoryview(self.memory).cast("B").cast("q")
         self.values: dict[int, Value] = {}
+        self.library: Any = None
+        """The ``library.Library`` whose function is running."""
         self.arguments: list[Value] = []
         """Those of the call that is going on; the first one has the handle -1."""
         self.emptied: list[tuple[bytes, Meta]] = []
@@ -59,6 +62,7 @@ class Runtime:
         self._verbs: dict[int, Callable[[bytes], Any]] = {
             EMPTY: self._empty, CALL: self._call, ITEM: self._item, DRAIN: self._drain_late, HAS_CUDA: self._has_cuda,
             MANUAL_SEED: self._manual_seed, SET_GRAD_MODE: self._set_grad_mode, RUN: self._run, KEEP: self._keep,
+            NODE: self._node, SAVED: self._saved,
         }  # fmt: skip
         self.places[ABI] = ABI_VERSION
         self.places[CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
@@ -214,6 +218,17 @@ class Runtime:
     def _keep(self, asked: bytes) -> bytes:
         """Hold an argument that outlives its call."""
         return struct.pack("<q", self.hold(self.arguments[struct.unpack("<q", asked)[0]]))
+
+    def _node(self, asked: bytes) -> None:
+        """Make a node of the backward graph whose gradients the library that is running computes."""
+        reader = Reader(asked, self.value_of)
+        number, library = reader.word(), self.library
+        node = record(library, reader.value, number)
+        library.nodes[number] = node
+
+    def _saved(self, asked: bytes) -> bytes:
+        """Return what the node saved whose gradients are asked for."""
+        return words.encode(self.library.nodes[struct.unpack("<q", asked)[0]].saved(), self.hand_over)
 
     def _drain_late(self, asked: bytes) -> None:
         """Take the full list of dropped handles; the values stay until the call ends, as they may be its results."""

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "autograd.h"
 #include "dispatch.h"
 #include "indexing.h"
 
@@ -257,22 +258,6 @@ class Library {
   }
   std::string space_, key_;
 };
-
-namespace autograd {
-using variable_list = std::vector<at::Tensor>;
-using Variable = at::Tensor;
-struct AutogradContext;
-template <class T>
-struct Function {
-  template <class X = T, class... A>
-  static auto apply(A&&...) {
-    static_assert(sizeof(X) == 0,
-                  "telegrad: torch::autograd::Function is not supported in C++: return what backward needs from the "
-                  "forward function, and write a torch.autograd.Function in Python that calls both");
-    return variable_list();
-  }
-};
-}  // namespace autograd
 }  // namespace torch
 
 #define TELEGRAD_JOIN_(a, b) a##b

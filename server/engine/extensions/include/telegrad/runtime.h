@@ -73,6 +73,9 @@ inline void keep_arguments() {
   if (is_answer_lost) publish();
 }
 
+// The function that nodes of the backward graph call; the worker finds it by its name.
+inline const AtLoad differentiates([] { registry().functions.push_back(function_of("telegrad::differentiate", &differentiate)); });
+
 inline void describe() {
   for (const auto& run : AtLoad::pending()) run();
   AtLoad::pending().clear();
@@ -124,6 +127,14 @@ extern "C" C10_EXPORT int64_t telegrad_call(int64_t function, const int64_t* arg
   });
   telegrad::keep_arguments();
   return failed;
+}
+
+// Drops what a node of the backward graph computes its gradients by; it may be called while another function runs.
+extern "C" C10_EXPORT void telegrad_release(int64_t number) {
+  const auto found = telegrad::differentiated().find(number);
+  if (found == telegrad::differentiated().end()) return;
+  const auto dropped = std::move(found->second);
+  telegrad::differentiated().erase(found);
 }
 
 #ifdef TELEGRAD_WITH_CUDA

@@ -22,7 +22,7 @@ enum Place : int64_t {
   READY_COUNT, READY_ADDRESS,
   STREAMS = 16, DEAD = 64, BUFFER = 1024
 };
-enum Verb : int64_t { EMPTY, CALL, ITEM, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN, KEEP, DRAIN };
+enum Verb : int64_t { EMPTY, CALL, ITEM, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN, KEEP, DRAIN, NODE, SAVED };
 constexpr int64_t ABI_VERSION = 1, MOST_DEAD = BUFFER - DEAD, BUFFER_WORDS = 8192 - BUFFER;
 
 inline int64_t* context = nullptr;
