@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +55,62 @@ def test_a_server_runs_no_code_of_clients_unless_it_is_allowed(
         assert isinstance(raised.value, PermissionError)
 
 
-def test_setup_scripts_are_told_what_to_do() -> None:
-    for refusing in (cpp_extension.CUDAExtension, cpp_extension.CppExtension, cpp_extension.BuildExtension):
-        with pytest.raises(errors.NotSupportedError, match=r"cpp_extension\.load"):
-            refusing("name", ["a.cpp"])
+SETUP = """
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+setup(
+    name="scaled",
+    packages=["package"],
+    ext_modules=[
+        CppExtension(
+            name="package.scaled",
+            sources=["src/binding.cpp", "src/scaled.cpp"],
+            include_dirs=["headers"],
+            define_macros=[("BY", "3")],
+            extra_compile_args={"cxx": ["-O0"], "nvcc": ["-O3"]},
+        ),
+    ],
+    cmdclass={"build_ext": BuildExtension},
+)
+"""
+FILES = {
+    "setup.py": SETUP,
+    "package/__init__.py": "",
+    "headers/scaled.h": "#include <torch/extension.h>\ntorch::Tensor scaled(torch::Tensor x, double s);\n",
+    "src/scaled.cpp": '#include "scaled.h"\ntorch::Tensor scaled(torch::Tensor x, double s) { return x * s * BY; }\n',
+    "src/binding.cpp": '#include "scaled.h"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scaled", &scaled); }\n',
+    "use.py": "import torch\nfrom package import scaled\nprint(scaled.scaled(torch.ones(2), 2.5).tolist())\n",
+    "wrong.py": SETUP.replace("src/scaled.cpp", "src/wrong.cpp"),
+    "src/wrong.cpp": "#include <torch/extension.h>\nint wrong() { return nothing; }\n",
+}
+
+
+def test_setup_scripts_are_run_as_they_are(kernel_cache: str, tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", reason="Python 3.12 has it no more")
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with ServerProcess(TELEGRAD_ALLOW_HOST_CODE="shared", TELEGRAD_KERNEL_CACHE=kernel_cache) as server:
+
+        def run(*command: str) -> subprocess.CompletedProcess[str]:
+            told = [sys.executable, "-m", "telegrad", "run", "--url", server.url, *command]
+            return subprocess.run(told, capture_output=True, text=True, cwd=tmp_path)
+
+        built = run("setup.py", "-q", "build_ext", "--inplace")
+        assert built.returncode == 0, built.stderr
+        assert (tmp_path / "package" / "scaled.py").is_file()
+        used = run("use.py")
+        assert used.stdout == "[7.5, 7.5]\n", used.stderr
+        failed = run("wrong.py", "-q", "build_ext")
+        assert failed.returncode and "wrong.cpp:2" in failed.stderr and "nothing" in failed.stderr
+
+
+def test_what_setup_scripts_describe_wrongly_is_refused() -> None:
+    pytest.importorskip("setuptools", reason="Python 3.12 has it no more")
+    with pytest.raises(errors.ArgumentError, match="device code is not linked"):
+        cpp_extension.CUDAExtension("name", ["a.cu"], dlink=True)
+    with pytest.raises(errors.NotSupportedError, match="no SYCL"):
+        cpp_extension.SyclExtension("name", ["a.cpp"])
     assert cpp_extension.include_paths() == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from server.engine.autograd.graph import Node, SavedOutput, SavedTensor, with_history
 from server.engine.autograd.inplace import check_writable, edge_of, rebase
@@ -12,20 +12,25 @@ from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
-if TYPE_CHECKING:
-    from .library import Library
+
+class NodeLibrary(Protocol):
+    """What nodes ask of the library that made them."""
+
+    @property
+    def release(self) -> Callable[[int], None]:
+        """Drops what the node of a number computes its gradients by."""
+
+    def differentiate(self, node: ExtensionNode, number: int, gradients: list[Value | None]) -> list[Value | None]:
+        """Return the gradients of what a function was applied to."""
 
 
 class ExtensionNode(Node):
-    """A node that calls back into the library that made it, which knows it by a number.
-
-    ``differentiate`` takes gradients of the outputs and returns those of the inputs, whose metas are ``input_metas``.
-    """
+    """A node that calls back into the library that made it, which knows it by a number."""
 
     __slots__ = ("_called", "_input_metas", "_library", "_materializes", "_number", "_saved")
 
     def __init__(
-        self, library: Library, number: int, called: str, inputs: Sequence[Value | None],
+        self, library: NodeLibrary, number: int, called: str, inputs: Sequence[Value | None],
         outputs: Sequence[Value | None], materializes: bool,
     ) -> None:  # fmt: skip
         known = [output.meta for output in outputs if output is not None]
@@ -75,7 +80,7 @@ class ExtensionNode(Node):
         self._library.release(self._number)
 
 
-def record(library: Library, value: Callable[[], Any], number: int) -> ExtensionNode:
+def record(library: NodeLibrary, value: Callable[[], Any], number: int) -> ExtensionNode:
     """Make the node that a library asks for: ``value`` returns the next of the values that describe it."""
     called, inputs, outputs, saved, are_dirty, are_differentiable, materializes = [value() for _ in range(7)]
     for output, is_dirty in zip(outputs, are_dirty, strict=True):

@@ -6,12 +6,12 @@ docs/extensions.md says what extensions can use, and what they can do to others.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._building import CUDA_HOME as CUDA_HOME
 from ._building import IS_HIP_EXTENSION as IS_HIP_EXTENSION
 from ._building import ROCM_HOME as ROCM_HOME
-from ._building import BuildExtension as BuildExtension
-from ._building import CppExtension as CppExtension
-from ._building import CUDAExtension as CUDAExtension
 from ._building import SyclExtension as SyclExtension
 from ._building import check_compiler_is_gcc as check_compiler_is_gcc
 from ._building import check_compiler_ok_for_platform as check_compiler_ok_for_platform
@@ -25,6 +25,19 @@ from ._building import remove_extension_h_precompiler_headers as remove_extensio
 from ._building import verify_ninja_availability as verify_ninja_availability
 from ._loading import load as load
 from ._loading import load_inline as load_inline
+
+if TYPE_CHECKING:
+    from ._setup import BuildExtension as BuildExtension
+    from ._setup import CppExtension as CppExtension
+    from ._setup import CUDAExtension as CUDAExtension
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Return what needs setuptools, which only setup scripts have to have."""
+        if name not in ("BuildExtension", "CUDAExtension", "CppExtension"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("._setup", __name__), name)
+
 
 __all__ = [
     "CUDA_HOME",

@@ -1,4 +1,4 @@
-"""What setup scripts use: extensions are not built ahead of time here, and the errors say what to do instead."""
+"""What setup scripts ask of this machine's compilers and folders, where extensions are compiled on the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CUDA_HOME: Final = None
 ROCM_HOME: Final = None
 IS_HIP_EXTENSION: Final = False
 _INSTEAD: Final = (
-    "extensions are compiled on the server, when the program that uses them runs: call "
+    "extensions are compiled on the server: use CppExtension, CUDAExtension and BuildExtension in a setup script, or "
     "torch.utils.cpp_extension.load(name, sources) where the program imports the extension's module"
 )
 
@@ -20,31 +20,9 @@ def _refuse(name: str) -> NoReturn:
     raise NotSupportedError(f"{name}: {_INSTEAD}")
 
 
-def CppExtension(name: str, sources: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Refuse: a setup script has no server that would compile."""
-    _refuse("CppExtension")
-
-
-def CUDAExtension(name: str, sources: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Refuse: a setup script has no server that would compile."""
-    _refuse("CUDAExtension")
-
-
 def SyclExtension(name: str, sources: Any, *args: Any, **kwargs: Any) -> NoReturn:
     """Refuse: there are no SYCL devices, and a setup script has no server that would compile."""
-    _refuse("SyclExtension")
-
-
-class BuildExtension:
-    """The command of setup scripts that would build extensions; it refuses when it is made."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse("BuildExtension")
-
-    @classmethod
-    def with_options(cls, **options: Any) -> type[BuildExtension]:
-        """Return the class itself."""
-        return cls
+    raise NotSupportedError("SyclExtension: there are no SYCL devices; CUDAExtension is for GPUs")
 
 
 def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> list[str]:

@@ -101,11 +101,25 @@ def _build(
 ) -> Any:  # fmt: skip
     if is_standalone:
         raise ArgumentError("load: a standalone program would run on the server; build it there")
-    session = current_session()
+    asked = request(sources, paths, cflags, cuda_cflags, ldflags, with_cuda)
+    return load_request(name, asked, directory, verbose, is_module)
+
+
+def request(
+    sources: Files, paths: list[str], cflags: Any, cuda_cflags: Any, ldflags: Any, with_cuda: bool
+) -> list[Any]:
+    """Return what a server is asked to build: texts of sources and headers, and flags, as plain values."""
     headers = included_by(sources, paths)
     flags = [list(given or ()) for given in (cflags, cuda_cflags, ldflags)]
     architectures = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
-    asked = [sources, headers, paths, *flags, with_cuda, architectures]
+    return [sources, headers, paths, *flags, with_cuda, architectures]
+
+
+def load_request(
+    name: str, asked: list[Any], directory: Any = None, verbose: bool = False, is_module: bool = True
+) -> Any:
+    """Have the current session's server build and load what is asked for, and return the module."""
+    session, sources = current_session(), asked[0]
     key = (id(session), name, repr(asked))
     known = _modules.get(key)
     if known is not None:
