@@ -42,7 +42,7 @@ test-bounds: ## run the tests of processes and wire with the lowest versions tha
 	PYTHONPATH= $(PYTHON) tests/structure/lowest_versions.py > $(BOUNDS)/requirements.txt
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BOUNDS)/bin/pip install -qq -r $(BOUNDS)/requirements.txt
 	$(IN_TREE) $(FOR_TESTS) $(BOUNDS)/bin/python -m pytest -q -n $(PYTEST_WORKERS) -p no:cacheprovider \
-		-m "not slow and not gpu" tests/gateway tests/transport tests/end_to_end/test_clients.py $(ARGS)
+		-m "not slow and not gpu" tests/gateway tests/transport tests/observability/test_traces.py tests/end_to_end/test_clients.py $(ARGS)
 
 test-mkl: ## run the tests of linear algebra and Fourier transforms with Intel MKL
 	$(PYTHON) -m venv --clear $(MKL)

@@ -31,6 +31,7 @@ from .auth import (
     check_tenant,
 )
 from .device_groups import DeviceGroup
+from .door.certificate import Certificate
 from .door.connections import Connections
 from .observability.gpus import Gpus
 from .observability.metrics import Metrics, Traffic
@@ -138,11 +139,15 @@ class Gateway:
     opening: Counter[str] = field(default_factory=Counter)
     """By tenant, the sessions that are being opened."""
     connections: Connections = field(init=False)
+    certificate: Certificate | None = field(init=False)
+    """What connections are encrypted with; None where they are not."""
     draining: bool = False
     ready: bool = False
 
     def __post_init__(self) -> None:
-        self.connections = Connections(self.settings.max_connections, self.settings.max_connections_per_address)
+        settings = self.settings
+        self.connections = Connections(settings.max_connections, settings.max_connections_per_address)
+        self.certificate = Certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
 
     @property
     def metrics(self) -> Metrics:

@@ -25,8 +25,6 @@ from server.ipc.channel import SOCKET_BUFFER_BYTES
 from telegrad_protocol.errors import ConfigurationError
 
 from .dependencies import Gateway
-from .door.certificate import Certificate
-from .door.connections import Connections
 from .door.entry import Entry
 from .settings import Settings
 from .stream import StreamProtocol
@@ -38,14 +36,13 @@ DRAIN_POLL_SECONDS: Final = 0.1
 log = logging.getLogger(__name__)
 
 
-def uvicorn_options(settings: Settings, connections: Connections) -> dict[str, Any]:
+def uvicorn_options(gateway: Gateway) -> dict[str, Any]:
     """Which loop and protocol implementations serve, and their limits."""
-    certificate = Certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     return {
         "loop": "uvloop",
-        "http": Entry(connections, certificate),
+        "http": Entry(gateway.connections, gateway.certificate),
         "ws": StreamProtocol,
-        "ws_max_size": settings.max_frame_bytes,
+        "ws_max_size": gateway.settings.max_frame_bytes,
         "ws_per_message_deflate": False,
     }
 
@@ -96,7 +93,7 @@ class GatewayServer(uvicorn.Server):
         self, app: FastAPI, listener: socket.socket, announce: bool = False, unix: UnixListener | None = None
     ) -> None:
         self._gateway: Gateway = app.state.gateway
-        options = uvicorn_options(self._gateway.settings, self._gateway.connections)
+        options = uvicorn_options(self._gateway)
         super().__init__(
             uvicorn.Config(
                 app, lifespan="on", log_config=None, access_log=False, server_header=False,

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from telegrad_protocol.errors import ConfigurationError
@@ -12,6 +17,11 @@ from telegrad_protocol.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 _NONE: Final = (0, 0, 0)
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_VERSION, _UTC_TIME = 0xA0, 0x17
+"""Tags of ASN.1: the version, which a certificate may lack, and times whose years have two digits."""
+_VALIDITY: Final = 3
+"""The place of the times among the fields that follow the version: serial number, algorithm, issuer, validity."""
 
 
 class Certificate:
@@ -21,6 +31,8 @@ class Certificate:
         self._files = (certificate, key)
         self._seen = self._look()
         self._context = server_context(certificate, key)
+        self.expires = expiry_of(certificate)
+        """When the certificate that is served expires, in seconds since 1970."""
 
     def context(self) -> ssl.SSLContext:
         """Return the context for a new connection, of the files as they are now.
@@ -33,6 +45,7 @@ class Certificate:
             self._seen = looks
             try:
                 self._context = server_context(*self._files)
+                self.expires = expiry_of(self._files[0])
             except ConfigurationError as error:
                 log.error("certificate not read again", extra={"reason": error.message})
             else:
@@ -62,3 +75,31 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
         reason = error.strerror if isinstance(error, FileNotFoundError) else str(error)
         raise ConfigurationError(f"TELEGRAD_TLS_CERT, TELEGRAD_TLS_KEY: {certificate}, {key}: {reason}") from None
     return context
+
+
+def expiry_of(path: str) -> float:
+    """Return when the first certificate of a PEM file, a server's own, expires; NaN where that cannot be read."""
+    found = _PEM.search(Path(path).read_text())
+    try:
+        ((_, certificate),) = _elements(ssl.PEM_cert_to_DER_cert(found[0] if found else ""))
+        _, signed = next(_elements(certificate))
+        fields = [content for tag, content in _elements(signed) if tag != _VERSION]
+        _, (tag, last) = _elements(fields[_VALIDITY])
+        form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
+        return datetime.strptime(last.decode(), form).replace(tzinfo=UTC).timestamp()
+    except (ValueError, IndexError, StopIteration):
+        return math.nan
+
+
+def _elements(der: bytes) -> Iterator[tuple[int, bytes]]:
+    """The elements of a sequence in ASN.1's distinguished encoding: their tags and contents."""
+    at = 0
+    while at < len(der):
+        tag, size = der[at], der[at + 1]
+        at += 2
+        if size & 0x80:
+            long = size & 0x7F
+            size = int.from_bytes(der[at : at + long], "big")
+            at += long
+        yield tag, der[at : at + size]
+        at += size

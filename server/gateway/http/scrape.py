@@ -26,6 +26,8 @@ async def scrape(gateway: Gateway) -> None:
     """Bring the metrics up to date. What does not answer in time is left out."""
     _count_sessions(gateway)
     _look_at_disk(gateway)
+    if gateway.certificate is not None:
+        gateway.metrics.certificate_expires.set(gateway.certificate.expires)
     gateway.metrics.connections.set(len(gateway.connections.open))
     for status, count in gateway.connections.refused.items():
         gateway.metrics.refused.set(count, str(status))

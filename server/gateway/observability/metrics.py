@@ -124,6 +124,9 @@ class Metrics:
         )
         self.disk_free = kept(gauge, "kernel_cache_free_bytes", "Room on the disk of the cache of compiled kernels.")
         self.disk_size = kept(gauge, "kernel_cache_size_bytes", "Size of the disk of the cache of compiled kernels.")
+        self.certificate_expires = kept(
+            gauge, "certificate_expires_timestamp_seconds", "When the TLS certificate expires, in seconds since 1970."
+        )
         self.gpus = {
             name: kept(gauge if not name.endswith("errors") else counter, f"gpu_{name}", help, "device", *labels)
             for name, help, *labels in GPU_METRICS
