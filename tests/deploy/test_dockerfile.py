@@ -8,7 +8,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -35,16 +37,36 @@ def test_the_entry_point_is_a_console_script_in_exec_form():
     assert exec_form(last("ENTRYPOINT"))[0] in project["scripts"]
 
 
-def test_the_health_check_passes_while_the_server_lives_with_a_certificate_or_without(tmp_path):
-    certificate, key = self_signed(tmp_path, "own")
+def test_the_health_check_asks_healthz_with_a_certificate_and_without(tmp_path):
     python, flag, program = health_command(last("HEALTHCHECK"))
     assert (python, flag) == ("python", "-c")
-    for variables in ({}, {"TELEGRAD_TLS_CERT": str(certificate), "TELEGRAD_TLS_KEY": str(key)}):
-        with ServerProcess(**variables) as server:
-            environ = os.environ | variables | {"TELEGRAD_PORT": str(server.port)}
-            subprocess.run([sys.executable, "-c", program], env=environ, check=True)
-        gone = subprocess.run([sys.executable, "-c", program], env=environ, stderr=subprocess.DEVNULL)
-        assert gone.returncode != 0
+    certificate, key = self_signed(tmp_path, "own")
+
+    def passes(port: int, **variables: str) -> bool:
+        environ = os.environ | variables | {"TELEGRAD_PORT": str(port)}
+        return subprocess.run([sys.executable, "-c", program], env=environ, stderr=subprocess.DEVNULL).returncode == 0
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as plain:
+        serving = threading.Thread(target=plain.serve_forever)
+        serving.start()
+        assert passes(plain.server_port)
+        plain.shutdown()
+        serving.join()
+    assert not passes(plain.server_port)
+    with ServerProcess(TELEGRAD_TLS_CERT=str(certificate), TELEGRAD_TLS_KEY=str(key)) as server:
+        assert passes(server.port, TELEGRAD_TLS_CERT=str(certificate))
+        assert not passes(server.port)
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """Answers 200 at ``/healthz`` alone."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/healthz" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 def test_a_shell_form_is_refused():

@@ -21,6 +21,8 @@ from .server import HttpSession, ServerProcess
 
 PREFERRED = (torch.float32, torch.int64, torch.bool, torch.complex64)
 MOST_SAMPLES = 40
+QUICK_STEP = 3
+"""The default suite takes one sample of every third entry."""
 
 
 @pytest.fixture(scope="module")
@@ -40,28 +42,28 @@ def test_every_operation_is_there_under_its_name(session: HttpSession) -> None:
     assert not unknown, "\n".join(unknown)
 
 
-def test_operations_agree_with_pytorch_over_http(session: HttpSession, seed: int) -> None:
+def test_operations_agree_with_pytorch_over_http(session: HttpSession) -> None:
     failures = []
-    for info in op_db:
+    for info in op_db[::QUICK_STEP]:
         dtype = next((dtype for dtype in PREFERRED if info.supports_dtype(dtype, "cpu")), None)
         if ours_of(info.name) is not None and dtype is not None:
-            failures += failures_of(info, dtype, session, seed, most=1)
+            failures += failures_of(info, dtype, session, most=1)
     assert not failures, f"{len(failures)} entries:\n" + "\n".join(failures)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pytest.param(d, id=str(d).removeprefix("torch.")) for d in TORCH_TO_OURS])
-def test_all_samples_agree_with_pytorch_over_http(session: HttpSession, seed: int, dtype: torch.dtype) -> None:
+def test_all_samples_agree_with_pytorch_over_http(session: HttpSession, dtype: torch.dtype) -> None:
     failures = []
     for info in op_db:
         if ours_of(info.name) is not None and info.supports_dtype(dtype, "cpu"):
-            failures += failures_of(info, dtype, session, seed, MOST_SAMPLES)
+            failures += failures_of(info, dtype, session, MOST_SAMPLES)
     assert not failures, f"{len(failures)} samples:\n" + "\n".join(failures)
 
 
-def failures_of(info: Any, dtype: torch.dtype, session: HttpSession, seed: int, most: int) -> list[str]:
+def failures_of(info: Any, dtype: torch.dtype, session: HttpSession, most: int) -> list[str]:
     """Compare the first samples of an entry of PyTorch's database; what went wrong with them."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)  # as the other tests of the database do, whose tolerances are for this
     comparison = Comparison(
         HttpAdapter(session), slack=SLACK.get(info.name, 1.0), check_strides=not has_own_strides(info.name),
         sums=info.name in SUMS or has_own_strides(info.name),
