@@ -1,28 +1,20 @@
-"""What a worker counts for its operator: times in histograms of fixed buckets, and notices of what has happened.
+"""What a worker tells its operator: times in histograms of fixed buckets, and notices of what has happened.
 
-A turn costs a few additions here, and no operation costs anything. Histograms are read by a control request; notices
-are sent to the gateway as they come, which writes logs and traces. Knows neither sockets nor sessions.
+Histograms are read by a control request; notices are sent to the gateway as they come, which writes logs and traces.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-from bisect import bisect_left
 from operator import add
 from typing import Final, TypeAlias
 
 from msgspec import Struct, structs
-
-from telegrad_protocol.messages import Failure
 
 BOUNDS: Final = (
     25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3,
     1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
 """Upper bounds of the buckets, in seconds; what is above the last one has a bucket, too."""
-MAX_TEXT: Final = 500
-"""Characters of each text of a notice: clients choose them."""
 
 
 class HistogramState(Struct, frozen=True, array_like=True):
@@ -30,26 +22,6 @@ class HistogramState(Struct, frozen=True, array_like=True):
 
     counts: list[int]
     sum: float
-
-
-class Histogram:
-    """Counts times by bucket."""
-
-    __slots__ = ("counts", "sum")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one time."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.sum += seconds
-
-    @property
-    def state(self) -> HistogramState:
-        """What was counted so far."""
-        return HistogramState(list(self.counts), self.sum)
 
 
 class InstructionFailed(Struct, frozen=True, array_like=True, tag="failed"):
@@ -69,7 +41,7 @@ class InstructionFailed(Struct, frozen=True, array_like=True, tag="failed"):
 
 
 class SlowTurn(Struct, frozen=True, array_like=True, tag="slow"):
-    """A turn of a session took long; ``operation`` and ``site`` are those of the last operation in it.
+    """A turn of a session took long; ``operation`` and ``site`` are those that it began with.
 
     ``end`` is a time of ``time.time``.
     """
@@ -82,44 +54,6 @@ class SlowTurn(Struct, frozen=True, array_like=True, tag="slow"):
 
 
 Notice: TypeAlias = InstructionFailed | SlowTurn
-
-
-class Measures:
-    """The counts of one worker process."""
-
-    def __init__(self, slow_seconds: float) -> None:
-        self.slow_seconds = slow_seconds
-        """From so many seconds on a turn is noticed."""
-        self.turn, self.queue, self.round_trip = Histogram(), Histogram(), Histogram()
-        self._failed: dict[tuple[int, str, bool], InstructionFailed] = {}
-        self._slow: list[SlowTurn] = []
-        self.has_notices = False
-
-    def note_failure(self, session: int, failure: Failure, ends: bool = False) -> None:
-        """Notice that an instruction has failed. Of one session and class, only the first is described until taken."""
-        key = session, failure.code, ends
-        known = self._failed.get(key)
-        if known is None:
-            self._failed[key] = InstructionFailed(
-                session, 1, failure.code, failure.message[:MAX_TEXT], failure.operation[:MAX_TEXT],
-                failure.operands[:MAX_TEXT], failure.site[:MAX_TEXT], ends,
-            )  # fmt: skip
-        else:
-            self._failed[key] = structs.replace(known, count=known.count + 1)
-        self.has_notices = True
-
-    def note_slow(self, turn: SlowTurn) -> None:
-        """Notice that a turn took long."""
-        self._slow.append(turn)
-        self.has_notices = True
-
-    def take_notices(self) -> list[Notice]:
-        """Return what was noticed since the last call."""
-        notices: list[Notice] = [*self._failed.values(), *self._slow]
-        self._failed.clear()
-        self._slow.clear()
-        self.has_notices = False
-        return notices
 
 
 class TenantLoad(Struct, frozen=True, array_like=True):
@@ -149,10 +83,3 @@ class WorkerState(Struct, frozen=True, array_like=True):
     loads: dict[str, TenantLoad]
     resident_bytes: int
     cpu_seconds: float
-
-
-def resident_bytes() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not tell."""
-    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0

@@ -10,8 +10,10 @@ between two runs (``has_work``, ``blocked``, ``waits``, ``is_ahead``, ``shows_me
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from server.engine import context
@@ -78,7 +80,8 @@ class Session:
         self.send: Callable[[], None] = _keep
         """Sends the replies that there are at once, where the owner can."""
         self._on_close = on_close
-        self._last_call: messages.Call | None = None
+        self._first: messages.Call | None = None
+        """The first call of the last run."""
         self._launches = LaunchScope(backends.values())
         self._launched = LaunchedAhead(self._launches.backends, state.context)
         state.handlers = self._handlers = self._launches.guarded(self._handlers_of(state))
@@ -140,7 +143,8 @@ class Session:
         first_node = next_sequence()
         launching = self._launches.backends
         used = executed = 0
-        call = self._last_call
+        first = inbox[0] if inbox else None
+        self._first = first if first.__class__ is messages.Call else _first_call(inbox)
         if launching:
             self._launches.allow_waiting()
         while used < budget and inbox and not replies.holds:
@@ -160,10 +164,8 @@ class Session:
                 if kind is not messages.Call:
                     used += handlers.get(kind, refuse)(instruction) or 0
                 elif len(outs := instruction.outs) != 1 or (caller := callers.get(instruction.op)) is None:
-                    call = instruction
                     _call(state, instruction)
                 else:
-                    call = instruction
                     if instruction.freed:
                         state.instruction = _FREE
                         forget(state, instruction.freed)
@@ -182,7 +184,6 @@ class Session:
             if outstanding and not done:
                 done.append(instruction)
         state.operations += executed
-        self._last_call = call
         account.nodes += next_sequence() - first_node - 1
         if len(values) * TENSOR_BYTES + account.nodes * NODE_BYTES + account.noted > account.quota:
             self._charge(state.instruction)
@@ -215,10 +216,10 @@ class Session:
         instruction = self.state.instruction
         return name_of(self.state, instruction), describe_site(self.state, instruction)
 
-    def describe_last_call(self) -> tuple[str, str]:
-        """Return the operation that was executed last, and the client's line that it comes from."""
-        call = self._last_call
-        return ("", "") if call is None else (name_of(self.state, call), describe_site(self.state, call))
+    def describe_last_run(self) -> tuple[str, str]:
+        """Return the operation that the last run began with, and the client's line that it comes from."""
+        first = self._first
+        return ("", "") if first is None else (name_of(self.state, first), describe_site(self.state, first))
 
     @property
     def on_failure(self) -> Callable[[messages.Failure], None]:
@@ -339,6 +340,11 @@ class Session:
         state.inbox.remove(read)
         if state.replies.messages:
             self.send()
+
+
+def _first_call(inbox: deque[Any]) -> messages.Call | None:
+    """Return the first call of the next few instructions: lines of the program and what is freed come before it."""
+    return next((one for one in islice(inbox, 8) if one.__class__ is messages.Call), None)
 
 
 def _call(state: SessionState, call: messages.Call) -> None:

@@ -21,9 +21,9 @@ from server.engine.device import cancellation, work
 from server.ipc import channel
 from server.ipc.heartbeat import Heartbeat
 from server.ipc.logs import configure_logs
-from server.ipc.measures import Measures
 from server.ipc.worker_environment import end_with_parent, on_one_stack
 from server.worker.loop import Host, Worker
+from server.worker.measures import Measures
 from telegrad_protocol.errors import WorkerCrashedError
 
 GARBAGE_THRESHOLD: Final = 20_000

@@ -18,11 +18,12 @@ from server.disclosure import defect, traceback_for
 from server.ipc import channel
 from server.ipc.channel import Frame, FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
-from server.ipc.measures import Measures, SlowTurn, TenantLoad
+from server.ipc.measures import SlowTurn, TenantLoad
 from telegrad_protocol import wire
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.messages import Failure
 
+from .measures import COUNTED_TOGETHER, Measures
 from .shares import Share
 
 INSTRUCTIONS_PER_TURN: Final = 64
@@ -73,7 +74,7 @@ class Session(Protocol):
     def close(self) -> None: ...
     def take_device_seconds(self) -> float: ...
     def describe_instruction(self) -> tuple[str, str]: ...
-    def describe_last_call(self) -> tuple[str, str]: ...
+    def describe_last_run(self) -> tuple[str, str]: ...
 
 
 class SessionConnection:
@@ -103,9 +104,12 @@ class SessionConnection:
         self._has_replied = False
         """Whether a device has delivered something since that was noted."""
         self._measures = measures
-        self._received = 0
-        """When the gateway received the last frame that was taken from the inbox, in nanoseconds of ``perf_counter``;
-        0 where that is not known, or where a reply was sent since."""
+        self._turns, self._queued, self._round_trips = (
+            histogram.times for histogram in (measures.turn, measures.queue, measures.round_trip)
+        )
+        self._received = 0.0
+        """When the gateway received the last frame that was taken from the inbox, as ``perf_counter`` tells it; 0 where
+        that is not known, or where a reply was sent since."""
         session.send = self._send_now
         session.on_failure = self._failed
         self._reader = FrameReader(sock)
@@ -146,21 +150,26 @@ class SessionConnection:
                 if frame.kind == wire.CHUNK:
                     budget -= CHUNK_COST
                 if frame.number:
-                    self._received = frame.number
-                    waited = begin - frame.number * 1e-9
-                    self._measures.queue.add(waited if waited > 0.0 else 0.0)
+                    self._received = received = frame.number * 1e-9
+                    self._queued.append(begin - received)
                 session.receive(frame.kind, memoryview(frame.body))
             else:
                 break
-        if writer.pending:
-            self._write_replies()
+        answers = writer.pending
+        if answers:
+            writer.flush()
         used = self._budget - budget
         if session.waits or self._notes_wait:
             self._note_wait(used > 0)
-        seconds = time.perf_counter() - begin
+        now = time.perf_counter()
         if used:
-            self._measures.turn.add(seconds)
-        self._set_budget(used, seconds)
+            self._turns.append(now - begin)
+        if answers and self._received:
+            self._round_trips.append(now - self._received)
+            self._received = 0.0
+        if len(self._turns) + len(self._queued) > COUNTED_TOGETHER:
+            self._measures.count()
+        self._set_budget(used, now - begin)
         self._rate()
         numbers[SESSION] = 0.0
 
@@ -212,9 +221,7 @@ class SessionConnection:
         if seconds > TURN_SECONDS:
             self._budget = max(1, min(self._budget, int(used * TURN_SECONDS / seconds)))
             if seconds >= self._measures.slow_seconds:
-                self._measures.note_slow(
-                    SlowTurn(self.number, time.time(), seconds, *self.session.describe_last_call())
-                )
+                self._measures.note_slow(SlowTurn(self.number, time.time(), seconds, *self.session.describe_last_run()))
         elif self._budget < INSTRUCTIONS_PER_TURN and seconds < TURN_SECONDS / 2:
             self._budget = min(2 * self._budget, INSTRUCTIONS_PER_TURN)
 
@@ -242,13 +249,10 @@ class SessionConnection:
         """Write what there is in the middle of a turn; the end of the turn shows if the other end is gone."""
         self._collect()
         with contextlib.suppress(EOFError):
-            self._write_replies()
-
-    def _write_replies(self) -> None:
-        self.writer.flush()
+            self.writer.flush()
         if self._received:
-            self._measures.round_trip.add(time.perf_counter() - self._received * 1e-9)
-            self._received = 0
+            self._round_trips.append(time.perf_counter() - self._received)
+            self._received = 0.0
 
     def _failed(self, failure: Failure) -> None:
         self._measures.note_failure(self.number, failure)

@@ -28,11 +28,12 @@ import msgspec
 from server.ipc import channel
 from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
-from server.ipc.measures import Measures, TenantLoad, WorkerState, resident_bytes
+from server.ipc.measures import TenantLoad, WorkerState
 from telegrad_protocol import wire
 from telegrad_protocol.errors import LimitExceededError, UnknownIdError, WorkerCrashedError
 
 from .connection import BUSY, IDLE, WAITING, Session, SessionConnection, failure_of
+from .measures import Measures, resident_bytes
 from .shares import LONG_SECONDS, SLICE_SECONDS, Share, grant
 
 SPIN_SECONDS: Final = 0.001

@@ -15,8 +15,9 @@ import ml_dtypes
 import msgspec
 import numpy as np
 
-from server.ipc import measures
 from server.ipc import requests as verbs
+from server.ipc.measures import TenantLoad, WorkerState
+from server.worker.measures import Histogram
 from telegrad_protocol.errors import (
     ArgumentError,
     DeviceError,
@@ -243,12 +244,12 @@ class Host:
             return {"local": 7}
         return verbs.to_answer([self._describe(device) for device in self.devices])
 
-    def measured(self) -> measures.WorkerState:
+    def measured(self) -> WorkerState:
         """What the loop of a worker would answer, which a test without processes does not have."""
-        turn = measures.Histogram()
-        turn.add(0.003)
-        load = measures.TenantLoad(1, 2, 3, 4, 5)
-        return measures.WorkerState(turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5)
+        turn = Histogram()
+        turn.times.append(0.003)
+        load = TenantLoad(1, 2, 3, 4, 5)
+        return WorkerState(turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5)
 
     def _describe(self, device: str) -> verbs.DeviceInfo:
         kind, _, index = device.partition(":")

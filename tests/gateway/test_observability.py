@@ -17,7 +17,8 @@ from server.gateway.observability.gpus import Figure, Gpus
 from server.gateway.observability.metrics import GPU_METRICS, Metrics
 from server.gateway.observability.observer import LINES_AT_ONCE, Observer
 from server.gateway.observability.tracing import Tracing
-from server.ipc.measures import BOUNDS, Histogram, InstructionFailed, Measures, SlowTurn
+from server.ipc.measures import BOUNDS, InstructionFailed, SlowTurn
+from server.worker.measures import Histogram, Measures
 from telegrad_protocol.messages import Failure
 
 from .conftest import TOKEN, Client, Http, settings_of
@@ -107,10 +108,14 @@ def test_workers_show_their_histograms_and_queues_while_they_answer(client: Clie
 
 def test_a_histogram_counts_each_time_in_the_first_bucket_that_holds_it() -> None:
     histogram = Histogram()
-    for seconds in (0.0, BOUNDS[0], BOUNDS[3] * 1.001, BOUNDS[-1], 1e9):
-        histogram.add(seconds)
-    assert [histogram.counts[place] for place in (0, 4, len(BOUNDS) - 1, len(BOUNDS))] == [2, 1, 1, 1]
-    assert sum(histogram.counts) == 5
+    times = histogram.times
+    for seconds in (-1e-9, BOUNDS[0], BOUNDS[3] * 1.001, BOUNDS[-1], 1e9):
+        times.append(seconds)
+        histogram.count()
+    state = histogram.state
+    assert [state.counts[place] for place in (0, 4, len(BOUNDS) - 1, len(BOUNDS))] == [2, 1, 1, 1]
+    assert sum(state.counts) == 5 and times == [] and times is histogram.times
+    assert state.sum == pytest.approx(BOUNDS[0] + BOUNDS[3] * 1.001 + BOUNDS[-1] + 1e9)
 
 
 class Shown:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,8 +64,8 @@ def train(steps: int = 5) -> None:
 
 def slow_turn() -> None:
     a = tg.ones(1200, 1200, dtype=tg.float64)
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < 0.2:
+    a.sum().item()
+    for _ in range(3):
         (a @ a).sum().item()
 
 

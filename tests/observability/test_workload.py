@@ -42,7 +42,7 @@ def test_a_failure_is_a_line_with_session_and_site(observed: Observed) -> None:
 def test_slow_turns_are_lines_with_operation_and_site(observed: Observed) -> None:
     slow = [line for line in observed.lines("turn was slow") if "conftest" in line["site"]]
     assert slow and all(line["seconds"] >= 0.01 for line in slow)
-    assert {line["operation"] for line in slow} & {"matmul", "sum"}
+    assert "matmul" in {line["operation"] for line in slow if "slow_turn" in line["site"]}
 
 
 def test_histograms_count_turns_frames_and_answers(observed: Observed) -> None:
