@@ -19,7 +19,6 @@ OUT_OF_SCOPE: Final = {
     r".*(dispatch|Dispatch|sym_|Sym|fx_).*|cond|while_loop|compiled_with_cxx11_abi|vitals_enabled|set_vital|.*_vital": (
         "machinery of PyTorch's compiler and dispatcher"
     ),
-    r"allow_mutation_on_saved_tensors": "the server's saved tensors are not copied when they are modified; clone them",
     r"tree_map|is_tensor_like|Profiler(Activity|State|Config)|kineto_available|KinetoStepTracker|"
     r"register_optimizer_step_post_hook": (
         "imported there by PyTorch's own code; tensors and profilers have it under its documented name"

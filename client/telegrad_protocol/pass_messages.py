@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from .queries import SessionQuery
+
 
 class ClientNode(Struct, frozen=True, array_like=True, tag=22, gc=False):
     """Make node ``id`` of the backward graph, whose derivative the client computes, the history of ``outputs``.
@@ -104,3 +106,9 @@ class RandomState(Struct, frozen=True, array_like=True, tag=28, gc=False):
 
     id: int
     restores: bool
+
+
+class KeepSaved(SessionQuery, frozen=True):
+    """Answered with None once what graphs have saved of a tensor's memory is a copy, so that the tensor may change."""
+
+    id: int

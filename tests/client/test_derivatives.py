@@ -46,6 +46,23 @@ class Wrong(t.autograd.Function):
 
 PROGRAMS = [
     "A.jacobian(f, x)",
+    """
+    graph = import_module(t.__name__ + ".autograd.graph")
+    with graph.allow_mutation_on_saved_tensors():
+        b = p.clone()
+        value = (b ** 2 * b.exp()).sum() + (b * b[:1]).sum()
+        b.sin_()
+        b[1:].zero_()
+        first, = t.autograd.grad(value, p)
+    first
+    """,
+    """
+    graph = import_module(t.__name__ + ".autograd.graph")
+    b = p.clone()
+    value = (b ** 2).sum()
+    b.sin_()
+    t.autograd.grad(value, p)[0].sum().item()
+    """,
     "A.jacobian(two, (x, w))",
     "A.jacobian(lambda a: a.sum(), x)",
     "A.jacobian(lambda a: w * 2, x)",

@@ -30,7 +30,7 @@ from .duals import DualTensor, duals
 from .grad_names import grad_name
 from .operand_classes import DISPATCHING, OVERRIDING, OperandHasHandler, is_handled
 from .outputs import check_target, check_writable
-from .sharing import sharing
+from .sharing import keep_saved, sharing
 
 _SCALARS = frozenset((bool, int, float, complex))
 _MAX_PLANS = 1 << 15
@@ -359,12 +359,12 @@ def _mutate(
             raise AutogradError(
                 f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()"
             )
+    if sharing.keeps_saved:
+        keep_saved(session, targets)
     session.call(op.index, session.sites.current(4), (), wire, modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], OperationNode(tuple(parents), plan.grad_name))
-    if plan.outs is None:
-        return None
-    return targets[0] if not plan.is_tuple else plan.result_type(targets)
+    return None if plan.outs is None else plan.result_type(targets) if plan.is_tuple else targets[0]
 
 
 def _rebase(target: Tensor, node: OperationNode) -> None:

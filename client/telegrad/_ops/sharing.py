@@ -16,18 +16,28 @@ from telegrad._tensor.tensor import Tensor
 
 
 class _Sharing(threading.local):
-    """``detached`` has tensors that were detached, by ``id``, and their origins; None while nobody asks.
+    """``keeps_saved`` tells that what graphs have saved is copied before it is modified.
 
+    ``detached`` has tensors that were detached, by ``id``, and their origins; None while nobody asks.
     ``lent`` are the numbers, by ``memory_of``, of tensors whose arrays are written back, and ``arrays`` those that the
     program got: tensor, array, and a copy of it.
     """
 
+    keeps_saved = False
     detached: dict[int, tuple[Tensor, Tensor]] | None = None
     lent: frozenset[int] = frozenset()
     arrays: list[tuple[Tensor, Any, Any]] | None = None
 
 
 sharing = _Sharing()
+
+
+def keep_saved(session: Any, targets: Iterable[Any]) -> None:
+    """Let graphs keep what they have saved of tensors that are about to be modified. One round trip for each tensor."""
+    for target in targets:
+        for tensor in target if isinstance(target, (tuple, list)) else (target,):
+            if tensor is not None:
+                session.query("keep_saved", tensor._id)
 
 
 def memory_of(tensor: Tensor) -> int:

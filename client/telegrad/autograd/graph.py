@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from telegrad._ops.sharing import sharing
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.autograd_graph import GradFn as Node
 from telegrad._tensor.hooks import RemovableHandle
@@ -18,7 +19,8 @@ from ._levels import tracked_alias
 from ._saved_tensors import saved_tensors
 
 __all__ = [
-    "GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
+    "increment_version",
     "region_activation_memory_budget", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
     "set_override_stale_capture_stream", "set_warn_on_accumulate_grad_stream_mismatch",
 ]  # fmt: skip
@@ -117,6 +119,28 @@ class _Handles(RemovableHandle):
     def remove(self) -> None:
         for handle in self.handles:
             handle.remove()
+
+
+class _Mutations:
+    """What ``allow_mutation_on_saved_tensors`` yields."""
+
+    def clear(self) -> None:
+        """Do nothing: copies of saved tensors belong to the graph, and are freed with it."""
+
+
+@contextlib.contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[_Mutations]:
+    """Let operations of this thread modify in place what a later backward pass needs: it is copied before.
+
+    Each such operation in the block waits for the server. Raises AutogradError in such a block.
+    """
+    if sharing.keeps_saved:
+        raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    sharing.keeps_saved = True
+    try:
+        yield _Mutations()
+    finally:
+        sharing.keeps_saved = False
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Any, *, mode: str = "all") -> RemovableHandle:

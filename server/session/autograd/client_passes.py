@@ -8,10 +8,11 @@ from server.engine.autograd.forward_products import forward_products
 from server.engine.autograd.gradients import accumulate, in_layout_of
 from server.engine.autograd.graph import Edge, Node, with_history
 from server.engine.autograd.inplace import check_writable, edge_of, rebase
+from server.engine.autograd.saved_copies import keep_saved
 from server.engine.value import Value
 from server.session.requests import answers
 from server.session.state import Absent, SessionState
-from telegrad_protocol import messages, queries
+from telegrad_protocol import messages, pass_messages, queries
 from telegrad_protocol.errors import AutogradError, ProtocolError, UnknownIdError
 
 from .gradients import name_gradients, seeds
@@ -78,6 +79,11 @@ def _computed(state: SessionState, query: queries.Computed) -> list[bool]:
 @answers(queries.Version)
 def _version(state: SessionState, query: queries.Version) -> int:
     return state.value(query.id).storage.version
+
+
+@answers(pass_messages.KeepSaved)
+def _keep_saved(state: SessionState, query: pass_messages.KeepSaved) -> None:
+    keep_saved(state.value(query.id))
 
 
 @answers(queries.StopsReached)
