@@ -2,7 +2,8 @@
 
 A worker has one control channel and one channel per session, so the kernel's own flow control holds back each session
 by itself and a flood of one never delays another's frames or the control requests. File descriptors of new session
-channels travel on the control channel, attached to the frame that announces them.
+channels travel on the control channel, attached to the frame that announces them. ``number`` tells requests and their
+answers; on a frame of a session's client it is when the gateway received it, in nanoseconds of ``time.monotonic``.
 
 ``FrameReader`` and ``FrameWriter`` never block and serve both sides; ``AsyncChannel`` ties them to the gateway's loop.
 """
