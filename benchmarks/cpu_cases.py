@@ -44,13 +44,13 @@ def _attention(causal: bool, length: int) -> Case:
 
 def _embedding() -> Case:
     def make() -> list[Any]:
-        return [torch.randn(20_000, 256).requires_grad_(), torch.randint(0, 20_000, (8192,))]
+        return [torch.randn(20_000, 256).requires_grad_(), torch.randint(0, 20_000, (8192,)), torch.randn(8192, 256)]
 
-    def ours(F: Any, weight: Any, places: Any) -> Any:
-        return grad([F.sum(F.embedding(places, weight))], [None], [weight])
+    def ours(F: Any, weight: Any, places: Any, gradient: Any) -> Any:
+        return grad([F.embedding(places, weight)], [gradient], [weight])
 
-    def theirs(weight: Any, places: Any) -> Any:
-        return torch.autograd.grad(functional.embedding(places, weight).sum(), weight)
+    def theirs(weight: Any, places: Any, gradient: Any) -> Any:
+        return torch.autograd.grad(functional.embedding(places, weight), weight, gradient)
 
     return Case("embedding and gradient, 8,192 of 20,000 rows of 256", make, ours, theirs, records=True)
 

@@ -57,6 +57,16 @@ def test_loops_that_do_not_compile_are_done_without(cold: Path, monkeypatch: pyt
     assert compiled._next_look == float("inf")
 
 
+def test_a_cache_that_cannot_be_used_costs_time_only(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("no locator available")
+
+    monkeypatch.setenv(compiled.SETTING, "wait")
+    monkeypatch.setattr(compiled, "load", refuse)
+    assert compiled.kernels() is None
+    assert compiled._next_look == float("inf")
+
+
 def test_the_operator_may_do_without_them(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compiled.SETTING, "never")
     assert compiled.kernels() is None

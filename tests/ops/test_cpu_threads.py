@@ -279,3 +279,32 @@ def test_steps_of_adam_follow_pytorchs(adapter: EngineAdapter, rng: Any, name: s
             *given, beta1=0.9, beta2=0.999, grad_scale=None, found_inf=None, advance=True, **settings
         )
     agree([to_torch(adapter.numpy(p)) for p in ours], tuple(p.detach() for p in wide), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_copies_and_conversions_agree(adapter: EngineAdapter, rng: Any, dtype: torch.dtype, order: Any) -> None:
+    x = numbers(rng, 130, 70, 131, dtype=dtype)
+    value = adapter.function("permute")(adapter.tensor(x), order)
+    assert torch.equal(to_torch(adapter.numpy(adapter.function("contiguous")(value))), x.permute(order))
+    target = torch.float32 if dtype is not torch.float32 else torch.bfloat16
+    assert torch.equal(call(adapter, "_to_copy", x, dtype=adapter.convert(target))[0], x.to(target))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(3001, 701), (3, 700_001), (1_400_003,)])
+def test_sums_agree(adapter: EngineAdapter, rng: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x = numbers(rng, *shape, dtype=dtype)
+    for dims in (-1, None):
+        expected = x.double().sum() if dims is None else x.double().sum(dims)
+        found = call(adapter, "sum", x) if dims is None else call(adapter, "sum", x, dims)
+        agree(found, expected, FLOATS[dtype] * 30)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cross_entropy_agrees(adapter: EngineAdapter, rng: Any, dtype: torch.dtype) -> None:
+    x, target = numbers(rng, 4001, 157, dtype=dtype) * 4, torch.from_numpy(rng.integers(0, 157, 4001))
+    x[7] += 500
+    for reduction in ("mean", "none"):
+        found = call(adapter, "cross_entropy", x, target, reduction=reduction)
+        agree(found, TF.cross_entropy(x.double(), target, reduction=reduction), FLOATS[dtype] * 2)

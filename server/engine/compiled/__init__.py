@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import logging
 import os
 import platform
 import subprocess
@@ -27,6 +28,8 @@ LEAST: Final = 1 << 14
 SETTING: Final = "TELEGRAD_COMPILED_KERNELS"
 _SECONDS: Final = 0.25
 """How often it is looked whether the other process is done."""
+
+log = logging.getLogger(__name__)
 
 _loaded: Any = None
 _next_look = 0.0
@@ -48,11 +51,21 @@ def _look() -> Any:
     if choice == "wait" or mark().exists():
         if _process:
             _process.wait()
-        return load()
+        return _load_or_do_without()
     if _process is None:
         _process = _compile_beside()
     _next_look = time.monotonic() + _SECONDS
     return None
+
+
+def _load_or_do_without() -> Any:
+    global _next_look
+    try:
+        return load()
+    except Exception:  # such as a folder that cannot be written to: NumPy computes the same
+        log.warning("the CPU's loops could not be compiled; NumPy computes instead", exc_info=True)
+        _next_look = float("inf")
+        return None
 
 
 def _compile_beside() -> subprocess.Popen[bytes] | None:

@@ -72,7 +72,7 @@ def batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
 
 @kernel(indexing.embedding_dense_backward, keys.CPU, movement=True)
 def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, *, out):
-    loops = None if scale_grad_by_freq else _loops(grad_output, out)
+    loops = None if scale_grad_by_freq or grad_output.dtype.char != "f" else _loops(out)
     if loops is None:
         generic_indexing.embedding_dense_backward(
             xp, grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, out=out
@@ -80,7 +80,7 @@ def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx,
         return
     check_index("embedding_dense_backward", indices, num_weights, f"a table of {num_weights} rows")
     places = np.ascontiguousarray(indices.reshape(-1), np.int64)
-    rows = grad_output.reshape(places.size, out.shape[1])
+    rows = np.ascontiguousarray(grad_output.reshape(places.size, out.shape[1]))
     out.fill(0)
     number = threads.count() if rows.nbytes >= threads.LEAST_BYTES else 1
     parts = threads.parts_of(out.shape[1], min(number, out.shape[1]))

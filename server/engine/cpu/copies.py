@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
+from server.engine.device import threads
 from server.engine.ops.pointwise import cast_into
 from server.engine.registry import kernel
 from telegrad_protocol.ops import creation, pointwise, rearrange
@@ -34,6 +35,16 @@ _LEAST_ELEMENTS = 1 << 12
 
 def copy(source: Array, target: Array) -> None:
     """Copy between arrays of one shape and type, whatever their strides."""
+    if source.nbytes < threads.LEAST_BYTES or source.ndim < 2:
+        _copy_part(source, target)
+        return
+    dim = max(range(target.ndim), key=lambda d: abs(target.strides[d]) if target.shape[d] > 1 else -1)
+    source, target = np.moveaxis(source, dim, 0), np.moveaxis(target, dim, 0)
+    parts = threads.pieces_of(len(target), 2 * target.nbytes, threads.LEAST_BYTES)
+    threads.run(lambda part: _copy_part(source[parts[part]], target[parts[part]]), len(parts))
+
+
+def _copy_part(source: Array, target: Array) -> None:
     if source.size < _LEAST_ELEMENTS or source.ndim < 2:
         np.copyto(target, source)
         return
@@ -76,7 +87,7 @@ def clone(xp, input, *, out):
     copy(input, out)
 
 
-_CONVERSIONS = {"ef": widen, "fe": narrow}
+_CONVERSIONS = {"ef": widen, "Ef": widen, "fe": narrow, "fE": narrow}
 
 
 @kernel(pointwise._to_copy, keys.CPU, movement=True)
@@ -85,7 +96,7 @@ def to_copy(xp, input, *, dtype, device, out):
         copy(input, out)
     elif input.dtype.char + out.dtype.char in _CONVERSIONS:
         convert = _CONVERSIONS[input.dtype.char + out.dtype.char]
-        for part, target in in_pieces(input, out):
-            convert(part, target)
+        pieces = in_pieces(input, out)
+        threads.run(lambda piece: convert(*pieces[piece]), len(pieces))
     else:
         cast_into(xp, out, input)

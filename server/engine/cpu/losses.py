@@ -13,7 +13,8 @@ from server.engine.registry import kernel
 from telegrad_protocol.ops import losses as ops
 
 from .memory import in_pieces, scratch
-from .rows import in_row_blocks, is_fast, row_sums, times_column
+from .row_loops import on_row_blocks
+from .rows import is_fast, row_sums, times_column
 from .softmax import PRECISE, exponentials
 
 Array = Any
@@ -74,13 +75,15 @@ def cross_entropy(xp, input, target, reduction, ignore_index, *, out):
         generic._softmax_cross_entropy(xp, input, target, reduction, ignore_index, out=out)
         return
     losses = np.negative(input.reshape(-1)[positions], out=loss if reduction == "none" else None)
-    shifts = None
-    for block, (x, y) in in_row_blocks((input,), (probabilities,)):
-        sums, inverses, shifts = exponentials(x, y, PRECISE, shifts is not None)
+
+    def work(_: int, rows: slice, x: Array, y: Array) -> None:
+        sums, inverses, shifts = exponentials(x, y, PRECISE)
         times_column(y, inverses, y)
         if shifts is not None:
-            losses[block] += shifts
-        losses[block] += np.log(sums, out=sums)
+            losses[rows] += shifts
+        losses[rows] += np.log(sums, out=sums)
+
+    on_row_blocks(work, (input,), (probabilities,))
     if reduction != "none":
         loss[...] = row_sums(losses[None])[0] / (len(losses) if reduction == "mean" else 1)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
+from server.engine.device import threads
 from server.engine.ops import reduce as generic
 from server.engine.ops import spread as generic_spread
 from server.engine.registry import kernel
@@ -19,6 +20,7 @@ from telegrad_protocol.ops import spread
 from .fallback import call_generic
 from .halves import is_half
 from .memory import BLOCK_BYTES, scratch
+from .row_loops import on_row_blocks
 from .rows import add_column, column_sums, in_row_blocks, is_fast, row_dots, row_sums
 
 Array = Any
@@ -50,12 +52,34 @@ def sum_into(x: Array, dim: Dims, out: Array) -> bool:
     if after == 1:
         column_sums(x.reshape(before, kept), out.reshape(kept))
         return True
-    sums = row_sums(x.reshape(before * kept, after))
+    sums = _threaded_row_sums(x.reshape(before * kept, after))
     if before == 1:
         out[...] = sums.reshape(out.shape)
     else:
         column_sums(sums.reshape(before, kept), out.reshape(kept))
     return True
+
+
+def _threaded_row_sums(x: Array) -> Array:
+    """``row_sums``, for which threads take some rows each, or parts of a single long row."""
+    if x.nbytes < _LARGE:
+        return row_sums(x)
+    if len(x) == 1:
+        length = x.shape[1]
+        parts = [x[:, part] for part in threads.pieces_of(length, x.nbytes, threads.LEAST_BYTES)]
+    else:
+        parts = [x[part] for part in threads.pieces_of(len(x), x.nbytes, threads.LEAST_BYTES)]
+    sums: list[Any] = [None] * len(parts)
+
+    def run(part: int) -> None:
+        sums[part] = row_sums(parts[part])
+
+    threads.run(run, len(parts))
+    return np.add.reduce(sums) if len(x) == 1 else np.concatenate(sums)
+
+
+_LARGE = 1 << 22
+"""Bytes from which on threads pay for a sum."""
 
 
 def _sum_halves(x: Array, dim: Dims, out: Array) -> bool:
@@ -67,8 +91,11 @@ def _sum_halves(x: Array, dim: Dims, out: Array) -> bool:
     rows = x.reshape(view[1], view[2])
     if rows.shape[0] == 1:
         return False
-    for block, (part,) in in_row_blocks((rows,), ()):
+
+    def work(_: int, block: slice, part: Array) -> None:
         flat[block] = row_sums(part)
+
+    on_row_blocks(work, (rows,), ())
     return True
 
 
