@@ -46,7 +46,9 @@ def device_exhausted(usage: MemoryUsage) -> OutOfMemoryError:
 
 
 def over_quota(usage: MemoryUsage) -> OutOfMemoryError:
-    """Return the error for a request that is beyond the session's quota."""
-    return usage.describe(
-        "session quota exceeded", "free tensors of this session, or of its tenant's others, or raise the quota"
+    """Return the error for a request that is beyond the session's quota; it tells nothing of what others hold."""
+    return OutOfMemoryError(
+        f"allocate: session quota exceeded on {usage.device}: wanted {human(usage.wanted)}, this session holds "
+        f"{human(usage.held)} (quota {human(usage.quota or 0)}); free tensors of this session, or of its tenant's "
+        "others, or have the quota raised (TELEGRAD_MEMORY_SHARE, or memory of the tenant)"
     )

@@ -114,8 +114,8 @@ class CpuBackend(AllocatingBackend):
         return on_all_threads(run) if nbytes >= LARGE else run
 
     def memory_info(self) -> tuple[int, int]:
-        page = os.sysconf("SC_PAGE_SIZE")
-        return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
+        free, total = self.allocator.upstream.free_and_total()
+        return min(free, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")), total
 
     def properties(self) -> dict[str, Any]:
         return {

@@ -299,6 +299,8 @@ class Device(BaseModel):
     free_memory: int | None = None
     allocated_memory: int | None = None
     reserved_memory: int | None = None
+    memory_quota: int | None = Field(None, description="what your sessions may have in use on it together")
+    host_quota: int = Field(0, description="what they may take of the host on its worker besides tensors' elements")
     capability: tuple[int, int] | None = Field(None, description="CUDA compute capability")
     multiprocessors: int | None = None
     pid: int | None = Field(None, description="the worker's process")
