@@ -25,6 +25,7 @@ from telegrad_protocol.errors import (
     UnknownIdError,
     WorkerCrashedError,
 )
+from telegrad_protocol.link import WINDOW_BYTES
 from telegrad_protocol.messages import PROTOCOL_VERSION, Hello
 
 from .node import PLACE_SECONDS, Node
@@ -38,6 +39,10 @@ from .workers.supervisor import Supervisor
 REMEMBERED: Final = 1000
 """How many closed sessions are remembered with the reason why they ended."""
 
+TENANT_WINDOWS: Final = 64 << 20
+"""Bytes that may be on their way, each way, for the sessions of a tenant together, but for the least of each."""
+LEAST_WINDOW: Final = 2 << 20
+"""A session's window however many others its tenant has: two chunks."""
 CLOSE_SECONDS: Final = 3.0
 """How long the end of a session waits for a worker that does not answer."""
 _STOPPING: Final = "the server is shutting down"
@@ -147,8 +152,9 @@ class Registry:
         except BaseException:
             ours.close()
             raise
+        hello = self._hello(home, lease, self._window(client.get("tenant", "")))
         session = SessionRelay(
-            number, self._hello(home, lease), ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
+            number, hello, ours, asyncio.get_running_loop(), self._closed_by_client, self._lost,
             self._lease_ended, self._interrupted,
         )  # fmt: skip
         session.client, session.tenant = client, client["tenant"]
@@ -208,13 +214,18 @@ class Registry:
             loads[number] = loads.get(number, 0.0) + SESSION_LOAD + session.load
         return loads
 
-    def _hello(self, home: Home, lease: float) -> Hello:
+    def _window(self, tenant: str) -> int:
+        """Return how many bytes of a new session may be on their way, each way: less, the more its tenant has."""
+        held = [session.window for session in self._sessions.values() if session.client.get("tenant") == tenant]
+        return max(LEAST_WINDOW, min(WINDOW_BYTES, (TENANT_WINDOWS - sum(held)) // 2))
+
+    def _hello(self, home: Home, lease: float, window: int) -> Hello:
         host = home.process.hello.result()
-        devices = host["devices"]
+        devices, limits = host["devices"], host["limits"] | {"window_bytes": window}
         return Hello(
             session=secrets.token_hex(8), key=secrets.token_urlsafe(24), protocol=PROTOCOL_VERSION,
             server_version=__version__, table_hash=host["table_hash"], dtypes=host["dtypes"], devices=devices,
-            default_device=host.get("default_device") or devices[0], limits=host["limits"], lease_seconds=lease,
+            default_device=host.get("default_device") or devices[0], limits=limits, lease_seconds=lease,
             worker=home.worker.number, node_devices=list(home.worker.group.devices), isolation=home.worker.use,
         )  # fmt: skip
 

@@ -29,7 +29,7 @@ from server.ipc.channel import AsyncChannel, Frame
 from telegrad_protocol import wire
 from telegrad_protocol.bulk import BulkReader
 from telegrad_protocol.errors import ProtocolError, SessionDetachedError, SessionLostError, TelegradError
-from telegrad_protocol.link import ACK_SECONDS, Link, Parts, Received, heartbeat_seconds
+from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, Parts, Received, heartbeat_seconds
 from telegrad_protocol.messages import Attach, Detach, Failure, Hello
 
 from .door.websocket import LimitedWebSocket
@@ -75,7 +75,8 @@ class SessionRelay:
         self._on_close, self._on_lost, self._on_lease_end = on_close, on_lost, on_lease_end
         self._on_interrupt = on_interrupt
         self._set_lease(hello.lease_seconds)
-        self._link = Link(hold=True)
+        self.window = hello.limits.get("window_bytes", WINDOW_BYTES)
+        self._link = Link(self.window, hold=True)
         self._connection: StreamProtocol | None = None
         self._ended_by_worker = False
         self._passed_on: deque[tuple[int, int]] = deque()
@@ -104,7 +105,7 @@ class SessionRelay:
         self._set_lease(self._lease if lease is None else lease)
         self.hello = structs.replace(self.hello, attachment=self.hello.attachment + 1, lease_seconds=self._lease)
         self.last_sign = time.monotonic()
-        self._link = Link(hold=True)
+        self._link = Link(self.window, hold=True)
         self._passed_on.clear()
         body = wire.encode_batch([instruction])
         self._channel.send(wire.BATCH, 0, [body])

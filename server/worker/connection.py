@@ -35,6 +35,8 @@ INBOX_BYTES: Final = 4 << 20
 """Beyond this a session's socket is not read, so that the gateway, and in turn the client, has to wait."""
 OUTBOX_BYTES: Final = 16 << 20
 """Beyond this a session does not execute until the gateway has taken some of its replies."""
+LEAST_BYTES: Final = 256 << 10
+"""What a session may hold in either direction, however many its tenant has."""
 
 IDLE: Final = 0
 WAITING: Final = 1
@@ -110,6 +112,7 @@ class SessionConnection:
         self._received = 0.0
         """When the gateway received the last frame that was taken from the inbox, as ``perf_counter`` tells it; 0 where
         that is not known, or where a reply was sent since."""
+        self._most_waiting, self._most_pending = INBOX_BYTES, OUTBOX_BYTES
         session.send = self._send_now
         session.on_failure = self._failed
         self._reader = FrameReader(sock)
@@ -130,7 +133,7 @@ class SessionConnection:
             session.poll()
             self._collect()
         budget = self._budget
-        while budget > 0 and not (self.ended or self._is_paused) and writer.pending <= OUTBOX_BYTES:
+        while budget > 0 and not (self.ended or self._is_paused) and writer.pending <= self._most_pending:
             if session.shows_memory:
                 if writer.pending:
                     break
@@ -172,6 +175,11 @@ class SessionConnection:
         self._set_budget(used, now - begin)
         self._rate()
         numbers[SESSION] = 0.0
+
+    def share_buffers(self, sessions: int) -> None:
+        """Hold as much less in either direction as the session's tenant has sessions."""
+        self._most_waiting = max(INBOX_BYTES // sessions, LEAST_BYTES)
+        self._most_pending = max(OUTBOX_BYTES // sessions, LEAST_BYTES)
 
     def pause(self) -> None:
         """End the turn that is going on after its present instruction. A signal handler may call this."""
@@ -232,9 +240,9 @@ class SessionConnection:
         if self.ended:
             self.activity = IDLE
             return
-        if self._inbox_bytes <= INBOX_BYTES:
+        if self._inbox_bytes <= self._most_waiting:
             self.interest |= selectors.EVENT_READ
-        if pending <= OUTBOX_BYTES and not (session.shows_memory and pending) and self._can_go_on():
+        if pending <= self._most_pending and not (session.shows_memory and pending) and self._can_go_on():
             self.activity = BUSY
         else:
             self.activity = WAITING if session.waits else IDLE

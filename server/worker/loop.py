@@ -269,6 +269,7 @@ class Worker:
         """Close a session and its socket."""
         if self._connections.pop(connection.number, None) is None:
             return
+        self._share_buffers(connection.tenant)
         self._watch(connection.socket, 0, connection)
         self._heartbeat.end_wait(connection.number)
         connection.writer.close()
@@ -348,6 +349,13 @@ class Worker:
         connection = SessionConnection(number, session, sock, self._heartbeat, self._measures, tenant, share)
         self._connections[number] = connection
         self._watch(sock, connection.interest, connection)
+        self._share_buffers(tenant)
+
+    def _share_buffers(self, tenant: str) -> None:
+        """Divide among a tenant's sessions what they may hold of frames."""
+        own = [connection for connection in self._connections.values() if connection.tenant == tenant]
+        for connection in own:
+            connection.share_buffers(len(own))
 
     def _close(self, number: int, args: list[Any]) -> None:
         connection = self._connections.get(number)

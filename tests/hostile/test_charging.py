@@ -181,6 +181,18 @@ def test_downloads_over_http_are_charged(server: ServerProcess) -> None:
         assert codes[0] == 200 and 507 in codes
 
 
+@pytest.mark.slow
+def test_replies_that_many_sessions_of_a_tenant_do_not_read_share_a_bound(server: ServerProcess) -> None:
+    """Forty sessions ask for 20 MB each in small pieces, and read none of it."""
+    with bounded(server, HOST + MEMORY) as first, contextlib.ExitStack() as stack:
+        sessions = [first, *[stack.enter_context(RawClient(server, TOKENS["attacker"])) for _ in range(39)]]
+        for session in sessions:
+            session.send(call("zeros", 1, [15_000], None, None))
+            for batch in range(8):
+                session.send(*[Read(1000 + 40 * batch + i, 1) for i in range(40)])
+        wait_until(lambda: server.metric("telegrad_operations_total") >= len(sessions), "all were served")
+
+
 def test_a_long_tensor_is_not_taken_apart_into_more_tensors_than_the_quota_has_room_for(server: ServerProcess) -> None:
     with bounded(server) as attacker:
         attacker.send(call("zeros", 1, [1], None, None), call("expand", 2, 1, [200_000]))

@@ -57,7 +57,7 @@ class SocketTransport:
         self.hello = hello
         self.address = address
         self._flush = flush
-        self._link = Link(window)
+        self._link = Link(min(window, hello.limits.get("window_bytes", window)))
         self._lock = threading.RLock()
         self._connection: WebSocketConnection | None = None
         self._counted = TransportStats()
