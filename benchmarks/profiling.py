@@ -27,7 +27,7 @@ def _cases(lib: Any, device: str) -> dict[str, Callable[[], Any]]:
     half = lib.randn(4096, 4096, device=device, dtype=lib.bfloat16)
     single = lib.randn(4096, 4096, device=device)
     large = lib.randn(1 << 26, device=device)
-    host = lib.randn(1 << 24)
+    host = lib.randn(1 << 24, device="cpu")
     return {
         "matmul 4096 bf16": lambda: half @ half,
         "matmul 4096 fp32": lambda: single @ single,

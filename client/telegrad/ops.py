@@ -11,6 +11,9 @@ from telegrad._library import aten as _aten
 from telegrad._library import registry as _registry
 from telegrad._library.overloads import OpOverloadPacket
 
+_SYMBOLS = frozenset(f"__{mark}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for mark in ("", "i"))
+"""Operators of PyTorch's library that have the names of Python's methods."""
+
 
 class OpNamespace:
     """The operators of one namespace, by name."""
@@ -20,7 +23,8 @@ class OpNamespace:
         self.__name__ = f"torch.ops.{name}"
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
-        packet = None if name.startswith("__") else _registry.packet_of(self.name, name)
+        is_python = name.startswith("__") and name not in _SYMBOLS
+        packet = None if is_python else _registry.packet_of(self.name, name)
         if packet is None:
             listed = "; docs/operations.md lists all operations" if self.name == _aten.NAMESPACE else ""
             raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'{listed}")

@@ -12,6 +12,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ShapeError
 from telegrad_protocol.ops import PUBLIC
 
+from .aten_composites import COMPOSITES
+
 _PACKAGE: Final = "telegrad"
 _PLACES: Final = ("linalg", "fft", "special")
 """Packages whose functions the operators are named after, such as ``linalg_inv``."""
@@ -19,9 +21,10 @@ _PLACES: Final = ("linalg", "fft", "special")
 
 def function_of(name: str) -> Callable[..., Any] | None:
     """Return the function that an operator of PyTorch's library is; None if telegrad has none."""
-    if name.startswith("__"):
-        return None
-    own = _OWN.get(name) or _derivatives().get(name)
+    own = _OWN.get(name) or COMPOSITES.get(name)
+    if own is not None or name.startswith("__"):
+        return own
+    own = _derivatives().get(name)
     if own is not None:
         return own
     if name in PUBLIC and name not in _OF_TELEGRAD:
