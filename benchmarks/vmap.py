@@ -121,7 +121,7 @@ def main() -> int:
                 print(measured.row(), flush=True)
                 figures.append(measured)
     if options.save:
-        save(options.save, figures, about("cpu"))
+        save(options.save, figures, **about("cpu"))
     return int(any(measured.met is False for measured in figures))
 
 
