@@ -147,5 +147,5 @@ $(VENV)/.dev: pyproject.toml client/pyproject.toml
 # Tools that look at what is supplied: none of them is needed to run, test or change telegrad.
 $(SUPPLY)/.done: deploy/requirements-supply.txt
 	$(PYTHON) -m venv --clear $(SUPPLY)
-	PIP_DISABLE_PIP_VERSION_CHECK=1 $(SUPPLY)/bin/pip install -qq -r $<
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(SUPPLY)/bin/pip install -qq --no-compile -r $<
 	@touch $@
