@@ -37,12 +37,12 @@ def test_inline_texts_are_compiled_once(tg: Any, kernel_cache: str, capfd: pytes
     assert changed.__name__ == "inline_functions_v1" and (first.twice(4), changed.twice(4)) == (8, 12)
 
 
-def test_autograd_functions_in_cpp_are_refused_by_the_compiler(tg: Any, kernel_cache: str) -> None:
+def test_classes_are_refused_by_the_compiler(tg: Any, kernel_cache: str) -> None:
     text = """
-    struct Twice : torch::autograd::Function<Twice> {};
-    torch::Tensor f(torch::Tensor x) { return Twice::apply(x)[0]; }"""
-    with pytest.raises(errors.CompilationError, match=r"write a torch\.autograd\.Function in Python"):
-        load_inline("autograd_in_cpp", text, functions="f", extra_cflags=["-O0", "-fsyntax-only"])
+    struct Twice {};
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { py::class_<Twice>(m, "Twice"); }"""
+    with pytest.raises(errors.CompilationError, match=r"py::class_ is not supported"):
+        load_inline("class_in_cpp", text, extra_cflags=["-O0", "-fsyntax-only"])
 
 
 def test_a_server_runs_no_code_of_clients_unless_it_is_allowed(
