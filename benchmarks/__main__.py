@@ -24,8 +24,11 @@ def main() -> int:
     from . import install, training, wire
     from .measure import about, save, without_goal
 
-    with tg.connect(devices="cuda:0" if options.device == "cuda" else "cpu"):
+    with tg.connect(devices="cuda:0" if options.device == "cuda" else "cpu") as connection:
         figures = [*wire.run(tg), *training.run(tg, options.device)]
+        assert connection._server is not None
+        with tg.connect(connection._server.pages):
+            figures += wire.run(tg, wire.TCP)
     figures += install.run(not options.no_install)
     if options.device != "cpu":
         figures = [without_goal(each) for each in figures]  # the goals are for the CPU backend over loopback

@@ -1,8 +1,9 @@
-"""Two checkouts side by side in one run: ``python -m benchmarks.compare --base DIR [--device cuda:0] [--save NAME]``.
+"""Two checkouts side by side: ``python -m benchmarks.compare --base DIR [--device cuda:0] [--tcp] [--save NAME]``.
 
 A process of each checkout measures the same probes in turn, so that whatever else the machine does meets both. A figure
 is the ratio of this checkout's time to the other's, one ratio a round, with its quartiles. Run it with this checkout as
-the base, too: that shows how far ratios are from 1 by noise alone.
+the base, too: that shows how far ratios are from 1 by noise alone. Each connects to a private server, as that checkout
+does it, or over TCP with ``--tcp``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from pathlib import Path
 from .measure import Figure, about, figure, save
 
 HERE = Path(__file__).resolve().parents[1]
-PROBES = ("submit", "end_to_end", "round_trip", "add", "add_with_gradient", "malloc_free", "mlp_step", "gpt_step")
+PROBES = (
+    "submit", "end_to_end", "round_trip", "round_trip_tail", "upload", "download", "add", "add_with_gradient",
+    "malloc_free", "mlp_step", "mlp_new_batch", "gpt_step",
+)  # fmt: skip
 SLOWER = 1.03
 """The largest ratio that counts as no slower."""
 
@@ -26,12 +30,12 @@ SLOWER = 1.03
 class Checkout:
     """A process that measures with the code of one checkout."""
 
-    def __init__(self, tree: Path, device: str) -> None:
+    def __init__(self, tree: Path, device: str, over: str) -> None:
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         kept = [entry for entry in inherited if entry and not entry.startswith(str(HERE))]
         path = os.pathsep.join([f"{tree}/client", str(tree), *kept])
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "benchmarks/probes.py"), device],
+            [sys.executable, str(HERE / "benchmarks/probes.py"), device, over],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tree,
             env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
         )  # fmt: skip
@@ -52,9 +56,9 @@ class Checkout:
         self._process.wait()
 
 
-def run(base: Path, device: str, probes: list[str], rounds: int) -> list[Figure]:
+def run(base: Path, device: str, probes: list[str], rounds: int, over: str = "private") -> list[Figure]:
     """One figure a probe."""
-    ours, theirs = Checkout(HERE, device), Checkout(base, device)
+    ours, theirs = Checkout(HERE, device, over), Checkout(base, device, over)
     try:
         return [_compare(ours, theirs, probe, rounds) for probe in probes]
     finally:
@@ -82,12 +86,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     parser.add_argument("--base", required=True, help="the other checkout")
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
+    parser.add_argument("--tcp", action="store_true", help="connect over TCP, whatever a private server is used by")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--only", default="", help="a part of the names of the probes to run")
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args()
     probes = [probe for probe in PROBES if options.only in probe]
-    figures = run(Path(options.base).resolve(), options.device, probes, options.rounds)
+    figures = run(
+        Path(options.base).resolve(), options.device, probes, options.rounds, "tcp" if options.tcp else "private"
+    )
     for measured in figures:
         print(measured.row(), flush=True)
     if options.save:

@@ -40,13 +40,19 @@ def _timed(action: Callable[[], Any], count: int) -> float:
 class Probes:
     """The probes on one device, made when they are first asked for."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, over: str) -> None:
+        import numpy
+
         import telegrad
 
         self.tg = telegrad
         self.device = device
         self.place = "cuda" if device.startswith("cuda") else "cpu"
-        telegrad.connect(devices=device)
+        connection = telegrad.connect(devices=device)
+        server = connection._server
+        if over == "tcp" and server is not None:
+            telegrad.connect(getattr(server, "pages", server.url))
+        self._large = numpy.random.default_rng(0).random(1 << 25)
         self._made: dict[str, Probe] = {}
 
     def sample(self, name: str, repeats: int) -> list[float]:
@@ -82,6 +88,48 @@ class Probes:
         """The median time in which a scalar is read."""
         scalar = self.tg.randn(())
         return lambda: sorted(_timed(scalar.item, 1) for _ in range(300))[150]
+
+    def round_trip_tail(self) -> Probe:
+        """The time in which 99 of 100 reads of a scalar are done."""
+        scalar = self.tg.randn(())
+        return lambda: sorted(_timed(scalar.item, 1) for _ in range(1000))[990]
+
+    def upload(self) -> Probe:
+        """256 MiB from an array to a tensor."""
+        kept: list[Any] = [None]
+
+        def work() -> None:
+            kept[0] = None
+            kept[0] = self.tg.from_numpy(self._large).to(self.place)
+            self.tg.cuda.synchronize()
+
+        return lambda: _timed(work, 1)
+
+    def download(self) -> Probe:
+        """256 MiB from a tensor to an array."""
+        tensor = self.tg.from_numpy(self._large).to(self.place)
+        return lambda: _timed(tensor.cpu().numpy if self.place == "cuda" else tensor.numpy, 1)
+
+    def mlp_new_batch(self) -> Probe:
+        """A training step of a small perceptron on a batch of 256 images from the client, and its loss read."""
+        tg, batch = self.tg, self._large[: 256 * 784].reshape(256, 784).astype("float32")
+        layers = (tg.nn.Linear(784, 512), tg.nn.ReLU(), tg.nn.Linear(512, 10))
+        model = tg.nn.Sequential(*layers).to(self.place)
+        optimizer = tg.optim.SGD(model.parameters(), lr=0.01)
+        target = tg.zeros(256, dtype=tg.int64, device=self.place)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            loss = tg.nn.functional.cross_entropy(model(tg.from_numpy(batch).to(self.place)), target)
+            loss.backward()
+            optimizer.step()
+            loss.item()
+
+        def work() -> None:
+            for _ in range(10):
+                step()
+
+        return lambda: _timed(work, 10)
 
     def mlp_step(self) -> Probe:
         """A training step of a multilayer perceptron."""
@@ -167,7 +215,7 @@ def main() -> None:
     """Answer one line after the other until there are no more."""
     answers = sys.stdout
     sys.stdout = sys.stderr
-    probes = Probes(sys.argv[1])
+    probes = Probes(*sys.argv[1:3])
     gc.freeze()
     for line in sys.stdin:
         name, repeats = line.split()

@@ -23,6 +23,8 @@ WINDOW_BYTES: Final = 16 << 20
 """Bytes that may be unacknowledged before the sender has to wait."""
 ACK_BYTES: Final = 2 << 20
 """Bytes received after which an acknowledgement is due, so that the other end can reuse the memory of its frames."""
+ACK_FRAMES: Final = 256
+"""Frames received after which one is due, however small they were."""
 ACK_SECONDS: Final = 0.5
 """Seconds after which received frames are acknowledged at the latest."""
 
@@ -61,7 +63,8 @@ class Link:
         self.released = 0
         self.acknowledged = 0
         self._hold = hold
-        self._announced = 0
+        self.announced = 0
+        """The last frame that the other end was told of."""
         self._unannounced_bytes = 0
         self._tail: deque[_Kept] = deque()
 
@@ -82,18 +85,23 @@ class Link:
     @property
     def owes_acknowledgement(self) -> bool:
         """Whether released frames are not yet acknowledged by any header."""
-        return self._announced != self.released
+        return self.announced != self.released
 
     @property
     def wants_acknowledgement(self) -> bool:
-        """Whether so many bytes are unacknowledged that the other end should be told now."""
-        return self._unannounced_bytes >= min(ACK_BYTES, self.window // 2)
+        """Whether so many bytes or frames are unacknowledged that the other end should be told now."""
+        unannounced = self.released - self.announced
+        return self._unannounced_bytes >= min(ACK_BYTES, self.window // 2) or unannounced >= ACK_FRAMES
 
     def header(self, kind: int) -> bytes:
         """The link header of the frame that ``keep`` takes next, or of an ``ACK``, which has no number."""
-        self._announced = released = self.released
+        return LINK_HEADER.pack(kind, self.sent + 1 if kind in _NUMBERED else 0, self.announce())
+
+    def announce(self) -> int:
+        """Return the number of the last released frame, which the caller tells the other end."""
+        self.announced = released = self.released
         self._unannounced_bytes = 0
-        return LINK_HEADER.pack(kind, self.sent + 1 if kind in _NUMBERED else 0, released)
+        return released
 
     def interruption(self, number: int) -> bytes:
         """The whole of an ``INTERRUPT``, which is not numbered itself: the interrupt of this number was noted."""
@@ -111,7 +119,7 @@ class Link:
         kind, sequence, acknowledged = LINK_HEADER.unpack_from(frame)
         self.forget(acknowledged)
         if kind in _NUMBERED:
-            self._admit(sequence, kind, frame)
+            self.admit(kind, sequence, memoryview(frame)[LINK_HEADER.size :], len(frame))
         elif kind not in (ACK, INTERRUPT):
             raise ProtocolError(f"unknown kind of frame {kind}")
         return int(kind)
@@ -144,15 +152,16 @@ class Link:
         if not self._hold:
             self.released = self.received
 
-    def _admit(self, sequence: int, kind: int, frame: Buffer) -> None:
+    def admit(self, kind: int, sequence: int, body: memoryview, nbytes: int) -> None:
+        """Add a numbered frame to ``inbox``, unless it was seen before; ``nbytes`` is what it counts as."""
         if sequence <= self.received:
             return
         if sequence != self.received + 1:
             raise ProtocolError(f"frame {sequence} follows frame {self.received}: frames are missing")
-        self.inbox.append(Received(sequence, kind, memoryview(frame)[LINK_HEADER.size :]))
+        self.inbox.append(Received(sequence, kind, body))
         self.received = sequence
         if not self._hold:
-            self.release(sequence, len(frame))
+            self.release(sequence, nbytes)
 
 
 def heartbeat_seconds(lease_seconds: float) -> float:

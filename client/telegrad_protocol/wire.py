@@ -22,6 +22,10 @@ CHUNK: Final = 2
 ACK: Final = 3
 CLOSE: Final = 4
 INTERRUPT: Final = 5
+SHARED_CHUNK: Final = 6
+"""On a direct channel: the place of a chunk in its shared memory."""
+OPENED: Final = 7
+"""On a direct channel: the worker has taken the socket, and has the frames up to this number."""
 
 LINK_HEADER: Final = struct.Struct("<BQQ")
 CHUNK_HEADER: Final = struct.Struct("<QQ")

@@ -6,6 +6,7 @@ session's key. Knows neither frames nor tensors.
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,6 +121,9 @@ class RegistryLike(Protocol):
 
     def get(self, id: str) -> Any:
         """Return the session of this id; raise ``UnknownIdError`` or ``SessionLostError``."""
+
+    async def go_direct(self, session: Any, sock: socket.socket, received: int, max_bytes: int) -> None:
+        """Give a socket of the client to the session's worker, which talks over it past the gateway."""
 
     async def request(self, session: Any, verb: str, args: list[Any]) -> Any:
         """Put a control request about ``session`` to its worker."""

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import logging
 import secrets
+import socket
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
@@ -199,6 +200,14 @@ class Registry:
         session.last_sign = time.monotonic()
         session.worked = True
         return await self._home_of(session).process.request(session.number, verb, args)
+
+    async def go_direct(self, session: SessionRelay, sock: socket.socket, received: int, max_bytes: int) -> None:
+        """Give a socket of the client to the worker, as the session's direct channel, with frames up to ``max_bytes``.
+
+        The client has the frames of that channel up to number ``received``.
+        """
+        process = self._home_of(session).process
+        await process.request(session.number, "go_direct", [received, max_bytes], fd=sock.detach())
 
     def _home_of(self, session: SessionRelay) -> Home:
         home = self._homes.get(session.number)

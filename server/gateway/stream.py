@@ -12,26 +12,26 @@ Both are in one file because every frame passes them together.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from asyncio.transports import BaseTransport
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import structs
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
-from websockets.server import ServerProtocol
 
 from server.ipc import channel
 from server.ipc.channel import AsyncChannel, Frame
 from telegrad_protocol import wire
-from telegrad_protocol.bulk import BulkReader
 from telegrad_protocol.errors import ProtocolError, SessionDetachedError, SessionLostError, TelegradError
 from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, Parts, Received, heartbeat_seconds
 from telegrad_protocol.messages import Attach, Detach, Failure, Hello
 
+from .door.receiver import BulkProtocol, Receiver
 from .door.websocket import LimitedWebSocket
 from .websocket_frames import close_reason, message_head
 
@@ -46,7 +46,6 @@ LOAD_SECONDS: Final = 10.0
 """A session that has sent nothing for so long counts as hardly at work."""
 CLOSE_SECONDS: Final = 2.0
 """How long a client may take to agree to the end."""
-READ_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = 4 << 20
 
 
@@ -237,8 +236,19 @@ class SessionRelay:
         if frame.kind == channel.CLOSE:
             self._ended_by_worker = True
             return
+        if frame.kind == channel.TRAFFIC:
+            self._note_traffic(*channel.TRAFFIC_COUNTS.unpack(frame.body))
+            return
         self._send(frame.kind, frame.body)
         self._hold_worker()
+
+    def _note_traffic(self, frames_in: int, frames_out: int, bytes_in: int, bytes_out: int) -> None:
+        """Count what went between client and worker past the gateway."""
+        self.frames_received += frames_in
+        self.frames_sent += frames_out
+        self.bytes_received += bytes_in
+        self.bytes_sent += bytes_out
+        self.worked = True
 
     def _channel_ended(self) -> None:
         self._on_lost(self, self._ended_by_worker)
@@ -264,38 +274,6 @@ class SessionRelay:
             connection.end(code, f"{error.code}: {error.message}" if error else "")
 
 
-class _BulkProtocol(ServerProtocol):
-    bulk: BulkReader
-
-    def parse(self) -> Generator[None, None, None]:
-        self.reader = self.bulk = BulkReader(scratch=True)
-        yield from super().parse()
-
-
-class _Receiver(asyncio.BufferedProtocol):
-    """What the loop sees of a ``StreamProtocol`` that is taken over: bytes are received where they belong."""
-
-    def __init__(self, stream: StreamProtocol, bulk: BulkReader) -> None:
-        self._stream, self._bulk = stream, bulk
-        self._small = memoryview(bytearray(READ_BYTES))
-        self._place: memoryview | None = None
-        self.connection_lost = stream.connection_lost  # type: ignore[method-assign]
-        self.eof_received = stream.eof_received  # type: ignore[method-assign]
-        self.pause_writing = stream.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = stream.resume_writing  # type: ignore[method-assign]
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        self._place = self._bulk.place
-        return self._small if self._place is None else self._place
-
-    def buffer_updated(self, count: int) -> None:
-        if self._place is None:
-            self._stream.data_received(self._small[:count])  # type: ignore[arg-type]  # it is copied at once
-        else:
-            self._bulk.placed(count)
-            self._stream.data_received(b"")
-
-
 class StreamProtocol(LimitedWebSocket):
     """uvicorn's WebSocket protocol, which a session can take over once the handshake is done."""
 
@@ -303,7 +281,7 @@ class StreamProtocol(LimitedWebSocket):
         super().__init__(*args, **kwargs)
         self.close_timeout = CLOSE_SECONDS
         self.ping_interval = None  # the link has heartbeats of its own
-        self.conn = self._protocol = _BulkProtocol(max_size=self.config.ws_max_size, logger=self.logger)
+        self.conn = self._protocol = BulkProtocol(max_size=self.config.ws_max_size, logger=self.logger)
         self._session: SessionRelay | None = None
         self._over = asyncio.Event()
 
@@ -316,11 +294,21 @@ class StreamProtocol(LimitedWebSocket):
         except ProtocolError as error:
             self.end(REFUSED, f"{error.code}: {error.message}")
         self._take_over_queue()
-        self.transport.set_protocol(_Receiver(self, self._protocol.bulk))
+        self.transport.set_protocol(Receiver(self, self._protocol.bulk))
         try:
             await self._over.wait()
         finally:
             session.disconnect(self)
+
+    async def take_socket(self) -> socket.socket:
+        """Give the connection up, once what was written is on its way, and return its socket."""
+        while self.transport.get_write_buffer_size():
+            await asyncio.sleep(0)
+        self.transport.pause_reading()
+        sock = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
+        self.close_sent = True
+        self.transport.abort()
+        return sock
 
     def write(self, parts: Parts) -> None:
         """Send one message, without copying its parts together."""

@@ -16,13 +16,15 @@ from typing import Final, Protocol
 
 from server.disclosure import defect, traceback_for
 from server.ipc import channel
-from server.ipc.channel import Frame, FrameReader, FrameWriter
+from server.ipc.channel import TRAFFIC_COUNTS, Frame, FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
 from server.ipc.measures import SlowTurn, TenantLoad
 from telegrad_protocol import wire
-from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.errors import LimitExceededError, ProtocolError, TelegradError
+from telegrad_protocol.link import WINDOW_BYTES
 from telegrad_protocol.messages import Failure
 
+from .direct_channel import DirectChannel
 from .measures import COUNTED_TOGETHER, Measures
 from .shares import Share
 
@@ -33,6 +35,10 @@ CHUNK_COST: Final = 16
 """A chunk counts as this many instructions: about the time of copying 1 MiB."""
 INBOX_BYTES: Final = 4 << 20
 """Beyond this a session's socket is not read, so that the gateway, and in turn the client, has to wait."""
+DIRECT_INBOX_BYTES: Final = 2 * WINDOW_BYTES
+"""Beyond this the socket of a direct channel is not read: its client has ignored the window of its link."""
+TRAFFIC_SECONDS: Final = 0.25
+"""While a session works over a direct channel, the gateway is told this often of what goes over it."""
 OUTBOX_BYTES: Final = 16 << 20
 """Beyond this a session does not execute until the gateway has taken some of its replies."""
 LEAST_BYTES: Final = 256 << 10
@@ -80,17 +86,26 @@ class Session(Protocol):
 
 
 class SessionConnection:
-    """One session and its socket. The loop reads ``activity`` and ``interest``, which every turn sets anew."""
+    """One session and its socket. The loop reads ``activity`` and ``interest``, which every turn sets anew.
+
+    Frames come from the gateway, over ``gateway``, until the client opens a direct channel; then they come over its
+    socket, and from the gateway comes only what changes the session's client, which ends the direct channel.
+    """
 
     def __init__(
         self, number: int, session: Session, sock: socket.socket, heartbeat: Heartbeat, measures: Measures,
         tenant: str, tenant_share: Share,
     ) -> None:  # fmt: skip
-        self.number, self.session, self.socket = number, session, sock
-        self.writer = FrameWriter(sock)
+        self.number, self.session, self.socket, self.gateway = number, session, sock, sock
+        self.fd = sock.fileno()
+        """Of the socket that frames of the client come over; -1 while a direct channel has none."""
+        self.writer: FrameWriter | DirectChannel = FrameWriter(sock)
+        self.direct: DirectChannel | None = None
         self.ended = False
         self.readable = False
         """Whether the loop has found bytes in the socket."""
+        self.gateway_is_readable = False
+        """Whether it has found bytes from the gateway beside a direct channel."""
         self.activity = IDLE
         self.interest = selectors.EVENT_READ
         """Which of the socket's events to wait for."""
@@ -115,7 +130,11 @@ class SessionConnection:
         self._most_waiting, self._most_pending = INBOX_BYTES, OUTBOX_BYTES
         session.send = self._send_now
         session.on_failure = self._failed
-        self._reader = FrameReader(sock)
+        self._reader: FrameReader | DirectChannel = FrameReader(sock)
+        self._gateway_reader, self._gateway_writer = self._reader, self.writer
+        self._executing = 0
+        """How many frames of its direct channel were given to the session, which is the number of the last one."""
+        self._told_traffic = 0.0
         self._inbox: deque[Frame] = deque()
         self._inbox_bytes = 0
 
@@ -124,6 +143,9 @@ class SessionConnection:
         session, writer, inbox, numbers = self.session, self.writer, self._inbox, self._numbers
         begin = numbers[BEGIN] = time.perf_counter()
         numbers[SESSION] = self.number
+        if self.gateway_is_readable:
+            self._read_gateway()
+            writer = self.writer
         if self.readable:
             self.readable = False
             for frame in self._reader.read():
@@ -150,14 +172,17 @@ class SessionConnection:
             elif inbox and not session.blocked:
                 frame = inbox.popleft()
                 self._inbox_bytes -= len(frame.body)
+                self._executing += 1
                 if frame.kind == wire.CHUNK:
                     budget -= CHUNK_COST
                 if frame.number:
                     self._received = received = frame.number * 1e-9
-                    self._queued.append(begin - received)
+                    self._queued.append(begin - received if begin > received else 0.0)
                 session.receive(frame.kind, memoryview(frame.body))
             else:
                 break
+        if self.direct is not None:
+            self._end_direct_turn(self.direct, begin)
         answers = writer.pending
         if answers:
             writer.flush()
@@ -211,9 +236,78 @@ class SessionConnection:
         self._measures.note_failure(self.number, failure, ends=True)
         self.session.close()
         self.writer.put(wire.BATCH, 0, [wire.encode_batch([failure])])
-        self.writer.put(channel.CLOSE, 0, [])
+        self._gateway_writer.put(channel.CLOSE, 0, [])
         self.writer.flush()
+        if self.direct is not None:
+            self._gateway_writer.flush()
         self._rate()
+
+    def limit_error(self, request: str = "") -> LimitExceededError:
+        """Return what the session is told if its turn was cancelled, or the answer to a request."""
+        operation, site = (request, "") if request else self.session.describe_instruction()
+        error = LimitExceededError(
+            f"{operation}: took longer than {self._heartbeat.limit:g} s, which is the limit "
+            "(TELEGRAD_INSTRUCTION_SECONDS); the session has ended"
+        )
+        error.operation, error.site = operation, site
+        return error
+
+    def go_direct(self, sock: socket.socket, received: int, max_bytes: int) -> None:
+        """Take frames over a socket of the client, which has the frames of its direct channel up to ``received``."""
+        channel.prepare(sock)
+        direct = self.direct
+        if direct is None:
+            if self.ended or self.writer.pending:
+                raise ProtocolError("a direct channel is opened before anything is sent")
+            direct, self._executing = DirectChannel(max_bytes), 0
+        direct.open(sock, received)
+        self.direct = self._reader = self.writer = direct
+        self.socket, self.fd = sock, sock.fileno()
+        self.readable = False
+
+    def leave_direct(self) -> None:
+        """End the direct channel: its client has the session no more, or the session ends."""
+        if self.direct is not None:
+            self._tell_traffic(self.direct)
+            self.direct.close()
+            self._reader, self.writer = self._gateway_reader, self._gateway_writer
+
+    def close_retired(self, watch: Callable[[socket.socket, int, SessionConnection], None]) -> None:
+        """Close the sockets that a direct channel uses no more; with ``watch`` the loop waits for them no longer."""
+        direct = self.direct
+        if direct is None:
+            return
+        retired, direct.retired = direct.retired, []
+        if direct.socket is None:
+            self.socket, self.fd = self.gateway, -1
+        if self.writer is not direct:
+            self.fd, self.direct = self.gateway.fileno(), None
+        for sock in retired:
+            watch(sock, 0, self)
+            sock.close()
+
+    def _read_gateway(self) -> None:
+        """Take what the gateway sends beside a direct channel: that another client has the session."""
+        self.gateway_is_readable = False
+        frames = self._gateway_reader.read()
+        if frames:
+            self.leave_direct()
+            self._inbox.extend(frames)
+            self._inbox_bytes += sum(len(frame.body) for frame in frames)
+
+    def _end_direct_turn(self, direct: DirectChannel, begin: float) -> None:
+        """Acknowledge what was executed, and tell the gateway now and then that the session works."""
+        session = self.session
+        is_done = not (session.has_work or session.blocked)
+        direct.release(self._executing if is_done else self._executing - 1)
+        if begin - self._told_traffic > TRAFFIC_SECONDS:
+            self._told_traffic = begin
+            self._tell_traffic(direct)
+
+    def _tell_traffic(self, direct: DirectChannel) -> None:
+        self._gateway_writer.put(channel.TRAFFIC, 0, [TRAFFIC_COUNTS.pack(*direct.take_traffic())])
+        with contextlib.suppress(EOFError):  # the next turn finds that the gateway is gone
+            self._gateway_writer.flush()
 
     def _note_wait(self, executed: bool) -> None:
         """Note whether the session waits for a device, and since when nothing has come of it."""
@@ -236,11 +330,17 @@ class SessionConnection:
     def _rate(self) -> None:
         """Set what the loop looks at, so that neither direction holds more than its limit."""
         session, pending = self.session, self.writer.pending
-        self.interest = selectors.EVENT_WRITE if pending else 0
+        direct = self.direct
+        if direct is None or self.writer is not direct:
+            self.interest = selectors.EVENT_WRITE if pending else 0
+        else:
+            self.interest = selectors.EVENT_WRITE if direct.waits_for_socket else 0
         if self.ended:
             self.activity = IDLE
             return
-        if self._inbox_bytes <= self._most_waiting:
+        # A direct channel that waits for its client is read on, or acknowledgements would wait behind data.
+        is_owed = direct is not None and direct.waits_for_client
+        if self._inbox_bytes <= (DIRECT_INBOX_BYTES if is_owed else self._most_waiting):
             self.interest |= selectors.EVENT_READ
         if pending <= self._most_pending and not (session.shows_memory and pending) and self._can_go_on():
             self.activity = BUSY

@@ -30,7 +30,7 @@ from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
 from server.ipc.measures import TenantLoad, WorkerState
 from telegrad_protocol import wire
-from telegrad_protocol.errors import LimitExceededError, UnknownIdError, WorkerCrashedError
+from telegrad_protocol.errors import UnknownIdError, WorkerCrashedError
 
 from .connection import BUSY, IDLE, WAITING, Session, SessionConnection, failure_of
 from .measures import Measures, resident_bytes
@@ -77,7 +77,7 @@ class Worker:
         self._interests: dict[int, int] = {}
         self._watch(control, selectors.EVENT_READ, None)
         self._own_requests: dict[str, Callable[[int, list[Any]], Any]] = {
-            "open": self._open, "close": self._close, "measurements": self._measured,
+            "open": self._open, "close": self._close, "measurements": self._measured, "go_direct": self._go_direct,
         }  # fmt: skip
         self._waiting_since = 0.0
         self._is_called = False
@@ -115,7 +115,10 @@ class Worker:
                     self._serve_control(mask)
                 else:
                     waiting.activity = BUSY
-                    waiting.readable = bool(mask & selectors.EVENT_READ)
+                    if key.fd == waiting.fd:
+                        waiting.readable = bool(mask & selectors.EVENT_READ)
+                    else:
+                        waiting.gateway_is_readable = True
             activity = self._run_sessions()
             if self._measures.has_notices and not self._writer.pending:
                 self._send(channel.NOTICES, 0, self._measures.take_notices())
@@ -187,7 +190,7 @@ class Worker:
             except WorkerCrashedError:
                 raise
             except Cancelled:
-                self._end(connection, self._limit_error(connection))
+                self._end(connection, connection.limit_error())
             except Exception as error:
                 self._end(connection, error)
             if not is_alone:
@@ -195,6 +198,8 @@ class Worker:
             if connection.ended and not connection.writer.pending:
                 self._discard(connection)
                 continue
+            if connection.direct is not None:
+                connection.close_retired(self._watch)
             self._watch(connection.socket, connection.interest, connection)
             if connection.activity > highest:
                 highest = connection.activity
@@ -255,25 +260,17 @@ class Worker:
             log.exception("session %d could not be ended in good order", connection.number)
             self._discard(connection)
 
-    def _limit_error(self, connection: SessionConnection, request: str = "") -> LimitExceededError:
-        """What a session is told whose turn was cancelled, or the answer to a request."""
-        operation, site = (request, "") if request else connection.session.describe_instruction()
-        error = LimitExceededError(
-            f"{operation}: took longer than {self._heartbeat.limit:g} s, which is the limit "
-            "(TELEGRAD_INSTRUCTION_SECONDS); the session has ended"
-        )
-        error.operation, error.site = operation, site
-        return error
-
     def _discard(self, connection: SessionConnection) -> None:
         """Close a session and its socket."""
         if self._connections.pop(connection.number, None) is None:
             return
         self._share_buffers(connection.tenant)
-        self._watch(connection.socket, 0, connection)
+        connection.leave_direct()
+        connection.close_retired(self._watch)
+        self._watch(connection.gateway, 0, connection)
         self._heartbeat.end_wait(connection.number)
         connection.writer.close()
-        connection.socket.close()
+        connection.gateway.close()
         if connection.ended:
             return
         try:
@@ -328,7 +325,7 @@ class Worker:
         try:
             return self._host.control(connection.session, name, args)
         except Cancelled:
-            error = self._limit_error(connection, name)
+            error = connection.limit_error(name)
             self._end(connection, error)
             if not connection.writer.pending:
                 self._discard(connection)
@@ -356,6 +353,21 @@ class Worker:
         own = [connection for connection in self._connections.values() if connection.tenant == tenant]
         for connection in own:
             connection.share_buffers(len(own))
+
+    def _go_direct(self, number: int, args: list[Any]) -> None:
+        sock = socket.socket(fileno=self._reader.fds.popleft())
+        try:
+            connection = self._connections.get(number)
+            if connection is None:
+                raise UnknownIdError(f"session {number} is not open here")
+            connection.go_direct(sock, *args)
+        except BaseException:
+            sock.close()
+            raise
+        connection.activity = BUSY
+        connection.close_retired(self._watch)
+        self._watch(connection.gateway, selectors.EVENT_READ, connection)
+        self._watch(sock, selectors.EVENT_READ, connection)
 
     def _close(self, number: int, args: list[Any]) -> None:
         connection = self._connections.get(number)

@@ -34,8 +34,8 @@ def server(shared_server: ServerProcess) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def tg(server: ServerProcess) -> Iterator[Any]:
-    """The client library on a session of its own, over a socket."""
-    with telegrad.connect(server.url):
+    """The client library on a session of its own, over a Unix socket with a direct channel; others use TCP."""
+    with telegrad.connect(server.unix):
         yield telegrad
 
 
@@ -43,7 +43,7 @@ def tg(server: ServerProcess) -> Iterator[Any]:
 def unbounded_tg(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The same, with no bound on what may be queued ahead."""
     monkeypatch.setenv("TELEGRAD_MAX_AHEAD_SECONDS", "inf")
-    with telegrad.connect(server.url):
+    with telegrad.connect(server.unix):
         yield telegrad
 
 

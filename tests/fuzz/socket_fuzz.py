@@ -1,4 +1,4 @@
-"""Mutated frames through the socket of a real server, beside a victim that uses the real client.
+"""Mutated frames through the sockets of a real server, TCP and Unix, beside a victim that uses the real client.
 
 Here the headers of frames, what a WebSocket sends, and the bodies of HTTP requests are mutated, too. The server may end
 the attacker's connection and session at any time; it may not end a worker, answer with an internal error, or keep the
@@ -25,6 +25,7 @@ from telegrad_protocol.ops import BY_INDEX
 from tests.end_to_end.server_process import ServerProcess
 
 from .corpus import Program, first_frames
+from .direct_attacker import DirectAttacker
 from .mutation import Frame, mutate_bytes, random_call, random_frame, random_value
 
 FRAMES_PER_PORTION = 4000
@@ -106,7 +107,7 @@ class SocketFuzz:
         wrong: list[str] = []
         victim = tg.connect(self._server.url, lease=LEASE_SECONDS)
         held = tg.arange(12.0).reshape(3, 4)
-        attacker = Attacker(self._server.url)
+        attacker = self._attacker(rng)
         for number in range(FRAMES_PER_PORTION):
             try:
                 if rng.random() < HTTP_SHARE:
@@ -117,7 +118,7 @@ class SocketFuzz:
                     wrong += [_text(failure) for failure in attacker.read() if failure.code == "InternalError"]
             except (WebSocketException, ProtocolError, OSError):
                 attacker.close()
-                attacker = Attacker(self._server.url)
+                attacker = self._attacker(rng)
             if number % (8 * FRAMES_PER_LOOK) == 0:
                 wrong += _look_at_victim(held, rng)
         attacker.close()
@@ -126,7 +127,13 @@ class SocketFuzz:
             wrong.append(f"the worker was started again {restarts:g} times")
         return FRAMES_PER_PORTION, [f"portion {portion}: {text}" for text in wrong]
 
-    def _request(self, attacker: Attacker, rng: random.Random) -> list[str]:
+    def _attacker(self, rng: random.Random) -> Attacker | DirectAttacker:
+        """A new attacker, on either path to the worker."""
+        if rng.random() < 0.5:
+            return DirectAttacker(self._server.url, self._server.unix)
+        return Attacker(self._server.url)
+
+    def _request(self, attacker: Attacker | DirectAttacker, rng: random.Random) -> list[str]:
         """Send a request over HTTP; what is wrong with the answer."""
         operation = rng.choice(BY_INDEX)
         call = random_call(rng, operation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,12 @@ class GatewayProcess:
     def __init__(self, **environment: str) -> None:
         inherited = filter(None, [os.environ.get("PYTHONPATH")])
         paths = os.pathsep.join((str(ROOT / "client"), str(ROOT), *inherited))
+        self._directory = tempfile.TemporaryDirectory()
+        path = f"{self._directory.name}/socket"
+        self.unix = f"unix:{path}"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.transport.gateway"],
-            cwd=ROOT, env=os.environ | {"PYTHONPATH": paths} | environment,
+            cwd=ROOT, env=os.environ | {"PYTHONPATH": paths, "STUB_UNIX": path} | environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -47,6 +51,7 @@ class GatewayProcess:
         self._process.stdin.close()
         self._process.wait(30)
         self._process.stdout.close()
+        self._directory.cleanup()
         wait_until(lambda: not any(child.is_running() for child in children), "the worker ended")
 
     @property
@@ -114,13 +119,15 @@ def gateway() -> Iterator[GatewayProcess]:
         yield process
 
 
-@pytest.fixture
-def connect(gateway: GatewayProcess) -> Iterator[Callable[..., Client]]:
-    """Opens sessions, which end with the test."""
+@pytest.fixture(params=["tcp", "unix"])
+def connect(gateway: GatewayProcess, request: pytest.FixtureRequest) -> Iterator[Callable[..., Client]]:
+    """Opens sessions, which end with the test: over TCP, and over a Unix socket with a direct channel."""
     opened: list[SocketTransport] = []
+    usual = gateway.unix if request.param == "unix" else gateway.url
 
-    def open_client(url: str = gateway.url, **options: Any) -> Client:
+    def open_client(url: str = usual, **options: Any) -> Client:
         opened.append(open_session(url, options))
+        opened[-1].go_direct()
         return Client(opened[-1])
 
     yield open_client

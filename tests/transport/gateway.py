@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import threading
 
@@ -25,14 +26,21 @@ from server.gateway.stream import StreamProtocol
 
 
 class _Server(uvicorn.Server):
-    async def startup(self, sockets: list[object] | None = None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        print(self.servers[0].sockets[0].getsockname()[1], flush=True)
+        print(sockets[0].getsockname()[1] if sockets else 0, flush=True)
 
 
 def _end_with_parent() -> None:
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _listeners() -> list[socket.socket]:
+    """A free port, and the Unix socket that is wanted."""
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind(os.environ["STUB_UNIX"])
+    return [socket.create_server(("127.0.0.1", 0)), unix]
 
 
 def main() -> None:
@@ -49,7 +57,7 @@ def main() -> None:
     )  # fmt: skip
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_Server(config).serve())
+        runner.run(_Server(config).serve(_listeners()))
 
 
 if __name__ == "__main__":

@@ -100,14 +100,13 @@ def test_an_idle_connection_that_breaks_is_made_anew(connect: Connect, gateway: 
 def test_interrupts_anywhere_in_a_send_or_receive_corrupt_nothing(connect: Connect, seed: int) -> None:
     """Interrupts come from a timer signal, so they hit between any two bytecodes of the transport."""
     rng = random.Random(seed)
-    client, link = connect(), None
-    link = client.transport._link
+    client = connect()
     accepted: list[int] = []
     interrupts = 0
     old = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         for number in range(1500):
-            before = link.sent
+            before = client.transport.accepted
             try:
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 3e-4))
                 client.send(Call(number, 0, (), []))
@@ -115,7 +114,7 @@ def test_interrupts_anywhere_in_a_send_or_receive_corrupt_nothing(connect: Conne
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 interrupts += 1
-            if link.sent > before:
+            if client.transport.accepted > before:
                 accepted.append(number)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -230,9 +229,10 @@ def test_a_second_connection_takes_over(connect: Connect, gateway: GatewayProces
     client = connect()
     client.ask("echo")
     hello = client.transport.hello
-    raw = _connection.WebSocketConnection(Address(gateway.url, hello.session, hello.key), 1, lambda frame: None)
+    received = client.transport._link.received
+    raw = _connection.WebSocketConnection(Address(gateway.url, hello.session, hello.key), received, lambda frame: None)
     assert client.ask("echo", 1) == [1]
-    assert client.transport.stats.reconnects >= 1
+    wait_until(lambda: client.transport.stats.reconnects >= 1, "the client connected anew")
     raw.abandon()
 
 

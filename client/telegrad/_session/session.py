@@ -59,6 +59,7 @@ class ClientSession(SendQueue):
         hello = self.transport.hello
         self.kept = self._take_over() if hello.attachment > 1 else Kept([], {})
         """What the session kept for this client, with the numbers 1 and up; empty for a new session."""
+        self.transport.go_direct()
         self.named: dict[str, Any] | None = None
         """What the session keeps, by name, as ``telegrad.kept`` shows it; None before it was looked at."""
         self._given_default = given = Device(hello.default_device)

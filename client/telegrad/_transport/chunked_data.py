@@ -9,6 +9,8 @@ import numpy as np
 from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.messages import Data
 
+from .host_buffers import buffers
+
 
 class ChunkedData:
     """The bytes of one ``Data`` message. Chunks arrive in order; one that an interrupt cut short arrives again."""
@@ -17,7 +19,7 @@ class ChunkedData:
 
     def __init__(self, message: Data) -> None:
         self.message = message
-        self.buffer: Any = np.empty(message.nbytes, np.uint8)
+        self.buffer: Any = buffers.take(message.nbytes)
         self._arrived = 0
 
     @property

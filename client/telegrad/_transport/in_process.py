@@ -46,6 +46,9 @@ class InProcessTransport:
     def accepted(self) -> int:
         return self.stats.frames
 
+    def go_direct(self) -> None:
+        """Do nothing: nothing is between client and session."""
+
     def send_batch(self, body: bytes) -> None:
         self._send(wire.BATCH, body)
 

@@ -20,18 +20,18 @@ from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLo
 from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, Parts, heartbeat_seconds
 from telegrad_protocol.messages import Hello
 
+from .direct_channel import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, DirectChannel, connected_channel
 from .flush_timer import FlushTimer
+from .host_buffers import buffers
+from .readiness import DIRECT_SHIFT, READ_BOTH, wait_for_either
 from .transport import INHERITED, TOO_LATE, TransportStats
-from .websocket import READ, WRITE, Address, WebSocketConnection, masked_message
+from .websocket import WRITE, Address, WebSocketConnection, masked_message
 
 FLUSH_SECONDS: Final = 0.002
 """What is queued and not sent is sent after so long: an operation's time to reach an idle server."""
 CLOSE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.25
 """A thread that waits checks again after so many seconds: another thread may have read the frame it waits for."""
-FIRST_PAUSE_SECONDS: Final = 0.01
-"""The first pause before connecting again; each failure doubles it, up to the maximum."""
-MAX_PAUSE_SECONDS: Final = 1.0
 
 
 class _Limits(NamedTuple):
@@ -47,6 +47,9 @@ class SocketTransport:
 
     A broken connection, and a send that an interrupt cut short in the middle, are the same to it: the connection is
     dropped, and the link resends. ``flush`` is called from a timer thread after ``arm``.
+
+    With a direct channel, batches and chunks go to the worker and come from it over that; the connection to the gateway
+    keeps the lease, carries interrupts, and tells the end of the session.
     """
 
     executes_at_once = False
@@ -60,6 +63,9 @@ class SocketTransport:
         self._link = Link(min(window, hello.limits.get("window_bytes", window)))
         self._lock = threading.RLock()
         self._connection: WebSocketConnection | None = None
+        self._direct: DirectChannel | None = None
+        self._peeked = self._link.inbox
+        """The inbox that ``drop`` takes a frame from."""
         self._counted = TransportStats()
         self._pid = os.getpid()
         self._heartbeat = heartbeat_seconds(hello.lease_seconds)
@@ -83,16 +89,30 @@ class SocketTransport:
     @property
     def stats(self) -> TransportStats:
         connection, counted = self._connection, self._counted
-        if connection is None:
-            return counted
-        sent, received = counted.bytes_sent + connection.bytes_written, counted.bytes_received + connection.bytes_read
+        sent, received = counted.bytes_sent, counted.bytes_received
+        if connection is not None:
+            sent, received = sent + connection.bytes_written, received + connection.bytes_read
+        if self._direct is not None:
+            sent, received = sent + self._direct.bytes_sent, received + self._direct.bytes_received
         return TransportStats(counted.frames, sent, received, counted.reconnects)
+
+    def go_direct(self) -> None:
+        direct = connected_channel(self.address)
+        if direct is None:
+            return  # the gateway carries the frames, too
+        with self._lock:
+            self._direct = direct
+        self._drive(lambda: direct.is_open or direct.socket is None, None)
+        self._direct = direct if direct.is_open else None
 
     def send_batch(self, body: bytes) -> None:
         self._send(wire.BATCH, body)
         self._drive(self._has_room, None)
 
     def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
+        direct = self._direct
+        if direct is not None and not direct.has_slot:
+            self._drive(lambda: direct.has_slot, None)
         self._send(wire.CHUNK, wire.CHUNK_HEADER.pack(owner, offset), data.cast("B") if data.nbytes else b"")
         self._drive(self._has_room, None)
 
@@ -100,7 +120,7 @@ class SocketTransport:
     def accepted(self) -> int:
         with self._lock:
             self._recover()
-            return self._link.sent
+            return self._link.sent + (self._direct.link.sent if self._direct is not None else 0)
 
     def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
         frame = self.peek(timeout)
@@ -109,17 +129,18 @@ class SocketTransport:
         return frame
 
     def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
-        inbox = self._link.inbox
-        if not inbox and not self._drive(lambda: bool(inbox), timeout, self._first_look(timeout)):
+        if not self._has_arrived() and not self._drive(self._has_arrived, timeout, self._first_look(timeout)):
             return None
         with self._lock:
             self._recover()
-            _, kind, body = inbox[0]
+            direct = self._direct
+            self._peeked = direct.link.inbox if direct is not None and direct.link.inbox else self._link.inbox
+            _, kind, body = self._peeked[0]
         return kind, body
 
     def drop(self) -> None:
         with self._lock:
-            self._link.inbox.popleft()
+            self._peeked.popleft()
 
     def interrupt(self, number: int) -> None:
         with self._lock:
@@ -143,6 +164,8 @@ class SocketTransport:
         try:
             if self._fatal is None:
                 self._send(wire.CLOSE)
+                with self._lock:
+                    self._drop_direct(for_good=True)
                 self._drive(lambda: False, CLOSE_SECONDS)
         except (CommunicationError, OSError):
             pass  # it is closed already, or out of reach: its lease will end
@@ -154,6 +177,7 @@ class SocketTransport:
         self._closed = True
         with self._lock:
             self._drop()
+            self._drop_direct()
         if self._timer is not None:
             self._timer.stop()
         _open_transports.discard(self)
@@ -166,11 +190,12 @@ class SocketTransport:
 
     def tick(self) -> None:
         """Acknowledge what was received, send a heartbeat, reconnect; the timer calls this at intervals."""
+        buffers.trim()
         if self._closed or self._fatal is not None or not self._lock.acquire(blocking=False):
             return  # the thread that holds the lock does all of this
         try:
             self._check()
-            self._advance(0 if self._waiting else READ)
+            self._advance(0 if self._waiting else READ_BOTH)
         except (CommunicationError, OSError):
             pass  # the user's next call raises it
         finally:
@@ -180,25 +205,35 @@ class SocketTransport:
         """In a forked process: close this copy of the connection, and use no lock that a thread elsewhere may hold."""
         self._lock = threading.RLock()
         self._timer = None
-        if self._connection is not None:
-            self._connection.abandon()
+        for connection in (self._connection, self._direct):
+            if connection is not None:
+                connection.abandon()
 
     def _send(self, kind: int, *body: bytes | memoryview) -> None:
         with self._lock:
             self._check()
             self._busy = True
+            self._counted.frames += 1
+            if self._direct is not None and kind != wire.CLOSE:
+                self._direct.send(kind, *body)
+                self._busy = False
+                return
             parts, length = masked_message(self._link.header(kind), *body)
             self._link.keep(parts, length)
             if self._connection is not None:
                 self._connection.queue(parts)
-            self._counted.frames += 1
             self._busy = False
 
     def _interruption(self) -> Parts:
         """Return the frame of the last interrupt. Sent again it changes nothing, so it is after a lost connection."""
         return masked_message(self._link.interruption(self._interrupt))[0]
 
+    def _has_arrived(self) -> bool:
+        return bool(self._link.inbox) or (self._direct is not None and bool(self._direct.link.inbox))
+
     def _has_room(self) -> bool:
+        if self._direct is not None:
+            return self._direct.has_room
         connection = self._connection
         return connection is not None and not connection.unsent and self._link.can_send
 
@@ -241,22 +276,19 @@ class SocketTransport:
     def _first_look(self, timeout: float | None) -> int:
         """Return what happened on the connection; waits for it where there is nothing to send or to read."""
         if timeout is not None:
-            return READ if timeout == 0 else 0
+            return READ_BOTH if timeout == 0 else 0
         with self._lock:
-            connection = self._connection
-            if connection is None or connection.unsent or self._busy or self._link.inbox:
+            connection, direct = self._connection, self._direct
+            is_quiet = direct is None or direct.is_quiet
+            if connection is None or connection.unsent or self._busy or self._link.inbox or not is_quiet:
                 return 0
             self._waiting = True
         return self._wait(connection, LOOK_SECONDS)
 
     def _wait(self, connection: WebSocketConnection | None, seconds: float) -> int:
         if connection is None:
-            time.sleep(min(seconds, self._pause))
-            return 0
-        try:
-            return connection.wait(READ | WRITE if connection.unsent else READ, seconds)
-        except (OSError, ValueError):
-            return READ  # another thread dropped it meanwhile
+            seconds = min(seconds, self._pause)
+        return wait_for_either(connection, self._direct, seconds)
 
     def _check(self) -> None:
         """Raise why nothing can be sent or received any more, if that is so."""
@@ -273,22 +305,28 @@ class SocketTransport:
         if self._busy:
             self._link.finish_receive()
             self._drop()
+            self._drop_direct()
             self._busy = False
 
     def _advance(self, happened: int, may_connect: bool = True) -> None:
         """Connect, or read and write, as far as that needs no waiting; ``happened`` is as in ``_drive``."""
         self._busy = True
         try:
+            if self._direct is not None:
+                self._direct.advance(happened >> DIRECT_SHIFT, may_connect)
             if self._connection is None:
                 if may_connect:
                     self._connect()
             else:
-                self._exchange(self._connection, happened)
+                self._exchange(self._connection, happened & ((1 << DIRECT_SHIFT) - 1))
         except CommunicationError as error:
             self._fatal = error
+            if self._direct is not None:
+                self._direct.drain()
             self._drop()
+            self._drop_direct()
             self._busy = False
-            if not self._link.inbox:
+            if not self._has_arrived():
                 raise
         except OSError as error:
             was_connected = self._connection is not None
@@ -334,6 +372,11 @@ class SocketTransport:
             self._counted.bytes_sent += connection.bytes_written
             self._counted.bytes_received += connection.bytes_read
             connection.close()
+
+    def _drop_direct(self, for_good: bool = False) -> None:
+        if self._direct is not None:
+            self._direct.link.finish_receive()
+            self._direct.drop(for_good)
 
     def _check_lease(self, error: OSError) -> None:
         self._last_error = cause = (error.strerror or str(error)).lower()

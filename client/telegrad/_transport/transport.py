@@ -40,6 +40,9 @@ class Transport(Protocol):
     @property
     def stats(self) -> TransportStats: ...
 
+    def go_direct(self) -> None:
+        """Talk to the worker past the gateway from here on, where that is possible; nothing may be on its way."""
+
     def send_batch(self, body: bytes) -> None:
         """Send a ``BATCH``; waits only while the other end does not keep up."""
 

@@ -198,6 +198,10 @@ class WebSocketConnection:
         happened = poll.poll(None if seconds is None else seconds * 1000)
         return happened[0][1] if happened else 0
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket; -1 once it is closed."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Break the connection, which wakes a thread that waits for it."""
         with contextlib.suppress(OSError):  # the other end may have closed it

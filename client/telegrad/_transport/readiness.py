@@ -1,0 +1,39 @@
+"""Waiting for a session's two connections at once: that to the gateway, and the direct channel to the worker."""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import Final
+
+from .direct_channel import DirectChannel
+from .websocket import READ, WRITE, WebSocketConnection
+
+DIRECT_SHIFT: Final = 8
+"""What has happened on a direct channel stands so many bits above what has on the connection to the gateway."""
+READ_BOTH: Final = READ | READ << DIRECT_SHIFT
+
+
+def wait_for_either(connection: WebSocketConnection | None, direct: DirectChannel | None, seconds: float) -> int:
+    """Sleep until one of them can be read, or written to where that is wanted, or ``seconds`` have passed.
+
+    Returns what has happened.
+    """
+    sock = None if direct is None else direct.socket
+    try:
+        if sock is None or direct is None:
+            if direct is not None:
+                seconds = min(seconds, direct.pause)
+            if connection is None:
+                time.sleep(seconds)
+                return 0
+            return connection.wait(READ | WRITE if connection.unsent else READ, seconds)
+        poll, fd, happened = select.poll(), sock.fileno(), 0
+        poll.register(fd, direct.events)
+        if connection is not None:
+            poll.register(connection.fileno(), READ | WRITE if connection.unsent else READ)
+        for ready, events in poll.poll(seconds * 1000):
+            happened |= events << DIRECT_SHIFT if ready == fd else events
+    except (OSError, ValueError):
+        return READ_BOTH  # another thread dropped one meanwhile
+    return happened

@@ -1,0 +1,192 @@
+"""Frames over Unix sockets: ``(length, kind, number)`` and a body, read and written without ever blocking.
+
+Gateway and worker talk so, and a client and a worker where they share a machine. Knows neither sessions nor links.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ..bulk import pool
+from ..errors import ProtocolError
+from ..link import Buffer, Parts
+
+HEADER: Final = struct.Struct("<IBQ")
+_STAGING_BYTES: Final = 1 << 18
+_MAX_FDS: Final = 16
+_MAX_BUFFERS: Final = 64
+
+
+class Frame(NamedTuple):
+    """A frame as it came from the other process; the body is the receiver's own."""
+
+    kind: int
+    number: int
+    body: bytes | memoryview
+
+
+def frame_parts(kind: int, number: int, parts: Sequence[Buffer]) -> Parts:
+    """Return a frame in the form in which ``FrameWriter.put_parts`` takes it."""
+    return (HEADER.pack(sum(map(len, parts)), kind, number), *(part for part in parts if len(part)))
+
+
+class FrameReader:
+    """Cuts what a socket has into frames; large bodies are received right into place."""
+
+    def __init__(self, sock: socket.socket, max_bytes: int = (1 << 32) - 1) -> None:
+        self.fds: deque[int] = deque()
+        self._socket = sock
+        self._max_bytes = max_bytes
+        self._staging = bytearray(_STAGING_BYTES)
+        self._view = memoryview(self._staging)
+        self._end = 0
+        self._large: tuple[int, int, memoryview] | None = None
+        self._filled = 0
+
+    def read(self, fds: bool = False) -> list[Frame]:
+        """The frames that one system call completes; ``EOFError`` when the other end is gone."""
+        if self._large is not None:
+            return self._read_large()
+        room = self._view[self._end :]
+        try:
+            count = self._receive_with_fds(room) if fds else self._socket.recv_into(room)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except ConnectionError as error:
+            raise EOFError(str(error)) from error
+        if not count:
+            raise EOFError("the other end closed the channel")
+        self._end += count
+        return self._parse()
+
+    def _receive_with_fds(self, room: memoryview) -> int:
+        data, fds, _, _ = socket.recv_fds(self._socket, len(room), _MAX_FDS)
+        room[: len(data)] = data
+        self.fds.extend(fds)
+        return len(data)
+
+    def _read_large(self) -> list[Frame]:
+        assert self._large is not None
+        kind, number, body = self._large
+        try:
+            count = self._socket.recv_into(body[self._filled :])
+        except (BlockingIOError, InterruptedError):
+            return []
+        except ConnectionError as error:
+            raise EOFError(str(error)) from error
+        if not count:
+            raise EOFError("the other end closed the channel in the middle of a frame")
+        self._filled += count
+        if self._filled < len(body):
+            return []
+        self._large = None
+        return [Frame(kind, number, body)]
+
+    def _parse(self) -> list[Frame]:
+        frames: list[Frame] = []
+        start, end, view = 0, self._end, self._view
+        while end - start >= HEADER.size:
+            length, kind, number = HEADER.unpack_from(view, start)
+            if length > self._max_bytes:
+                raise ProtocolError(f"channel frame of {length} bytes exceeds the limit of {self._max_bytes}")
+            body = start + HEADER.size
+            if body + length > end:
+                if HEADER.size + length > len(view) // 2:
+                    self._begin_large(kind, number, length, view[body:end])
+                    start = end
+                break
+            start = body + length
+            frames.append(Frame(kind, number, bytes(view[body:start])))
+        if start:
+            view[: end - start] = view[start:end]
+        self._end = end - start
+        return frames
+
+    def _begin_large(self, kind: int, number: int, length: int, first: memoryview) -> None:
+        body = pool.take(length)
+        body[: len(first)] = first
+        self._large = (kind, number, body)
+        self._filled = len(first)
+
+
+class FrameWriter:
+    """Queues frames and writes what the socket takes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.pending = 0
+        self._socket = sock
+        self._queue: deque[Buffer] = deque()
+        self._fds: deque[tuple[bytes, int]] = deque()
+
+    def put(self, kind: int, number: int, parts: Sequence[Buffer]) -> None:
+        """Queue a frame."""
+        length = sum(map(len, parts))
+        self._queue.append(HEADER.pack(length, kind, number))
+        self._queue.extend(part for part in parts if len(part))
+        self.pending += HEADER.size + length
+
+    def put_parts(self, parts: Parts) -> None:
+        """Queue a frame that ``frame_parts`` has made."""
+        self._queue.extend(parts)
+        self.pending += sum(map(len, parts))
+
+    def put_with_fd(self, kind: int, number: int, body: bytes, fd: int) -> None:
+        """Queue a small frame that carries a descriptor, which is closed here once it is sent."""
+        frame = HEADER.pack(len(body), kind, number) + body
+        self._queue.append(frame)
+        self._fds.append((frame, fd))
+        self.pending += len(frame)
+
+    def flush(self) -> bool:
+        """Write what the socket takes and return whether that was everything; ``EOFError`` if the other end is gone."""
+        try:
+            while self._queue:
+                self._write_some()
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            raise EOFError(str(error)) from error
+        return True
+
+    def close(self) -> None:
+        """Forget what is queued."""
+        self._queue.clear()
+        self.pending = 0
+        for _, fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+
+    def _write_some(self) -> None:
+        if self._fds and self._fds[0][0] is self._queue[0]:
+            frame, fd = self._fds[0]
+            written = socket.send_fds(self._socket, [frame], [fd])
+            self._fds.popleft()
+            os.close(fd)
+        else:
+            written = self._socket.sendmsg(self._writable())
+        self.pending -= written
+        self._drop(written)
+
+    def _writable(self) -> list[Buffer]:
+        buffers: list[Buffer] = []
+        stop = self._fds[0][0] if self._fds else None
+        for buffer in self._queue:
+            if buffer is stop or len(buffers) == _MAX_BUFFERS:
+                break
+            buffers.append(buffer)
+        return buffers
+
+    def _drop(self, count: int) -> None:
+        queue = self._queue
+        while count:
+            head = queue[0]
+            if count < len(head):
+                queue[0] = memoryview(head)[count:]
+                return
+            count -= len(head)
+            queue.popleft()
