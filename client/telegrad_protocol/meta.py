@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakValueDictionary
 
 from . import layout
@@ -108,6 +108,7 @@ class Meta:
         "__weakref__", "device", "dtype", "extent", "is_contiguous", "ndim", "numel", "offset", "shape", "strides",
     )  # fmt: skip
     _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
+    _of_domains: ClassVar[dict[int, WeakValueDictionary[tuple[object, ...], Meta]]] = {0: _interned}
 
     shape: Size
     strides: Size
@@ -121,10 +122,18 @@ class Meta:
     """Length of storage, in elements from its beginning, that the tensor needs."""
 
     @staticmethod
+    def use_domain(number: int) -> None:
+        """Make metas that only those of one domain share, from here on: its calls take no time less for others'."""
+        metas = Meta._of_domains.get(number)
+        if metas is None:
+            metas = Meta._of_domains[number] = WeakValueDictionary()
+        Meta._interned = metas
+
+    @staticmethod
     def of(
         shape: Iterable[int], dtype: DType, device: Device = CPU, strides: Size | None = None, offset: int = 0
     ) -> Meta:
-        """Return the one meta of these properties; it is row-major where no strides are given."""
+        """Return the domain's one meta of these properties; it is row-major where no strides are given."""
         shape = tuple(shape)
         key = (shape, strides, offset, dtype, device)
         meta = Meta._interned.get(key)

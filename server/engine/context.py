@@ -95,6 +95,15 @@ class Context:
         """Called before a pass is replayed, with a function that says whether it can fail for lack of memory alone."""
 
     @property
+    def domain(self) -> int:
+        """A number for those who share what is worked out for their calls: the sessions of one tenant."""
+        return self.included >> keys.DOMAIN_SHIFT
+
+    @domain.setter
+    def domain(self, number: int) -> None:
+        self.included = self.included & keys.ALL | number << keys.DOMAIN_SHIFT
+
+    @property
     def is_recording(self) -> bool:
         """Whether operations are recorded now: gradients are enabled, and this is not inference."""
         return self._grad_enabled and not self.inference

@@ -16,6 +16,10 @@ BATCHED: Final = 1 << 8
 PROFILER: Final = 1 << 9
 TRACER: Final = 1 << 10
 
+DOMAIN_SHIFT: Final = 16
+"""From this bit on the key sets of lookups have the number of the caller's domain, which selects no kernel."""
+ALL: Final = (1 << DOMAIN_SHIFT) - 1
+
 NAMES: Final = {
     TRACER: "Tracer", PROFILER: "Profiler", BATCHED: "Batched", AUTOCAST_CUDA: "AutocastCUDA",
     AUTOCAST_CPU: "AutocastCPU", AUTOGRAD: "Autograd", RECORD: "Record", SPARSE_CSR: "SparseCsr", CUDA: "CUDA",

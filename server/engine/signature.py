@@ -1,7 +1,7 @@
 """Signatures: all that decides how a call is executed, as a tuple that can be compared.
 
-A signature holds the default dtype, the metas of tensors in place of the tensors, and attributes. Numbers that are
-equal and mean different things, such as 1, 1.0 and True or 0.0 and -0.0, make different signatures.
+A signature holds the default dtype, the caller's domain, the metas of tensors in place of the tensors, and attributes.
+Numbers that are equal and mean different things, such as 1, 1.0 and True or 0.0 and -0.0, make different signatures.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from telegrad_protocol import dtypes
 
 from . import context
+from .keys import ALL, DOMAIN_SHIFT
 from .operators import Operator, Signature
 from .value import Value
 
@@ -27,9 +28,10 @@ def signature_of(operator: Operator, args: tuple[Any, ...]) -> tuple[int, Signat
     ctx = context.current
     if operator.is_unary:
         value = args[0]
-        return (ctx.included | value.keys) & ~ctx.excluded, (dtypes._default, value.meta, args[1:])
-    items: list[Any] = [dtypes._default]
+        key_set = (ctx.included | value.keys) & ~ctx.excluded
+        return key_set & ALL, (dtypes._default, key_set >> DOMAIN_SHIFT, value.meta, args[1:])
     key_set = ctx.included
+    items: list[Any] = [dtypes._default, key_set >> DOMAIN_SHIFT]
     for arg in args[: operator.leading_tensors]:
         if arg.__class__ is Value:
             key_set |= arg.keys
@@ -46,7 +48,7 @@ def signature_of(operator: Operator, args: tuple[Any, ...]) -> tuple[int, Signat
         for position in operator.scalar_attributes:
             arg = args[position]
             items.append(arg.__class__ if arg and arg.__class__ is not complex else number_identity(arg))
-    return key_set & ~ctx.excluded, tuple(items)
+    return key_set & ~ctx.excluded & ALL, tuple(items)
 
 
 def _append_middle(operator: Operator, args: tuple[Any, ...], items: list[Any]) -> int:

@@ -22,7 +22,7 @@ from server.engine.context import Context
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
-from telegrad_protocol.meta import Device
+from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 
 from . import attachments, queries, streams, tensors
@@ -248,6 +248,7 @@ class Session:
         if self._launches.backends:
             self._launches.enter(state.context)
         dtypes.set_default_dtype(state.default_dtype)
+        Meta.use_domain(state.context.domain)
 
     def launch_ahead(self, most: int) -> None:
         """Let at most so many instructions be launched that devices have not completed."""

@@ -44,6 +44,7 @@ from telegrad_protocol.ops import table_hash
 from telegrad_protocol.queries import request_name
 
 from . import control as _control  # the answers enter themselves in the table of requests
+from .domains import Domains
 from .host_state import HostState
 
 _ = _ops, _control
@@ -61,6 +62,7 @@ class Host(HostState):
     # Both are of all hosts in this process: they share the devices.
     _last_number = 0
     _all_sessions: ClassVar[dict[int, Session]] = {}
+    _domains: ClassVar[Domains] = Domains()
 
     def __init__(self, devices: list[str]) -> None:
         names = [Device(name).on_server for name in devices]
@@ -93,6 +95,8 @@ class Host(HostState):
         self._collect_closed()
         Host._last_number = number
         session = Session(number, self._open_to_sessions(), self.default_device, self.check_devices, self._closed)
+        in_use = {session.state.context.domain for session in self._all_sessions.values()}
+        session.state.context.domain = self._domains.number_of(str(options.get("tenant", "")), in_use)
         session.state.isolation = options.get("isolation", session.state.isolation)
         session.state.tenant = str(options.get("tenant", ""))
         session.state.allows_kernels = options.get("kernels") is True

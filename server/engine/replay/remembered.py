@@ -1,29 +1,44 @@
 """What is kept for calls that come again: one bound for the tables of all operators.
 
 Clients decide which shapes they send, so what is kept for them must not grow with what they send: neither with the
-number of operations, nor with that of the operands of one. Knows nothing of operators.
+number of operations, nor with that of the operands of one. Entries belong to domains, tenants as the engine knows them,
+whose numbers are in the keys. Knows nothing of operators.
 """
 
 from __future__ import annotations
 
+import heapq
 import random
+from collections import Counter
 from typing import Any, Final
+
+from server.engine.keys import DOMAIN_SHIFT
+from telegrad_protocol.dtypes import DType
 
 CAPACITY: Final = 1 << 14
 """The most entries of each table of an operator."""
 MOST_WEIGHT: Final = 40_000
 """The most entries of all tables together, at about 1.3 KB each; one of many operands counts as several."""
 _OPERANDS_OF_AN_ENTRY: Final = 16
+_LONG_TABLES: Final = 8
+"""Of so many of the longest tables a part is removed where all together are too large."""
 
 Table = dict[Any, Any]
 
 
 class _Tables:
-    """The tables of all operators, and the weight of their entries."""
+    """The tables of all operators, and the weight of their entries: of all, and by domain."""
 
     def __init__(self) -> None:
         self.all: list[Table] = []
         self.weight = 0
+        self.by_domain: Counter[int] = Counter()
+
+    def count(self, key: Any, sign: int) -> None:
+        """Note that an entry has come, or gone."""
+        weight = sign * _weigh(key)
+        self.weight += weight
+        self.by_domain[_domain_of(key)] += weight
 
 
 _tables = _Tables()
@@ -42,29 +57,64 @@ def total_weight() -> int:
 
 
 def remember(table: Table, key: Any, value: Any) -> None:
-    """Keep what was worked out for a call; tables that clients have filled lose a part at random.
+    """Keep what was worked out for a call; of full tables, the domain with most in them loses a part at random.
 
-    Nobody can drive out what another client uses, and a client that fills tables notices it as much as others do.
+    So nobody can drive out what another tenant uses.
     """
     if len(table) >= CAPACITY:
-        _thin_out(table)
+        _thin_out(table, Counter(map(_domain_of, table)).most_common(1)[0][0])
     if key not in table:
-        _tables.weight += _weigh(key)
+        _tables.count(key, 1)
     table[key] = value
     while _tables.weight > MOST_WEIGHT:
-        _thin_out(max(_tables.all, key=len))
+        _thin_out_all(_tables.by_domain.most_common(1)[0][0])
 
 
 def forget_all(table: Table) -> None:
     """Empty a table."""
-    _tables.weight -= sum(map(_weigh, table))
+    for key in table:
+        _tables.count(key, -1)
     table.clear()
 
 
-def _thin_out(table: Table) -> None:
-    for old in random.sample(list(table), -(-len(table) // 8)):
-        del table[old]
-        _tables.weight -= _weigh(old)
+def forget_domain(domain: int) -> None:
+    """Forget what was worked out for the calls of a domain, whose number is given to another."""
+    for table in _tables.all:
+        _remove(table, [key for key in table if _domain_of(key) == domain])
+    del _tables.by_domain[domain]
+
+
+def _thin_out_all(domain: int) -> None:
+    """Remove a part of what a domain has in the long tables, or wherever it has something."""
+    longest = heapq.nlargest(_LONG_TABLES, _tables.all, key=len)
+    if not any([_thin_out(table, domain) for table in longest]):
+        for table in _tables.all:
+            _thin_out(table, domain)
+
+
+def _thin_out(table: Table, domain: int) -> bool:
+    """Remove an eighth of a domain's entries in a table; whether it has any."""
+    theirs = [key for key in table if _domain_of(key) == domain]
+    _remove(table, random.sample(theirs, -(-len(theirs) // 8)))
+    return bool(theirs)
+
+
+def _remove(table: Table, keys: list[Any]) -> None:
+    for key in keys:
+        del table[key]
+        _tables.count(key, -1)
+
+
+def _domain_of(key: Any) -> int:
+    """The domain of the caller for whom something is kept, by a signature or by a key that contains one; else 0."""
+    if key.__class__ is not tuple or len(key) < 2:
+        return 0
+    first = key[0]
+    if first.__class__ is DType:
+        return int(key[1])
+    if first.__class__ is tuple:
+        return _domain_of(first)
+    return 0 if isinstance(first, type) else int(key[2]) >> DOMAIN_SHIFT
 
 
 def _weigh(key: Any) -> int:
