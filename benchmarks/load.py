@@ -2,8 +2,10 @@
 
 ``python -m benchmarks.load [--device cpu] [--modes shared,session] [--sessions 1,4,16] [--seconds 5] [--save NAME]``.
 A row has the steps a second of all trainings together, the round trips of ``(x + 1).sum().item()`` in a session of its
-own (median and 99th percentile, alone and beside the trainings), and the memory of the server's processes. Trainings
-run in at most four processes, which share the machine with the server: on few cores their rate is the clients', too.
+own (median and 99th percentile, alone and beside the trainings), and the memory of the gateway and of all workers
+together, shared pages divided among those that share them. Trainings run in at most four processes, which share the
+machine with the server: on few cores their rate is the clients', too. Where a mode would need more memory than the
+machine has to give, the row is left out and the reason printed.
 """
 
 from __future__ import annotations
@@ -27,12 +29,17 @@ MODES = ("shared", "tenant", "session")
 MOST_PROCESSES = 4
 STEPS_PER_READ = 5
 TRIPS = 200
+WORKER_BYTES = 120 << 20
+"""Of the host, that a worker process takes at least."""
 
 
 @contextmanager
 def server(device: str, mode: str, sessions: int) -> Iterator[tuple[str, int]]:
     """The address and process of a server of its own."""
     limits = {"TELEGRAD_MAX_SESSIONS": str(sessions + 1), "TELEGRAD_MAX_WORKERS": str(sessions + 2)}
+    limits |= dict.fromkeys(
+        ("TELEGRAD_MAX_CONNECTIONS", "TELEGRAD_MAX_CONNECTIONS_PER_ADDRESS"), str(4 * sessions + 64)
+    )
     environment = os.environ | limits | {"TELEGRAD_ISOLATION": mode, "TELEGRAD_LOG_LEVEL": "ERROR"}
     devices = "cpu" if device == "cpu" else device if ":" in device else f"{device}:0"
     command = [sys.executable, "-m", "server", "--port", "0", "--announce", "--devices", devices]
@@ -91,17 +98,19 @@ def measure(device: str, mode: str, sessions: int, seconds: float) -> Figure:
         trips, begin = [], time.perf_counter()
         while time.perf_counter() - begin < seconds:
             trips += _round_trips(x, 10)
-        memory = _resident_bytes(pid)
+        gateway, workers = _resident_bytes(pid)
         rate = sum(float(trainer.communicate("\n")[0]) for trainer in trainers)
     p50, p99 = _percentile(trips, 50), _percentile(trips, 99)
     usual, base = _percentile(alone, 50), _percentile(alone, 99)
     note = (
         f"round trip {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} (alone {usual * 1e3:.2f}, {base * 1e3:.2f}); "
-        f"server {memory / 2**20:.0f} MiB"
+        f"gateway {gateway / 2**20:.0f} MiB, workers {workers / 2**20:.0f} MiB"
     )
+    times = {"p50": p50, "p99": p99, "alone_p50": usual, "alone_p99": base}
     return figure(
-        f"{mode}, {sessions} training", "steps/s", [rate], baseline=note, p50=p50, p99=p99, alone_p99=base, bytes=memory
-    )
+        f"{mode}, {sessions} training", "steps/s", [rate], baseline=note, mode=mode, sessions=sessions, **times,
+        gateway_bytes=gateway, worker_bytes=workers, load_average=os.getloadavg()[0],
+    )  # fmt: skip
 
 
 def _round_trips(x: Any, count: int) -> list[float]:
@@ -117,12 +126,20 @@ def _percentile(values: list[float], percent: int) -> float:
     return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]
 
 
-def _resident_bytes(pid: int) -> int:
-    """Memory of a process and its children, shared pages counted once for each process that has them divided."""
+def _resident_bytes(pid: int) -> tuple[int, int]:
+    """Memory of the gateway and of its workers, what processes share divided among them."""
     import psutil
 
     process = psutil.Process(pid)
-    return sum(one.memory_full_info().pss for one in [process, *process.children(recursive=True)])
+    workers = [child.memory_full_info().pss for child in process.children(recursive=True)]
+    return process.memory_full_info().pss, sum(workers)
+
+
+def _lacks_memory(mode: str, sessions: int) -> bool:
+    """Whether a worker process for each session would take more than half of what the machine has to give."""
+    import psutil
+
+    return mode == "session" and sessions * WORKER_BYTES > psutil.virtual_memory().available // 2
 
 
 def main() -> None:
@@ -130,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--sessions", default="1,4,16,64")
+    parser.add_argument("--sessions", default="1,4,16,64,128")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--save", default="")
     parser.add_argument("--train", nargs=3, metavar=("URL", "DEVICE", "COUNT"))
@@ -142,10 +159,13 @@ def main() -> None:
     rows = []
     for mode in options.modes.split(","):
         for sessions in map(int, options.sessions.split(",")):
+            if _lacks_memory(mode, sessions):
+                print(f"{mode}, {sessions} training: left out, since so many processes need more memory than there is")
+                continue
             rows.append(measure(options.device, mode, sessions, options.seconds))
             print(rows[-1].row(), flush=True)
-    if options.save:
-        save(options.save, rows)
+            if options.save:
+                save(options.save, rows)
 
 
 if __name__ == "__main__":

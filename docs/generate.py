@@ -157,6 +157,19 @@ def walks_table() -> str:
     return f"{about(run)}; before decision 0017 in brackets\n\n" + table(["step", *counts], rows)
 
 
+def load_table() -> str:
+    """One row a mode of isolation and number of trainings: what they do, and what somebody beside them notices."""
+    run = json.loads((DOCS.parent / "benchmarks/results/load-cpu.json").read_text())
+    head = ["mode", "trainings", "steps/s of all", "round trip", "99th percentile", "alone", "gateway", "workers"]
+    return f"{about(run)}\n\n" + table(head, (load_row(each["value"], each["extra"]) for each in run["figures"]))
+
+
+def load_row(rate: float, row: dict[str, Any]) -> Sequence[str]:
+    times = [f"{row[name] * 1e3:.2g} ms" for name in ("p50", "p99", "alone_p99")]
+    memory = [f"{row[name] / 2**20:.0f} MiB" for name in ("gateway_bytes", "worker_bytes")]
+    return f"`{row['mode']}`", str(row["sessions"]), f"{rate:.3g}", *times, *memory
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings_table, "metrics": metrics_table, "client": client_table, "pytorch": pytorch_table,
     "operations": operations,
@@ -177,7 +190,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "parity_operators": partial(parity.operators, table), "parity_lacking": partial(parity.lacking, table),
     "parity_names": partial(parity.names, table), "parity_left_out": partial(parity.left_out, table),
     "error_codes": partial(error_codes.codes, table),
-    "walks": walks_table, "compare_cpu": results_table("compare-cpu"), "compare_h200": results_table("compare-h200"),
+    "walks": walks_table, "load": load_table,
+    "compare_cpu": results_table("compare-cpu"), "compare_h200": results_table("compare-h200"),
 }  # fmt: skip
 SLOT = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 

@@ -11,6 +11,7 @@ answers; on a frame of a session's client it is when the gateway received it, in
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -21,7 +22,7 @@ from telegrad_protocol.channels.frames import HEADER as HEADER
 from telegrad_protocol.channels.frames import Frame as Frame
 from telegrad_protocol.channels.frames import FrameReader as FrameReader
 from telegrad_protocol.channels.frames import FrameWriter as FrameWriter
-from telegrad_protocol.errors import ProtocolError
+from telegrad_protocol.errors import CommunicationError, ProtocolError
 from telegrad_protocol.link import Buffer as Buffer
 
 CLOSE: Final = 4
@@ -40,11 +41,20 @@ TRAFFIC_COUNTS: Final = struct.Struct("<4Q")
 
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 """A few chunks of 1 MiB: neither end waits for the other within one. The gateway's listener has it too."""
+NO_DESCRIPTORS: Final = (
+    "the server has no file descriptors left for another session; close some, or have the operator raise the limit "
+    "(ulimit -n, LimitNOFILE)"
+)
 
 
 def channel_pair() -> tuple[socket.socket, socket.socket]:
     """The two non-blocking ends of a new channel."""
-    ends = socket.socketpair()
+    try:
+        ends = socket.socketpair()
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise CommunicationError(NO_DESCRIPTORS) from error
     for end in ends:
         prepare(end)
     return ends

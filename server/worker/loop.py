@@ -30,11 +30,11 @@ from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
 from server.ipc.measures import TenantLoad, WorkerState
 from telegrad_protocol import wire
-from telegrad_protocol.errors import UnknownIdError, WorkerCrashedError
+from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
 
 from .connection import BUSY, IDLE, WAITING, Session, SessionConnection, failure_of
 from .measures import Measures, resident_bytes
-from .shares import LONG_SECONDS, SLICE_SECONDS, Share, grant
+from .shares import LONG_SECONDS, SLICE_SECONDS, Share, grant, may_pass
 
 SPIN_SECONDS: Final = 0.001
 POLL_SECONDS: Final = 50e-6
@@ -171,6 +171,10 @@ class Worker:
         is_alone = len(connections) < 2
         if not is_alone or self._shares:
             self._begin_round(connections)
+        looked = 0.0
+        if self._shares:
+            connections.sort(key=_is_heavy)
+            looked = time.perf_counter()
         for connection in connections:
             if connection.activity == IDLE:
                 continue
@@ -181,29 +185,49 @@ class Worker:
             self._running = connection
             if self._is_called:
                 return BUSY
-            try:
-                connection.turn()
-            except EOFError:
-                self._heartbeat.numbers[SESSION] = 0.0
-                self._discard(connection)
-                continue
-            except WorkerCrashedError:
-                raise
-            except Cancelled:
-                self._end(connection, connection.limit_error())
-            except Exception as error:
-                self._end(connection, error)
-            if not is_alone:
-                self._end_slice(connection)
-            if connection.ended and not connection.writer.pending:
-                self._discard(connection)
-                continue
-            if connection.direct is not None:
-                connection.close_retired(self._watch)
-            self._watch(connection.socket, connection.interest, connection)
+            self._take_turn(connection)
             if connection.activity > highest:
                 highest = connection.activity
+            if self._shares and time.perf_counter() - looked > SLICE_SECONDS:
+                self._let_round_trips_pass()
+                looked = time.perf_counter()
         return highest
+
+    def _take_turn(self, connection: SessionConnection) -> None:
+        """Give a session a turn; it may end with it."""
+        try:
+            connection.turn()
+        except EOFError:
+            self._heartbeat.numbers[SESSION] = 0.0
+            self._discard(connection)
+            return
+        except WorkerCrashedError:
+            raise
+        except Cancelled:
+            self._end(connection, connection.limit_error())
+        except Exception as error:
+            self._end(connection, error)
+        if len(self._connections) > 1:
+            self._end_slice(connection)
+        if connection.ended and not connection.writer.pending:
+            self._discard(connection)
+            return
+        if connection.direct is not None:
+            connection.close_retired(self._watch)
+        self._watch(connection.socket, connection.interest, connection)
+
+    def _let_round_trips_pass(self) -> None:
+        """Give sessions that make short round trips, and now have something to do, their turns before all others."""
+        for key, mask in self._selector.select(0):
+            connection = key.data
+            if connection is None or connection.activity == BUSY or not may_pass(connection, self._tenants_share):
+                continue
+            connection.activity = BUSY
+            connection.readable = bool(mask & selectors.EVENT_READ)
+            self._running = connection
+            if self._is_called:
+                return
+            self._take_turn(connection)
 
     def _begin_round(self, connections: list[SessionConnection]) -> None:
         """Say who may have a turn where several sessions are active, and have turns end with their slices then."""
@@ -265,6 +289,7 @@ class Worker:
         if self._connections.pop(connection.number, None) is None:
             return
         self._share_buffers(connection.tenant)
+        connection.activity = IDLE
         connection.leave_direct()
         connection.close_retired(self._watch)
         self._watch(connection.gateway, 0, connection)
@@ -334,6 +359,8 @@ class Worker:
             numbers[SESSION] = 0.0
 
     def _open(self, number: int, args: list[Any]) -> None:
+        if not self._reader.fds:  # the system had none for the one that was sent
+            raise CommunicationError(channel.NO_DESCRIPTORS)
         sock = socket.socket(fileno=self._reader.fds.popleft())
         try:
             channel.prepare(sock)
@@ -397,3 +424,7 @@ class Worker:
             self._discard(connection)
         self._selector.close()
         self._control.close()
+
+
+def _is_heavy(connection: SessionConnection) -> bool:
+    return not connection.share.is_light

@@ -1,7 +1,8 @@
 """Who may use the worker's time next: tenants share it, and the sessions of a tenant share its part. Knows no sockets.
 
 While several have work, each is granted a slice, and a turn costs what it has taken of the host and of the device. Who
-has used up more than its slice is passed over in as many rounds.
+has used up more than its slice is passed over in as many rounds. Who makes short round trips waits for no round, since
+that takes little of the slices of others.
 
 An instruction cannot be ended after a slice. So who has sent one that took much longer is held back while a neighbour
 makes short round trips, also in the moments in which that neighbour has nothing to do, since otherwise every one of its
@@ -18,7 +19,7 @@ SLICE_SECONDS: Final = 0.002
 """How long a session works before another one that has work is given a turn, if its instructions allow it."""
 LONG_SECONDS: Final = 1.5 * SLICE_SECONDS
 """A turn that takes longer, though it was to end with its slice, has had a long instruction."""
-TRIP_SECONDS: Final = SLICE_SECONDS / 2
+TRIP_SECONDS: Final = SLICE_SECONDS / 4
 """A turn that takes less, and leaves nothing to do, is a short round trip."""
 ACTIVE_SECONDS: Final = 0.01
 """For so long after a short round trip a session counts as active, with nothing to do: its client may ask again."""
@@ -66,6 +67,11 @@ class Share:
         """Whether it is to be held back where others make short round trips."""
         return now < self._held_until and used < self._held_used
 
+    @property
+    def is_light(self) -> bool:
+        """Whether its turns lately were short round trips."""
+        return self._trips > 0.5
+
     def makes_trips(self, now: float) -> bool:
         """Whether it makes short round trips, and is likely to go on with it soon where it has no work."""
         return self._trips > 0.5 and now - self.active < ACTIVE_SECONDS
@@ -106,6 +112,12 @@ def grant(busy: Collection[Sharer], quiet: Iterable[Sharer], now: float, used: f
     return min(held, ACTIVE_SECONDS)
 
 
+def may_pass(sharer: Sharer, do_tenants_share: bool) -> bool:
+    """Whether a session that has become ready may have a turn before those whose round it is."""
+    share, tenant = sharer.share, sharer.tenant_share
+    return share.is_light and (not do_tenants_share or tenant.credit > 0.0)
+
+
 def _granted(busy: set[Share], present: set[Share], now: float, used: float) -> set[Share]:
     """Of those that have work, those that may have a turn: of the tenants, or of the sessions of one tenant."""
     if len(present) < 2:
@@ -117,6 +129,6 @@ def _granted(busy: set[Share], present: set[Share], now: float, used: float) -> 
             return candidates
     highest = max([share.credit for share in candidates])
     if highest <= 0.0:
-        for share in candidates:
-            share.credit += SLICE_SECONDS - highest
-    return {share for share in candidates if share.credit > 0.0}
+        for share in present:
+            share.credit = min(share.credit + SLICE_SECONDS - highest, SLICE_SECONDS)
+    return {share for share in candidates if share.credit > 0.0 or share.is_light}
