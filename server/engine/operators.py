@@ -143,7 +143,7 @@ class Operator:
     """An operation in the engine: its contract, what implements it, and what was worked out for earlier calls.
 
     Each kind of thing that is kept has a table of its own. Keys come from clients, so tables are bounded: `remember`.
-    All but those of ``lookups`` contain the client's domain, so that no client is faster because another has made a call.
+    All but those of ``lookups`` contain the domain, so that no tenant is faster because another has made a call.
     """
 
     __slots__ = (
