@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from .progress import Progress
 
 SOCKET_SHARE = 20
 """Of so many portions, one goes through a socket."""
 LONGEST_SECONDS = 300.0
-"""A portion that takes longer has hung."""
+"""A portion that takes more of a processor's time, or ten times as long by the clock, has hung."""
 
 
 class Fuzzer:
@@ -36,12 +37,25 @@ class Fuzzer:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.portion = -1
-        self.since = 0.0
+        self._since = self._used_before = 0.0
 
     def give(self, portion: int) -> None:
         """Have it run a portion."""
-        self.portion, self.since = portion, time.monotonic()
+        self.portion, self._since, self._used_before = portion, time.monotonic(), self._used
         print(portion, file=self.process.stdin, flush=True)
+
+    @property
+    def _used(self) -> float:
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the present portion takes too long; on a machine with other work the clock says little."""
+        waited = time.monotonic() - self._since
+        return waited > LONGEST_SECONDS and (
+            waited > 10 * LONGEST_SECONDS or self._used - self._used_before > LONGEST_SECONDS
+        )
 
     def end(self) -> int:
         """Let it end after the present portion; its status."""
@@ -88,7 +102,7 @@ def campaign(path: Path, most_frames: int, most_seconds: float, processes: int, 
             if not _note(progress, fuzzer, pipe.readline()):
                 fuzzers[fuzzers.index(fuzzer)] = Fuzzer(progress.seed)
         for fuzzer in running.values():
-            if time.monotonic() - fuzzer.since > LONGEST_SECONDS:
+            if fuzzer.hangs:
                 fuzzer.process.kill()
         progress.seconds = before + time.monotonic() - begin
         progress.save(path)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +26,7 @@ from tests.transport.waiting import wait_until
 from .trend import trend_of
 
 SETTINGS = {
-    "TELEGRAD_LEASE_SECONDS": "2", "TELEGRAD_SESSION_QUOTA_BYTES": str(64 << 20), "TELEGRAD_INSTRUCTION_SECONDS": "30",
+    "TELEGRAD_LEASE_SECONDS": "2", "TELEGRAD_SESSION_QUOTA_BYTES": str(64 << 20), "TELEGRAD_INSTRUCTION_SECONDS": "600",
     "TELEGRAD_MAX_WORKERS": "2", "TELEGRAD_LOG_LEVEL": "ERROR",
 }  # fmt: skip
 SAMPLE_SECONDS = 5.0
@@ -92,8 +93,8 @@ def sample(server: ServerProcess, worker: psutil.Process) -> dict[str, float]:
     return counts
 
 
-def soak(seconds: float, clients: int, seed: int) -> dict[str, Any]:
-    """Run for so long; the report."""
+def soak(seconds: float, clients: int, seed: int, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Run for so long; the report. What can be said so far is saved with each sample."""
     rng = random.Random(seed)
     samples: list[tuple[float, dict[str, float]]] = []
     with (
@@ -112,6 +113,7 @@ def soak(seconds: float, clients: int, seed: int) -> dict[str, Any]:
                 crashes += kill_worker(server, 1)
                 next_crash = now + rng.uniform(0.5, 1.5) * WORKER_LIFE_SECONDS
             samples.append((now, sample(server, lasting)))
+            save(judge(samples, seconds) | {"is_over": False})
             time.sleep(SAMPLE_SECONDS)
         lives = people.end()
         wait_until(lambda: server.sessions == 0, "the last sessions end with their leases")
@@ -119,7 +121,7 @@ def soak(seconds: float, clients: int, seed: int) -> dict[str, Any]:
         is_first = lasting.is_running()
     report = judge(samples, seconds)
     report |= {
-        "seed": seed, "clients": clients, "lives": dict(lives), "killed_clients": people.killed,
+        "is_over": True, "seed": seed, "clients": clients, "lives": dict(lives), "killed_clients": people.killed,
         "killed_workers": crashes, "left_bytes": left, "lasting_worker_lived": is_first,
     }  # fmt: skip
     report["passed"] = report["passed"] and left == 0 and is_first
@@ -128,7 +130,7 @@ def soak(seconds: float, clients: int, seed: int) -> dict[str, Any]:
 
 def judge(samples: list[tuple[float, dict[str, float]]], seconds: float) -> dict[str, Any]:
     """The trend of everything that was counted, after the time in which caches fill."""
-    judged = [(then, counts) for then, counts in samples if then >= min(600.0, seconds / 6)]
+    judged = [(then, counts) for then, counts in samples if then >= min(600.0, seconds / 6)] or samples[-1:]
     trends: dict[str, Any] = {}
     for name in judged[0][1]:
         series = [(then, counts[name]) for then, counts in judged]
@@ -150,9 +152,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--save", type=Path, default=Path("build/soak.json"), help="the report, as JSON")
     options = parser.parse_args()
-    report = soak(options.seconds, options.clients, options.seed)
     options.save.parent.mkdir(parents=True, exist_ok=True)
-    options.save.write_text(json.dumps(report, indent=1))
+
+    def save(report: dict[str, Any]) -> None:
+        options.save.write_text(json.dumps(report, indent=1))
+
+    report = soak(options.seconds, options.clients, options.seed, save)
+    save(report)
     for name, trend in report["trends"].items():
         verdict = "flat" if trend["is_flat"] else "GROWS"
         print(f"{name:<18} {trend['start']:>14,.0f} -> {trend['end']:>14,.0f} {trend['growth']:>+14,.0f}  {verdict}")
