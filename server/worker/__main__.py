@@ -22,7 +22,8 @@ from server.ipc import channel
 from server.ipc.heartbeat import Heartbeat
 from server.ipc.logs import configure_logs
 from server.ipc.worker_environment import end_with_parent, on_one_stack
-from server.worker.loop import Host, Worker
+from server.worker.host_protocol import Host
+from server.worker.loop import Worker
 from server.worker.measures import Measures
 from telegrad_protocol.errors import WorkerCrashedError
 

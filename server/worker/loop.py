@@ -21,7 +21,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -32,7 +32,8 @@ from server.ipc.measures import TenantLoad, WorkerState
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
 
-from .connection import BUSY, IDLE, WAITING, Session, SessionConnection, failure_of
+from .connection import BUSY, IDLE, WAITING, SessionConnection, failure_of
+from .host_protocol import Host
 from .measures import Measures, resident_bytes
 from .shares import LONG_SECONDS, SLICE_SECONDS, Share, grant, may_pass
 
@@ -43,21 +44,6 @@ CRASH_SECONDS: Final = 1.0
 """How long a worker that gives up tries to tell the gateway why."""
 
 log = logging.getLogger("server.worker.loop")
-
-
-class Host(Protocol):
-    """What the loop wants of the engine."""
-
-    has_cpu: bool
-    """Whether sessions may have tensors on the CPU."""
-
-    def open(self, number: int, options: dict[str, Any]) -> Session: ...
-    def control(self, session: Any, name: str, args: list[Any]) -> Any:
-        """Answer a request about a session, or about the host where ``session`` is None."""
-
-    def hello(self) -> dict[str, Any]: ...
-    def check_devices(self, error: Exception) -> None:
-        """Raise WorkerCrashedError if, after this error, no session can go on."""
 
 
 class Worker:
@@ -114,11 +100,7 @@ class Worker:
                 if waiting is None:
                     self._serve_control(mask)
                 else:
-                    waiting.activity = BUSY
-                    if key.fd == waiting.fd:
-                        waiting.readable = bool(mask & selectors.EVENT_READ)
-                    else:
-                        waiting.gateway_is_readable = True
+                    _wake(waiting, key.fd, mask)
             activity = self._run_sessions()
             if self._measures.has_notices and not self._writer.pending:
                 self._send(channel.NOTICES, 0, self._measures.take_notices())
@@ -222,8 +204,7 @@ class Worker:
             connection = key.data
             if connection is None or connection.activity == BUSY or not may_pass(connection, self._tenants_share):
                 continue
-            connection.activity = BUSY
-            connection.readable = bool(mask & selectors.EVENT_READ)
+            _wake(connection, key.fd, mask)
             self._running = connection
             if self._is_called:
                 return
@@ -424,6 +405,15 @@ class Worker:
             self._discard(connection)
         self._selector.close()
         self._control.close()
+
+
+def _wake(connection: SessionConnection, fd: int, mask: int) -> None:
+    """Let a session have a turn, since one of its sockets is ready."""
+    connection.activity = BUSY
+    if fd == connection.fd:
+        connection.readable = bool(mask & selectors.EVENT_READ)
+    else:
+        connection.gateway_is_readable = True
 
 
 def _is_heavy(connection: SessionConnection) -> bool:
