@@ -32,10 +32,11 @@ from server.ipc.measures import TenantLoad, WorkerState
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
 
-from .connection import BUSY, IDLE, WAITING, SessionConnection, failure_of
+from .connection import BUSY, IDLE, SessionConnection, failure_of
 from .host_protocol import Host
 from .measures import Measures, resident_bytes
-from .shares import LONG_SECONDS, SLICE_SECONDS, Share, grant, may_pass
+from .rounds import Rounds, light_first
+from .shares import SLICE_SECONDS, may_pass
 
 SPIN_SECONDS: Final = 0.001
 POLL_SECONDS: Final = 50e-6
@@ -54,11 +55,7 @@ class Worker:
         self._control = control
         self._reader, self._writer = FrameReader(control), FrameWriter(control)
         self._connections: dict[int, SessionConnection] = {}
-        self._tenants: dict[str, Share] = {}
-        self._processor_seconds = self._used_seconds = 0.0
-        """The thread's time when the last turn ended, and what turns have used of it beside other sessions."""
-        self._held_seconds = 0.0
-        """For how long all sessions that have work are held back."""
+        self._rounds = Rounds()
         self._selector = selectors.DefaultSelector()
         self._interests: dict[int, int] = {}
         self._watch(control, selectors.EVENT_READ, None)
@@ -71,8 +68,6 @@ class Worker:
         self._running: SessionConnection | None = None
         self._may_signal = False
         """Whether a timer may end turns."""
-        self._shares = self._tenants_share = False
-        """Whether several sessions are active, and whether sessions of several tenants have work."""
 
     def run(self) -> None:
         """Serve until the gateway is gone; raises WorkerCrashedError where a device is beyond use."""
@@ -137,7 +132,7 @@ class Worker:
         """Return the sockets' events; wait for them only where no session is busy, and shortly where one waits."""
         if activity == BUSY:
             self._waiting_since = 0.0
-            return self._selector.select(self._held_seconds)
+            return self._selector.select(self._rounds.held_seconds)
         if activity == IDLE:
             return self._selector.select(None)
         now = time.monotonic()
@@ -151,11 +146,11 @@ class Worker:
         highest = IDLE
         connections = list(self._connections.values())
         is_alone = len(connections) < 2
-        if not is_alone or self._shares:
+        if not is_alone or self._rounds.are_shared:
             self._begin_round(connections)
         looked = 0.0
-        if self._shares:
-            connections.sort(key=_is_heavy)
+        if self._rounds.are_shared:
+            connections = light_first(connections)
             looked = time.perf_counter()
         for connection in connections:
             if connection.activity == IDLE:
@@ -170,7 +165,7 @@ class Worker:
             self._take_turn(connection)
             if connection.activity > highest:
                 highest = connection.activity
-            if self._shares and time.perf_counter() - looked > SLICE_SECONDS:
+            if self._rounds.are_shared and time.perf_counter() - looked > SLICE_SECONDS:
                 self._let_round_trips_pass()
                 looked = time.perf_counter()
         return highest
@@ -190,7 +185,9 @@ class Worker:
         except Exception as error:
             self._end(connection, error)
         if len(self._connections) > 1:
-            self._end_slice(connection)
+            self._rounds.charge(connection, self._heartbeat.numbers[BEGIN], self._connections.values())
+            if connection.is_paused and not self._is_called:
+                connection.unpause()
         if connection.ended and not connection.writer.pending:
             self._discard(connection)
             return
@@ -202,7 +199,11 @@ class Worker:
         """Give sessions that make short round trips, and now have something to do, their turns before all others."""
         for key, mask in self._selector.select(0):
             connection = key.data
-            if connection is None or connection.activity == BUSY or not may_pass(connection, self._tenants_share):
+            if (
+                connection is None
+                or connection.activity == BUSY
+                or not may_pass(connection, self._rounds.do_tenants_share)
+            ):
                 continue
             _wake(connection, key.fd, mask)
             self._running = connection
@@ -211,42 +212,12 @@ class Worker:
             self._take_turn(connection)
 
     def _begin_round(self, connections: list[SessionConnection]) -> None:
-        """Say who may have a turn where several sessions are active, and have turns end with their slices then."""
-        self._processor_seconds = time.thread_time()
-        busy: list[SessionConnection] = []
-        quiet: list[SessionConnection] = []
-        is_waiting = False
-        for connection in connections:
-            connection.is_granted = True
-            (busy if connection.activity == BUSY else quiet).append(connection)
-            is_waiting = is_waiting or connection.activity == WAITING
-        held = grant(busy, quiet, time.perf_counter(), self._used_seconds) if busy else None
-        self._held_seconds = 0.0 if is_waiting else held or 0.0
-        self._tenants_share = len({connection.tenant_share for connection in busy}) > 1
-        shares = held is not None
-        if shares != self._shares:
-            self._shares = shares
-            if self._may_signal:
-                seconds = SLICE_SECONDS / 4 if shares else 0.0
-                signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-
-    def _end_slice(self, connection: SessionConnection) -> None:
-        """Charge a turn to who had it, and to its tenant."""
-        now = time.perf_counter()
-        host, device = now - self._heartbeat.numbers[BEGIN], connection.session.take_device_seconds()
-        before, self._processor_seconds = self._processor_seconds, time.thread_time()
-        taken = self._processor_seconds - before  # other processes may have kept the turn waiting
-        self._used_seconds += taken
-        tenant = connection.tenant_share
-        for share in (connection.share, tenant):
-            share.charge(host, device, now, connection.activity == BUSY)
-            if self._shares and taken > LONG_SECONDS:  # though the turn was to end
-                share.hold(taken, now, self._used_seconds)
-        if self._tenants_share and tenant.credit <= 0.0:  # its other sessions have to wait for the next round
-            for other in self._connections.values():
-                other.is_granted = other.is_granted and other.tenant_share is not tenant
-        if connection.is_paused and not self._is_called:
-            connection.unpause()
+        """Say who may have a turn, and have turns end with their slices where several sessions are active."""
+        were_shared = self._rounds.are_shared
+        self._rounds.begin(connections)
+        if self._rounds.are_shared != were_shared and self._may_signal:
+            seconds = 0.0 if were_shared else SLICE_SECONDS / 4
+            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
 
     def _slice_ticked(self, *_: object) -> None:
         numbers, running = self._heartbeat.numbers, self._running
@@ -350,7 +321,7 @@ class Worker:
             sock.close()
             raise
         tenant = str(args[0].get("tenant", ""))
-        share = self._tenants.setdefault(tenant, Share())
+        share = self._rounds.share_of(tenant)
         connection = SessionConnection(number, session, sock, self._heartbeat, self._measures, tenant, share)
         self._connections[number] = connection
         self._watch(sock, connection.interest, connection)
@@ -414,7 +385,3 @@ def _wake(connection: SessionConnection, fd: int, mask: int) -> None:
         connection.readable = bool(mask & selectors.EVENT_READ)
     else:
         connection.gateway_is_readable = True
-
-
-def _is_heavy(connection: SessionConnection) -> bool:
-    return not connection.share.is_light
