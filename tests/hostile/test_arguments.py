@@ -12,8 +12,8 @@ import pytest
 from telegrad_protocol.messages import Free, Mode
 from tests.end_to_end.server_process import ServerProcess
 
-from .arguments import Attempt, attempts, uploads
-from .raw_client import RawClient, call_of
+from .arguments import UNKNOWN, Attempt, attempts, uploads
+from .raw_client import RawClient, call, call_of
 
 MIB = 1 << 20
 RESULT = 100
@@ -51,10 +51,13 @@ def try_all(client: RawClient, pending: list[Attempt]) -> None:
     client.send(Mode("thread", 0), *uploads())
     for number, attempt in enumerate(pending, 1):
         client.send(Mode("thread", number), call_of(attempt.op, RESULT, attempt.args), Free([RESULT]))
-    client.send(Mode("thread", 0))
+    last = len(pending) + 1
+    client.send(Mode("thread", last), call("neg", RESULT, UNKNOWN), Mode("thread", 0))
     client.ask()
     assert not client.closed, (client.closed, client.failures[-1:], pending)
     defects = [failure for failure in client.failures if failure.code == "InternalError"]
-    assert not defects, [(failure, pending[failure.thread - 1].args) for failure in defects if failure.thread]
+    assert not defects, [
+        (failure, pending[failure.thread - 1].args) for failure in defects if 0 < failure.thread < last
+    ]
     assert all(failure.message for failure in client.failures)
-    assert len(client.failures) > len(pending) // 3, "hardly anything was refused: the calls did not arrive"
+    assert any(failure.thread == last for failure in client.failures), "the calls did not arrive"
