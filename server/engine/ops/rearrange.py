@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
 from server.engine.registry import composite, implements
@@ -173,14 +175,10 @@ def diag_embed(xp, input, offset, dim1, dim2, *, out):
 
 def _diagonal(xp, array, offset, dim1, dim2):
     """A writable view of a diagonal."""
-    step_a, step_b = array.strides[dim1], array.strides[dim2]
-    index = [slice(None)] * array.ndim
-    index[dim1 if offset < 0 else dim2] = slice(abs(offset), None)
-    part = array[tuple(index)]
-    rest = [d for d in range(array.ndim) if d not in (dim1, dim2)]
-    shape = [part.shape[d] for d in rest] + [min(part.shape[dim1], part.shape[dim2])]
-    strides = [part.strides[d] for d in rest] + [step_a + step_b]
-    return xp.lib.stride_tricks.as_strided(part, shape, strides)
+    part = array.diagonal(offset, dim1, dim2)
+    if xp is np:
+        part.setflags(write=True)  # NumPy's is a view that may not be written to, unless one asks for it
+    return part
 
 
 def _select_scatter_backward(grad, src_meta, dim, index):
