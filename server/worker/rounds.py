@@ -19,7 +19,7 @@ class Rounds:
         self.held_seconds = 0.0
         """For how long all sessions that have work are held back."""
         self._processor_seconds = self._used_seconds = 0.0
-        """The thread's time when the last turn ended, and what turns have used of it."""
+        """The processor time when the last turn ended, and what turns have used of it."""
 
     def share_of(self, tenant: str) -> Share:
         """The share of a tenant."""
@@ -27,7 +27,7 @@ class Rounds:
 
     def begin(self, connections: Iterable[SessionConnection]) -> None:
         """Say who may have a turn."""
-        self._processor_seconds = time.thread_time()
+        self._processor_seconds = time.process_time()
         busy: list[SessionConnection] = []
         quiet: list[SessionConnection] = []
         is_waiting = False
@@ -44,8 +44,9 @@ class Rounds:
         """Charge a turn, which began at this time, to who had it and to its tenant."""
         now = time.perf_counter()
         host, device = now - begin, connection.session.take_device_seconds()
-        before, self._processor_seconds = self._processor_seconds, time.thread_time()
-        taken = self._processor_seconds - before  # other processes may have kept the turn waiting
+        before, self._processor_seconds = self._processor_seconds, time.process_time()
+        # Other processes may have kept the turn waiting, and several threads may have worked at once.
+        taken = min(self._processor_seconds - before, host)
         self._used_seconds += taken
         tenant = connection.tenant_share
         for share in (connection.share, tenant):
