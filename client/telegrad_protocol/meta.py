@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from . import layout
@@ -101,14 +101,18 @@ META = Device("meta")
 """Where tensors have a shape and no elements; only clients have it."""
 
 
+# Not attributes of the class: CPython forgets what it knows of the instances' attributes whenever one is set.
+_interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
+"""The metas of the domain whose turn it is."""
+_of_domains: dict[int, WeakValueDictionary[tuple[object, ...], Meta]] = {0: _interned}
+
+
 class Meta:
     """Shape, strides (in elements), offset (in elements), dtype and device of a tensor; made by ``Meta.of``."""
 
     __slots__ = (
         "__weakref__", "device", "dtype", "extent", "is_contiguous", "ndim", "numel", "offset", "shape", "strides",
     )  # fmt: skip
-    _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
-    _of_domains: ClassVar[dict[int, WeakValueDictionary[tuple[object, ...], Meta]]] = {0: _interned}
 
     shape: Size
     strides: Size
@@ -124,10 +128,11 @@ class Meta:
     @staticmethod
     def use_domain(number: int) -> None:
         """Make metas that only those of one domain share, from here on: its calls take no time less for others'."""
-        metas = Meta._of_domains.get(number)
+        global _interned
+        metas = _of_domains.get(number)
         if metas is None:
-            metas = Meta._of_domains[number] = WeakValueDictionary()
-        Meta._interned = metas
+            metas = _of_domains[number] = WeakValueDictionary()
+        _interned = metas
 
     @staticmethod
     def of(
@@ -136,7 +141,7 @@ class Meta:
         """Return the domain's one meta of these properties; it is row-major where no strides are given."""
         shape = tuple(shape)
         key = (shape, strides, offset, dtype, device)
-        meta = Meta._interned.get(key)
+        meta = _interned.get(key)
         return meta if meta is not None else Meta._make(key, shape, dtype, device, strides, offset)
 
     @staticmethod
@@ -146,7 +151,7 @@ class Meta:
         _check_dimensions(shape)
         if strides is None:
             meta = Meta.of(shape, dtype, device, layout.contiguous_strides(shape), offset)
-            Meta._interned[key] = meta
+            _interned[key] = meta
             return meta
         _check_bounds(shape, strides, offset, dtype)
         meta = object.__new__(Meta)
@@ -154,7 +159,7 @@ class Meta:
         meta.ndim, meta.numel = len(shape), math.prod(shape)
         meta.is_contiguous = layout.is_contiguous(shape, strides)
         meta.extent = offset + layout.extent(shape, strides) if meta.numel else 0
-        Meta._interned[key] = meta
+        _interned[key] = meta
         return meta
 
     def like(
