@@ -120,6 +120,8 @@ def rms_norm(input: Meta, normalized_shape: Size, weight: Meta | None = None, ep
     """Compute input / sqrt(mean(input ** 2) + eps) * weight over the last dimensions; eps defaults to the type's."""
     if not input.dtype.is_differentiable:
         raise DTypeError(f"rms_norm: expected a floating point type, got {input}")
+    if isinstance(eps, complex):
+        raise ArgumentError(f"rms_norm: eps must be a real number, got {eps}")
     if input.dtype.is_complex:
         _check_layer("rms_norm", input.like(dtype=input.dtype.to_real()), normalized_shape, weight)
     else:

@@ -42,6 +42,13 @@ def windows(
     return kernel, stride, padding, dilation
 
 
+def _check_each(name: str, dims: int, **given: Size) -> None:
+    """Raise ShapeError where a kernel that spreads nothing is not given a number for each dimension."""
+    for what, numbers in given.items():
+        if len(numbers) != dims:
+            raise ShapeError(f"{name}: {what} {list(numbers)} is not a number for each of {dims} dimensions")
+
+
 def pooled_size(name: str, size: Size, numbers: tuple[Size, Size, Size, Size], ceil_mode: bool) -> Size:
     """Count the windows; with ``ceil_mode`` also those that begin inside the input and end outside."""
     counts = []
@@ -74,6 +81,7 @@ def _max_pool(
     input: Meta, kernel_size: Size, stride: Size, padding: Size, dilation: Size, ceil_mode: bool
 ) -> tuple[Meta, Meta]:  # fmt: skip
     """Return the largest element of every window, and its position in the row-major picture."""
+    _check_each("_max_pool", len(kernel_size), stride=stride, padding=padding, dilation=dilation)
     return _max_pooled("_max_pool", input, len(kernel_size), kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -100,6 +108,7 @@ def _max_pool_backward(
     if grad_output.shape != indices.shape or indices.dtype is not int64:
         raise ShapeError(f"{name}: {indices} are not the positions for {grad_output}")
     _check_dims(name, grad_output, dims)
+    _check_each(name, dims, stride=stride, padding=padding, dilation=dilation)
     numbers = windows(name, dims, kernel_size, stride, padding, dilation)
     if len(input_size) != dims or min(input_size, default=0) < 0:
         raise ShapeError(f"{name}: {list(input_size)} are not {dims} sizes")
@@ -169,6 +178,7 @@ def _avg_pool(
 ) -> Meta:  # fmt: skip
     """Compute the mean of every window."""
     dims = len(kernel_size)
+    _check_each("_avg_pool", dims, stride=stride, padding=padding)
     return _mean_pooled("_avg_pool", dims, input, kernel_size, stride, padding, ceil_mode, divisor_override)
 
 
@@ -179,6 +189,7 @@ def _avg_pool_backward(
 ) -> Meta:  # fmt: skip
     """Spread the elements of the gradient evenly over their windows."""
     name, dims = "_avg_pool_backward", len(kernel_size)
+    _check_each(name, dims, stride=stride, padding=padding)
     _check_dims(name, grad_output, dims)
     if len(input_size) != dims or min(input_size, default=0) <= 0:
         raise ShapeError(f"{name}: {list(input_size)} are not {dims} sizes")
