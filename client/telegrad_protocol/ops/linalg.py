@@ -197,7 +197,7 @@ def _linear_backward(
     dtype = _same_dtype("_linear_backward", *given)
     if weight is not None and (weight.ndim != 2 or weight.shape[0] != size):
         raise ShapeError(f"_linear_backward: gradient {grad_out} does not fit the weight {weight}")
-    if input is not None and input.shape[:-1] != grad_out.shape[:-1]:
+    if input is not None and (not input.ndim or input.shape[:-1] != grad_out.shape[:-1]):
         raise ShapeError(f"_linear_backward: gradient {grad_out} does not fit the input {input}")
     gradients = []
     if weight is not None:
