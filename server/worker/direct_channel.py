@@ -17,7 +17,7 @@ from server.ipc.channel import FrameReader, FrameWriter
 from telegrad_protocol import wire
 from telegrad_protocol.bulk import LARGE_BYTES
 from telegrad_protocol.channels.frames import HEADER, Frame, frame_parts
-from telegrad_protocol.channels.shared_memory import SlotWriter, chunk_at, map_memory, new_memory
+from telegrad_protocol.channels.shared_memory import LEAST_COUNTED, SlotWriter, chunk_at, map_memory, new_memory
 from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.link import Buffer, Link
 
@@ -126,8 +126,9 @@ class DirectChannel:
         if kind == wire.ACK:
             link.forget(number)
             return []
+        least = 0
         if kind == wire.SHARED_CHUNK:
-            kind, body = wire.CHUNK, chunk_at(self._halves.up, body)
+            kind, body, least = wire.CHUNK, chunk_at(self._halves.up, body), LEAST_COUNTED
         elif kind not in (wire.BATCH, wire.CHUNK):
             raise ProtocolError(f"unknown kind of frame {kind}")
         nbytes = HEADER.size + len(body)
@@ -137,7 +138,7 @@ class DirectChannel:
         link.inbox.clear()
         self.frames_received += 1
         self.bytes_received += nbytes
-        self._executing.append((number, nbytes))
+        self._executing.append((number, max(nbytes, least)))
         return [Frame(kind, now, body)]
 
     def _number(self, kind: int, parts: Sequence[Buffer]) -> bool:

@@ -23,7 +23,7 @@ from telegrad_protocol.meta import CPU
 from tests.ops.adapters import EngineAdapter
 from tests.ops.database import op_db
 from tests.ops.known import composed, is_out_of_scope, is_random
-from tests.ops.test_opinfo import WRONG_GRADIENTS, _ours
+from tests.ops.test_opinfo import WRONG_GRADIENTS, ours_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PASSES = 4
@@ -75,7 +75,7 @@ def _assert_same(gradients: list[Any], expected: list[Any]) -> None:
 
 def differentiable() -> list[Any]:
     """PyTorch's samples of every operation that has a derivative here."""
-    infos = [i for i in op_db if _ours(i.name) and i.supports_autograd and i.supports_dtype(torch.float64, "cpu")]
+    infos = [i for i in op_db if ours_of(i.name) and i.supports_autograd and i.supports_dtype(torch.float64, "cpu")]
     infos = [i for i in infos if composed(i, len) is len]  # the database composes the others of several operations
     chosen = [i for i in infos if not is_random(i.name) and i.name not in WRONG_GRADIENTS]
     return [pytest.param(i, id=f"{i.name}-{i.variant_test_name or 'plain'}") for i in chosen]
@@ -112,7 +112,7 @@ def check_gradients_again(
             leaves: list[Any] = []
             args = [_mine(adapter, a, leaves) for a in given]
             kwargs = {k: _mine(adapter, v, leaves) for k, v in sample.kwargs.items()}
-            result = adapter.function(_ours(info.name))(*args, **kwargs)
+            result = adapter.function(ours_of(info.name))(*args, **kwargs)
             outs = [v for v in (result if isinstance(result, tuple | list) else [result]) if adapter.is_tensor(v)]
             out = next((v for v in outs if adapter.requires_grad(v)), None)
             if out is None:

@@ -18,7 +18,7 @@ from typing import Final
 from telegrad_protocol import wire
 from telegrad_protocol.bulk import LARGE_BYTES, pool
 from telegrad_protocol.channels.frames import HEADER, FrameReader, FrameWriter, frame_parts
-from telegrad_protocol.channels.shared_memory import Halves, SlotWriter, chunk_at, map_memory
+from telegrad_protocol.channels.shared_memory import LEAST_COUNTED, Halves, SlotWriter, chunk_at, map_memory
 from telegrad_protocol.errors import ProtocolError, TelegradError
 from telegrad_protocol.link import Buffer, Link
 
@@ -163,11 +163,12 @@ class DirectChannel:
         frames = self._reader.read(fds=not self.is_open)
         link = self.link
         for kind, number, body in frames:
+            least = 0
             if kind == wire.SHARED_CHUNK and self._halves is not None:
-                kind, body = wire.CHUNK, _copied(chunk_at(self._halves.down, body))
+                kind, body, least = wire.CHUNK, _copied(chunk_at(self._halves.down, body)), LEAST_COUNTED
             if kind in (wire.BATCH, wire.CHUNK):
                 self.bytes_received += len(body)
-                link.admit(kind, number, memoryview(body), len(body))
+                link.admit(kind, number, memoryview(body), max(len(body), least))
             elif kind == wire.ACK:
                 link.forget(number)
             elif kind == wire.OPENED:

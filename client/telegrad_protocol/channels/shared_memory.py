@@ -15,7 +15,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from ..errors import ProtocolError
-from ..link import Buffer
+from ..link import ACK_BYTES, Buffer
 from ..messages import CHUNK_BYTES
 
 SLOTS: Final = 8
@@ -24,6 +24,9 @@ SLOT_BYTES: Final = CHUNK_BYTES + mmap.PAGESIZE
 """Bytes of a slot: a chunk and the header before it."""
 HALF_BYTES: Final = SLOTS * SLOT_BYTES
 MEMORY_BYTES: Final = 2 * HALF_BYTES
+LEAST_COUNTED: Final = 2 * ACK_BYTES // SLOTS
+"""A chunk in a slot counts as at least so many bytes of what is to be acknowledged: half of the slots bring that about,
+however small the chunks in them are. Else a sender could wait for a slot, and the receiver for more to acknowledge."""
 _PLACE: Final = struct.Struct("<II")
 
 
