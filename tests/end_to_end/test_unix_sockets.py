@@ -18,7 +18,10 @@ import pytest
 import telegrad
 from telegrad.__main__ import main
 from telegrad.errors import AuthenticationError, ConfigurationError, ConnectError, NotSupportedError
+from telegrad_protocol.bulk import LARGE_BYTES
+from telegrad_protocol.channels.shared_memory import SLOTS
 from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.link import ACK_BYTES
 
 from ..transport.waiting import wait_until
 from .server_process import ROOT, ServerProcess, clean_environment
@@ -45,6 +48,19 @@ def test_a_session_over_a_unix_socket_is_a_session(
     with telegrad.connect(server.unix, session=left.session, key=left.key):
         np.testing.assert_array_equal(telegrad.kept["kept"].numpy(), array)
     assert main(["devices"]) == main(["sessions", server.unix]) == main(["health", server.unix]) == 0
+
+
+def test_chunks_far_smaller_than_their_slots_never_run_out_of_slots(
+    server: ServerProcess, rng: np.random.Generator
+) -> None:
+    """More of them than there are slots, in either direction, are together less than what is acknowledged at once."""
+    count = SLOTS + 4
+    arrays = [rng.standard_normal(LARGE_BYTES // 8 + 1) for _ in range(count)]
+    assert count * arrays[0].nbytes < ACK_BYTES
+    with telegrad.connect(server.unix):
+        tensors = [telegrad.from_numpy(array) for array in arrays]
+        for tensor, array in zip(tensors, arrays, strict=True):
+            np.testing.assert_array_equal(tensor.numpy(), array)
 
 
 def test_only_the_user_of_the_server_may_connect_unless_it_is_set(tmp_path: Path) -> None:
