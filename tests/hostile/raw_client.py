@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -126,6 +128,23 @@ class RawClient:
         """A request over HTTP about this session."""
         headers = self.headers | rest.pop("headers", {})
         return httpx.request(method, self.path + path, headers=headers, trust_env=False, timeout=60, **rest)
+
+    @contextlib.contextmanager
+    def heartbeats(self) -> Iterator[None]:
+        """Be heard within the block as a client is whose program does something else: who is silent is cut off."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(1.0):
+                self._acknowledge()
+
+        thread = threading.Thread(target=beat)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def _acknowledge(self) -> None:
         with contextlib.suppress(ConnectionClosed):

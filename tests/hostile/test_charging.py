@@ -47,7 +47,7 @@ def bounded(server: ServerProcess, quota: int = HOST) -> Iterator[RawClient]:
     before = sum(process.memory_info().rss for process in processes)
     with RawClient(server, TOKENS["victim"]) as victim:
         victim.send(call("arange", 1, 1000, None, None))
-        with RawClient(server, TOKENS["attacker"]) as attacker:
+        with victim.heartbeats(), RawClient(server, TOKENS["attacker"]) as attacker:
             yield attacker
             grown = sum(process.memory_info().rss for process in processes) - before
             assert grown < quota + OVER, f"the service grew by {grown / MIB:.0f} MiB"

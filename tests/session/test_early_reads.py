@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from server.session import session
+from server.session import tensors
 from server.session.replies import PendingData
 from server.session.session import Session
 from telegrad_protocol.messages import Backward
@@ -155,7 +155,7 @@ def test_a_read_that_fails_early_is_answered_in_its_turn(
             raise MemoryError
         return PendingData(request, value)
 
-    monkeypatch.setattr(session, "PendingData", open_copy)
+    monkeypatch.setattr(tensors, "PendingData", open_copy)
     for _ in range(STEPS):
         assert step().item() == pytest.approx(reference().item(), rel=1e-12)
     assert not early.sent
