@@ -3,7 +3,8 @@
 A worker has one control channel and one channel per session, so the kernel's own flow control holds back each session
 by itself and a flood of one never delays another's frames or the control requests. File descriptors of new session
 channels travel on the control channel, attached to the frame that announces them. ``number`` tells requests and their
-answers; on a frame of a session's client it is when the gateway received it, in nanoseconds of ``time.monotonic``.
+answers; on a frame of a session's client it is when the gateway received it, in nanoseconds of ``time.monotonic``,
+which on Linux is the clock of ``time.perf_counter`` too.
 
 ``AsyncChannel`` ties ``FrameReader`` and ``FrameWriter`` to the gateway's loop; the worker uses them as they are.
 """
@@ -133,15 +134,21 @@ class AsyncChannel:
         self._socket.close()
 
     def _readable(self) -> None:
-        try:
-            frames = self._reader.read()
-        except (EOFError, ProtocolError):
-            self._end()
-            return
-        for frame in frames:
-            if self.closed:
+        is_broken = False
+        while True:
+            try:
+                frames = self._reader.read()
+            except (EOFError, ProtocolError):
+                self._end()
                 return
-            self._on_frame(frame)
+            for frame in frames:
+                if self.closed:
+                    return
+                self._on_frame(frame)
+            # Where the other end has left bytes unread the socket has an error, of which libuv tells once and no more.
+            is_broken = is_broken or bool(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            if not is_broken:
+                return
 
     def _flush(self) -> None:
         if self._writing:

@@ -311,9 +311,7 @@ class Worker:
             numbers[SESSION] = 0.0
 
     def _open(self, number: int, args: list[Any]) -> None:
-        if not self._reader.fds:  # the system had none for the one that was sent
-            raise CommunicationError(channel.NO_DESCRIPTORS)
-        sock = socket.socket(fileno=self._reader.fds.popleft())
+        sock = self._sent_socket()
         try:
             channel.prepare(sock)
             session = self._host.open(number, args[0])
@@ -333,8 +331,14 @@ class Worker:
         for connection in own:
             connection.share_buffers(len(own))
 
+    def _sent_socket(self) -> socket.socket:
+        """Return the socket that came with the control request which is being answered."""
+        if not self._reader.fds:  # the system had no descriptor for the one that was sent
+            raise CommunicationError(channel.NO_DESCRIPTORS)
+        return socket.socket(fileno=self._reader.fds.popleft())
+
     def _go_direct(self, number: int, args: list[Any]) -> None:
-        sock = socket.socket(fileno=self._reader.fds.popleft())
+        sock = self._sent_socket()
         try:
             connection = self._connections.get(number)
             if connection is None:

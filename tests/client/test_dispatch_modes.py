@@ -96,7 +96,7 @@ def test_training_under_a_mode_gives_the_same_gradients_and_shows_the_backward_p
 
 
 def test_passes_go_through_operations_inside_and_outside_of_a_mode(tg: Any, rng: np.random.Generator) -> None:
-    values = rng.normal(size=(3, 3))
+    values = rng.normal(size=(3, 3)) / 4  # where tanh is saturated, gradients are all rounding
     results = []
     for library, mode in ((torch, TorchsMode), (tg, dispatch.BaseTorchDispatchMode)):
 

@@ -17,7 +17,8 @@ from server.engine.device.cpu_backend import CpuBackend
 from server.engine.devices import open_device
 from server.engine.replay.backward_capture import BackwardCaptures
 from telegrad_protocol.meta import CPU
-from tests.engine.test_replay import MODELS, check_gradients_again, differentiable, train
+from tests.engine.repeated_gradients import check_gradients_again, differentiable
+from tests.engine.test_replay import MODELS, train
 from tests.ops.adapters import EngineAdapter
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import telegrad as tg
+from server.engine.replay import remembered
 from server.engine.replay.remembered import CAPACITY, forget_all, new_table, remember, total_weight
 from tests.end_to_end.server_process import ServerProcess
 
@@ -26,7 +29,8 @@ def test_short_instructions_overtake_a_queue_of_long_ones() -> None:
         victim.use()
 
 
-def test_a_table_that_is_full_keeps_most_of_what_others_use() -> None:
+def test_a_table_that_is_full_keeps_most_of_what_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "tables", remembered.Tables())
     before, table = total_weight(), new_table()
     for key in range(CAPACITY + 1):
         remember(table, key, key)

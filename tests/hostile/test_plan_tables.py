@@ -95,7 +95,8 @@ def test_a_tenant_with_new_shapes_drives_out_nothing_of_others(
     assert kept() == before, "plans of the victim were lost"
 
 
-def test_who_has_most_in_a_full_table_loses_a_part() -> None:
+def test_who_has_most_in_a_full_table_loses_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "tables", remembered.Tables())
     before, table = total_weight(), new_table()
     mine = [(float32, 1001, number) for number in range(CAPACITY // 4)]
     for key in mine:
@@ -111,6 +112,7 @@ def test_who_has_most_in_a_full_table_loses_a_part() -> None:
 
 
 def test_who_has_most_in_all_tables_together_loses_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "tables", remembered.Tables())
     tables = [new_table() for _ in range(20)]
     mine = [(float32, 1001, number) for number in range(50)]
     for table in tables[:10]:

@@ -69,7 +69,7 @@ def slow_turn() -> None:
         (a @ a).sum().item()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
     log = tmp_path_factory.mktemp("observed") / "server.log"
     settings = {"SESSION_QUOTA_BYTES": "64MiB", "SLOW_SECONDS": "0.01", "INSTRUCTION_SECONDS": "2", "LOG_LEVEL": "INFO"}

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad._dispatch import programs
-from telegrad._ops.functions import function
 from telegrad._session.thread_modes import thread
 from telegrad_protocol.ops import Op
 
@@ -21,10 +20,5 @@ def run(op: Op, bound: Sequence[Any]) -> Any:
     template, tensors = programs.template_of(bound)
     tracked = [thread.modes.records and tensor._is_tracked() for tensor in tensors]
     program = programs.expansion(op, template, [tensor._meta for tensor in tensors], tracked)
-    results = programs.run(program, dict(enumerate(tensors)), _invoke)
+    results = programs.run(program, dict(enumerate(tensors)))
     return results[0] if len(results) == 1 and not op.returns else tuple(results)
-
-
-def _invoke(op: Op, bound: tuple[Any, ...]) -> Any:
-    named = {param.name: value for param, value in list(zip(op.params, bound, strict=True))[op.positional :]}
-    return function(op.public)(*bound[: op.positional], **named)

@@ -11,6 +11,7 @@ from telegrad._ops.functions import function
 from telegrad._ops.randomness import draws
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import thread
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.messages import RandomState
@@ -19,7 +20,7 @@ from telegrad_protocol.ops import Op
 from . import fallback, running
 from .binding import bound_call
 from .case import Case
-from .tensor import BatchedTensor, innermost_of, physical_at, tensors_in
+from .tensor import BatchedTensor, innermost_of, physical_at
 
 
 def _check_allowed(level: Level) -> None:

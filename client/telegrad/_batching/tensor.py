@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from telegrad._ops.batching import batching
 from telegrad._ops.overriding import disabled_torch_function
 from telegrad._tensor.autograd_graph import GradFn, GradientEdge
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
@@ -140,15 +141,6 @@ class BatchedTensor(Tensor):
 
     def __format__(self, spec: str) -> str:
         return repr(self)
-
-
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Iterate over the tensors among values, and in lists among them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value)
 
 
 def innermost_of(values: Iterable[Any]) -> int:

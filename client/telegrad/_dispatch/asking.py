@@ -9,19 +9,10 @@ from typing import Any, Final
 
 from telegrad._ops.operand_classes import DISPATCHING, PATTERNS, modes_entered, overrides
 from telegrad._session.grad_mode import no_grad
-from telegrad._tensor.tensor import Tensor
+from telegrad._tensor.listed import tensors_in
 from telegrad_protocol.errors import ArgumentTypeError
 
 _numbers: Final = count(-1, -1)
-
-
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Iterate over the tensors among values, and in lists among them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from telegrad._ops.call_pattern import CallPattern
 from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import _Overrides, overrides
 from telegrad._session.thread_modes import thread
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.autocast import recast
 from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
@@ -18,7 +19,7 @@ from telegrad_protocol.ops import PUBLIC, TABLE, Op
 
 from . import aten_backwards as _aten_backwards  # it enters functions behind operators
 from . import programs
-from .asking import ask, is_asked, tensors_in, without_dispatch
+from .asking import ask, is_asked, without_dispatch
 from .aten_calls import aten_call, function_call
 from .lowerings import KEPT, LOWERINGS
 from .recording import Record, recorded

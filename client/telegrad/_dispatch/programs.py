@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from telegrad._ops.functions import function
 from telegrad._session.current import current_session
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import of_code
@@ -175,7 +176,13 @@ def _decoded(kind: Any, item: Any) -> Any:
     return Operand(item)
 
 
-def run(program: Program, values: dict[int, Any], invoke: Callable[[Op, Template], Any]) -> list[Any]:
+def called(op: Op, bound: Template) -> Any:
+    """Call an operation with bound arguments as programs of users do."""
+    named = {param.name: value for param, value in list(zip(op.params, bound, strict=True))[op.positional :]}
+    return function(op.public)(*bound[: op.positional], **named)
+
+
+def run(program: Program, values: dict[int, Any], invoke: Callable[[Op, Template], Any] = called) -> list[Any]:
     """Run a program on these values and return its results; ``invoke`` runs one operation."""
     for op, args, outs in program.steps:
         result = invoke(op, filled(args, values))

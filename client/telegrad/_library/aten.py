@@ -14,6 +14,7 @@ from typing import Any, Final
 from telegrad._ops.replaced import passing
 from telegrad._session.grad_mode import enable_grad
 from telegrad._session.thread_modes import thread
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd import grad
 from telegrad.autograd.function import Function
@@ -21,7 +22,6 @@ from telegrad_protocol.errors import NotSupportedError
 
 from . import keys
 from .aten_functions import function_of
-from .dispatch import tensors_in
 from .operator_entry import Kernel, Operator
 from .overloads import OpOverload, OpOverloadPacket
 from .schemas.text import parse_schema

@@ -12,11 +12,11 @@ from telegrad._batching.user_rules import by_rule
 from telegrad._functions.creation import from_numpy
 from telegrad._ops.sharing import watched
 from telegrad._session.grad_mode import no_grad
+from telegrad._tensor.listed import tensors_in
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, OperatorError
 
 from . import keys
-from .dispatch import tensors_in
 from .libraries import Library
 from .overloads import OpOverload
 from .plain_calls import PlainCalls

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from telegrad._batching.tensor import innermost_of
@@ -13,6 +12,7 @@ from telegrad._ops.batching import batching
 from telegrad._ops.operand_classes import DISPATCHING, HANDLERS, overrides
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.layouts import sparse_coo, strided
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.parameter import Parameter
 from telegrad_protocol.errors import NotSupportedError, OperatorError
@@ -26,15 +26,6 @@ from .state import state
 
 _PLAIN: Final = (Tensor, Parameter)
 _CPU: Final = keys.BACKENDS["cpu"]
-
-
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among values, and in lists among them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from [item for item in value if isinstance(item, Tensor)]
 
 
 def keys_of_tensor(tensor: Tensor) -> int:

@@ -10,13 +10,13 @@ from telegrad._functions.creation import allclose
 from telegrad._ops.functions import function
 from telegrad._ops.sharing import memory_of
 from telegrad._session.grad_mode import enable_grad, no_grad
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd import grad
 from telegrad_protocol.errors import ArgumentError, OperatorError, TelegradError
 
 from . import keys
 from .custom_ops import CustomOpDef
-from .dispatch import tensors_in
 from .overloads import OpOverload, OpOverloadPacket
 from .python_key import fake_kernel
 from .rules import fakes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad._dispatch.asking import ask, tensors_in, without_innermost
+from telegrad._dispatch.asking import ask, without_innermost
 from telegrad._ops.operand_classes import DISPATCHING, overrides
+from telegrad._tensor.listed import tensors_in
 
 from . import keys
 from .operator_entry import Operator

@@ -9,13 +9,14 @@ calls with dual numbers are not kept.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from weakref import ref
 
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import GradFn, OperationNode, ReceiverNode
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
 
@@ -132,12 +133,3 @@ def run_in_level(miss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
                     if changed._aliases is not None:
                         changed._aliases.adopt = partial(duals.adopt, shows_grad=shows_grad)
     return result
-
-
-def tensors_in(values: Any) -> Iterator[Tensor]:
-    """Iterate over the tensors among values, and in lists among them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value)

@@ -14,7 +14,6 @@ from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._tensor.autograd_graph import GradientNode, has_client_parts, reachable
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError, NotSupportedError
-from telegrad_protocol.ops import Op
 
 _FEWEST_AT_ONCE: Final = 5
 """Batches of fewer gradients are as many passes of the server: each costs less than to ask for its operations."""
@@ -82,12 +81,7 @@ def _at_once(
     for number, (output, vector) in enumerate(zip(outputs, vectors, strict=True)):
         values[number] = function("ones_like")(output.detach()) if vector is None else vector
     with enable_grad() if create_graph else no_grad():
-        return programs.run(program, values, _invoke)  # type: ignore[no-any-return]
-
-
-def _invoke(op: Op, bound: tuple[Any, ...]) -> Any:
-    named = {param.name: value for param, value in list(zip(op.params, bound, strict=True))[op.positional :]}
-    return function(op.public)(*bound[: op.positional], **named)
+        return programs.run(program, values)  # type: ignore[no-any-return]
 
 
 def _completed(

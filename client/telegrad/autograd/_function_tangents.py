@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from telegrad._ops.duals import DualTensor, duals, tensors_in
+from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._session.thread_modes import thread
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError, NotSupportedError
 

@@ -106,10 +106,8 @@ _running: list[Trace] = []
 def _tracing(trace: Trace) -> Iterator[None]:
     current = context.current
     outer_trace, included = current.trace, current.included
-    current.trace, current.included = (
-        deque(maxlen=0),
-        included | keys.TRACER,
-    )  # nothing is kept of calls while they are traced
+    current.trace = deque(maxlen=0)  # nothing is kept of calls while they are traced
+    current.included = included | keys.TRACER
     _running.append(trace)
     try:
         yield

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from server.engine.device.kernel_cache import directory
+from server.kernel_cache import kernels_directory
 
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
@@ -100,7 +100,7 @@ def _folder() -> Path:
     files = sorted(Path(__file__).parent.glob("*.py"))
     parts = [version("numba"), version("llvmlite"), platform.python_version(), _processor()]
     parts += [f"{file} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files]
-    return directory() / "host" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return kernels_directory() / "host" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _processor() -> str:

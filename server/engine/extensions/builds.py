@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from server.disclosure import without_folders
+from server.kernel_cache import extensions_directory
 from telegrad_protocol.extension_messages import BuildExtension
 
 from . import commands
@@ -41,8 +42,8 @@ class Build:
 
     def __init__(self, request: BuildExtension, architecture: str) -> None:
         versions = commands.versions(request)
-        self._final = _directory() / _hash(architecture, versions, request)
-        self._runtime = _directory() / f"runtime.{_hash(versions, commands.needs_cuda(request))}.o"
+        self._final = extensions_directory() / _hash(architecture, versions, request)
+        self._runtime = extensions_directory() / f"runtime.{_hash(versions, commands.needs_cuda(request))}.o"
         self._work: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if not self.library.exists():
@@ -87,8 +88,8 @@ class Build:
             process.wait()
 
     def _start(self, request: BuildExtension, architecture: str) -> None:
-        _directory().mkdir(parents=True, exist_ok=True, mode=0o700)
-        work = self._work = Path(tempfile.mkdtemp(prefix=f"{self._final.name[:16]}.", dir=_directory()))
+        extensions_directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+        work = self._work = Path(tempfile.mkdtemp(prefix=f"{self._final.name[:16]}.", dir=extensions_directory()))
         for path, text in [*request.sources, *request.headers]:
             file = commands.placed(work, path)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -110,13 +111,6 @@ class Build:
             return ""
         parts = re.split("|".join(re.escape(f"{work}/files/") for work in {directory, self._work or directory}), text)
         return "/".join(map(without_folders, parts))
-
-
-def _directory() -> Path:
-    """Return where extensions are kept: beside the kernels, in ``TELEGRAD_KERNEL_CACHE`` or the user's cache."""
-    chosen = os.environ.get("TELEGRAD_KERNEL_CACHE")
-    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "telegrad"
-    return base / "extensions"
 
 
 def _hash(*parts: Any) -> str:

@@ -26,7 +26,7 @@ _LONG_TABLES: Final = 8
 Table = dict[Any, Any]
 
 
-class _Tables:
+class Tables:
     """The tables of all operators, and the weight of their entries: of all, and by domain."""
 
     def __init__(self) -> None:
@@ -41,19 +41,20 @@ class _Tables:
         self.by_domain[_domain_of(key)] += weight
 
 
-_tables = _Tables()
+tables = Tables()
+"""Those of this process."""
 
 
 def new_table() -> Table:
     """Return a table whose entries count."""
     table: Table = {}
-    _tables.all.append(table)
+    tables.all.append(table)
     return table
 
 
 def total_weight() -> int:
     """Return how many entries of the usual size there are in all tables together."""
-    return _tables.weight
+    return tables.weight
 
 
 def remember(table: Table, key: Any, value: Any) -> None:
@@ -64,31 +65,31 @@ def remember(table: Table, key: Any, value: Any) -> None:
     if len(table) >= CAPACITY:
         _thin_out(table, Counter(map(_domain_of, table)).most_common(1)[0][0])
     if key not in table:
-        _tables.count(key, 1)
+        tables.count(key, 1)
     table[key] = value
-    while _tables.weight > MOST_WEIGHT:
-        _thin_out_all(_tables.by_domain.most_common(1)[0][0])
+    while tables.weight > MOST_WEIGHT:
+        _thin_out_all(tables.by_domain.most_common(1)[0][0])
 
 
 def forget_all(table: Table) -> None:
     """Empty a table."""
     for key in table:
-        _tables.count(key, -1)
+        tables.count(key, -1)
     table.clear()
 
 
 def forget_domain(domain: int) -> None:
     """Forget what was worked out for the calls of a domain, whose number is given to another."""
-    for table in _tables.all:
+    for table in tables.all:
         _remove(table, [key for key in table if _domain_of(key) == domain])
-    del _tables.by_domain[domain]
+    del tables.by_domain[domain]
 
 
 def _thin_out_all(domain: int) -> None:
     """Remove a part of what a domain has in the long tables, or wherever it has something."""
-    longest = heapq.nlargest(_LONG_TABLES, _tables.all, key=len)
+    longest = heapq.nlargest(_LONG_TABLES, tables.all, key=len)
     if not any([_thin_out(table, domain) for table in longest]):
-        for table in _tables.all:
+        for table in tables.all:
             _thin_out(table, domain)
 
 
@@ -102,7 +103,7 @@ def _thin_out(table: Table, domain: int) -> bool:
 def _remove(table: Table, keys: list[Any]) -> None:
     for key in keys:
         del table[key]
-        _tables.count(key, -1)
+        tables.count(key, -1)
 
 
 def _domain_of(key: Any) -> int:

@@ -6,15 +6,14 @@ import asyncio
 import logging
 import os
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Final
 
 from server.gateway.dependencies import Gateway
 from server.gateway.http.every_worker import all_devices, ask_each
 from server.gateway.observability.metrics import Traffic
-from server.gateway.settings import Settings
 from server.ipc import requests as verbs
 from server.ipc.measures import WorkerState
+from server.kernel_cache import kernels_directory
 from telegrad_protocol.errors import TelegradError
 
 SCRAPE_SECONDS: Final = 2.0
@@ -88,17 +87,10 @@ async def _ask_gpus(gateway: Gateway) -> None:
 
 
 def _look_at_disk(gateway: Gateway) -> None:
-    path = _kernel_cache(gateway.settings)
+    path = kernels_directory(gateway.settings.kernel_cache)
     there = next((folder for folder in (path, *path.parents) if folder.is_dir()), None)
     if there is None:
         return
     disk = os.statvfs(there)
     gateway.metrics.disk_free.set(disk.f_bavail * disk.f_frsize)
     gateway.metrics.disk_size.set(disk.f_blocks * disk.f_frsize)
-
-
-def _kernel_cache(settings: Settings) -> Path:
-    """The directory that workers keep compiled kernels in."""
-    if settings.kernel_cache:
-        return Path(settings.kernel_cache)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "telegrad" / "kernels"

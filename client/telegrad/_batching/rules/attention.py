@@ -1,4 +1,4 @@
-"""Attention."""
+"""Scaled dot product attention: the batch becomes a part of the first dimension of queries, keys and values."""
 
 from __future__ import annotations
 

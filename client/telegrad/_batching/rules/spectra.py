@@ -1,4 +1,4 @@
-"""Fourier transforms."""
+"""Fourier transforms, whose dimensions move by one behind that of the batch."""
 
 from __future__ import annotations
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from telegrad._ops.sharing import memory_of
+from telegrad._tensor.listed import tensors_in
 from telegrad_protocol.errors import OperatorError
-
-from ..dispatch import tensors_in
 
 
 def check_separate(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, function: Any) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from telegrad._session.thread_modes import thread
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd.function import Function
 from telegrad_protocol.errors import AutogradError
 
 from .. import keys
-from ..dispatch import tensors_in
 from ..overloads import OpOverload
 from ..plain_calls import PlainCalls, Recorder
 from ..state import AutoDispatchBelowAutograd

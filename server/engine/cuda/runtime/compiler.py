@@ -16,7 +16,7 @@ from pathlib import Path
 from cuda.bindings import nvrtc
 
 from server.engine.device import cancellation
-from server.engine.device.kernel_cache import directory
+from server.kernel_cache import kernels_directory
 from telegrad_protocol.errors import InternalError
 
 EXACT = "--exact-architecture"
@@ -57,7 +57,7 @@ def _all_options(architecture: str, options: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _path(source: str, options: tuple[str, ...]) -> Path:
-    return directory() / f"{_key(source, options)}.cubin"
+    return kernels_directory() / f"{_key(source, options)}.cubin"
 
 
 def _key(source: str, options: tuple[str, ...]) -> str:
