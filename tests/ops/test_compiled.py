@@ -16,7 +16,7 @@ from server.engine import compiled
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A process that has not looked yet, and an empty cache on the disk."""
-    for name, value in (("_loaded", None), ("_next_look", 0.0), ("_process", None), ("_SECONDS", 0.0)):
+    for name, value in (("_loaded", {}), ("_next_look", 0.0), ("_process", None), ("_SECONDS", 0.0)):
         monkeypatch.setattr(compiled, name, value)
     monkeypatch.setenv("TELEGRAD_KERNEL_CACHE", str(tmp_path))
     monkeypatch.setenv(compiled.SETTING, "beside")
@@ -36,14 +36,14 @@ def test_numpy_serves_until_another_process_has_compiled_the_loops(cold: Path, m
 
     process = Compiling()
     monkeypatch.setattr(compiled, "_compile_beside", lambda: started.append(1) or process)
-    monkeypatch.setattr(compiled, "load", lambda: "loops")
+    monkeypatch.setattr(compiled, "load", lambda name: name)
     assert compiled.kernels() is None
     assert compiled.kernels() is None
     assert started == [1]
     process.status = 0
     compiled.mark().parent.mkdir(parents=True)
     compiled.mark().touch()
-    assert compiled.kernels() == "loops"
+    assert [compiled.kernels(), compiled.kernels("products")] == ["loops", "products"]
 
 
 def test_loops_that_do_not_compile_are_done_without(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_loops_that_do_not_compile_are_done_without(cold: Path, monkeypatch: pyt
 
 
 def test_a_cache_that_cannot_be_used_costs_time_only(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def refuse(name: str) -> None:
         raise RuntimeError("no locator available")
 
     monkeypatch.setenv(compiled.SETTING, "wait")

@@ -1,8 +1,9 @@
 """Loops that Numba compiles to machine code for this processor, where NumPy would need many passes (0037).
 
-``kernels()`` is the module with them, or None until they are there: a process of its own compiles them once, into the
-cache on the disk, and the functions of NumPy serve meanwhile, as they do for small operands. ``arithmetic`` and
-``loops`` are the only modules that import Numba, and nothing else imports them.
+``kernels()`` is a module with them, or None until they are there: a process of its own compiles them once, into the
+cache on the disk, and the functions of NumPy serve meanwhile, as they do for small operands. ``MODULES`` are loaded one
+by one, when they are first asked for. They and what they import are the only modules that import Numba, and nothing
+else imports them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Final
 
 from server.kernel_cache import kernels_directory
 
+MODULES: Final = ("loops", "products")
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
 SETTING: Final = "TELEGRAD_COMPILED_KERNELS"
@@ -31,18 +33,19 @@ _SECONDS: Final = 0.25
 
 log = logging.getLogger(__name__)
 
-_loaded: Any = None
+_loaded: dict[str, Any] = {}
 _next_look = 0.0
 _process: subprocess.Popen[bytes] | None = None
 
 
-def kernels() -> Any:
-    """The compiled loops, or None as long as NumPy is to be used."""
-    return _loaded if _loaded is not None or time.monotonic() < _next_look else _look()
+def kernels(name: str = "loops") -> Any:
+    """A module of compiled loops, or None as long as NumPy is to be used."""
+    loaded = _loaded.get(name)
+    return loaded if loaded is not None or time.monotonic() < _next_look else _look(name)
 
 
-def _look() -> Any:
-    """Load what is compiled; where it is not, have it compiled beside this process."""
+def _look(name: str) -> Any:
+    """Load what is compiled; where it is not, have all of it compiled beside this process."""
     global _next_look, _process
     choice = os.environ.get(SETTING, "beside")
     if choice == "never" or importlib.util.find_spec("numba") is None or (_process and _process.poll()):
@@ -51,17 +54,17 @@ def _look() -> Any:
     if choice == "wait" or mark().exists():
         if _process:
             _process.wait()
-        return _load_or_do_without()
+        return _load_or_do_without(name)
     if _process is None:
         _process = _compile_beside()
     _next_look = time.monotonic() + _SECONDS
     return None
 
 
-def _load_or_do_without() -> Any:
+def _load_or_do_without(name: str) -> Any:
     global _next_look
     try:
-        return load()
+        return load(name)
     except Exception:  # such as a folder that cannot be written to: NumPy computes the same
         log.warning("the CPU's loops could not be compiled; NumPy computes instead", exc_info=True)
         _next_look = float("inf")
@@ -75,20 +78,24 @@ def _compile_beside() -> subprocess.Popen[bytes] | None:
     return None
 
 
-def load() -> Any:
-    """Load the loops from the cache, or compile them, which takes seconds; then note that they are there."""
-    global _loaded
+def load(name: str) -> Any:
+    """Load a module of loops from the cache, or compile it, which takes seconds."""
     import numba
 
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(_folder())
     try:
-        module = importlib.import_module(".loops", __name__)
+        _loaded[name] = importlib.import_module(f".{name}", __name__)
     finally:
         numba.config.CACHE_DIR = before  # programs of clients that run here may use Numba for themselves
+    return _loaded[name]
+
+
+def compile_all() -> None:
+    """Compile all modules into the cache, then note that they are there."""
+    for name in MODULES:
+        load(name)
     with suppress(OSError):
         mark().touch()
-    _loaded = module
-    return module
 
 
 def mark() -> Path:

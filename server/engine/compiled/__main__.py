@@ -8,4 +8,4 @@ from server.engine import compiled
 
 if __name__ == "__main__":
     os.nice(10)
-    compiled.load()
+    compiled.compile_all()

@@ -1,0 +1,115 @@
+"""Products of matrices whose left sides are read by tables of offsets: what convolutions are made of.
+
+A right side is packed into panels, (blocks, length, width), whose width is that of a tile: a whole number of vectors.
+Addresses and offsets count bytes. Functions release the GIL and run on one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+from .arithmetic import FAST
+from .tiles import LANES, SHAPES, read, tile, write
+
+Array = Any
+_LENGTH = 1024
+"""So many products are added up at a time: a panel of as many rows stays in a core's second-level cache."""
+_ROWS = 96
+"""So many rows of sums are kept at a time, which stay in the first-level cache."""
+_OFFSETS, _PANELS, _SUMS = "int64[::1]", "float32[:,:,::1]", "float32[:,::1]"
+
+
+def _compiled(*types: str) -> Callable[[Any], Any]:
+    decorate: Callable[[Any], Any] = njit(
+        f"void({','.join(types)})", nogil=True, cache=True, fastmath=FAST, error_model="numpy"
+    )
+    return decorate
+
+
+@_compiled("int64", "int64", "int64", _OFFSETS, _PANELS)
+def pack(source: int, lane_step: int, lanes: int, steps: Array, panels: Array) -> None:
+    """Write the panels of a matrix whose columns, ``lanes`` of them, are ``lane_step`` apart; the rest are zeros."""
+    width = panels.shape[2]
+    for block in range(panels.shape[0]):
+        count = min(width, lanes - block * width)
+        start = source + block * width * lane_step
+        for k in range(steps.size):
+            row = start + steps[k]
+            for lane in range(count):
+                panels[block, k, lane] = read(row + lane * lane_step)
+            for lane in range(count, width):
+                panels[block, k, lane] = 0.0
+
+
+def _multiplication(rows: int, vectors: int) -> Any:
+    width = vectors * LANES
+    height = _ROWS // rows * rows
+
+    @_compiled(
+        "int64", _OFFSETS, _OFFSETS, _PANELS, _SUMS, "int64", _OFFSETS, "int64", "int64", _SUMS
+    )  # fmt: skip
+    def multiply(
+        source: int, starts: Array, steps: Array, panels: Array, bias: Array, out: int, targets: Array, lane_step: int,
+        lanes: int, sums: Array,
+    ) -> None:  # fmt: skip
+        """Write products, to which a row of ``bias`` is added: row r's to ``out`` + ``targets[r]``.
+
+        ``starts`` are a whole number of tiles' rows, of which those of ``targets`` are written. ``sums`` is scratch
+        memory.
+        """
+        for block in range(panels.shape[0]):
+            first_lane = block * width
+            count = min(width, lanes - first_lane)
+            for top in range(0, starts.size, height):
+                bottom = min(top + height, starts.size)
+                for r in range(bottom - top):
+                    for lane in range(width):
+                        sums[r, lane] = bias[block, lane]
+                for k in range(0, steps.size, _LENGTH):
+                    length = min(_LENGTH, steps.size - k)
+                    for r in range(top, bottom, rows):
+                        tile(
+                            rows, vectors, source, starts.ctypes.data + 8 * r, steps.ctypes.data + 8 * k,
+                            panels.ctypes.data + 4 * width * (block * steps.size + k), length,
+                            sums.ctypes.data + 4 * width * (r - top),
+                        )  # fmt: skip
+                written = min(bottom, targets.size) - top
+                if lane_step == 4:
+                    for r in range(written):
+                        place = out + targets[top + r] + 4 * first_lane
+                        for lane in range(count):
+                            write(place + 4 * lane, sums[r, lane])
+                else:
+                    for lane in range(count):
+                        place = out + (first_lane + lane) * lane_step
+                        for r in range(written):
+                            write(place + targets[top + r], sums[r, lane])
+
+    return multiply
+
+
+def _accumulation(rows: int, vectors: int) -> Any:
+    width = vectors * LANES
+
+    @_compiled("int64", _OFFSETS, _OFFSETS, _PANELS, _PANELS)
+    def accumulate(source: int, starts: Array, steps: Array, panels: Array, sums: Array) -> None:
+        """Add products to sums of shape (blocks, rows, width); ``starts`` are a whole number of tiles' rows."""
+        for block in range(panels.shape[0]):
+            for k in range(0, steps.size, _LENGTH):
+                length = min(_LENGTH, steps.size - k)
+                for r in range(0, starts.size, rows):
+                    tile(
+                        rows, vectors, source, starts.ctypes.data + 8 * r, steps.ctypes.data + 8 * k,
+                        panels.ctypes.data + 4 * width * (block * steps.size + k), length,
+                        sums.ctypes.data + 4 * width * (block * starts.size + r),
+                    )  # fmt: skip
+
+    return accumulate
+
+
+multiply = {shape: _multiplication(*shape) for shape in SHAPES}
+accumulate = {shape: _accumulation(*shape) for shape in SHAPES}
+"""By the rows and vectors of a tile."""

@@ -1,0 +1,5 @@
+"""Convolutions on the host in float32, by compiled loops and by BLAS; importing it registers the kernels."""
+
+from __future__ import annotations
+
+from . import kernels as kernels

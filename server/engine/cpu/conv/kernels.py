@@ -1,0 +1,223 @@
+"""Convolutions and their gradients in float32 as products of matrices whose windows are read where they are.
+
+Channels of the result are the lanes of vectors, in panels of weights; each position of the result reads its window by
+tables of offsets, from the source or, where that needs padding, from copies of pieces of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from server.engine import compiled, keys
+from server.engine.cpu.memory import scratch
+from server.engine.device import threads
+from server.engine.ops import convolution as generic
+from server.engine.registry import kernel
+from telegrad_protocol.ops import convolution as ops
+
+from .parts import (
+    Part,
+    combinations,
+    offsets,
+    parts_of_convolution,
+    parts_of_transposed,
+    tap_offsets,
+    weight_offsets,
+)
+from .pieces import Piece, is_channels_last, pieces_of, reached
+from .products import are_products, multiply, multiply_gradients
+
+Array = Any
+_LEAST = 1 << 14
+"""Multiply-adds from which on compiled loops are used."""
+_LEAST_LANES = 3
+"""Channels of the result per group from which on it pays to fill up vectors with zeros."""
+_SUMS = 8
+"""The sums of weight gradients that are made apart, whatever the number of threads, in all panels together."""
+_ROWS = 96
+"""The rows of scratch memory that ``multiply`` wants."""
+_COSTS = {2: 1.0, 1: 1.75}
+"""The time that a tile takes per lane, by its vectors."""
+
+
+class _Work(NamedTuple):
+    """Sums over a source's channels and taps: the loops and the tile that make them, and what each group has."""
+
+    loops: Any
+    tile: tuple[int, int]
+    source: Array
+    parts: tuple[Part, ...]
+    groups: int
+    lanes: int
+
+    @property
+    def channels(self) -> int:
+        return int(self.source.shape[1]) // self.groups
+
+    @property
+    def taps(self) -> int:
+        return math.prod([len(part.taps) for part in self.parts])
+
+    @property
+    def width(self) -> int:
+        return self.tile[1] * int(self.loops.LANES)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.lanes // self.width)
+
+    def pieces(self) -> list[Piece]:
+        return pieces_of(self.source, self.parts, self.groups * self.lanes * self.channels * self.taps)
+
+    def starts(self, window: Array, like: Array, multiple: int = 1) -> Array:
+        """Where the windows of the positions of ``like`` begin, a piece of the result."""
+        across = [part.step * step for part, step in zip(self.parts, window.strides[2:], strict=True)]
+        return offsets((*zip(_without_channels(like.shape), (window.strides[0], *across), strict=True),), multiple)
+
+    def steps(self, window: Array, multiple: int = 1) -> Array:
+        """Where the elements of a window are, from its beginning on."""
+        channels_last = is_channels_last(self.source)
+        return tap_offsets(self.parts, window.strides[2:], self.channels, window.strides[1], channels_last, multiple)
+
+
+def _loops(work: float, lanes: int, *arrays: Array | None) -> Any:
+    """The compiled loops if they take these arrays and so much work; else None."""
+    if work < _LEAST or lanes < _LEAST_LANES or not all([a is None or a.dtype.char == "f" for a in arrays]):
+        return None
+    return compiled.kernels("products")
+
+
+def _tile_for(loops: Any, lanes: int) -> tuple[int, int]:
+    """The rows and vectors of the tile that computes so many lanes in the least time."""
+
+    def time(tile: tuple[int, int]) -> float:
+        return -(-lanes // (tile[1] * loops.LANES)) * tile[1] * _COSTS[tile[1]]
+
+    return min(loops.SHAPES, key=time)
+
+
+def _without_channels(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return numbers[:1] + numbers[2:]
+
+
+def _places(like: Array) -> Array:
+    """The offsets of the positions of a piece of a result, in its first channel."""
+    return offsets((*zip(_without_channels(like.shape), _without_channels(like.strides), strict=True),))
+
+
+def _channel(array: Array, number: int) -> int:
+    """The address of a channel."""
+    return int(array.ctypes.data) + number * int(array.strides[1])
+
+
+@kernel(ops.convolution, keys.CPU)
+def convolution(
+    xp, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, *, out
+):  # fmt: skip
+    if are_products(input, weight.shape[2:], stride, padding, groups, out):
+        multiply(
+            input, weight.reshape(weight.shape[:2]).T if transposed else weight.reshape(len(weight), -1), bias, out
+        )
+        return
+    lanes = out.shape[1] // groups
+    amount = (input if transposed else out).size * weight.size / max(len(weight), 1)
+    loops = _loops(amount, lanes, input, weight, bias, out)
+    if loops is None:
+        arguments = (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+        generic.convolution(xp, *arguments, out=out)
+        return
+    numbers = [ops.spread("convolution", "", v, weight.ndim - 2) for v in (stride, padding, dilation)]
+    parts_of = parts_of_transposed if transposed else parts_of_convolution
+    for parts in combinations([parts_of(*row) for row in zip(weight.shape[2:], *numbers, out.shape[2:], strict=True)]):
+        target = out[(..., *[slice(part.first, None, part.every) for part in parts])]
+        work = _Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes)
+        if work.taps:
+            _convolve(work, weight, bias, transposed, target)
+        else:
+            target[...] = 0 if bias is None else bias.reshape(-1, *(1,) * len(parts))
+
+
+def _convolve(work: _Work, weight: Array, bias: Array | None, transposed: bool, out: Array) -> None:
+    """Write a part of a result."""
+    panels, pieces = _packed_weights(work, weight, transposed), work.pieces()
+    biases = np.zeros((work.groups, work.blocks, work.width), "f")
+    if bias is not None:
+        biases.reshape(work.groups, -1)[:, : work.lanes] = bias.reshape(work.groups, work.lanes)
+
+    def run(number: int) -> None:
+        piece = pieces[number]
+        window, target = reached(work.source, work.parts, piece), out[piece.samples, :, piece.lines]
+        tables = work.starts(window, target, work.tile[0]), work.steps(window)
+        sums, places = scratch("sums", (_ROWS, work.width), "f"), _places(target)
+        for group in range(work.groups):
+            work.loops.multiply[work.tile](
+                _channel(window, group * work.channels), *tables, panels[group], biases[group],
+                _channel(target, group * work.lanes), places, target.strides[1], work.lanes, sums,
+            )  # fmt: skip
+
+    threads.run(run, len(pieces))
+
+
+def _packed_weights(work: _Work, weight: Array, transposed: bool) -> Array:
+    """The weights of all groups as panels: (groups, blocks, channels * taps, width)."""
+    lane_step, channel_step = weight.strides[1::-1] if transposed else weight.strides[:2]
+    steps = weight_offsets(
+        work.parts, weight.strides[2:], work.channels, channel_step, is_channels_last(work.source)
+    )  # fmt: skip
+    panels = np.empty((work.groups, work.blocks, len(steps), work.width), "f")
+    for weights, panel in zip(weight.reshape(work.groups, -1, *weight.shape[1:]), panels, strict=True):
+        work.loops.pack(weights.ctypes.data, lane_step, work.lanes, steps, panel)
+    return panels
+
+
+@kernel(ops._convolution_weight_backward, keys.CPU)
+def convolution_weight_backward(
+    xp, grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last, *, out
+):  # fmt: skip
+    if are_products(input, kernel_size, stride, padding, groups, grad_output):
+        multiply_gradients(grad_output, input, out.reshape(out.shape[:2]))
+        return
+    lanes = len(out) // groups
+    amount = grad_output.size * out.size / max(len(out), 1) if input.size else 0
+    loops = _loops(amount, lanes, grad_output, input, out)
+    if loops is None:
+        arguments = (grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last)
+        generic._convolution_weight_backward(xp, *arguments, out=out)
+        return
+    numbers = [ops.spread("convolution", "", v, len(kernel_size)) for v in (stride, padding, dilation)]
+    rows = zip(kernel_size, *numbers, grad_output.shape[2:], strict=True)
+    parts = combinations([parts_of_convolution(*row) for row in rows])[0]
+    sums = _weight_sums(_Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes), grad_output)
+    is_last = is_channels_last(input)
+    order = (*out.shape[2:], out.shape[1]) if is_last else out.shape[1:]
+    gradients = sums[:, :, : math.prod(order)].swapaxes(2, 3).reshape(groups, -1, *order)
+    gradients = gradients[:, :lanes].reshape(len(out), *order)
+    out[...] = np.moveaxis(gradients, -1, 1) if is_last else gradients
+
+
+def _weight_sums(work: _Work, grad: Array) -> Array:
+    """The gradients of weights as (groups, blocks, rows, width), where a row is a channel's tap, or superfluous."""
+    pieces, rows = work.pieces(), work.tile[0]
+    chunks = threads.parts_of(len(pieces), min(len(pieces), -(-_SUMS // (work.groups * work.blocks))))
+    length = -(-work.channels * work.taps // rows) * rows
+    totals = np.zeros((len(chunks), work.groups, work.blocks, length, work.width), "f")
+    numbers = list(np.ndindex(totals.shape[:3]))
+
+    def add(number: int) -> None:
+        chunk, group, block = numbers[number]
+        first, count = group * work.lanes + block * work.width, min(work.width, work.lanes - block * work.width)
+        for piece in pieces[chunks[chunk]]:
+            window, part = reached(work.source, work.parts, piece), grad[piece.samples, :, piece.lines]
+            positions = work.starts(window, part)
+            panel = scratch("panel", (1, len(positions), work.width), "f")
+            work.loops.pack(_channel(part, first), part.strides[1], count, _places(part), panel)
+            work.loops.accumulate[work.tile](
+                _channel(window, group * work.channels), work.steps(window, rows), positions, panel,
+                totals[chunk, group, block : block + 1],
+            )  # fmt: skip
+
+    threads.run(add, len(numbers))
+    return totals.sum(axis=0)

@@ -1,0 +1,202 @@
+"""Convolutions by the compiled loops beside PyTorch in double precision: every geometry, layout and tile."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as TF
+
+from server.engine import compiled
+from server.engine.cpu.conv import kernels
+from server.engine.device import threads
+from server.engine.ops import convolution as generic
+
+from .adapters import EngineAdapter, to_torch
+
+CONVOLUTIONS = {
+    1: (TF.conv1d, TF.conv_transpose1d),
+    2: (TF.conv2d, TF.conv_transpose2d),
+    3: (TF.conv3d, TF.conv_transpose3d),
+}
+SIZES = {1: (700,), 2: (23, 31), 3: (10, 9, 11)}
+
+
+@pytest.fixture
+def adapter() -> EngineAdapter:
+    return EngineAdapter()
+
+
+@pytest.fixture(autouse=True)
+def three_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(threads, "count", lambda: 3)
+    yield
+    threads.stop()
+
+
+@pytest.fixture
+def only_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails a test in which NumPy's kernels convolve."""
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("the generic kernel was called")
+
+    monkeypatch.setattr(kernels, "_LEAST", 0)
+    monkeypatch.setattr(generic, "convolution", refuse)
+    monkeypatch.setattr(generic, "_convolution_weight_backward", refuse)
+
+
+def call(adapter: EngineAdapter, name: str, *args: Any) -> torch.Tensor:
+    given = [adapter.tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+    return to_torch(adapter.numpy(adapter.function(name)(*given)))
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+
+
+def agree(result: torch.Tensor, expected: torch.Tensor, terms: int) -> None:
+    tolerance = 1e-6 * math.sqrt(terms)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=4 * tolerance, equal_nan=True)
+
+
+def check(
+    adapter: EngineAdapter, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: list[int],
+    padding: list[int], dilation: list[int], groups: int,
+) -> None:  # fmt: skip
+    """The convolution, its two gradients, and through the first of them a transposed convolution."""
+    dims = x.ndim - 2
+    wide = [t.double().detach().requires_grad_() for t in (x, weight)]
+    expected = CONVOLUTIONS[dims][0](*wide, None if bias is None else bias.double(), stride, padding, dilation, groups)
+    terms = weight[0].numel()
+    result = call(adapter, "convolution", x, weight, bias, stride, padding, dilation, False, [0] * dims, groups)
+    agree(result, expected.detach(), terms)
+    grad = torch.randn(expected.shape, dtype=x.dtype).to(memory_format=_format(x))
+    by_input, by_weight = torch.autograd.grad(expected, wide, grad.double())
+    spanned = [
+        (g - 1) * s - 2 * p + d * (k - 1) + 1
+        for g, s, p, d, k in zip(grad.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)
+    ]
+    rest = [n - m for n, m in zip(x.shape[2:], spanned, strict=True)]
+    result = call(adapter, "convolution", grad, weight, None, stride, padding, dilation, True, rest, groups)
+    agree(result, by_input, terms * len(weight) // x.shape[1] + 1)
+    kernel = list(weight.shape[2:])
+    result = call(
+        adapter, "_convolution_weight_backward", grad, x, kernel, stride, padding, dilation, groups, False
+    )  # fmt: skip
+    agree(result, by_weight, grad.numel() // grad.shape[1])
+
+
+def _format(x: torch.Tensor) -> torch.memory_format:
+    is_last = x.ndim == 4 and x.stride(1) == 1
+    return torch.channels_last if is_last else torch.contiguous_format
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_every_geometry_agrees_with_double_precision(
+    adapter: EngineAdapter, rng: Any, dims: int, only_loops: None
+) -> None:
+    for number in range(8):
+        kernel, stride, dilation = (rng.integers(1, 4, dims).tolist() for _ in range(3))
+        padding = [int(rng.integers(0, d * (k - 1) + 2)) for d, k in zip(dilation, kernel, strict=True)]
+        groups = int(rng.integers(1, 3))
+        channels, lanes = int(rng.integers(3, 9)), int(rng.integers(3, 40))
+        size = [int(rng.integers(d * (k - 1) + 1, n)) for d, k, n in zip(dilation, kernel, SIZES[dims], strict=True)]
+        x, weight = numbers(rng, 9, groups * channels, *size), numbers(rng, groups * lanes, channels, *kernel)
+        bias = numbers(rng, groups * lanes) if number % 2 else None
+        print(x.shape, weight.shape, stride, padding, dilation, groups)
+        check(adapter, x, weight, bias, stride, padding, dilation, groups)
+
+
+@pytest.mark.parametrize("layout", ["channels last", "transposed", "every other", "reversed weights"])
+def test_operands_of_any_layout_agree(adapter: EngineAdapter, rng: Any, layout: str, only_loops: None) -> None:
+    for lanes in (3, 16, 33, 70):
+        x, weight = numbers(rng, 3, 12, 19, 21), numbers(rng, lanes, 12, 3, 3)
+        if layout == "channels last":
+            x, weight = (t.to(memory_format=torch.channels_last) for t in (x, weight))
+        elif layout == "transposed":
+            x, weight = x.transpose(2, 3), weight.transpose(2, 3)
+        elif layout == "every other":
+            x, weight = numbers(rng, 3, 24, 38, 21)[:, ::2, 1::2], numbers(rng, lanes, 12, 6, 3)[:, :, ::2]
+        else:
+            weight = weight.transpose(0, 1).contiguous().transpose(0, 1)
+        check(adapter, x, weight, numbers(rng, lanes), [2, 1], [1, 2], [1, 1], 1)
+        check(adapter, x, weight[:, :, :1, :1], None, [1, 1], [0, 0], [1, 1], 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_kernels_of_one_element_agree(
+    adapter: EngineAdapter, rng: Any, dims: int, dtype: Any, only_loops: None
+) -> None:
+    for lanes, batch in ((1, 1), (40, 11)):
+        x, weight = numbers(rng, batch, 31, *SIZES[dims]).to(dtype), numbers(rng, lanes, 31, *[1] * dims).to(dtype)
+        plain = [1] * dims, [0] * dims, [1] * dims, 1
+        check(adapter, x, weight, numbers(rng, lanes).to(dtype), *plain)
+        check(adapter, x.transpose(1, -1)[:, :31], weight[:, : min(31, x.shape[-1])], None, *plain)
+        if dims == 2:
+            check(adapter, x.to(memory_format=torch.channels_last), weight, None, *plain)
+
+
+def test_long_sums_and_many_pieces_agree(adapter: EngineAdapter, rng: Any, only_loops: None) -> None:
+    """Sums over more elements than are added up at a time, and images of which a piece holds a few lines."""
+    check(adapter, numbers(rng, 2, 257, 6, 5), numbers(rng, 35, 257, 3, 3), None, [1, 1], [1, 1], [1, 1], 1)
+    check(adapter, numbers(rng, 2, 8, 150, 201), numbers(rng, 17, 8, 3, 5), numbers(rng, 17), [1, 2], [1, 2], [2, 1], 1)
+
+
+def test_elements_that_are_not_finite_reach_the_same_results(
+    adapter: EngineAdapter, rng: Any, only_loops: None
+) -> None:
+    for number in (math.inf, -math.inf, math.nan):
+        x, weight = numbers(rng, 2, 5, 17, 19), numbers(rng, 20, 5, 3, 3)
+        x[1, 3, 0, 18] = number
+        check(adapter, x, weight, None, [1, 1], [1, 1], [1, 1], 1)
+
+
+def test_results_do_not_depend_on_the_number_of_threads(
+    adapter: EngineAdapter, rng: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, weight = numbers(rng, 5, 16, 40, 40), numbers(rng, 24, 16, 3, 3)
+    pairs = [1, 1], [1, 1], [1, 1]
+    grad = numbers(rng, 5, 24, 40, 40)
+    results = []
+    for count in (1, 3):
+        monkeypatch.setattr(threads, "count", lambda count=count: count)
+        results.append(
+            [
+                call(adapter, "convolution", x, weight, None, *pairs, False, [0, 0], 1),
+                call(adapter, "convolution", grad, weight, None, *pairs, True, [0, 0], 1),
+                call(adapter, "_convolution_weight_backward", grad, x, [3, 3], *pairs, 1, False),
+            ]
+        )
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
+
+
+def test_every_tile_multiplies_as_double_precision_does(rng: Any) -> None:
+    """Whichever tile is chosen elsewhere: all have the same results, for every remainder of rows, lanes and length."""
+    products = compiled.kernels("products")
+    for tile, lanes, length in itertools.product(products.SHAPES, (1, 15, 64, 81), (1, 1030)):
+        rows, width = tile[0], tile[1] * products.LANES
+        blocks, count = -(-lanes // width), 3 * rows - 1
+        left, right = (rng.standard_normal(shape).astype("f") for shape in ((count, length), (length, lanes)))
+        panels = np.empty((blocks, length, width), "f")
+        products.pack(right.ctypes.data, right.strides[1], lanes, np.arange(length) * right.strides[0], panels)
+        starts = np.minimum(np.arange(3 * rows), count - 1) * left.strides[0]
+        steps = np.arange(length) * left.strides[1]
+        out = np.full((count, lanes + 1), -1.0, "f")
+        products.multiply[tile](
+            left.ctypes.data, starts, steps, panels, np.ones((blocks, width), "f"), out.ctypes.data,
+            np.arange(count) * out.strides[0], out.strides[1], lanes, np.empty((96, width), "f"),
+        )  # fmt: skip
+        exact = left.astype(float) @ right
+        np.testing.assert_allclose(out[:, :-1], exact + 1, rtol=1e-5, atol=1e-5 * math.sqrt(length))
+        assert (out[:, -1] == -1).all()
+        sums = np.ones((blocks, 3 * rows, width), "f")
+        products.accumulate[tile](left.ctypes.data, starts, steps, panels, sums)
+        added = np.concatenate(sums, axis=1)[:count, :lanes]
+        np.testing.assert_allclose(added, exact + 1, rtol=1e-5, atol=1e-5 * math.sqrt(length))
