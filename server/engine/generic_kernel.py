@@ -74,7 +74,7 @@ class GenericKernel:
             [p for p, item in enumerate(bound) if p not in self.casts and self._is_on_device(item)]
         )
         """Positions of lists of tensors that need no conversion."""
-        self.wrapped = _wrapped_scalars(operator.op, bound)
+        self.wrapped = wrapped_scalars(operator.op, bound)
         self.computes_half = any(m.dtype in COMPUTED_IN for m in outs or ()) and not info.movement
 
     def run(self) -> Run:
@@ -256,7 +256,7 @@ def _shares_storage(arg: Any, target: Value) -> bool:
     return arg.__class__ is Value and arg.storage is target.storage
 
 
-def _wrapped_scalars(op: Op, bound: Arguments) -> dict[int, int]:
+def wrapped_scalars(op: Op, bound: Arguments) -> dict[int, int]:
     """Python integers beyond the computing type's range, wrapped around as that type holds them, by position."""
     target = op.compute_dtype(bound) if op.promotion else None
     if target is None or target.category != dtypes.INTEGER:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -45,7 +47,7 @@ def test_a_graph_runs_as_its_operations_do(adapter: EngineAdapter) -> None:
 def test_values_are_dropped_after_their_last_use(adapter: EngineAdapter) -> None:
     """At most two results of a chain are held at once."""
     slots = [Slot(number) for number in range(20)]
-    graph = Graph([step("exp", (a,), b) for a, b in zip(slots, slots[1:])], slots[:1], slots[-1:])
+    graph = Graph([step("exp", (a,), b) for a, b in pairwise(slots)], slots[:1], slots[-1:])
     allocator = adapter.backends[adapter.device].allocator
     value = adapter.tensor(torch.zeros(1 << 16))
     allocator.reset_peak()

@@ -103,7 +103,8 @@ _running: list[Trace] = []
 
 
 @contextmanager
-def _tracing(trace: Trace) -> Iterator[None]:
+def tracing(trace: Trace) -> Iterator[None]:
+    """Have ``trace`` note the operations that are called within the block, instead of executing them."""
     current = context.current
     outer_trace, included = current.trace, current.included
     current.trace = deque(maxlen=0)  # nothing is kept of calls while they are traced
@@ -162,7 +163,7 @@ def derive_pass(
     """
     gradients = [trace.value(root.meta.like()) for root in roots]
     task = GraphTask(True, create_graph, inputs)
-    with _tracing(trace):
+    with tracing(trace):
         task.execute(roots, gradients)
     return [trace.number(task.captured.get(edge)) for edge in inputs]
 
@@ -196,7 +197,7 @@ def derive(operator: Operator, trace: Trace, args: tuple[Any, ...], needed: int,
     for place, number in plan.saves_outs:
         saved.insert(place, _Saved(outs[number]))
     node = OpNode(plan, [], tuple(out_metas), saved)
-    with context.grad_mode(False), _tracing(trace):
+    with context.grad_mode(False), tracing(trace):
         results = iter(node.apply(grads))
     aligned = [
         next(results) if position in operator.grad_positions else None
@@ -211,7 +212,7 @@ def expand(operator: Operator, trace: Trace, args: tuple[Any, ...]) -> Program:
     assert operator.composite is not None
     positional = operator.op.positional
     keywords = dict(zip(operator.keyword_names, args[positional:], strict=True))
-    with context.grad_mode(True), _tracing(trace):
+    with context.grad_mode(True), tracing(trace):
         result = operator.composite(*args[:positional], **keywords)
     made = result if isinstance(result, tuple) else (result,)
     return Program(trace.steps, [trace.number(value) for value in made])

@@ -1,0 +1,208 @@
+"""Which steps become one kernel: element-wise steps of one shape, where nothing has to happen between them.
+
+Steps depend on those that make what they read, and on those that touch memory which one of both writes. Joining two
+groups is allowed where no step outside must come after one and before the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from telegrad_protocol.layout import overlaps_itself
+from telegrad_protocol.meta import Meta
+
+from .analysis import EVERYTHING, Analysis, Effects
+from .fused import FUSERS, Compute, Fuser, compute_of
+from .graph import Slot, Step, slots_in
+
+_MOST_MEMBERS = 64
+"""Steps in a kernel: more would not fit a GPU's registers, and take long to compile."""
+_NEAR = 64
+"""How many steps apart those may be that share nothing but an operand: its memory is held meanwhile."""
+
+
+class Candidate(NamedTuple):
+    """A step that can be a part of a fused kernel, the value it makes or writes to, and the device's rules."""
+
+    compute: Compute
+    out: Meta
+    fuser: Fuser
+
+
+class Group:
+    """Steps that are executed as one, by their positions; bits of integers stand for sets of steps."""
+
+    __slots__ = ("after", "candidate", "members", "positions")
+
+    def __init__(self, position: int, after: int, candidate: Candidate | None) -> None:
+        self.positions = [position]
+        self.members = 1 << position
+        self.after = after
+        """All steps that must come before, directly or not."""
+        self.candidate = candidate
+
+
+def grouped(steps: Sequence[Step], analysis: Analysis, keys: dict[object, int], fuse: bool = True) -> list[list[int]]:
+    """The steps' positions in groups, in an order in which these can be executed.
+
+    ``keys`` has the key of each device's backend; on those without a fuser each step is a group.
+    """
+    by_step: list[Group] = []
+    groups: dict[int, Group] = {}
+    touching: dict[Slot, list[int]] = {}
+    dependencies = list(_dependencies(steps, analysis.effects))
+    for position, direct in enumerate(dependencies):
+        after = 0
+        for earlier in direct:
+            after |= by_step[earlier].members | by_step[earlier].after
+        candidate = _candidate(steps[position], analysis, position, keys) if fuse else None
+        group = Group(position, after, candidate)
+        by_step.append(group)
+        groups[id(group)] = group
+        if candidate is not None:
+            _join_neighbours(group, steps, analysis, by_step, groups, touching)
+    return _ordered(list(groups.values()), by_step, dependencies)
+
+
+def _dependencies(steps: Sequence[Step], effects: Sequence[Effects]) -> Iterator[set[int]]:
+    """For each step the earlier ones that it must follow."""
+    made: dict[Slot, int] = {}
+    writer: dict[int, int] = {}
+    readers: dict[int, set[int]] = {}
+    for position, (step, (reads, writes)) in enumerate(zip(steps, effects)):
+        if EVERYTHING in writes:
+            yield set(range(position))
+        else:
+            direct = {made[slot] for slot in slots_in(step.args) if slot in made}
+            for number in (*reads, *writes, EVERYTHING):
+                if number in writer:
+                    direct.add(writer[number])
+            for number in writes:
+                direct |= readers.get(number, set())
+            yield direct
+        made.update(dict.fromkeys(step.outs, position))
+        for number in writes:
+            writer[number], readers[number] = position, set()
+        for number in reads:
+            readers.setdefault(number, set()).add(position)
+
+
+def _candidate(step: Step, analysis: Analysis, position: int, keys: dict[object, int]) -> Candidate | None:
+    """The element-wise computation that a step is, if the device fuses it."""
+    bound, op = analysis.bound[position], step.operator.op
+    if bound is None or len(step.outs) != 1 or (analysis.effects[position].writes and len(op.mutates) != 1):
+        return None
+    out = analysis.known[step.outs[0]]
+    metas = op.metas_in(bound)
+    if not isinstance(out, Meta) or not out.numel or any([meta.device is not out.device for meta in metas]):
+        return None
+    if op.mutates and overlaps_itself(out.shape, out.strides):
+        return None
+    fuser = FUSERS.get(keys.get(out.device, 0))
+    compute = compute_of(op, step.args, bound, out)
+    if fuser is None or compute is None or any([item.__class__ is tuple for item in compute.args]):
+        return None
+    return Candidate(compute, out, fuser) if fuser.takes(compute, out) else None
+
+
+def _join_neighbours(
+    group: Group, steps: Sequence[Step], analysis: Analysis, by_step: list[Group], groups: dict[int, Group],
+    touching: dict[Slot, list[int]],
+) -> None:  # fmt: skip
+    """Join a new group with those that it shares operands or memory with, the latest first."""
+    position = group.positions[0]
+    step = steps[position]
+    near = [p for slot in slots_in(step.args) for p in touching.get(slot, ())]
+    made = {p for p in near if not set(steps[p].outs).isdisjoint(slots_in(step.args))}
+    for p in sorted(set(near), reverse=True):
+        other = by_step[p]
+        if other is group or (p not in made and position - p > _NEAR) or not _fit(group, other):
+            continue
+        if _may_join(other, group, steps, analysis, groups):
+            del groups[id(group)]
+            _absorb(other, group, by_step, groups)
+            group = other
+    for slot in (*slots_in(step.args), *step.outs):
+        touching.setdefault(slot, []).append(position)
+
+
+def _fit(group: Group, other: Group) -> bool:
+    """Whether the groups compute elements of one shape on one device."""
+    mine, theirs = group.candidate, other.candidate
+    if mine is None or theirs is None or len(group.positions) + len(other.positions) > _MOST_MEMBERS:
+        return False
+    return mine.out.shape == theirs.out.shape and mine.out.device is theirs.out.device
+
+
+def _may_join(
+    one: Group, two: Group, steps: Sequence[Step], analysis: Analysis, groups: dict[int, Group]
+) -> bool:  # fmt: skip
+    for outside in groups.values():
+        if outside is one or outside is two:
+            continue
+        if outside.members & two.after and outside.after & one.members:
+            return False
+        if outside.members & one.after and outside.after & two.members:
+            return False
+    positions = sorted(one.positions + two.positions)
+    fuser = one.candidate.fuser if one.candidate else None
+    return (
+        fuser is not None
+        and len(_outside_roots(positions, steps, analysis)) <= fuser.most_operands
+        and _writes_meet_only_themselves(positions, steps, analysis)
+    )
+
+
+def _outside_roots(positions: list[int], steps: Sequence[Step], analysis: Analysis) -> set[Slot]:
+    """The values that come from outside."""
+    inside = {slot for p in positions for slot in steps[p].outs}
+    return {analysis.roots[slot] for p in positions for slot in slots_in(steps[p].args) if slot not in inside}
+
+
+def _writes_meet_only_themselves(positions: list[int], steps: Sequence[Step], analysis: Analysis) -> bool:
+    """Whether memory that the steps write to is seen by them through one and the same value."""
+    written = {number for p in positions for number in analysis.effects[p].writes}
+    if not written:
+        return True
+    seen: dict[int, Slot] = {}
+    for position in positions:
+        for slot in (*slots_in(steps[position].args), *steps[position].outs):
+            number = analysis.memory_of(slot)
+            if number in written and seen.setdefault(number, analysis.roots[slot]) != analysis.roots[slot]:
+                return False
+    return True
+
+
+def _absorb(group: Group, other: Group, by_step: list[Group], groups: dict[int, Group]) -> None:
+    group.positions = sorted(group.positions + other.positions)
+    group.members |= other.members
+    group.after = (group.after | other.after) & ~group.members
+    for position in other.positions:
+        by_step[position] = group
+    for later in groups.values():
+        if later is not group and later.after & group.members:
+            later.after |= group.members | group.after
+
+
+def _ordered(groups: list[Group], by_step: list[Group], dependencies: list[set[int]]) -> list[list[int]]:
+    """Topologically, and otherwise by each group's last step."""
+    waiting = {id(group): 0 for group in groups}
+    followers: dict[int, list[Group]] = {id(group): [] for group in groups}
+    for group in groups:
+        before = {id(by_step[p]) for position in group.positions for p in dependencies[position]} - {id(group)}
+        waiting[id(group)] = len(before)
+        for number in before:
+            followers[number].append(group)
+    ready = [(group.positions[-1], group.positions) for group in groups if not waiting[id(group)]]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, positions = heapq.heappop(ready)
+        ordered.append(positions)
+        for follower in followers[id(by_step[positions[0]])]:
+            waiting[id(follower)] -= 1
+            if not waiting[id(follower)]:
+                heapq.heappush(ready, (follower.positions[-1], follower.positions))
+    return ordered
