@@ -13,14 +13,19 @@ import pytest
 
 from server.engine import keys
 from server.engine.operators import OPERATORS, Preparer
+from server.engine.programs.fused import FUSERS, Fuser
 
 _withdrawn: dict[str, list[Preparer]] = {}
 """Factories of prepared kernels for CUDA by operation, while no test looks at them."""
+_withdrawn_fusers: list[Fuser] = []
+"""What makes fused kernels for CUDA, while no test looks at it."""
 
 
 def withdraw() -> None:
     """Take CUDA's factories away from the operators, where CuPy is not there to launch what they make."""
     if find_spec("cupy") is None:
+        if keys.CUDA in FUSERS:
+            _withdrawn_fusers.append(FUSERS.pop(keys.CUDA))
         for name, operator in OPERATORS.items():
             _withdrawn.setdefault(name, []).extend(operator.preparers.pop(keys.CUDA, []))
 
@@ -32,5 +37,7 @@ def registrations() -> Iterator[None]:
         if preparers:
             OPERATORS[name].preparers.setdefault(keys.CUDA, []).extend(preparers)
     _withdrawn.clear()
+    if _withdrawn_fusers:
+        FUSERS[keys.CUDA] = _withdrawn_fusers.pop()
     yield
     withdraw()

@@ -30,6 +30,8 @@ _BLOCK = compiled.LEAST
 _MOST_OPERANDS = 24
 _IN_ROW_MAJOR_LOOPS = frozenset(("gelu", "_gelu_backward", "silu", "_silu_backward"))
 """Operations that compute row-major tensors by other loops than the rest, with other last bits."""
+_HEAVY = ("special_", "igamma", "polygamma", "_polygamma", "lgamma", "digamma", "gcd", "lcm", "i0", "sinc")
+"""Operations that take so long that memory does not matter to them begin so; their last bits depend on layouts."""
 
 
 def takes(compute: Compute, out: Meta) -> bool:
@@ -39,7 +41,8 @@ def takes(compute: Compute, out: Meta) -> bool:
         return False
     if is_cast(compute):
         return True
-    if compute.op.name in _IN_ROW_MAJOR_LOOPS and not out.is_contiguous:
+    name = compute.op.name
+    if name.startswith(_HEAVY) or (name in _IN_ROW_MAJOR_LOOPS and not out.is_contiguous):
         return False
     info = kernel_of(compute)
     keywords = compute.bound[compute.op.positional :]

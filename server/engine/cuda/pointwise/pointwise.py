@@ -37,8 +37,9 @@ from .expressions_complex import COMPLEX
 from .expressions_text import GAMMA, REAL, TO_HALF
 from .pointwise_text import THREADS, Kernel, Operand, text_of
 
-_NAMES = re.compile(r"[a-z_]\w*")
-_CONDITIONS = frozenset(("condition", "mask"))
+NAMES = re.compile(r"[a-z_]\w*")
+"""What may be the name of an operand or a number in an expression."""
+CONDITIONS = frozenset(("condition", "mask"))
 _MOST_UNROLLED = 4
 Fire = Callable[..., None]
 Constants = Sequence[bytes | tuple[str, int]]
@@ -88,21 +89,21 @@ def generated(
     A launch takes the stream and the addresses of the result and the operands.
     """
     compute = chosen.compute or compute
-    used = set(_NAMES.findall(chosen.text))
+    used = set(NAMES.findall(chosen.text))
     names = [name for name, arg in attributes.items() if isinstance(arg, Meta) and name in used]
     metas = [attributes[name] for name in names]
-    numbers = {**{n: a for n, a in attributes.items() if _is_number(a)}, **chosen.numbers}
+    numbers = {**{n: a for n, a in attributes.items() if is_number(a)}, **chosen.numbers}
     numbers = {name: value for name, value in numbers.items() if name in used}
     layout = layout_of(out.shape, [out, *metas])
     itemsizes = [meta.dtype.itemsize for meta in (out, *metas)]
     width, head = vector_width(layout, itemsizes)
     kernel = Kernel(
         chosen.text, _library(chosen.text, compute, out.dtype), _operands(names, metas, layout, width, compute),
-        tuple([(name, _kind(value, compute)) for name, value in numbers.items()]), CTYPES[compute], CTYPES[out.dtype],
+        tuple([(name, kind_of(value, compute)) for name, value in numbers.items()]), CTYPES[compute], CTYPES[out.dtype],
         "" if layout.is_flat else layout_type(layout), width, _unroll(work, out.dtype, max(itemsizes) * width),
         work.is_function,
     )  # fmt: skip
-    constants = [_constant(value, compute) for value in numbers.values()]
+    constants = [constant_of(value, compute) for value in numbers.values()]
     fire = _prepared(kernel, layout, head, constants, 1 + len(metas))
     return fire, names, [meta.offset * meta.dtype.itemsize for meta in (out, *metas)]
 
@@ -113,17 +114,20 @@ def _unroll(work: Work, out: DType, nbytes: int) -> int:
     return 1 if work.is_function else max(wanted, min(_MOST_UNROLLED, VECTOR_BYTES // nbytes))
 
 
-def _kind(value: Any, compute: DType) -> str:
+def kind_of(value: Any, compute: DType) -> str:
+    """The C++ type of the parameter that a number is."""
     return "i64" if isinstance(value, Whole) else CTYPES[compute]
 
 
-def _constant(value: Any, compute: DType) -> bytes | tuple[str, int]:
+def constant_of(value: Any, compute: DType) -> bytes | tuple[str, int]:
+    """A number as a constant of a launch."""
     if isinstance(value, Whole):
         return "i64", value.value
     return number(value, NUMPY_DTYPES[compute]).tobytes()  # type: ignore[no-any-return]
 
 
-def _is_number(argument: Any) -> bool:
+def is_number(argument: Any) -> bool:
+    """Whether an argument is a Python number."""
     return isinstance(argument, (bool, int, float, complex))
 
 
@@ -138,7 +142,7 @@ def _operands(
 ) -> tuple[Operand, ...]:
     operands = []
     for k, (name, meta) in enumerate(zip(names, metas, strict=True), 1):
-        computed = "bool" if name in _CONDITIONS else CTYPES[compute]
+        computed = "bool" if name in CONDITIONS else CTYPES[compute]
         is_single = not any(layout.strides[k]) if layout.is_flat else layout.inner(k) == 0 and width > 1
         operands.append(Operand(name, CTYPES[meta.dtype], computed, is_single))
     return tuple(operands)

@@ -1,0 +1,194 @@
+"""Fused element-wise kernels on a GPU: one text for all operations, made of the expressions of the single ones.
+
+Sizes and numbers are parameters of the launch, so that the same chain of operations on other shapes is the same text.
+Results in half precision are rounded once, when they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from server.engine import keys
+from server.engine.array_library.dtypes import HALVES
+from server.engine.cuda.runtime.geometry import Layout, blocks, layout_of, layout_type, packed, vector_width
+from server.engine.cuda.runtime.launch import load
+from server.engine.cuda.runtime.prelude import CTYPES
+from server.engine.programs.fused import FUSERS, Compute, Executor, Fuser, Kernel, Register, compute_of, is_cast
+from server.engine.value import Backend
+from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.ops import TABLE
+
+from .expressions import EXPRESSIONS, LIGHT, Chosen, Work
+from .expressions_complex import COMPLEX
+from .expressions_text import GAMMA, REAL, TO_HALF
+from .fused_text import Function, FusedText, text_of
+from .pointwise import CONDITIONS, NAMES, computing, constant_of, is_number, kind_of
+from .pointwise_text import THREADS, Operand
+
+_MOST_OPERANDS = 24
+_UNFIT = re.compile(r"\W")
+
+
+def takes(compute: Compute, out: Meta) -> bool:
+    """Whether an operation has an expression for these arguments."""
+    types = [compute.compute, compute.dtype, *[meta.dtype for meta in compute.bound if isinstance(meta, Meta)]]
+    return dtypes.complex32 not in types and _expression(compute) is not None
+
+
+def _expression(compute: Compute) -> tuple[Chosen, Work] | None:
+    if is_cast(compute):
+        return Chosen("input"), LIGHT
+    expression = EXPRESSIONS.get(compute.op.name)
+    if expression is None:
+        return None
+    attributes = _named(compute.op, compute.bound)
+    chosen = expression.choose(attributes, computing(compute.compute), compute.dtype)
+    return None if chosen is None else (chosen, expression.work)
+
+
+def _named(op: Any, args: tuple[Any, ...]) -> dict[str, Any]:
+    return {p.name: arg for p, arg in zip(op.params, args, strict=True)}
+
+
+class Parts(NamedTuple):
+    """A kernel's text, what starts it, and where in their memory what is written and what is read begin, in bytes."""
+
+    text: str
+    fire: Callable[..., None]
+    offsets: list[int]
+
+
+class _Numbers:
+    """The numbers that a kernel takes as parameters: their C++ types, names and bytes."""
+
+    def __init__(self) -> None:
+        self.declared: list[tuple[str, str]] = []
+        self.constants: list[bytes | tuple[str, int]] = []
+
+    def add(self, values: Mapping[str, Any], compute: DType) -> tuple[tuple[str, str, str], ...]:
+        """Take the numbers of one operation; kind, name there, and name of the parameter."""
+        added = []
+        for name, value in values.items():
+            kind, parameter = kind_of(value, compute), f"n{len(self.declared)}"
+            self.declared.append((kind, parameter))
+            self.constants.append(constant_of(value, compute))
+            added.append((kind, name, parameter))
+        return tuple(added)
+
+
+def _registers(kernel: Kernel) -> list[str]:
+    """The C++ types of registers: halves stay float until they are written, unless a program asks for a cast."""
+    held = [CTYPES[meta.dtype] for meta in kernel.loads]
+    return held + [CTYPES[c.dtype if is_cast(c) else computing(c.dtype)] for c in kernel.computes]
+
+
+def _function(compute: Compute, held: list[str], out: str, numbers: _Numbers) -> Function:
+    expression = _expression(compute)
+    assert expression is not None
+    chosen, work = expression
+    type_ = chosen.compute or computing(compute.compute)
+    used = set(NAMES.findall(chosen.text))
+    named = _named(compute.op, compute.args)
+    operands = tuple([
+        (Operand(name, held[arg.number], "bool" if name in CONDITIONS else CTYPES[type_], False), arg.number)
+        for name, arg in named.items() if arg.__class__ is Register and name in used
+    ])  # fmt: skip
+    values = {**{name: arg for name, arg in named.items() if is_number(arg)}, **chosen.numbers}
+    added = numbers.add({name: value for name, value in values.items() if name in used}, type_)
+    name = _UNFIT.sub("_", compute.op.name)
+    return Function(name, chosen.text, operands, added, CTYPES[type_], out, work.is_function)
+
+
+def parts_of(kernel: Kernel) -> Parts:
+    """Write the text, have it compiled, and fix the launch."""
+    written = [(register, meta) for register, meta in kernel.news]
+    written += [(register, kernel.loads[place]) for place, register in kernel.stores]
+    metas = [*[meta for _, meta in written], *kernel.loads]
+    layout = layout_of(kernel.shape, metas)
+    width, head = vector_width(layout, [meta.dtype.itemsize for meta in metas])
+    held, numbers, first = _registers(kernel), _Numbers(), len(kernel.loads)
+    functions = [_function(c, held, held[k], numbers) for k, c in enumerate(kernel.computes, first)]
+    singles = [_is_single(layout, k, width) for k in range(len(written), len(metas))]
+    text = text_of(FusedText(
+        tuple(functions), _library(kernel, functions, [meta for _, meta in written]),
+        tuple(zip(held[:first], singles)), tuple([(CTYPES[meta.dtype], r.number) for r, meta in written]),
+        tuple(numbers.declared), "" if layout.is_flat else layout_type(layout), width,
+    ))  # fmt: skip
+    vectors = (layout.numel - head) // width
+    geometry: list[bytes | tuple[str, int]] = [("i64", vectors), ("int", head)]
+    geometry.append(("int", layout.numel - head - vectors * width))
+    if not layout.is_flat:
+        geometry = [packed(layout, width), ("i64" if layout.is_wide else "unsigned", vectors)]
+    function = load(text, "fused")
+    fire = function.prepare(blocks(vectors, THREADS), THREADS, "P" * len(metas), [*numbers.constants, *geometry])
+    return Parts(text, fire, [meta.offset * meta.dtype.itemsize for meta in metas])
+
+
+def _is_single(layout: Layout, operand: int, width: int) -> bool:
+    return not any(layout.strides[operand]) if layout.is_flat else layout.inner(operand) == 0 and width > 1
+
+
+def _library(kernel: Kernel, functions: list[Function], written: list[Meta]) -> str:
+    """The functions that expressions call; approximate ones where nothing but half precision comes of them."""
+    is_half = all([m.dtype in HALVES for m in written]) and all([f.computed == "float" for f in functions])
+    is_complex = any([dtype.is_complex for dtype in kernel.dtypes])
+    gamma = any(["gamma_of" in f.expression for f in functions])
+    return f"{TO_HALF if is_half else ''}{REAL}{GAMMA if gamma else ''}{COMPLEX if is_complex else ''}"
+
+
+def makes(backend: Backend, kernel: Kernel) -> Executor:
+    """Compile a kernel, and return what allocates its results and starts it."""
+    with backend.as_current():
+        text, fire, offsets = parts_of(kernel)
+    news, empty = [meta for _, meta in kernel.news], backend.empty
+    stored = [place for place, _ in kernel.stores]
+
+    def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        values = (*outs, *[args[place] for place in stored], *args)
+        fire(backend.stream, *[value.storage.block.pointer + offset for value, offset in zip(values, offsets)])
+
+    start = backend.deferring(launch)
+
+    def run(args: tuple[Any, ...]) -> tuple[Any, ...]:
+        values = tuple(map(empty, news))
+        start(args, values)
+        for place in stored:
+            args[place].storage.version += 1
+        return values
+
+    return Executor(backend.on_device(run), f"{kernel!r}\n{text}")
+
+
+FUSERS[keys.CUDA] = Fuser(takes, makes, _MOST_OPERANDS)
+
+
+def check_loads(dtype: DType) -> None:
+    """Chains that between them need every part of the text: flat and strided, in place, casts, several results."""
+    if dtype not in (dtypes.float32, dtypes.bfloat16, dtypes.complex64, dtypes.int64):
+        return
+    dense, row = _on_gpu(dtype, (64, 64)), _on_gpu(dtype, (64, 1))
+    for shape, other in (((64, 64), dense), ((64, 64), row), ((64, 64), _on_gpu(dtype, ()))):
+        first = _compute("mul", (Register(0), Register(1)), (dense, other), dense)
+        second = _compute("add", (Register(2), 0.5, 2), (first_meta(dense, first), 0.5, 2), dense)
+        third = _compute("_to_copy", (Register(3), dtype, None), (first_meta(dense, second), dtype, None), dense)
+        loads = (dense, other)
+        parts_of(Kernel(shape, loads, (first, second, third), ((Register(4), dense),), ((0, Register(3)),)))
+
+
+def first_meta(meta: Meta, compute: Compute) -> Meta:
+    """The meta of a computation's result."""
+    return meta.like(dtype=compute.dtype)
+
+
+def _on_gpu(dtype: DType, shape: tuple[int, ...]) -> Meta:
+    return Meta.of(shape, dtype, Device("cuda:0"))
+
+
+def _compute(name: str, args: tuple[Any, ...], bound: tuple[Any, ...], out: Meta) -> Compute:
+    compute = compute_of(TABLE[name], args, bound, out)
+    assert compute is not None
+    return compute

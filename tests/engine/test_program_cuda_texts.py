@@ -1,0 +1,93 @@
+"""Fused CUDA kernels: the texts of random chains compile, and on a GPU they compute what single operations compute."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("cuda.bindings.nvrtc")
+
+from server.engine import keys
+from server.engine.cuda import check, families
+from server.engine.cuda.pointwise import fused
+from server.engine.cuda.runtime.launch import collecting
+from server.engine.operators import OPERATORS
+from server.engine.programs.analysis import Analysis, shared_memory
+from server.engine.programs.graph import Graph, Slot, Step, run
+from server.engine.programs.grouping import grouped
+from server.engine.programs.lowering import lowered
+from server.engine.programs.specialise import specialise
+from telegrad_protocol.meta import Device, Meta
+
+from ..ops.adapters import EngineAdapter
+from .cuda_registrations import registrations, withdraw
+from .random_programs import ELEMENTWISE, RandomProgram
+
+_ = registrations
+withdraw()
+GPU = Device("cuda:0")
+
+
+def texts_of(program: RandomProgram) -> list[str]:
+    """The texts of a program's fused kernels, if its tensors were on a GPU."""
+    graph = program.graph()
+    metas = [value.meta for value in program.values[: program.inputs]]
+    known = {slot: Meta.of(m.shape, m.dtype, GPU, m.strides, m.offset) for slot, m in zip(graph.inputs, metas)}
+    analysis = Analysis(graph.steps, known, dict(zip(graph.inputs, shared_memory(program.values))))
+    groups = grouped(graph.steps, analysis, {GPU: keys.CUDA})
+    needed = frozenset(analysis.roots.values())
+    return [
+        fused.parts_of(lowered(group, graph.steps, analysis, needed).kernel).text for group in groups if len(group) > 1
+    ]
+
+
+def test_texts_of_random_chains_compile(seed: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELEGRAD_KERNEL_CACHE", f"{tmp_path}/kernels")
+    families.import_families()
+    adapter, rng = EngineAdapter(), random.Random(seed)
+    torch.manual_seed(seed)
+    texts: list[str] = []
+    with collecting(check.OLDEST):
+        while len(texts) < 6:
+            program = RandomProgram(adapter, rng, large=False)
+            program.record(12, ELEMENTWISE)
+            texts += texts_of(program)
+    for text in texts:
+        assert check.compile_one(text, check.OLDEST, ()) is None, text
+
+
+@pytest.mark.gpu
+def test_fused_chains_on_a_gpu(cuda_device: str, seed: int) -> None:
+    """Within a few units in the last place: the compiler contracts products and sums across operations."""
+    adapter, rng = EngineAdapter(cuda_device), random.Random(seed)
+    torch.manual_seed(seed)
+    names = ("add", "mul", "sub", "tanh", "exp_", "sigmoid", "where", "gt", "mul_", "add_", "silu", "maximum", "abs")
+    for large in (False, True) * 10:
+        program = RandomProgram(adapter, rng, large, types=(torch.float32, torch.bool, torch.int32))
+        program.record(10, [OPERATORS[name] for name in names])
+        graph = program.graph()
+        plain, quick = program.fresh_inputs(), program.fresh_inputs()
+        executable = specialise(graph, [value.meta for value in quick], shared_memory(quick))
+        for mine, wanted in zip([*executable.run(quick), *quick], [*run(graph, plain), *plain], strict=True):
+            got, expected = adapter.numpy(mine).astype(np.float64), adapter.numpy(wanted).astype(np.float64)
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4, err_msg=str(executable.describe()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_gated_unit_on_a_gpu(cuda_device: str, dtype: torch.dtype) -> None:
+    """SwiGLU written out is one kernel, within the rounding of the result's type."""
+    adapter = EngineAdapter(cuda_device)
+    gate, up = torch.randn(33, 65, dtype=dtype), torch.randn(65, dtype=dtype)
+    x, y, z, u, v = map(Slot, range(5))
+    steps = [("sigmoid", (x,), z), ("mul", (x, z), u), ("mul", (u, y), v)]
+    graph = Graph([Step(OPERATORS[name], args, (out,)) for name, args, out in steps], [x, y], [v])
+    values = [adapter.tensor(gate), adapter.tensor(up)]
+    executable = specialise(graph, [value.meta for value in values], shared_memory(values))
+    assert executable.describe().kernels_after == 1
+    expected = torch.nn.functional.silu(gate.double()) * up.double()
+    got = adapter.numpy(executable.run(values)[0]).astype(np.float64)
+    np.testing.assert_allclose(got, expected.numpy(), rtol=torch.finfo(dtype).eps * 2, atol=1e-6)
