@@ -82,6 +82,10 @@ class BulkReader(StreamReader):
         """Count ``count`` bytes as received into ``place``."""
         self._filled += count
 
+    def release(self) -> None:
+        """Give the memory up: nothing more is received."""
+        self._scratch = self._target = None
+
     def feed_data(self, data: bytes | bytearray | memoryview) -> None:
         place = self.place
         if place is None:

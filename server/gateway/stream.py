@@ -173,6 +173,8 @@ class SessionRelay:
         self._timer.cancel()
         self._channel.close()
         self._end_connection(LOST if error else NORMAL, error)
+        self._link = Link(self.window)  # the old one has what was not acknowledged
+        self._passed_on.clear()
 
     def _tick(self) -> None:
         """Say something to the client if that is due, and end a lease that nobody has renewed."""
@@ -371,6 +373,7 @@ class StreamProtocol(LimitedWebSocket):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._over.set()
+        self._protocol.release()
         if self._session is not None:
             self._session.disconnect(self)
 

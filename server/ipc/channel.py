@@ -130,6 +130,7 @@ class AsyncChannel:
         if self._writing:
             self._loop.remove_writer(self._socket)
         self.closed = True
+        self._reader.close()
         self.writer.close()
         self._socket.close()
 
@@ -142,9 +143,9 @@ class AsyncChannel:
                 self._end()
                 return
             for frame in frames:
+                self._on_frame(frame)
                 if self.closed:
                     return
-                self._on_frame(frame)
             # Where the other end has left bytes unread the socket has an error, of which libuv tells once and no more.
             is_broken = is_broken or bool(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
             if not is_broken:

@@ -42,8 +42,7 @@ class FrameReader:
         self.fds: deque[int] = deque()
         self._socket = sock
         self._max_bytes = max_bytes
-        self._staging = bytearray(_STAGING_BYTES)
-        self._view = memoryview(self._staging)
+        self._view = memoryview(bytearray(_STAGING_BYTES))
         self._end = 0
         self._large: tuple[int, int, memoryview] | None = None
         self._filled = 0
@@ -63,6 +62,10 @@ class FrameReader:
             raise EOFError("the other end closed the channel")
         self._end += count
         return self._parse()
+
+    def close(self) -> None:
+        """Give the memory up, with what a frame lacks: nothing more is read."""
+        self._view, self._large, self._end = memoryview(b""), None, 0
 
     def _receive_with_fds(self, room: memoryview) -> int:
         data, fds, _, _ = socket.recv_fds(self._socket, len(room), _MAX_FDS)

@@ -22,6 +22,11 @@ class BulkProtocol(ServerProtocol):
         self.reader = self.bulk = BulkReader(scratch=True)
         yield from super().parse()
 
+    def release(self) -> None:
+        """Give the memory up: the connection is lost. Garbage is not collected before many have come and gone."""
+        self.parser.close()
+        self.bulk.release()
+
 
 class Receiver(asyncio.BufferedProtocol):
     """What the loop sees of ``stream``, a WebSocket of a session: bytes are received where they belong."""
@@ -30,10 +35,13 @@ class Receiver(asyncio.BufferedProtocol):
         self._stream, self._bulk = stream, bulk
         self._small = memoryview(bytearray(READ_BYTES))
         self._place: memoryview | None = None
-        self.connection_lost = stream.connection_lost  # type: ignore[method-assign]
         self.eof_received = stream.eof_received  # type: ignore[method-assign]
         self.pause_writing = stream.pause_writing  # type: ignore[method-assign]
         self.resume_writing = stream.resume_writing  # type: ignore[method-assign]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._small, self._place = memoryview(bytearray()), None
+        self._stream.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         self._place = self._bulk.place

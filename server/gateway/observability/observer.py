@@ -60,12 +60,12 @@ class Allowance:
 
 
 class _Record:
-    """What is kept of an open session."""
+    """What is kept of a session while it is open, and for a while after: not the session, which has large buffers."""
 
-    __slots__ = ("allowance", "attachment", "session")
+    __slots__ = ("allowance", "attachment", "id", "tenant")
 
     def __init__(self, session: SessionShown) -> None:
-        self.session, self.allowance, self.attachment = session, Allowance(), 0
+        self.id, self.tenant, self.allowance, self.attachment = session.id, session.tenant, Allowance(), 0
 
 
 class Observer:
@@ -123,18 +123,17 @@ class Observer:
             self.metrics.rejections.labels(reason, tenant).inc(count)
 
     def _note(self, worker: int, record: _Record, notice: Notice) -> None:
-        session = record.session
-        about = {"tenant": session.tenant, "session": session.id, "worker": worker}
+        about = {"tenant": record.tenant, "session": record.id, "worker": worker}
         about |= {"operation": notice.operation, "site": notice.site}
         if isinstance(notice, SlowTurn):
             if self._write(logging.INFO, record, "turn was slow", about | {"seconds": round(notice.seconds, 6)}):
-                self.tracing.turn(session.id, notice)
+                self.tracing.turn(record.id, notice)
             return
-        self.refused(session.tenant, notice.code, source="stream", count=notice.count)
+        self.refused(record.tenant, notice.code, source="stream", count=notice.count)
         about |= {"code": notice.code, "reason": notice.message, "operands": notice.operands, "count": notice.count}
         event = "session ended by a failure" if notice.ends else "instruction failed"
         if self._write(_GRAVE.get(notice.code, logging.INFO), record, event, about, notice.count):
-            self.tracing.failure(session.id, notice)
+            self.tracing.failure(record.id, notice)
 
     def _write(self, level: int, record: _Record, event: str, about: dict[str, Any], count: int = 1) -> bool:
         """Write a line, unless the session has caused too many; whether it was written."""
