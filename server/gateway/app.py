@@ -32,6 +32,7 @@ from .observability.requests import RequestLog
 from .problems import install_problems
 from .sessions import Registry
 from .settings import Settings
+from .tenancy.request_memory import RequestQuotas
 from .tenancy.tenants import Tenants
 
 _DESCRIPTION: Final = """
@@ -64,7 +65,7 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
     app.include_router(http_router())
     describe_errors(app)
     app.add_middleware(HeadRequests)
-    app.add_middleware(BodyLimit, limit=settings.max_frame_bytes)
+    app.add_middleware(BodyLimit, limit=settings.max_frame_bytes, quotas=RequestQuotas(settings.host_quota))
     app.add_middleware(TokenGuard, tenants=tenants)
     app.add_middleware(OriginGuard, allowed=settings.allowed_origins)
     app.add_middleware(SecurityHeaders)

@@ -40,6 +40,7 @@ from .observability.observer import Observer
 from .observability.tracing import Tracing
 from .placement import Demand
 from .settings import Settings
+from .tenancy.request_memory import MEMORY, RequestMemory
 from .tenancy.tenants import Tenant, Tenants
 from .workers.supervisor import State, Use
 
@@ -189,7 +190,14 @@ def tenant_of(connection: HTTPConnection) -> Tenant:
     return tenant
 
 
+def memory_of(connection: HTTPConnection) -> RequestMemory:
+    """The account of what a request holds."""
+    memory: RequestMemory = connection.scope[MEMORY]
+    return memory
+
+
 GatewayHere = Annotated[Gateway, Depends(gateway_of)]
+MemoryHere = Annotated[RequestMemory, Depends(memory_of)]
 TenantHere = Annotated[Tenant, Depends(tenant_of)]
 
 

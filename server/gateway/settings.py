@@ -187,8 +187,9 @@ class Settings(BaseSettings):
     )  # fmt: skip
     host_quota_bytes: ByteSize | None = Field(
         None, gt=0, description="Host memory that the sessions of one tenant on a worker may take together besides the "
-        "elements of tensors: names, graphs, copies on their way. By default an eighth of the machine's, or of its "
-        "control group's, at least 256 MiB and at most 16 GiB."
+        "elements of tensors: names, graphs, copies on their way; as much may their requests over HTTP take in the "
+        "gateway. By default an eighth of the machine's, or of its control group's, at least 256 MiB and at most "
+        "16 GiB."
     )  # fmt: skip
     cpu_memory_bytes: ByteSize | None = Field(
         None, gt=0, description="Memory that all tensors on `cpu` of one worker may take. By default its part of what "

@@ -12,7 +12,7 @@ from server.gateway.problems import MEDIA_TYPE, STATUSES, Problem
 
 _USUAL: Final = {400, 401, 403, 408, 414, 431, 500, 503}
 """What any endpoint may answer: requests that are refused before it, and a server that is not ready or has a defect."""
-_OF_BODIES: Final = {"post": {413, 415}, "put": {413, 415}, "delete": {413}}
+_OF_BODIES: Final = {"post": {413, 415, 507}, "put": {413, 415, 507}, "delete": {413, 507}}
 _OPENS_SESSIONS: Final = ("post", "/v1/sessions")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from server.gateway.dependencies import Gateway, SessionLike
 from server.gateway.door.bodies import check_json
+from server.gateway.tenancy.request_memory import RequestMemory
 from server.ipc.requests import (
     NewTensor,
     ReadBegin,
@@ -38,6 +40,13 @@ from . import models
 from .json_values import decode_values, encode_values
 from .tensor_files import Header, checked_header
 
+STREAM_BYTES: Final = 4 * CHUNK_BYTES
+"""What the stream of a tensor's elements holds: what has come, a chunk of it, and the message that it becomes."""
+ELEMENT_BYTES: Final = 100
+COMPLEX_BYTES: Final = 800
+LIST_BYTES: Final = 150
+MODEL_BYTES: Final = 2000
+"""What an answer of JSON takes, as measured: an element, a complex one, a list of them, a tensor's description."""
 _FIRST_NAP: Final = 0.0002
 _LONGEST_NAP: Final = 0.02
 
@@ -60,9 +69,10 @@ class Body:
         del self._held[:size]
         return taken
 
-    async def read_all(self, limit: int) -> bytes:
-        """All that is left, up to ``limit`` bytes; ArgumentError if there is more."""
+    async def read_all(self, limit: int, memory: RequestMemory) -> bytes:
+        """All that is left, up to ``limit`` bytes, which is charged as it comes; ArgumentError if there is more."""
         async for piece in self._stream:
+            memory.charge(len(piece))
             self._held += piece
             if len(self._held) > limit:
                 raise ArgumentError(
@@ -114,10 +124,11 @@ async def upload(
 
 
 async def upload_values(
-    gateway: Gateway, session: SessionLike, id: int, dtype: str | None, device: str, body: Body
-) -> TensorInfo:
+    gateway: Gateway, session: SessionLike, id: int, dtype: str | None, device: str, body: Body, memory: RequestMemory
+) -> TensorInfo:  # fmt: skip
     """Make a tensor of a body of JSON: nested lists of numbers."""
-    text = await body.read_all(gateway.settings.max_frame_bytes)
+    text = await body.read_all(gateway.settings.max_frame_bytes, memory)
+    memory.charge(await asyncio.to_thread(check_json, text))
     step = await asyncio.to_thread(tensor_of_json, text, id, dtype, device)
     return await _result_of(gateway, session, step)
 
@@ -128,8 +139,7 @@ async def _result_of(gateway: Gateway, session: SessionLike, step: Step) -> Tens
 
 
 def tensor_of_json(text: bytes, id: int, dtype: str | None, device: str) -> NewTensor:
-    """Return what makes a tensor of nested lists."""
-    check_json(text)
+    """Return what makes a tensor of nested lists, a text of JSON."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -203,7 +213,7 @@ class DownloadResponse(StreamingResponse):
             await self._download.end()
 
 
-async def read_values(gateway: Gateway, session: SessionLike, id: int) -> Any:
+async def read_values(gateway: Gateway, session: SessionLike, id: int, memory: RequestMemory) -> Any:
     """The elements of a small tensor as JSON."""
     download = await TensorDownload.begin(gateway, session, id)
     try:
@@ -212,18 +222,29 @@ async def read_values(gateway: Gateway, session: SessionLike, id: int) -> Any:
             raise ArgumentError(
                 f"values: {info.dtype}{list(info.shape)} is larger than {CHUNK_BYTES} bytes, GET tensors/{id} reads it"
             )
+        memory.charge(_bytes_of_values(info))
         data = b"".join([chunk async for chunk in download.chunks()])
         return decode_values(data, info.dtype, info.shape)
     finally:
         await download.end()
 
 
-async def as_model(gateway: Gateway, session: SessionLike, info: TensorInfo, with_values: bool) -> models.Tensor:
+def _bytes_of_values(info: TensorInfo) -> int:
+    """How much memory a tensor's elements take as nested lists and as JSON."""
+    lists = sum(math.prod(info.shape[:count]) for count in range(len(info.shape)))
+    each = COMPLEX_BYTES if dtypes.BY_NAME[info.dtype].is_complex else ELEMENT_BYTES
+    return each * math.prod(info.shape) + LIST_BYTES * lists
+
+
+async def as_model(
+    gateway: Gateway, session: SessionLike, info: TensorInfo, with_values: bool, memory: RequestMemory
+) -> models.Tensor:
     """A tensor as HTTP answers it, with its elements if they are wanted."""
+    memory.charge(MODEL_BYTES)
     tensor = models.Tensor(
         id=info.id, dtype=info.dtype, shape=list(info.shape), strides=list(info.strides), offset=info.offset,
         device=info.device, requires_grad=info.requires_grad,
     )  # fmt: skip
     if with_values:
-        tensor.values = await read_values(gateway, session, info.id)
+        tensor.values = await read_values(gateway, session, info.id, memory)
     return tensor

@@ -7,10 +7,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
+from server.gateway.dependencies import Gateway, GatewayHere, MemoryHere, SessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.http.tensor_streams import as_model, new_tensor
 from server.gateway.problems import Problem
+from server.gateway.tenancy.request_memory import RequestMemory
 from server.ipc import requests as verbs
 from server.ipc.requests import RunOp, RunOps, TensorInfo
 from telegrad_protocol.errors import ArgumentError
@@ -22,7 +23,9 @@ router = APIRouter(
 
 
 @router.post("/ops", summary="Run operations", response_model_exclude_unset=True)
-async def run_ops(gateway: GatewayHere, session: SessionHere, steps: models.Steps) -> models.OpsAnswer:
+async def run_ops(
+    gateway: GatewayHere, session: SessionHere, memory: MemoryHere, steps: models.Steps
+) -> models.OpsAnswer:
     """Run one operation, or a list of them in order.
 
         [{"op": "tensor", "data": [[1, 2], [3, 4]], "dtype": "float32", "out": 1},
@@ -40,14 +43,15 @@ async def run_ops(gateway: GatewayHere, session: SessionHere, steps: models.Step
         request = RunOps(begin, prepared[begin:end])
         answered: list[list[TensorInfo]] = await gateway.ask(request, list[list[TensorInfo]], session)
         for step, infos in zip(steps[begin:end], answered, strict=True):
-            results.append(await _result(gateway, session, step, infos))
+            results.append(await _result(gateway, session, step, infos, memory))
     return models.OpsAnswer(results=results)
 
 
 async def _result(
-    gateway: Gateway, session: SessionLike, step: models.Step, infos: list[TensorInfo]
+    gateway: Gateway, session: SessionLike, step: models.Step, infos: list[TensorInfo], memory: RequestMemory
 ) -> models.StepResult:
-    return models.StepResult(op=step.op, tensors=[await as_model(gateway, session, i, step.values) for i in infos])
+    tensors = [await as_model(gateway, session, info, step.values, memory) for info in infos]
+    return models.StepResult(op=step.op, tensors=tensors)
 
 
 def _prepared(step: models.Step) -> verbs.Step:
@@ -59,7 +63,7 @@ def _prepared(step: models.Step) -> verbs.Step:
 
 @router.post("/backward", summary="Accumulate gradients", response_model_exclude_unset=True)
 async def backward(
-    gateway: GatewayHere, session: SessionHere, request: models.BackwardRequest
+    gateway: GatewayHere, session: SessionHere, memory: MemoryHere, request: models.BackwardRequest
 ) -> models.BackwardAnswer:
     """`torch.autograd.backward`: the leaves' gradients are tensors of the session, listed in the answer."""
     accumulated: list[tuple[int, TensorInfo]] = await gateway.ask(
@@ -67,7 +71,7 @@ async def backward(
     )
     return models.BackwardAnswer(
         gradients=[
-            models.LeafGradient(leaf=leaf, gradient=await as_model(gateway, session, info, request.values))
+            models.LeafGradient(leaf=leaf, gradient=await as_model(gateway, session, info, request.values, memory))
             for leaf, info in accumulated
         ]
     )

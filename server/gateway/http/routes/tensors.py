@@ -7,10 +7,18 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from server.gateway.dependencies import Gateway, GatewayHere, SessionHere, SessionLike
+from server.gateway.dependencies import Gateway, GatewayHere, MemoryHere, SessionHere, SessionLike
 from server.gateway.http import models
 from server.gateway.http import tensor_files as payloads
-from server.gateway.http.tensor_streams import Body, DownloadResponse, TensorDownload, as_model, upload, upload_values
+from server.gateway.http.tensor_streams import (
+    STREAM_BYTES,
+    Body,
+    DownloadResponse,
+    TensorDownload,
+    as_model,
+    upload,
+    upload_values,
+)
 from server.gateway.problems import Problem, Refused
 from server.ipc.requests import Describe, Free, TensorInfo
 from telegrad_protocol import dtypes
@@ -35,6 +43,7 @@ async def put_tensor(
     gateway: GatewayHere,
     session: SessionHere,
     tensor_id: Id,
+    memory: MemoryHere,
     request: Request,
     content_type: Annotated[str, Header(include_in_schema=False)] = payloads.NPY,
     device: Annotated[str, Query(description="the session's default device where empty")] = "",
@@ -49,9 +58,9 @@ async def put_tensor(
     """
     body = Body(request.stream())
     if payloads.media_type(content_type) == payloads.JSON:
-        return await as_model(
-            gateway, session, await upload_values(gateway, session, tensor_id, dtype, device, body), False
-        )
+        made = await upload_values(gateway, session, tensor_id, dtype, device, body, memory)
+        return await as_model(gateway, session, made, False, memory)
+    memory.charge(STREAM_BYTES)
     reader = payloads.READERS.get(payloads.media_type(content_type))
     if reader is not None:
         header = await reader(body, name)
@@ -61,7 +70,7 @@ async def put_tensor(
         known = ", ".join([*_FORMATS, payloads.JSON])
         raise Refused(415, NotSupportedError(f"tensors: cannot read {content_type}, expected one of {known}"))
     info = await upload(gateway, session, tensor_id, header, device, body)
-    return await as_model(gateway, session, info, False)
+    return await as_model(gateway, session, info, False, memory)
 
 
 def _raw_header(dtype: str | None, shape: str | None) -> payloads.Header:
@@ -78,8 +87,9 @@ def _raw_header(dtype: str | None, shape: str | None) -> payloads.Header:
     responses={200: {"content": {**_FORMATS, payloads.JSON: {}}}, 406: {"model": Problem}},
 )  # fmt: skip
 async def get_tensor(
-    gateway: GatewayHere, session: SessionHere, tensor_id: Id, accept: Annotated[str, Header()] = "*/*"
-) -> Response:
+    gateway: GatewayHere, session: SessionHere, tensor_id: Id, memory: MemoryHere,
+    accept: Annotated[str, Header()] = "*/*",
+) -> Response:  # fmt: skip
     """Answers npy unless `Accept` says otherwise; bfloat16, which npy lacks, as safetensors.
 
     `application/octet-stream` is the bare elements, `application/json` a small tensor described and with its elements.
@@ -90,8 +100,9 @@ async def get_tensor(
     if kind is None:
         raise Refused(406, NotSupportedError(f"tensors: cannot write {accept}, only {', '.join(_FORMATS)}"))
     if kind == payloads.JSON:
-        model = await as_model(gateway, session, info, True)
+        model = await as_model(gateway, session, info, True, memory)
         return JSONResponse(model.model_dump(), headers=_headers(info))
+    memory.charge(STREAM_BYTES)
     header = payloads.WRITERS[kind](info.dtype, info.shape)
     return DownloadResponse(await TensorDownload.begin(gateway, session, tensor_id), header, kind, _headers(info))
 
