@@ -30,7 +30,13 @@ from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
 from server.ipc.measures import TenantLoad, WorkerState
 from telegrad_protocol import wire
-from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
+from telegrad_protocol.errors import (
+    CommunicationError,
+    InternalError,
+    TelegradError,
+    UnknownIdError,
+    WorkerCrashedError,
+)
 
 from .connection import BUSY, IDLE, SessionConnection, failure_of
 from .host_protocol import Host
@@ -225,10 +231,11 @@ class Worker:
             running.pause()
 
     def _end(self, connection: SessionConnection, error: Exception) -> None:
-        """End a session because of a defect that showed in it."""
+        """End a session because of what its client sent, or of a defect that showed in it."""
         self._heartbeat.numbers[SESSION] = 0.0
         self._host.check_devices(error)
-        log.error("session %d ends", connection.number, exc_info=error)
+        if isinstance(error, InternalError) or not isinstance(error, TelegradError):  # the gateway logs the others
+            log.error("session %d ends", connection.number, exc_info=error)
         try:
             connection.end(error)
         except Exception as another:

@@ -50,6 +50,14 @@ def fail(rng: random.Random) -> None:
     tg.linalg.inv(tg.zeros(3, 3)).tolist()
 
 
+def bring_new_shapes(rng: random.Random) -> None:
+    """Use shapes that most likely nobody has used before: the worker's table of plans is full soon, and stays so."""
+    x = tg.ones(1).expand(1 << 40)
+    for _ in range(500):
+        y = x.narrow(0, rng.randrange(1 << 20), rng.randrange(1, 1 << 10)) + 1
+    y.sum().item()
+
+
 def exceed(rng: random.Random) -> None:
     """Ask for more memory than the quota."""
     kept = [tg.ones(1 << 22) for _ in range(64)]
@@ -66,7 +74,7 @@ def over_http(url: str) -> None:
             http.post(f"/v1/sessions/{hello['session']}/ops", json=steps, headers=key)
 
 
-LIVES: list[Callable[[random.Random], None]] = [train, train, use_much, fail, exceed]
+LIVES: list[Callable[[random.Random], None]] = [train, train, use_much, fail, bring_new_shapes, exceed]
 
 
 def live(url: str, rng: random.Random) -> str:
